@@ -2,9 +2,9 @@
 
     python benchmarks/backend_suite.py [PROCESSES [SEED ...]]
 
-With seeds, targets at random prices take the place of the real ones, and the networks are left out.
-Counts cases that pass without layoutopt and with it, those that were rewritten, and why the others were left alone. The exit
-code is 1 if a case passes without and not with it, or the other way round. Tables go to stdout, differences to stderr.
+With seeds, targets with random prices replace the real targets, and the networks are left out. Counts the cases that pass
+without layoutopt and with it, the rewritten models, and the reasons for unchanged models. The exit code is 1 if layoutopt
+changes whether a case passes. Tables go to stdout, differences to stderr.
 """
 
 import sys
@@ -22,21 +22,23 @@ import suite
 
 def main(processes: str = "2", *seeds: str) -> int:
     start = perf_counter()
-    chosen = [way for seed in seeds for way in suite.random_ways(int(seed))] or suite.ways()
+    chosen = [
+        configuration for seed in seeds for configuration in suite.random_configurations(int(seed))
+    ] or suite.configurations()
     kinds = [kind for kind in reversed(suite.KINDS) if kind != "real" or not seeds]  # the long ones first
     tasks = [(kind, name, chosen) for kind in kinds for name in suite.cases(kind)]
     # Not forked: onnxruntime has threads.
     with ProcessPoolExecutor(int(processes), get_context("spawn")) as pool:
-        # Networks take a hundred times as long as other cases, so a process gets one at a time.
-        networks = pool.map(judged, [task for task in tasks if task[0] == "real"])
-        others = pool.map(judged, [task for task in tasks if task[0] != "real"], chunksize=4)
+        # Networks take a hundred times as long as other cases, so each is a task of its own.
+        networks = pool.map(evaluated, [task for task in tasks if task[0] == "real"])
+        others = pool.map(evaluated, [task for task in tasks if task[0] != "real"], chunksize=4)
         lists = [*networks, *others]
     found = [verdict for verdicts in lists for verdict in verdicts]
     seconds = perf_counter() - start
     print(
-        f"{len(tasks)} cases, {len(chosen)} ways, {len(found)} verdicts in {seconds:.0f} s in {processes} processes\n"
+        f"{len(tasks)} cases, {len(chosen)} configurations, {len(found)} verdicts in {seconds:.0f} s in {processes} processes\n"
     )
-    for line in (*cases(found), "", *ways(found, chosen), "", *reasons(found)):
+    for line in (*cases(found), "", *configurations(found, chosen), "", *reasons(found)):
         print(line)
     differences = [verdict for verdict in found if not verdict.agrees]
     for verdict in differences:
@@ -44,7 +46,7 @@ def main(processes: str = "2", *seeds: str) -> int:
     return 1 if differences else 0
 
 
-def judged(task: tuple[str, str, list[suite.Way]]) -> list[suite.Verdict]:
+def evaluated(task: tuple[str, str, list[suite.Configuration]]) -> list[suite.Verdict]:
     kind, name, chosen = task
     return list(suite.verdicts(suite.cases(kind)[name], chosen))
 
@@ -53,15 +55,17 @@ def cases(found: Sequence[suite.Verdict]) -> Iterator[str]:
     """A table of the outcomes of the unchanged cases in onnxruntime, by kind."""
     yield "| cases | | pass | fail | cannot be loaded |"
     yield "|---|---|---|---|---|"
-    first = [verdict for verdict in found if verdict.way == found[0].way]
-    for kind, restamped in dict.fromkeys((verdict.kind, verdict.restamped) for verdict in first):
-        some = Counter(verdict.before for verdict in first if (verdict.kind, verdict.restamped) == (kind, restamped))
-        name = f"{kind}, with an opset that onnxruntime supports" if restamped else kind
+    first = [verdict for verdict in found if verdict.configuration == found[0].configuration]
+    for kind, downgraded in dict.fromkeys((verdict.kind, verdict.is_downgraded) for verdict in first):
+        some = Counter(
+            verdict.before for verdict in first if (verdict.kind, verdict.is_downgraded) == (kind, downgraded)
+        )
+        name = f"{kind}, with an opset that onnxruntime supports" if downgraded else kind
         yield f"| {name} | {some.total()} | {some['passes']} | {some['fails']} | {some['cannot be loaded']} |"
 
 
-def ways(found: Sequence[suite.Verdict], chosen: Sequence[suite.Way]) -> Iterator[str]:
-    """How many pass without and with layoutopt, by target and dialect."""
+def configurations(found: Sequence[suite.Verdict], chosen: Sequence[suite.Configuration]) -> Iterator[str]:
+    """A table of the numbers of cases that pass without and with layoutopt, by target and dialect."""
     columns = (
         "target",
         "dialect",
@@ -70,13 +74,13 @@ def ways(found: Sequence[suite.Verdict], chosen: Sequence[suite.Way]) -> Iterato
         "rewritten",
         "which pass without",
         "and with",
-        "left alone",
+        "unchanged",
         "differ",
     )
     yield f"| {' | '.join(columns)} |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for way in chosen:
-        some = [verdict for verdict in found if verdict.way == way and verdict.after is not None]
+    for configuration in chosen:
+        some = [verdict for verdict in found if verdict.configuration == configuration and verdict.after is not None]
         rewritten = [verdict for verdict in some if verdict.changed]
         numbers = (
             sum(verdict.before == "passes" for verdict in some),
@@ -87,17 +91,17 @@ def ways(found: Sequence[suite.Verdict], chosen: Sequence[suite.Way]) -> Iterato
             sum(not verdict.changed and verdict.after != "refused" for verdict in some),
             sum(not verdict.agrees for verdict in some),
         )
-        yield f"| {suite.target_name(way)} | {way[1] or 'its own'} | {' | '.join(map(str, numbers))} |"
+        yield f"| {suite.target_name(configuration)} | {configuration[1] or 'its own'} | {' | '.join(map(str, numbers))} |"
 
 
 def reasons(found: Sequence[suite.Verdict]) -> Iterator[str]:
-    """Why models were left alone, and how many that onnxruntime cannot load either were refused."""
-    yield "| left alone because | |"
+    """A table of the reasons for unchanged models, and of refused models that onnxruntime cannot load either."""
+    yield "| unchanged because | |"
     yield "|---|---|"
-    alone = Counter(
+    unchanged = Counter(
         verdict.detail for verdict in found if not verdict.changed and verdict.after not in ("refused", "crashed")
     )
-    for reason, count in alone.most_common():
+    for reason, count in unchanged.most_common():
         yield f"| {reason} | {count} |"
     for outcome in ("fails", "cannot be loaded"):
         refused = sum(verdict.after == "refused" for verdict in found if verdict.before == outcome)

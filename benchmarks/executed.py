@@ -1,4 +1,4 @@
-"""The data movement that runtimes execute of a model, and its time, for the original and for the file of the runtime `any`.
+"""The data movement that runtimes execute for a model, and its time: the original and the result for the runtime `any`.
 
     python benchmarks/executed.py [--target T] [--runtime R] [--seconds S] [--rounds N] [--only NAME] [--package P]
                                   [NETWORK or FILE ...]
@@ -22,7 +22,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -44,7 +43,7 @@ from layoutopt.bench.interleaved import Action, in_rounds, pinned
 from layoutopt.bench.runtimes import Session, load_runtime
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.sample_inputs import sample_inputs_for
-from layoutopt.verification.data_movement import moved_in
+from layoutopt.verification.data_movement import DataMovement, data_movement_of
 
 BLOCKS = 6
 TVM_SIMPLIFICATIONS = (
@@ -54,14 +53,6 @@ TVM_SIMPLIFICATIONS = (
     "CanonicalizeBindings",
     "DeadCodeElimination",
 )
-
-
-@dataclass(frozen=True)
-class Moves:
-    """Ops that move data, and the bytes that they read and write."""
-
-    count: int
-    nbytes: int
 
 
 def main() -> None:
@@ -172,20 +163,19 @@ def timed(session: Session, feed: Feed) -> Action:
     return run
 
 
-def moves_in_onnxruntime(path: Path, feed: Feed) -> Moves:
-    """From a trace of one run."""
+def movement_in_onnxruntime(path: Path, feed: Feed) -> DataMovement:
+    """The data movement in a trace of one run."""
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads, options.enable_profiling = 3, 1, True
         options.profile_file_prefix = f"{folder}/trace"
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         session.run(None, feed)
-        moved = moved_in(json.loads(Path(session.end_profiling()).read_text()))
-    return Moves(moved.count, moved.nbytes)
+        return data_movement_of(json.loads(Path(session.end_profiling()).read_text()))
 
 
-def moves_in_openvino(path: Path, feed: Feed) -> Moves:
-    """From the compiled model."""
+def movement_in_openvino(path: Path, feed: Feed) -> DataMovement:
+    """The data movement in the compiled model."""
     import openvino
 
     core = openvino.Core()
@@ -201,7 +191,7 @@ def moves_in_openvino(path: Path, feed: Feed) -> Moves:
             count += 1
             ends = (node.input_value(0), node.output(0))
             nbytes += sum(end.get_element_type().size * prod(end.get_shape()) for end in ends)
-    return Moves(count, nbytes)
+    return DataMovement({"Transpose and Reorder": count}, nbytes)
 
 
 def layer(node: Any) -> str:
@@ -210,8 +200,8 @@ def layer(node: Any) -> str:
     return str(info["layerType"].astype(str)) if "layerType" in info else str(node.get_type_name())
 
 
-def moves_in_tvm(path: Path, feed: Feed) -> Moves:
-    """From Relax after import."""
+def movement_in_tvm(path: Path, feed: Feed) -> DataMovement:
+    """The data movement in Relax after import and simplification."""
     import tvm
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
@@ -229,13 +219,13 @@ def moves_in_tvm(path: Path, feed: Feed) -> Moves:
     for function in simplified.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-    return Moves(len(found), sum(found))
+    return DataMovement({"permute_dims": len(found)}, sum(found))
 
 
-PROGRAMS: dict[str, Callable[[Path, Feed], Moves]] = {
-    "onnxruntime": moves_in_onnxruntime,
-    "openvino": moves_in_openvino,
-    "tvm": moves_in_tvm,
+PROGRAMS: dict[str, Callable[[Path, Feed], DataMovement]] = {
+    "onnxruntime": movement_in_onnxruntime,
+    "openvino": movement_in_openvino,
+    "tvm": movement_in_tvm,
 }
 
 

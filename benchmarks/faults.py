@@ -1,11 +1,11 @@
-"""Injects faults, and counts those that `layoutopt verify` misses although their effect exceeds that of rounding.
+"""Fault injection: counts the faults that `layoutopt verify` misses although their effect exceeds that of rounding.
 
     python benchmarks/faults.py [--networks N ...] [--target T] [--faults PER_KIND] [--seed S]
 
-A network of examples/zoo is optimised, a fault is put into the result, and the two files are verified. The truth is measured
-without layoutopt's verification: the largest difference that the fault makes in any output on four inputs, against the
-largest that rounding makes in the original (inputs or weights moved by one unit in the last place, and onnxruntime without its
-optimisations)."""
+A network of examples/zoo is optimised, a fault is injected into the result, and the two files are verified. The ground truth is
+measured without layoutopt's verification: the largest difference that the fault makes in any output on four inputs, and the
+largest difference that rounding makes in the original (inputs or weights moved by one unit in the last place, and onnxruntime
+without its optimisations)."""
 
 import argparse
 import sys
@@ -43,7 +43,7 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(function: Fault) -> Fault:
-    """Register a kind of fault: it changes a model, and returns False where the model has no place for it."""
+    """Register a kind of fault: a function that changes a model, and returns False if it does not apply to the model."""
     FAULTS[function.__name__.replace("_", " ")] = function
     return function
 
@@ -52,7 +52,7 @@ def fault(function: Fault) -> Fault:
 
 
 def edit_weight(model: onnx.ModelProto, rng: Rng, change: Callable[[np.ndarray], np.ndarray], rank: int = 2) -> bool:
-    """Change one weight of at least so many axes."""
+    """Change one weight of at least `rank` axes."""
     found = [t for t in model.graph.initializer if t.data_type == 1 and len(t.dims) >= rank and np.prod(t.dims) >= 64]
     if not found:
         return False
@@ -187,7 +187,7 @@ def a_bias_shifted_by_one(model: onnx.ModelProto, rng: Rng) -> bool:
 
 
 def pick(model: onnx.ModelProto, rng: Rng, *kinds: str) -> onnx.NodeProto | None:
-    """A node of some kinds, in the main graph or in a function."""
+    """A random node of the given kinds, in the main graph or in a function."""
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     found = [node for node in nodes if node.op_type in kinds]
     return found[rng.integers(len(found))] if found else None
@@ -289,13 +289,13 @@ def another_way_of_pooling(model: onnx.ModelProto, rng: Rng) -> bool:
     return True
 
 
-# --- the truth -------------------------------------------------------------------------------------------------------
+# --- the ground truth ------------------------------------------------------------------------------------------------
 
 
-def session(model: bytes | str, *, optimised: bool = True) -> onnxruntime.InferenceSession:
+def session(model: bytes | str, *, optimises: bool = True) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    if not optimised:
+    if not optimises:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
@@ -306,13 +306,17 @@ def feeds(model: onnxruntime.InferenceSession, count: int) -> list[dict[str, np.
     return [{name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(count)]
 
 
-def effect(wants: list[list[np.ndarray]], gots: list[list[np.ndarray]]) -> float:
+def effect(expected_outputs: list[list[np.ndarray]], actual_outputs: list[list[np.ndarray]]) -> float:
     """The largest difference of an element, relative to the largest magnitude of its output."""
     largest = 0.0
-    for want, got in ((a, b) for one, other in zip(wants, gots, strict=True) for a, b in zip(one, other, strict=True)):
-        if want.shape != got.shape or np.isnan(want).any() != np.isnan(got).any():
+    for expected, actual in (
+        (a, b)
+        for one, other in zip(expected_outputs, actual_outputs, strict=True)
+        for a, b in zip(one, other, strict=True)
+    ):
+        if expected.shape != actual.shape or np.isnan(expected).any() != np.isnan(actual).any():
             return float("inf")
-        largest = max(largest, float(np.abs(want - got).max()) / (float(np.abs(want).max()) or 1.0))
+        largest = max(largest, float(np.abs(expected - actual).max()) / (float(np.abs(expected).max()) or 1.0))
     return largest
 
 
@@ -339,11 +343,11 @@ def campaign(network: str, target: str, per_kind: int, seed: int, folder: Path) 
     layoutopt.optimize(original, target).save(rewritten)
     first, clean = session(str(original)), session(str(rewritten))
     inputs = feeds(first, 4)
-    wants = [first.run(None, feed) for feed in inputs]
-    spread = rounding(first, original, inputs, wants)
+    expected_outputs = [first.run(None, feed) for feed in inputs]
+    spread = rounding(first, original, inputs, expected_outputs)
     cleans = [clean.run([each.name for each in first.get_outputs()], feed) for feed in inputs]
     verdict = verify_files(original, rewritten)
-    yield Outcome(network, "none", effect(wants, cleans), spread, verdict.status != "passed", verdict.reason)
+    yield Outcome(network, "none", effect(expected_outputs, cleans), spread, verdict.status != "passed", verdict.reason)
     for kind, inject in FAULTS.items():
         for number in range(per_kind):
             model = onnx.load(rewritten)
@@ -352,25 +356,27 @@ def campaign(network: str, target: str, per_kind: int, seed: int, folder: Path) 
             onnx.save(model, faulty)
             try:
                 broken = session(str(faulty))
-                gots = [broken.run([each.name for each in first.get_outputs()], feed) for feed in inputs]
-            except Exception:  # a fault that onnxruntime notices by itself is none of ours
+                actual_outputs = [broken.run([each.name for each in first.get_outputs()], feed) for feed in inputs]
+            except Exception:  # a fault that onnxruntime itself detects is not counted
                 continue
             verdict = verify_files(original, faulty)
-            yield Outcome(network, kind, effect(cleans, gots), spread, verdict.status == "failed", verdict.reason)
+            yield Outcome(
+                network, kind, effect(cleans, actual_outputs), spread, verdict.status == "failed", verdict.reason
+            )
 
 
 def rounding(
     model: onnxruntime.InferenceSession,
     path: Path,
     inputs: list[dict[str, np.ndarray]],
-    wants: list[list[np.ndarray]],
+    expected_outputs: list[list[np.ndarray]],
 ) -> float:
     """The largest difference that rounding makes in the original: in its inputs, its weights and at another level."""
     rng = np.random.default_rng(5)
     moved = [{name: neighbour(x, rng) for name, x in feed.items()} for feed in inputs]
-    found = [effect(wants, [model.run(None, feed) for feed in moved])]
-    plain = session(str(path), optimised=False)
-    found.append(effect(wants, [plain.run(None, feed) for feed in inputs]))
+    found = [effect(expected_outputs, [model.run(None, feed) for feed in moved])]
+    plain = session(str(path), optimises=False)
+    found.append(effect(expected_outputs, [plain.run(None, feed) for feed in inputs]))
     for _ in range(3):
         message = onnx.load(path)
         for tensor in message.graph.initializer:
@@ -378,7 +384,7 @@ def rounding(
                 array = neighbour(numpy_helper.to_array(tensor), rng)
                 tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
         other = session(message.SerializeToString())
-        found.append(effect(wants, [other.run(None, feed) for feed in inputs]))
+        found.append(effect(expected_outputs, [other.run(None, feed) for feed in inputs]))
     return max(found)
 
 

@@ -1,4 +1,4 @@
-"""Formats of two convolutions behind each other, by element type, channels and generation: a table of docs/megengine.md.
+"""Formats of two consecutive convolutions by element type, channels and generation of the target: a table of docs/megengine.md.
 
     python benchmarks/generations.py
 
@@ -52,7 +52,7 @@ _SUMS = "y = Conv <pads = [1, 1, 1, 1]> (e, g)"
 
 
 def convolutions(dtype: str, shape: tuple[int, int, int, int], *, rounded: bool = True) -> onnx.ModelProto:
-    """A model; integers are quantised, and the sums of the second convolution rounded to them or left as they are."""
+    """A model of two convolutions; for integers it is quantised, and `rounded` quantises the last result, too."""
     n, c, k, side = shape
     generator, kind = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
     text = _HALF if dtype == "float16" else _UNITS
@@ -68,7 +68,7 @@ def convolutions(dtype: str, shape: tuple[int, int, int, int], *, rounded: bool 
 
 
 def chosen(model: onnx.ModelProto, target: str) -> list[str]:
-    """The three formats.
+    """The formats of the image before, between and after the convolutions.
 
     Raises:
         AssertionError: the result was not run, or bytes are moved between the two convolutions.

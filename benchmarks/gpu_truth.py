@@ -1,17 +1,17 @@
-"""Compares the predictions of a GPU target with measurements of PyTorch on the GPU of this machine.
+"""Comparison of the predictions of a GPU target with measurements of PyTorch on the GPU of this machine.
 
     python benchmarks/gpu_truth.py [--target gpu-hopper] [--device cuda] [--networks resnet50,mobilenetv2] [--rounds N]
 
 It requires the extra `torch`. Three Markdown tables:
 
-- convolutions, pooling, normalisation and conversions, each in NCHW and in channels-last, by element type: what the target
-  predicts for the ratio of the two, the measured ratio, and whether both prefer the same one. Within 10 % of 1 is neither.
+- convolutions, pooling, normalisation and conversions, each in NCHW and in channels-last, by element type: the ratio of the two
+  that the target predicts, the measured ratio, and whether both prefer the same format. Within 10 % of 1 is neither.
 - products of integers (torch._int_mm) with the second factor in either order.
 - networks: the planned graph with the planned formats, against all in NCHW and all in channels-last, run by the same code,
   and how far its outputs are from onnxruntime's.
 
-The first lines contain device, driver and versions, so that the output can be kept as it is. PyTorch picks its own kernels by
-strides, as it does for everybody; cuDNN searches for the fastest first.
+The first lines contain device, driver and versions, so that the output is a complete record. PyTorch selects its kernels by
+strides, as usual; cuDNN first searches for the fastest kernel.
 """
 
 import argparse
@@ -46,7 +46,7 @@ NEITHER = 1.1  # ratios up to this prefer neither
 
 @dataclass(frozen=True)
 class Layer:
-    """An op in a size that networks have it in."""
+    """An op with a shape that occurs in networks."""
 
     kind: str
     shape: tuple[int, int, int, int]
@@ -129,7 +129,7 @@ class Clock:
         self.is_cuda, self.rounds = device.startswith("cuda"), rounds
 
     def __call__(self, *calls: Callable[[], object]) -> list[float]:
-        """Several calls in turns."""
+        """The median seconds of each of several calls, in turns."""
         for call in calls:
             for _ in range(3):
                 call()
@@ -235,7 +235,7 @@ def networks(names: Sequence[str], target: str, device: str, clock: Clock) -> It
                 )
                 for each in session.get_inputs()
             }
-            want = session.run(None, feed)
+            expected = session.run(None, feed)
             planned = layoutopt.optimize(path, target, runtime="compiler", verify=False)
             plan = planned.report.plan
             assert plan is not None
@@ -247,8 +247,8 @@ def networks(names: Sequence[str], target: str, device: str, clock: Clock) -> It
                 yield f"| {name} | {reason} | | | | | |"
                 continue
             fed = [way.inputs(feed) for way in ways]
-            got = [each.float().cpu().numpy() for each in ways[0].run(fed[0])]
-            error = max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(want, got, strict=True))
+            actual = [each.float().cpu().numpy() for each in ways[0].run(fed[0])]
+            error = max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(expected, actual, strict=True))
             runs = [lambda way=way, given=given: way.run(given) for way, given in zip(ways, fed, strict=True)]  # type: ignore[misc]
             mine, first, last = clock(*runs)
             formats = sorted({each for op in planned.report.ops for each in op.outputs if each})
@@ -289,16 +289,17 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--networks", default="resnet50,mobilenetv2")
     parser.add_argument("--rounds", type=int, default=15)
-    asked = parser.parse_args()
-    model, clock = load_target(asked.target), Clock(asked.device, asked.rounds)
+    arguments = parser.parse_args()
+    model, clock = load_target(arguments.target), Clock(arguments.device, arguments.rounds)
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     print(
-        f"{datetime.now(tz=UTC):%Y-%m-%d}, {device_name(asked.device)}, PyTorch {torch.__version__}, target {asked.target}\n"
+        f"{datetime.now(tz=UTC):%Y-%m-%d}, {device_name(arguments.device)}, PyTorch {torch.__version__}, "
+        f"target {arguments.target}\n"
     )
-    tables = [layers(model, asked.device, clock)]
-    tables += [integers(model, asked.device, clock)] if asked.device.startswith("cuda") else []
-    tables += [networks(asked.networks.split(","), asked.target, asked.device, clock)]
+    tables = [layers(model, arguments.device, clock)]
+    tables += [integers(model, arguments.device, clock)] if arguments.device.startswith("cuda") else []
+    tables += [networks(arguments.networks.split(","), arguments.target, arguments.device, clock)]
     with torch.inference_mode():
         for each in tables:
             for line in each:

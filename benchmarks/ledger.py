@@ -1,13 +1,13 @@
-"""Writes and compares ledgers of plans: the results of `optimize` for every network.
+"""Ledgers of plans: the results of `optimize` for every network, written and compared.
 
     python benchmarks/ledger.py --write benchmarks/ledger.csv [--networks NAME ...] [--processes N]
     python benchmarks/ledger.py --compare benchmarks/ledger.csv [--networks NAME ...] [--processes N]
 
-`--write` takes the networks of examples/zoo and the light models of the onnx package, `--compare` those of the ledger. Each
-is optimised in a process of its own, without verification, in every way of `WAYS`. `--compare` measures again and prints
-the entries that differ from a ledger; the exit code is 1 if one is worse: a higher price, lower bound or gap, more casts,
-transposes or ops, or a larger file. Seconds and memory depend on the machine and its load, so they are compared as ratios
-over all entries and decide nothing.
+`--write` uses the networks of examples/zoo and the light models of the onnx package, `--compare` those of the ledger. Each is
+optimised in a process of its own, without verification, in every configuration of `CONFIGURATIONS`. `--compare` measures again
+and prints the entries that differ from a ledger; the exit code is 1 if one is worse: a higher price, lower bound or gap, more
+casts, transposes or ops, or a larger file. Seconds and memory depend on the machine and its load, so only their ratios over all
+entries are printed.
 
 Columns: network, target, dialect; price and lower_bound in estimated seconds; gap; casts, transposes; ops, the number of nodes
 by type in the emitted model and its functions; bytes of the emitted model; seconds of processor time; megabytes at the peak.
@@ -36,7 +36,7 @@ import zoo
 import layoutopt
 from layoutopt.onnx_io.reader.lossless import nodes
 
-WAYS = (
+CONFIGURATIONS = (
     ("gpu-hopper", "functions"),
     ("gpu-hopper", "ops"),
     ("ascend-910b", "ascend"),
@@ -63,20 +63,23 @@ def main() -> int:
     action.add_argument("--compare", type=Path, metavar="FILE")
     parser.add_argument("--networks", nargs="+", metavar="NAME")
     parser.add_argument("--processes", type=int, default=1, metavar="N")
-    asked = parser.parse_args()
-    if asked.write is not None:
-        write(asked.write, measured(asked.networks or [*zoo.NAMES, *light.NAMES], asked.processes))
+    arguments = parser.parse_args()
+    if arguments.write is not None:
+        write(arguments.write, measured(arguments.networks or [*zoo.NAMES, *light.NAMES], arguments.processes))
         return 0
-    with asked.compare.open(newline="") as file:
+    with arguments.compare.open(newline="") as file:
         before = {key_of(entry): entry for entry in csv.DictReader(file)}
-    networks = asked.networks or list(dict.fromkeys(network for network, _, _ in before))
-    return compared(before, measured(networks, asked.processes))
+    networks = arguments.networks or list(dict.fromkeys(network for network, _, _ in before))
+    return compared(before, measured(networks, arguments.processes))
 
 
 def measured(networks: Iterable[str], processes: int) -> list[Entry]:
-    """The entries of some networks, every way."""
+    """The entries of networks in every configuration."""
     with tempfile.TemporaryDirectory() as folder, get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
-        tasks = [(saved(network, Path(folder)), way) for network, way in product(networks, WAYS)]
+        tasks = [
+            (saved(network, Path(folder)), configuration)
+            for network, configuration in product(networks, CONFIGURATIONS)
+        ]
         return pool.starmap(entry_of, tasks, chunksize=1)
 
 
@@ -91,18 +94,18 @@ def saved(network: str, folder: Path) -> Path:
     return path
 
 
-def entry_of(path: Path, way: tuple[str, str]) -> Entry:
-    """Optimise a network one way."""
+def entry_of(path: Path, configuration: tuple[str, str]) -> Entry:
+    """Optimise a network in one configuration."""
     start = process_time()
-    result = layoutopt.optimize(path, way[0], dialect=way[1], verify=False)
+    result = layoutopt.optimize(path, configuration[0], dialect=configuration[1], verify=False)
     seconds = process_time() - start
     plan, report, proto = result.report.plan, result.report, result.proto
     assert plan is not None
     kinds = Counter(node.op_type.partition("_")[0] for node in nodes(proto))
     return {
         "network": path.stem,
-        "target": way[0],
-        "dialect": way[1],
+        "target": configuration[0],
+        "dialect": configuration[1],
         "price": repr(plan.seconds_after),
         "lower_bound": repr(plan.lower_bound),
         "gap": repr(plan.gap),
@@ -147,7 +150,7 @@ def compared(before: Mapping[tuple[str, ...], Entry], after: Iterable[Entry]) ->
 
 
 def differences(old: Entry, new: Entry) -> list[str]:
-    """How an entry differs, a line per column; a line begins with "worse" or "better"."""
+    """The differences of an entry, one line per column; a line begins with "worse" or "better"."""
     lines = []
     for name in COSTS:
         a, b = float(old[name]), float(new[name])

@@ -1,11 +1,11 @@
-"""How many ops move activations in the networks of examples/zoo, before and after planning with formats of the target.
+"""The numbers of ops that move activations in the networks of examples/zoo, before and after planning for a target.
 
     python benchmarks/moves.py [TARGET] [NETWORK ...]
 
 Prints a Markdown table: the Transposes and Reshapes in the file of the original that move activations, and the Transposes and
 reorders that onnxruntime executes for it after its own optimiser; CastData, Transposes and Reshapes in the result that move
-activations, and how few a plan of the same formats could have (`least`, solved for that alone); estimated time on the target;
-the largest error against the original in onnxruntime; seconds for everything, reading to verification, without `least`.
+activations, and their minimum over all plans with the same formats (`least`); estimated time on the target; the largest error
+against the original in onnxruntime; seconds of `optimize`, from reading to verification, without `least`.
 """
 
 import sys

@@ -2,8 +2,8 @@
 
     python benchmarks/narrow.py [TARGET ...]
 
-Prints a Markdown table. The format is that of most convolutions, or products where a network has few; `least` is how few moves
-a plan of the same formats could have.
+Prints a Markdown table. The format is that of most convolutions, or of most products if a network has few convolutions; `least`
+is the minimum of moves over all plans with the same formats.
 """
 
 import sys
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import onnx
 import zoo
-from narrow import halved, quantized
+from narrow_models import quantized, to_float16
 
 import layoutopt
 from layoutopt.report.schema import Report
@@ -25,14 +25,14 @@ TARGETS = ("gpu-turing", "gpu-ampere", "gpu-hopper", "ascend-310", "ascend-910b"
 
 
 def forms(network: str, folder: Path) -> dict[str, Path]:
-    """The files of a network in its forms."""
+    """The files of a network in float16 and quantised, by name."""
     path, half = zoo.save(network, folder), folder / f"{network}_half.onnx"
-    onnx.save(halved(onnx.load(path)), half)
+    onnx.save(to_float16(onnx.load(path)), half)
     channels, tensors = (quantized(path, per_channel=each, folder=folder) for each in (True, False))
     return {"float16": half, "int8 per channel": channels, "int8 per tensor": tensors}
 
 
-def usual(report: Report) -> str:
+def common_formats(report: Report) -> str:
     """The formats that most convolutions, or else products, read and write."""
     for kinds in (("Conv",), ("MatMul", "Gemm")):
         found = Counter((op.inputs[0], op.outputs[0]) for op in report.ops if op.kind in kinds)
@@ -53,7 +53,7 @@ def main(*targets: str) -> None:
                     before, after, plan, check = report.before, report.after, report.plan, report.verification
                     assert plan is not None and check.status == "passed", check.reason
                     print(
-                        f"| {network} | {numbers} | {target} | {usual(report)} | {before.casts + before.transposes} "
+                        f"| {network} | {numbers} | {target} | {common_formats(report)} | {before.casts + before.transposes} "
                         f"| {after.casts + after.transposes} | {plan.least_moves} "
                         f"| {plan.seconds_before / plan.seconds_after:.2f}x | {plan.gap:.2g} "
                         f"| {check.largest_error or 0:.1e} | {check.tolerance or 0:.0e} |",

@@ -2,9 +2,9 @@
 
     python benchmarks/networks.py [PROCESSES] [NETWORK ...]
 
-Counts the ways that a network was rewritten, and how many of the results were run against the original. The exit code is 1
-if one computes something else, cannot be optimised, or is not proven to be the best plan. The table goes to stdout, what is
-wrong to stderr.
+Counts the configurations in which a network was rewritten, and the results that were run against the original. The exit code is
+1 if a result is not equivalent, a network cannot be optimised, or a plan is not proven optimal. The table goes to stdout, the
+faults to stderr.
 """
 
 import sys
@@ -30,7 +30,7 @@ class Outcome:
     """The result of a network in one configuration; `wrong` lists violated expectations."""
 
     network: str
-    way: suite.Way
+    configuration: suite.Configuration
     changed: bool
     verified: bool
     error: float
@@ -46,10 +46,12 @@ def main(processes: str = "2", *networks: str) -> int:
         ProcessPoolExecutor(int(processes), get_context("spawn")) as pool,  # not forked: onnxruntime has threads
     ):
         paths = list(pool.map(zoo.save, chosen, [Path(folder)] * len(chosen)))
-        tasks = [(str(path), way) for path, way in product(paths, suite.ways())]
+        tasks = [(str(path), configuration) for path, configuration in product(paths, suite.configurations())]
         found = list(pool.map(optimized, *zip(*tasks, strict=True)))
     seconds = perf_counter() - start
-    print(f"{len(chosen)} networks, {len(suite.ways())} ways, {seconds:.0f} s in {processes} processes\n")
+    print(
+        f"{len(chosen)} networks, {len(suite.configurations())} configurations, {seconds:.0f} s in {processes} processes\n"
+    )
     for line in table(found):
         print(line)
     wrong = [outcome for outcome in found if outcome.wrong]
@@ -58,16 +60,18 @@ def main(processes: str = "2", *networks: str) -> int:
     return 1 if wrong else 0
 
 
-def optimized(path: str, way: suite.Way) -> Outcome:
-    """Optimise a network one way, and run the result against the original where this machine can."""
+def optimized(path: str, configuration: suite.Configuration) -> Outcome:
+    """Optimise a network in one configuration, and run the result against the original if this machine can."""
     start = perf_counter()
-    target, dialect = way
+    target, dialect = configuration
     network = Path(path).stem
     try:
-        verify = not suite.is_for_another_machine(way)
+        verify = not suite.is_for_another_machine(configuration)
         report = layoutopt.optimize(path, target, dialect=dialect, verify=verify, allow_unverified=True).report
     except Exception as error:  # it must not hide the others
-        return Outcome(network, way, False, False, 0.0, perf_counter() - start, f"{type(error).__name__}: {error}")
+        return Outcome(
+            network, configuration, False, False, 0.0, perf_counter() - start, f"{type(error).__name__}: {error}"
+        )
     seconds = perf_counter() - start
     verification, plan = report.verification, report.plan
     assert plan is not None
@@ -75,12 +79,12 @@ def optimized(path: str, way: suite.Way) -> Outcome:
     if verification.status == "not verified":
         wrong = f"not verified: {verification.reason}"
     verified = report.changed and verification.status == "passed"
-    return Outcome(network, way, report.changed, verified, verification.largest_error or 0.0, seconds, wrong)
+    return Outcome(network, configuration, report.changed, verified, verification.largest_error or 0.0, seconds, wrong)
 
 
 def table(found: Sequence[Outcome]) -> Iterator[str]:
-    """By network: ways that it was rewritten, results that were run, the largest error, seconds for all ways in one process."""
-    yield "| network | ways | rewritten | run against the original | largest error | wrong | seconds |"
+    """A row per network: configurations, rewritten and run results, the largest error, seconds for all configurations."""
+    yield "| network | configurations | rewritten | run against the original | largest error | wrong | seconds |"
     yield "|---|---|---|---|---|---|---|"
     for network in dict.fromkeys(outcome.network for outcome in found):
         some = [outcome for outcome in found if outcome.network == network]

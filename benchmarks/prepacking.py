@@ -1,4 +1,4 @@
-"""What a product costs in stock onnxruntime if its constant is not prepacked: the rows of prepacking.toml.
+"""The cost of a matrix product in stock onnxruntime whose constant is not prepacked: the rows of prepacking.toml.
 
     python benchmarks/prepacking.py [--seconds S] [--threads N] [--rows M ...]
 
@@ -27,7 +27,7 @@ CONSTANTS = [
     (4096, 1000),
 ]
 ROWS = [1, 2, 8, 16, 49, 100, 197, 784, 1500, 3136]
-LARGEST = 5e9  # multiplications
+MAX_MULTIPLICATIONS = 5e9  # multiplications
 
 
 def main() -> None:
@@ -40,13 +40,13 @@ def main() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for rows in arguments.rows:
         for inner, outer in CONSTANTS:
-            if rows * inner * outer <= LARGEST:
+            if rows * inner * outer <= MAX_MULTIPLICATIONS:
                 ratio = measured(rows, inner, outer, arguments.seconds, arguments.threads)
                 print(f"    {{ rows = {rows}, inner = {inner}, outer = {outer}, ratio = {ratio:.3f} }},", flush=True)
 
 
 def measured(rows: int, inner: int, outer: int, seconds: float, threads: int) -> float:
-    """The ratio of a product."""
+    """The time of a product without prepacking, divided by the time with prepacking."""
     x = np.random.default_rng(1).normal(size=(1, rows, inner)).astype(np.float32)
     bindings = []
     for rank in (2, 3):

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import numpy as np
 import onnx
 import zoo
-from narrow import quantized
+from narrow_models import quantized
 from onnx import TensorProto, helper, numpy_helper
 
 import layoutopt
@@ -181,11 +181,11 @@ def kernels() -> None:
             used = {name: array for name, array in constants.items() if name in node.input}
             is_float = op in ("DequantizeLinear", "Sub", "Clip", *UNARY)
             narrow = TensorProto.INT32 if op == "Cast" else TensorProto.UINT8
-            seconds = alone(node, x, used, TensorProto.FLOAT if is_float else narrow)
+            seconds = single_node_seconds(node, x, used, TensorProto.FLOAT if is_float else narrow)
             print(f"{size} x {size} x {channels}  {label:24} {seconds * 1e6:7.1f} us")
 
 
-def alone(node: onnx.NodeProto, x: np.ndarray, constants: Mapping[str, np.ndarray], result: int) -> float:
+def single_node_seconds(node: onnx.NodeProto, x: np.ndarray, constants: Mapping[str, np.ndarray], result: int) -> float:
     """The median seconds of a model of one node."""
     graph = helper.make_graph(
         [node],

@@ -1,4 +1,4 @@
-"""How time and memory grow with the number of ops.
+"""Growth of the time and memory of `optimize` with the number of ops.
 
     python benchmarks/scale.py [--shapes chain,transformer] [--targets gpu-hopper] [--ops 1000,3000,10000] [--verify] [--stages]
 
@@ -196,7 +196,7 @@ SHAPES: dict[str, Callable[[int], onnx.ModelProto]] = {
 
 
 class Stages:
-    """Seconds per stage; what runs within another stage is taken out of that one."""
+    """Seconds per stage; the seconds of a nested stage do not count for the enclosing one."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -252,7 +252,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (onnx_io, "check", "check"),
         (onnx_io, "fingerprint", "fingerprint"),
         (rewriting, "bake", "bake"),
-        (EquivalenceGate, "judge", "verify"),
+        (EquivalenceGate, "verify", "verify"),
         (api, "finish", "report"),
     ):
         stages.wrap(owner, attribute, name)
@@ -282,7 +282,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
 
 
 def measured(shape: str, count: int, target: str, verify: bool, limit: float | None) -> dict[str, object]:
-    """The same in a process of its own, for the peak memory."""
+    """The result of `measure` in a process of its own, for the peak memory."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         onnx.save(SHAPES[shape](count), path)

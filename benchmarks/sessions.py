@@ -1,4 +1,4 @@
-"""How much faster sessions of networks are created in stock onnxruntime after `layoutopt optimize`, and what runs pay for it.
+"""Speed-up of session creation in stock onnxruntime by `layoutopt optimize`, and its effect on runs.
 
     python benchmarks/sessions.py [--seconds S] [--keep FOLDER] [--memory] [FILE or NETWORK ...]
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def measured(path: Path, folder: Path, seconds: float, *, has_memory: bool) -> BenchReport:
-    """The benchmark of a model against its results; they are made if the folder does not have them."""
+    """The benchmark of a model against its results, which are written if the folder does not have them."""
     files = [folder / f"{path.stem}.{kind}.onnx" for kind in ("balanced", "balanced-external", "fast-external")]
     if not all(file.exists() for file in files):
         balanced, fast = (layoutopt.optimize(path, "cpu", sessions=sessions) for sessions in ("balanced", "fast"))

@@ -1,15 +1,14 @@
-"""How much faster networks run in stock onnxruntime after `layoutopt optimize`.
+"""Speed-up of networks in stock onnxruntime by `layoutopt optimize`.
 
     python benchmarks/speed.py [--target T] [--dialect D] [--threads N] [--batch N] [--seconds S] [--light]
                                [FILE or NETWORK ...]
 
 By default target `cpu`, the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table:
-the original's time over the rewritten model's (median of pairs in one process, and the quartiles), the same for making a
-session, the share of kernel time in Transpose and Reorder nodes, the largest error, and, with --openvino, OpenVINO's time
-over the rewritten one's. With several threads, one session is alive at a time, six times each, since the threads of idle
-sessions spin on the same CPUs; only the speed-up is measured then. `--batch` sets the first extent of the inputs, and
-leaves out networks that have their batch written into their shapes.
-`--light` takes the models that come with the onnx package, with random weights.
+the original's time divided by the rewritten model's (median of pairs in one process, and the quartiles), the same for session
+creation, the share of kernel time in Transpose and Reorder nodes, the largest error, and, with --openvino, OpenVINO's time
+divided by the rewritten model's. With several threads, one session exists at a time, six times each, since the threads of idle
+sessions spin on the same CPUs; only the speed-up is measured then. `--batch` sets the first extent of the inputs, and leaves
+out networks with a constant batch in their shapes. `--light` uses the models of the onnx package, with random weights.
 """
 
 import argparse
@@ -47,7 +46,7 @@ def main() -> None:
             out = folder / "out.onnx"
             result.save(out)
             if arguments.threads > 1:
-                ratios = apart(path, out, arguments.threads, arguments.seconds)
+                ratios = ratios_of_single_sessions(path, out, arguments.threads, arguments.seconds)
                 speed_ups.append(float(np.median(ratios)))
                 spread = "{:.2f} to {:.2f}".format(*np.percentile(ratios, [25, 75]))
                 print(f"| {path.stem} | {speed_ups[-1]:.2f} | {spread} | | | | |", flush=True)
@@ -92,7 +91,7 @@ def models(arguments: argparse.Namespace, folder: Path) -> Iterator[Path]:
             continue
         model = source.load(network)
         if arguments.batch and not rebatched(model, arguments.batch):
-            print(f"| {network} | its batch is written into its shapes | | | | | |", flush=True)
+            print(f"| {network} | its batch is constant in its shapes | | | | | |", flush=True)
             continue
         path = folder / f"{network}.onnx"
         onnx.save(model, path)
@@ -101,7 +100,7 @@ def models(arguments: argparse.Namespace, folder: Path) -> Iterator[Path]:
 
 
 def rebatched(model: onnx.ModelProto, batch: int) -> bool:
-    """Give the inputs another batch; whether the model still makes sense then."""
+    """Give the inputs another batch, and return whether the model is still valid."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for value in model.graph.input:
         if value.name not in constants:
@@ -126,8 +125,8 @@ def rebatched(model: onnx.ModelProto, batch: int) -> bool:
     return all(value.type.tensor_type.HasField("shape") for value in outputs.values())
 
 
-def apart(path: Path, out: Path, threads: int, seconds: float) -> list[float]:
-    """The original's time over the rewritten model's, six times, each in a session that is alone."""
+def ratios_of_single_sessions(path: Path, out: Path, threads: int, seconds: float) -> list[float]:
+    """Six ratios of the original's time and the rewritten model's, with one session in memory at a time."""
     ratios = []
     for turn in range(6):
         times = {}
@@ -151,7 +150,7 @@ def apart(path: Path, out: Path, threads: int, seconds: float) -> list[float]:
 
 
 def openvino_ratio(path: Path, seconds: float, options: dict[str, float]) -> str:
-    """OpenVINO's time for the original over `seconds`."""
+    """OpenVINO's time for the original, divided by `seconds`."""
     try:
         (report,) = bench([path], runtimes=["openvino"], **options).models
     except LayoutoptError:

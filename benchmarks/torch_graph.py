@@ -23,7 +23,7 @@ Run: TypeAlias = Callable[[Op, list[Tensor | None]], Tensor]
 
 
 class UnsupportedError(Exception):
-    """The graph has something that is not run here."""
+    """The graph has an op or a format that PyTorch cannot run here."""
 
 
 class TorchGraph:
@@ -34,7 +34,7 @@ class TorchGraph:
         device: of PyTorch, `cuda` for example.
 
     Attributes:
-        restrided: how many results did not come out as planned, in the last run.
+        restrided: the number of results of the last run whose strides were not those of the plan.
     """
 
     def __init__(self, graph: Graph, device: str) -> None:
@@ -67,18 +67,18 @@ class TorchGraph:
             assert y is not None
             result = operands[0] if is_cast(op) else RUNS[op.kind](op, operands)
             assert result is not None
-            lies_well = y.storage is None or is_in(result, y.storage.format)
-            self.restrided += not lies_well and not is_cast(op)
-            known[y] = result if lies_well or y.storage is None else brought(result, y.storage.format)
+            is_as_planned = y.storage is None or is_in(result, y.storage.format)
+            self.restrided += not is_as_planned and not is_cast(op)
+            known[y] = result if is_as_planned or y.storage is None else stored_in(result, y.storage.format)
         return [known[value] for value in self.graph.outputs]
 
     def _put(self, value: Value, array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(np.array(array)).to(self.device)
-        return tensor if value.storage is None else brought(tensor, value.storage.format)
+        return tensor if value.storage is None else stored_in(tensor, value.storage.format)
 
 
-def brought(tensor: Tensor, format: Format) -> Tensor:
-    """The same elements, lying in a plain format."""
+def stored_in(tensor: Tensor, format: Format) -> Tensor:
+    """The tensor with the strides of a plain format."""
     order = format.order
     return tensor.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])
 
@@ -94,7 +94,7 @@ def is_in(tensor: Tensor, format: Format) -> bool:
 
 
 def _padded(op: Op, x: Tensor, window: list[int], value: float = 0.0) -> tuple[Tensor, list[int]]:
-    """The input with what cannot be left to the kernel padded before, and what is left: the same on both sides."""
+    """The padded input and the pads of the kernel; asymmetric pads, which kernels do not accept, are added to the input."""
     rank = len(window)
     pads = op.integers("pads") or (0,) * (2 * rank)
     if op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
@@ -229,4 +229,4 @@ RUNS: dict[str, Run] = {
     "Unsqueeze": _reshape,
 }
 
-__all__ = ["TorchGraph", "UnsupportedError", "brought", "is_in"]
+__all__ = ["TorchGraph", "UnsupportedError", "is_in", "stored_in"]

@@ -1,4 +1,4 @@
-"""Why blocked tensors are not safe for every op: padding, and how layoutopt treats it.
+"""Padding of blocked tensors: a fault that nonzero padding causes, and the padding states of layoutopt.
 
 python examples/zero_padding.py
 
@@ -31,9 +31,9 @@ def by_hand() -> None:
         expected, found = float(function(x).sum()), sum_of_blocks(function(memory))
         print(f"  {name}: the sum should be {expected:.2f} and is {found:.2f}")
 
-    healed = np.exp(memory)
-    md.write(healed, np.exp(x))  # as a primitive of oneDNN does: writes zeros into the padding
-    print(f"  exp, padding set to zero: {sum_of_blocks(healed):.2f}")
+    cleared = np.exp(memory)
+    md.write(cleared, np.exp(x))  # as a primitive of oneDNN does: writes zeros into the padding
+    print(f"  exp, padding set to zero: {sum_of_blocks(cleared):.2f}")
 
 
 def model() -> ModelProto:

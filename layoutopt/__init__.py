@@ -11,7 +11,7 @@ from importlib import import_module
 from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
-from layoutopt.runtime.telemetry import switch_off
+from layoutopt.runtime.telemetry import disable_telemetry
 from layoutopt.version import VERSION
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ __version__ = VERSION
 if not isdir(join(__path__[0], "passes")):  # a checkout: passes/ and cost_models/ are folders of its root
     __path__.append(dirname(__path__[0]))
 
-switch_off()  # before any module of layoutopt imports onnxruntime
+disable_telemetry()  # before any module of layoutopt imports onnxruntime
 
 _MODULES = {
     "ArgumentError": "layoutopt.errors",

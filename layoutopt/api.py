@@ -1,4 +1,4 @@
-"""The function `optimize`: a model in, a faster model out, with the plan and the report.
+"""The function `optimize`, which rewrites a model for a target.
 
 read -> lift -> rewrite: pipeline (simplify, plan, cast, pack, lower), emit, bake, verify -> finish: report
 With `portable`, make_portable comes before finish: it adds a branch of standard operators.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.finish import finish
-from layoutopt.driver.garbage_collection import rare_collections
+from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.model_faults import reporting_invalid_model
@@ -52,8 +52,8 @@ def optimize(
     Args:
         model: a path, the bytes of a file, a binary file object, or a model of onnx or onnx_ir, which is not changed.
         target: a target's name ("gpu-hopper"; "cpu" for this machine), the path of a target file, or a cost model. Several
-            with commas between ("gpu-hopper,ascend-910b"), or a list of names and cost models, make one plan, whose largest
-            regret on any of them is the least: `report.plan.targets`.
+            names separated by commas ("gpu-hopper,ascend-910b"), or a list of names and cost models, get one plan with the
+            smallest worst regret: `report.plan.targets`.
         runtime: the program that runs the result: "onnxruntime", "any" (standard operators alone) or "compiler" (one that reads
             formats); None for the target's own. The plan has the kernels that both the target and the runtime have.
         dialect: the form of the result, "functions", "ascend", "onnxruntime", "onnxruntime-cuda", "standard" or "ops"; None for
@@ -63,19 +63,19 @@ def optimize(
             letters of the value's axes as reports print them.
         dims: sizes of symbolic dimensions to plan for and to verify at, or ranges of them, by name, or by `input[axis]` where
             they have none: {"batch": 1, "height": (256, 1024)}. They stay symbolic, and the result is right at every size.
-        inputs: arrays by the name of the input, or several sets of them: the result is compared with the original on these, and
-            on small perturbations of them, rather than on random inputs. Symbolic dimensions take their sizes.
+        inputs: arrays by the name of the input, or several sets of them: the result is compared with the original on these
+            arrays and on small perturbations of them, instead of random inputs. Symbolic dimensions get their sizes.
         verify: compare the result with the original, on random inputs unless some are given.
         allow_unverified: return a result that could not be compared with the original; by default that is an error.
         time_limit: seconds for planning, candidates to solver, after which the best plan so far is used, with its gap.
-        max_growth: the largest ratio of the sizes of all constants after and before, 1 MiB aside; 1.0 for no growth. Rewrites
-            that enlarge constants are selected by estimated gain per byte: `report.growth`.
+        max_growth: the largest ratio of the sizes of all constants after and before, beyond a growth of 1 MiB, which is always
+            permitted. Rewrites that enlarge constants are selected by estimated gain per byte: `report.growth`.
         sessions: "balanced", or "fast" for faster session creation in onnxruntime at the cost of runs: constants of matrix
             products are not prepacked. Only in the dialect "onnxruntime"; best with external data, which is then mapped.
         count_moves: also compute the minimum of casts and transposes over all plans, `report.plan.least_moves`; always computed
             for the runtime "any".
         portable: write a model for all machines: its native kernels run where blocks have the size of the target, and standard
-            operators, planned for the runtime "any", elsewhere. Weights of convolutions are in the file twice.
+            operators, planned for the runtime "any", on all other machines. Weights of convolutions are in the file twice.
         strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
             repaired, and a note of the report with the source "read" names it.
         custom_ops: the path of a shared library with kernels of custom operators, or several; onnxruntime uses them to fold
@@ -91,7 +91,7 @@ def optimize(
         ExtensionError: if a library of kernels, or an extension of an installed package, cannot be loaded.
         ModelError, PinError, DimensionError, InputError: if the model is not valid, has no such tensor or dimension, or does
             not take the inputs.
-        VerificationError: if the result computes something else; there is no result then.
+        VerificationError: if the result is not equivalent to the model; there is no result then.
         UnverifiedError: if the result could not be compared with the original; there is no result then.
         MemoryError: if there is too little memory.
     """
@@ -118,7 +118,7 @@ def optimize(
         sizes_found=sizes_found,
     )
     job = Job.of(options)
-    with rare_collections(), kernel_libraries(custom_ops), reporting_invalid_model(job.given, job.dims):
+    with reduced_garbage_collection(), kernel_libraries(custom_ops), reporting_invalid_model(job.given, job.dims):
         return _run(job)
 
 

@@ -26,10 +26,13 @@ from layoutopt.runtime.session import Session
 
 
 class Prepared(onnx.backend.base.BackendRep):
-    """A loaded model."""
+    """A model in onnxruntime.
+
+    Args:
+        model: the serialised model.
+    """
 
     def __init__(self, model: bytes) -> None:
-        """Load a serialised model into onnxruntime."""
         self._session = Session(model, threads=1)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@
     ├── ModelError                3   the model cannot be read, or is not a valid model
     ├── TargetError               4   no such target, or its description is malformed
     ├── FormatError               5   no such format, or it does not fit the tensor
-    ├── PinError                  6   a pinned format that no plan can meet
+    ├── PinError                  6   no plan can satisfy a pinned format
     ├── VerificationError         7   the outputs of the rewritten model differ
     ├── OutputError               8   the result cannot be written
     ├── UnverifiedError          11   the rewritten model could not be compared with the original
@@ -21,7 +21,7 @@ from typing import ClassVar
 
 
 def _line(text: str) -> str:
-    """One line: names come from files, and may hold line breaks and control characters."""
+    """The text in one line, without control characters, which names from files may contain."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -83,7 +83,7 @@ class FormatError(LayoutoptError, ValueError):
 
 
 class PinError(LayoutoptError):
-    """A pinned format that no plan can meet."""
+    """No plan can satisfy a pinned format."""
 
     exit_code = 6
 

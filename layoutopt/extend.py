@@ -7,16 +7,16 @@ when it first needs them. A command is then run as before: no option names the p
 |---|---|---|
 | `layoutopt.ops` | a class that derives from `LayoutRule`, or a module that registers such classes | ops |
 | `layoutopt.patterns` | a class that derives from `FusionPattern`, or a module that registers such classes | fusion pattern |
-| `layoutopt.passes` | a class that derives from `Pass`, or an instance of one; `before` or `after` gives its place | pass |
-| `layoutopt.dialects` | a class that derives from `Dialect`, or an instance of one | way to write formats in ONNX |
+| `layoutopt.passes` | a class that derives from `Pass`, or an instance of one; `before` or `after` sets its position | pass |
+| `layoutopt.dialects` | a class that derives from `Dialect`, or an instance of one | output form of a plan |
 | `layoutopt.formats` | the result of `format_system` | names of memory formats |
 | `layoutopt.cost_models` | the path of a target file, a `CostModel`, or a function that returns either | hardware target |
 | `layoutopt.runtimes` | the path of a runtime file, or a `RuntimeSpec` | program that runs the file |
 
 The names of this module, their signatures and the groups follow semantic versioning: a release that removes or changes one
-has a new major version (before 1.0 a new minor version), and the change log lists it. The same holds for the names of the
-package's root and of `layoutopt.testing`, which has the laws that extensions have to meet. Names of all other modules may
-change in any release. docs/extending.md has an example of each group.
+has a new major version (before 1.0 a new minor version), and the change log lists it. The same applies to the names of the
+package's root and of `layoutopt.testing`, which has the laws of extensions. Names of all other modules may change in any
+release. docs/extending.md has an example of each group.
 """
 
 from layoutopt.cost import CostModel

@@ -1,4 +1,4 @@
-"""The passes before lowering, one per file, in the order in which they run; `Dialect.passes` has those behind it."""
+"""The passes before lowering, one per file, in the order in which they run; `Dialect.passes` are those after it."""
 
 from typing import Any, get_args
 
@@ -51,30 +51,30 @@ _PLAN: tuple[Pass, ...] = (
 )
 
 DEFAULT_PIPELINE = Pipeline((*_SIMPLIFY, *_PLAN, PretransformWeights(), RemoveDead()))
-"""For inference: weights are constants, so what depends on them alone is computed ahead of time."""
+"""For inference: weights are constants, so ops that depend on constants alone are computed ahead of time."""
 
 TRAINING_PIPELINE = Pipeline((EvaluateExtents(), *_PLAN))
-"""For training: weights change, so they and the ops on them stay, and so do their casts."""
+"""For training: weights change, so the weights, the ops on them and their casts stay in the graph."""
 
 
-def _placed(found: Any) -> Pass:
+def _loaded(found: Any) -> Pass:
     """The pass that an entry point refers to.
 
     Raises:
-        TypeError, ValueError: it is no pass, or names no place in the pipeline.
+        TypeError, ValueError: it is no pass, or sets neither or both of `before` and `after`.
     """
-    made: Pass = instance_of(Pass, "it has to derive from layoutopt.Pass")(found)
-    if bool(made.before) == bool(made.after):
-        raise ValueError("has no single place in the pipeline: set either before or after to the name of a pass")
-    return made
+    step: Pass = instance_of(Pass, "it has to derive from layoutopt.Pass")(found)
+    if bool(step.before) == bool(step.after):
+        raise ValueError("has no single position in the pipeline: set either before or after to the name of a pass")
+    return step
 
 
-EXTENSIONS = EntryPoints("layoutopt.passes", _placed)
+EXTENSIONS = EntryPoints("layoutopt.passes", _loaded)
 """Passes of installed packages."""
 
 
 def default_pipeline(mode: Mode) -> Pipeline:
-    """The pipeline of a mode up to lowering, with the passes of installed packages that have a place in it.
+    """The pipeline of a mode up to lowering, with the passes of installed packages that name a pass in it.
 
     Raises:
         ExtensionError: a pass of a package cannot be loaded.
@@ -83,7 +83,7 @@ def default_pipeline(mode: Mode) -> Pipeline:
 
 
 def extensions_behind_lowering() -> dict[str, Pass]:
-    """The passes of installed packages, by entry point, that have a place in no mode's pipeline up to lowering.
+    """The passes of installed packages, by entry point, that name no pass of a mode's pipeline up to lowering.
 
     Raises:
         ExtensionError: a pass of a package cannot be loaded.

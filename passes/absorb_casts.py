@@ -1,4 +1,4 @@
-"""Restore a metadata-only Transpose or Reshape to the model's own op where its result is converted back at once.
+"""Restore a metadata-only Transpose or Reshape to the op of the model if its result is converted back at once.
 
 before: x(NCHW) -> Transpose(a view op: y in CHWN...) -> CastData(canonical) -> ...
 after:  x(NCHW) -> Transpose(moves bytes)            -> y(canonical)        -> ...
@@ -19,7 +19,7 @@ class AbsorbCasts(Pass):
     """Undo a metadata-only op whose result is converted back to the canonical format."""
 
     name = "absorb-casts"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Restore the ops whose only reader is a cast and whose input and converted result are canonical."""

@@ -17,7 +17,9 @@ from layoutopt.ops.region_ops import port_storages, region_rule, regions_with_ru
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import Deadline, Plan, PlanRequest, least_moves, make_plan
 
-_GUARDED = "a plan that is faster at the guessed sizes is slower than the model as it is at others, and was not taken"
+_REJECTED_BY_GUARD = (
+    "a plan that is faster at the inferred sizes was rejected: it is slower than the original at other sizes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +27,18 @@ class AssignFormats(Pass):
     """Assign the signature that the planner selects to every op, in subgraphs too."""
 
     name = "assign-formats"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Plan; name copies in another format after it, so that the canonical copy can have the tensor's name."""
+        """Plan, and rename values in other formats, so that the canonical copy of a tensor can have the tensor's name."""
         infer_axis_letters(graph)
         pins = {}
         for name, format in context.pins.items():
             value = graph.find(name)
             if value is None:
-                what = "cannot be pinned: nothing reads it, or it has become part of another op"
-                raise PinError(what, where=name, hint="pin what comes before or behind it")
+                what = "cannot be pinned: no op reads it, or it has become part of another op"
+                raise PinError(what, where=name, hint="pin a tensor before or behind it")
             pins[value] = format
         request = PlanRequest(
             graph,
@@ -49,7 +51,7 @@ class AssignFormats(Pass):
         )
         context.plan = make_plan(request)
         if context.plan.is_guarded:
-            context.note(self, ", ".join(context.sizes.assumed), _GUARDED)
+            context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
         if context.counts_moves:
             context.least_moves = least_moves(request)
         if context.plan.stopped:
@@ -81,12 +83,12 @@ def _stopped(plan: Plan, limit: float | None) -> str:
 
 
 def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] = ()) -> None:
-    """Write down where an op leaves its outputs, and where its bodies find and leave theirs.
+    """Set the signature of an op, and the storages of its outputs and of the boundary values of its bodies.
 
     Args:
-        graph: the graph that the op is in.
+        graph: the graph of the op.
         op: the op.
-        signature: what it is to have.
+        signature: its signature.
         kept: values that keep their names in another format.
     """
     op.signature = signature

@@ -43,27 +43,27 @@ class PassContext:
     """The state that passes share.
 
     Attributes:
-        cost_model: the target.
-        mode: in training, weights stay as they are and their casts stay in the graph.
+        cost_model: the cost model of the target.
+        mode: in training, weights and their casts stay in the graph.
         pins: formats that values must have, by the value's name.
         time_limit: seconds for the planner.
         is_foldable: whether an op may be computed ahead of time.
-        evaluate: computes values that depend on constants only; None where it cannot.
-        infer: finds the types of values again, after constants have become known.
-        kernels: the kinds of op beyond ONNX that the dialect has kernels for.
+        evaluate: computes values that depend on constants only; None for values that it cannot compute.
+        infer: infers the types of values again, after constants have become known.
+        kernels: the ops beyond the ONNX standard for which the dialect has kernels.
         evaluate_extents: adds the sizes of dimensions without an expression.
-        sizes: how large symbolic dimensions are taken to be.
+        sizes: the sizes of symbolic dimensions that the planner uses.
         counts_moves: whether the planner also computes the minimum of moves.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         has_baked_passes: whether the dialect has passes on quantised models after baking.
-        plan: what the planner decided, once it has.
+        plan: the plan; None before planning.
         least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
-        notes: what did not apply, and why.
-        defer: makes a constant that is computed whenever it is read, given whether it is larger than what it is computed
-            from; None where all constants may be held.
-        growth: how many bytes constants may grow by.
-        is_rewritten: whether a pass has changed the graph whose change alone is a reason to rewrite the model.
-        unchanged: the reason for which the model stays as it is, once a pass has found one; the passes behind it do not run.
+        notes: the ops and values to which passes did not apply, with reasons.
+        defer: makes a deferred constant for a value, given whether the value is larger than the constants it is computed
+            from; None to compute all folded constants at once.
+        growth: the budget for the growth of constants in bytes.
+        is_rewritten: whether a pass with `justifies_rewrite` has changed the graph.
+        reason_to_keep: the reason why the original is returned; empty if there is none. A pass that sets it ends the pipeline.
         lowered: the graph of plain ops and function calls that `lower` made; the passes behind it run on this graph.
         block: the number of channels in a block of the lowered graph's arrays; 0 if its kernels take no blocks.
         sessions: "fast" if session creation may become faster at the cost of runs.
@@ -88,7 +88,7 @@ class PassContext:
     defer: Callable[[Graph, Value, bool], Data | None] | None = None
     growth: Growth = field(default_factory=Growth)
     is_rewritten: bool = False
-    unchanged: str = ""
+    reason_to_keep: str = ""
     lowered: Graph | None = None
     block: int = 0
     sessions: Sessions = "balanced"
@@ -102,16 +102,18 @@ class Pass(ABC):
     """A step of the pipeline.
 
     Attributes:
-        name: what reports and dumps call it.
-        is_reason: whether a change by this pass alone is a reason to rewrite a model that no plan makes faster.
-        is_whole: whether it is run once, on the main graph, and sees to bodies itself; else on every graph, bodies first.
-        before: of an extension, the name of the pass in front of whose first run it runs.
-        after: of an extension, the name of the pass behind whose last run it runs; it has this or `before`.
+        name: its name in reports and dumps.
+        justifies_rewrite: whether a change by this pass is a reason to rewrite a model that no plan makes faster.
+        handles_bodies: whether it runs once, on the main graph, and handles bodies itself; if not, it runs on every graph,
+            bodies first.
+        before: for the pass of an extension: the name of the pass before whose first run it is inserted.
+        after: for the pass of an extension: the name of the pass after whose last run it is inserted. It sets either this or
+            `before`.
     """
 
     name: ClassVar[str]
-    is_reason: ClassVar[bool] = True
-    is_whole: ClassVar[bool] = False
+    justifies_rewrite: ClassVar[bool] = True
+    handles_bodies: ClassVar[bool] = False
     before: ClassVar[str] = ""
     after: ClassVar[str] = ""
 
@@ -134,17 +136,17 @@ class Pipeline:
     """Passes in order.
 
     Args:
-        passes: what to run.
-        verify: check the graph's invariants before the first pass and after each.
+        passes: the passes.
+        verifies: whether to check the graph's invariants before the first pass and after each.
     """
 
     passes: tuple[Pass, ...]
-    verify: bool = True
+    verifies: bool = True
 
     def extended(self, added: Sequence[Pass]) -> "Pipeline":
-        """The pipeline with each further pass before or after the pass that it names.
+        """The pipeline with each of `added` before or after the pass that it names.
 
-        A pass that names one which is neither in the pipeline nor among the further passes is left out.
+        A pass that names a pass neither in the pipeline nor in `added` is left out.
         """
         passes, waiting = list(self.passes), list(added)
         while waiting:
@@ -161,14 +163,14 @@ class Pipeline:
         """Run all passes.
 
         Args:
-            graph: changed in place.
-            context: what the passes share.
+            graph: the graph, which is changed in place.
+            context: the state that the passes share.
             watch: called as `watch("before" | "after", pass, graph)` around every pass.
 
         Raises:
-            InvariantError: if the graph is broken, naming the pass that broke it.
+            InvariantError: the graph violates an invariant; the error names the pass.
         """
-        self._check(graph, "the graph that came in")
+        self._check(graph, "the graph before the first pass")
         results = []
         for step in self.passes:
             if watch is not None:
@@ -179,22 +181,22 @@ class Pipeline:
                 graph = context.lowered
             result = PassResult(step.name, _versions(graph) != versions, perf_counter() - start)
             results.append(result)
-            context.is_rewritten |= result.changed and step.is_reason
+            context.is_rewritten |= result.changed and step.justifies_rewrite
             self._check(graph, f"pass {step.name}")
             if watch is not None:
                 watch("after", step, graph)
-            if context.unchanged:
+            if context.reason_to_keep:
                 break
         return results
 
     def _check(self, graph: Graph, source: str) -> None:
-        if self.verify and (broken := next(iter(violations(graph)), None)) is not None:
+        if self.verifies and (broken := next(iter(violations(graph)), None)) is not None:
             raise InvariantError(str(broken), where=source, hint="this is a bug in the pass; please report it")
 
 
 def _run(step: Pass, graph: Graph, context: PassContext) -> None:
     """Run one pass; an exception gets a note with the names of the pass and of the graph."""
-    for each in [graph] if step.is_whole else reversed(regions_with_rule(graph)):
+    for each in [graph] if step.handles_bodies else reversed(regions_with_rule(graph)):
         try:
             step.run(each, context)
         except Exception as error:

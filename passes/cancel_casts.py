@@ -17,13 +17,13 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class CancelCasts(Pass):
-    """Remove layout conversions that are redundant."""
+    """Remove redundant layout conversions."""
 
     name = "cancel-casts"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """In topological order, so a chain shrinks link by link onto its source."""
+        """Visit casts in topological order, so that each of a chain reads the source of the chain."""
         for op in graph.ops:
             if not is_cast(op):
                 continue
@@ -41,7 +41,7 @@ class CancelCasts(Pass):
         return shared and copy.storage is not None and not moves(source, copy.storage)
 
     def _skip(self, graph: Graph, op: Op) -> None:
-        """Let a cast read the source of the cast before it."""
+        """Redirect a cast to the source of the cast before it."""
         source = op.inputs[0]
         before = graph.producer(source) if source is not None else None
         assert source is not None and before is not None and before.inputs[0] is not None
@@ -52,13 +52,13 @@ class CancelCasts(Pass):
             graph.remove_op(before)
 
     def _bypass(self, graph: Graph, op: Op, copy: Value) -> None:
-        """Let those readers read the source that can."""
+        """Redirect the readers that accept the padding of the source to the source."""
         source = op.inputs[0]
         assert source is not None
         if source.storage is None or copy.storage is None or source.storage.format != copy.storage.format:
             return
-        content = [use for use in graph.uses(copy) if accepts(use, source.storage)]
-        graph.replace_uses(copy, source, content)
+        accepting = [use for use in graph.uses(copy) if accepts(use, source.storage)]
+        graph.replace_uses(copy, source, accepting)
 
 
 def accepts(use: Use, storage: Storage) -> bool:

@@ -1,7 +1,7 @@
-"""Leaves the model as it is where the rewritten one would be no faster.
+"""Keep the original if the rewritten model would be no faster.
 
 before: a planned graph
-after:  the same; if nothing was gained, the pipeline ends here, unless sessions are to be fast
+after:  the same graph; the pipeline ends here if nothing was gained, except with `sessions="fast"`
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from layoutopt.passes.base import Pass, PassContext
 class CheckGain(Pass):
     """End the pipeline if neither plan nor rewrite makes the model faster, no format is pinned, and sessions are balanced.
 
-    A quantised model that has passes after baking is judged behind these.
+    For a quantised model with passes after baking, `reason_to_keep` is called after these passes instead.
     """
 
     name = "check-gain"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Set the reason for which the model stays as it is."""
+        """Set the reason to keep the original, if there is one."""
         if not (context.has_baked_passes and has_quantized_ops(graph)):
-            context.unchanged = reason_to_keep(context)
+            context.reason_to_keep = reason_to_keep(context)
 
 
 def has_quantized_ops(graph: Graph) -> bool:
@@ -35,7 +35,7 @@ def has_quantized_ops(graph: Graph) -> bool:
 
 
 def reason_to_keep(context: PassContext) -> str:
-    """The reason for which a model stays as it is; empty if plan, rewrite, pin or fast sessions are a reason for it."""
+    """The reason to return the original; empty if the plan, a pass, a pin or fast sessions justify the rewritten model."""
     plan = context.plan
     if context.pins or context.is_rewritten or context.sessions == "fast" or (plan is not None and plan.improves):
         return ""

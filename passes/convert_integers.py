@@ -6,8 +6,8 @@ after:  q(NHWC) -> DequantizeLinear(NCHW) -> d
 before: x(NHWC) -> QuantizeLinear(NHWC) -> p(NHWC)      where x is an output in NCHW as well
 after:  x(NHWC) -> QuantizeLinear(NCHW) -> p(NCHW)
 
-The converted integers are a quarter of the bytes. A Q/DQ op stays as it is for readers that use its planned storage. The ops
-next to Q/DQ ops matter to runtimes, too: onnxruntime 1.31 does not load a DequantizeLinear of int8 -> Transpose at opset 21
+The converted integers are a quarter of the bytes. A Q/DQ op is unchanged for readers that use its planned storage. Runtimes
+also depend on the neighbours of Q/DQ ops: onnxruntime 1.31 does not load a DequantizeLinear of int8 -> Transpose at opset 21
 or later, and of an output x -> Transpose -> QuantizeLinear it rounds the output.
 """
 
@@ -27,7 +27,7 @@ class ConvertIntegers(Pass):
     """Move layout conversions from the floating-point side to the integer side of Q/DQ ops."""
 
     name = "convert-integers"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Change signatures of Q/DQ ops before conversions are inserted, so that these are inserted on the integer side."""
@@ -85,7 +85,7 @@ def _copied(graph: Graph, qdq_op: Op, value: Value) -> Value:
 
 
 def _quantize_output(graph: Graph, qdq_op: Op) -> None:
-    """Let a QuantizeLinear read a graph output in the storage that the output is required to have."""
+    """Change the signature of a QuantizeLinear of a graph output to read the output in its required storage."""
     value, result = qdq_op.inputs[0], qdq_op.outputs[0]
     if value is None or result is None or not graph.is_output(value):
         return

@@ -17,8 +17,8 @@ class EvaluateExtents(Pass):
     """Record extents that have no symbolic expression in the context; the graph does not change."""
 
     name = "evaluate-extents"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Infer shapes with numbers for the dimensions of the inputs."""

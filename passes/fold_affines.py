@@ -46,7 +46,7 @@ class FoldAffines(Pass):
                 context.note(self, op.name or op.outputs[0].name, reason)
 
     def _fold_backward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
-        """Fold an affine into the op that computes its input. Returns why it stays; empty if it was folded."""
+        """Fold an affine into the op that computes its input. Returns the reason why it stays; empty if it was folded."""
         value = op.inputs[affine.index]
         assert value is not None
         axis, values = affine.axis, [value]
@@ -55,7 +55,7 @@ class FoldAffines(Pass):
             if producer is None:
                 return "its input is a graph input"
             if not graph.has_one_use(value):
-                return f"{value.name} is read elsewhere too"
+                return f"{value.name} has other readers"
             rule = rule_of(producer)
             if not isinstance(rule, View):
                 break
@@ -66,7 +66,7 @@ class FoldAffines(Pass):
             axis = None if axis is None else axes[axis]
             value = before
             values.append(value)
-        return _absorb(graph, op, producer, affine.with_axis(axis), "out", values[1:], budget)
+        return _fold(graph, op, producer, affine.with_axis(axis), "out", values[1:], budget)
 
     def _fold_forward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
         """Fold an affine into the op that reads its output. Returns the reason why it stays; empty if it was folded."""
@@ -89,7 +89,7 @@ class FoldAffines(Pass):
             assert after is not None
             value = after
             values.append(value)
-        return _absorb(graph, op, use.op, affine.with_axis(axis), "in", values[1:], budget)
+        return _fold(graph, op, use.op, affine.with_axis(axis), "in", values[1:], budget)
 
 
 def _affine(op: Op) -> Affine | None:
@@ -100,7 +100,7 @@ def _affine(op: Op) -> Affine | None:
 
 @dataclass(slots=True)
 class _Budget:
-    """The limit of the growth of the file by folded weights whose originals stay in it.
+    """The limits of folded weights: the growth of the file where the original weights stay in it, and memory.
 
     Attributes:
         budget: the bytes that the file may still grow by.
@@ -138,7 +138,7 @@ class _Budget:
         return self.budget.request(op.name or op.kind, growth, seconds)
 
 
-def _absorb(
+def _fold(
     graph: Graph, op: Op, linear_op: Op, affine: Affine, side: Side, between: list[Value], budget: _Budget
 ) -> str:
     """Fold an affine into the constants of `linear_op`, and remove its op.
@@ -165,7 +165,7 @@ def _absorb(
         return "the folded weights would overflow"
     numbers = {index: array for index, array in numbers.items() if not _is_unchanged(linear_op, index, array)}
     if not budget.allows(graph, op, linear_op, numbers):
-        return "the file may not grow by other weights"
+        return "the file may not grow by the folded weights"
     before = linear_op.copy(linear_op.inputs, linear_op.outputs)
     for index, array in numbers.items():
         data = budget.in_memory(array) or _FoldedConstant(before, affine, side, index, dtype, array.nbytes)

@@ -22,7 +22,7 @@ class FoldBroadcasts(Pass):
     name = "fold-broadcasts"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Every op that only broadcasts; those that nobody reads any more are dead."""
+        """Redirect the readers of every Expand that broadcast themselves to its input; `remove-dead` removes the Expand."""
         for op in graph.ops:
             rule = rule_of(op)
             x, y = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
@@ -46,7 +46,7 @@ def _broadcasts(use: Use, x: Value) -> bool:
 
 
 def _broadcast(shapes: list[Shape]) -> tuple[Dim | None, ...]:
-    """The shape that shapes are broadcast to; None where that is not certain."""
+    """The shape that shapes are broadcast to; None for an extent that is not certain."""
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
     return tuple(_common({dim for dim in dims if dim != 1}) for dims in zip(*padded, strict=True))

@@ -7,9 +7,9 @@ Ops in bodies are folded too, captured constants become constants of the body, a
 its op.
 
 A result that is larger than the constants that it replaces is stored only within a small total (`Growth.folding`), and never
-if it is a Cast. Otherwise the op stays, unless an op that has formats of its own reads the result: then the result is a
-`Deferred` constant, which is planned and packed as a constant, and written as what it is computed from. Large results that do
-not grow are not held either.
+if it is a Cast. Otherwise the op stays, unless an anchor reads the result: then the result is a `Deferred` constant, which is
+planned and packed as a constant, and written as the constants and ops that compute it. Results beyond `max_bytes_in_memory` are
+deferred, too.
 """
 
 from collections.abc import Hashable, Mapping
@@ -23,9 +23,9 @@ from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of
 from layoutopt.ops.region_ops import inline_region, region_rule
 from layoutopt.passes.base import Pass, PassContext
 
-_ROUNDS = 16  # exporters nest shape computations a few deep
-_SMALL = 256  # bytes; about what the node takes that computes them
-_TEMPORARY = 1 << 20  # bytes by which a result may exceed eight times what it is computed from
+_ROUNDS = 16  # exporters nest shape computations a few levels deep
+_SMALL = 256  # bytes; about the size of the node that computes them
+_TEMPORARY = 1 << 20  # bytes by which a result may exceed eight times its operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class FoldConstants(Pass):
     """Replace ops on constants by their results.
 
     Attributes:
-        held: bytes of results that may be held in memory; others are computed whenever they are read.
+        max_bytes_in_memory: the bytes of results that are kept in memory; further results are computed whenever they are read.
     """
 
-    held: int = 64 << 20
+    max_bytes_in_memory: int = 64 << 20
 
     name = "fold-constants"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fold until nothing changes, since constants determine shapes and branches, and shapes are constants."""
@@ -50,15 +50,16 @@ class FoldConstants(Pass):
             found = False
             graphs = [graph]
             for each in graphs:  # it grows by the bodies of every graph
-                found |= self._unwrap(each) | self._fold_shapes(each) | self._fold(each, context) | self._sink(each)
+                found |= self._inline_certain_bodies(each) | self._fold_shapes(each)
+                found |= self._fold(each, context) | self._sink(each)
                 graphs += (body for op in each.ops if region_rule(op) is not None for body in op.bodies.values())
             if not found:
                 break
             if any(_is_unknown(value) for each in graphs for value in each.values):
                 context.infer(graph)
 
-    def _unwrap(self, graph: Graph) -> bool:
-        """Put bodies that certainly run once in the place of their ops. Returns whether there were some."""
+    def _inline_certain_bodies(self, graph: Graph) -> bool:
+        """Replace ops by their bodies if these certainly run once. Returns whether it replaced an op."""
         found = False
         while certain := [
             (op, name) for op in graph.ops if (rule := region_rule(op)) and (name := rule.unconditional_body(op))
@@ -69,7 +70,7 @@ class FoldConstants(Pass):
         return found
 
     def _sink(self, graph: Graph) -> bool:
-        """Let bodies have constants that they capture as their own, sharing the elements. Returns whether there were some."""
+        """Turn captured constants into constants of the bodies, sharing the elements. Returns whether there were any."""
         found = False
         for op in graph.ops:
             captured = range(op.own_inputs, len(op.inputs)) if region_rule(op) is not None else ()
@@ -78,14 +79,14 @@ class FoldConstants(Pass):
             ]
             for index, value in constants:
                 for body in op.bodies.values():
-                    _own(body, body.inputs[index - len(op.inputs)], value)
+                    _localize(body, body.inputs[index - len(op.inputs)], value)
             for index, _ in reversed(constants):
                 graph.remove_capture(op, index)
             found |= bool(constants)
         return found
 
     def _fold_shapes(self, graph: Graph) -> bool:
-        """Replace results whose elements type inference has found. Returns whether there was something."""
+        """Replace results whose elements type inference has computed. Returns whether it replaced a result."""
         found = False
         for op in graph.ops:
             folded: dict[str, Value] = {}
@@ -98,14 +99,14 @@ class FoldConstants(Pass):
                 graph.replace_uses(value, constant)
                 folded[value.name] = constant
             if folded:
-                # With what measured a shape for it alone, which to other passes would be a reader.
+                # Also removes the ops that compute a shape for this op alone: other passes would count them as readers.
                 graph.remove_if_dead(op)
                 _take_names(graph, folded)
                 found = True
         return found
 
     def _fold(self, graph: Graph, context: PassContext) -> bool:
-        """Replace the results that something else reads. Returns whether there were some."""
+        """Replace the results that other ops read by constants. Returns whether the graph has changed."""
         merged = _merge_equal(graph, self._foldable(graph, context), context)
         foldable = self._foldable(graph, context)
         chosen = _chosen(graph, foldable, context)
@@ -125,19 +126,19 @@ class FoldConstants(Pass):
         return bool(folded) or merged
 
     def _results(self, graph: Graph, chosen: Mapping[Value, bool], context: PassContext) -> dict[Value, Data | None]:
-        """The constants for values, given for each whether it is larger than what it is computed from."""
+        """The constants for values, given for each whether it is larger than the constants it is computed from."""
         found: dict[Value, Data | None] = {}
-        eager, room = [], self.held
+        eager, remaining = [], self.max_bytes_in_memory
         for value, is_expanded in chosen.items():
             size = _nbytes(value)
             data = None
-            if context.defer is not None and (is_expanded or size > room):
+            if context.defer is not None and (is_expanded or size > remaining):
                 data = context.defer(graph, value, is_expanded)
             if data is not None:
                 found[value] = data
             else:
                 eager.append(value)
-                room -= min(room, size)
+                remaining -= min(remaining, size)
         for value, array in zip(eager, context.evaluate(graph, eager), strict=True):
             found[value] = None if array is None else ArrayData(array)
         return {value: found[value] for value in chosen}
@@ -158,9 +159,9 @@ class FoldConstants(Pass):
 
 
 def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dict[Value, bool]:
-    """The results to replace, and whether each is larger than what it replaces; from the last op to the first.
+    """The results to replace, and whether each is larger than the constants it replaces.
 
-    An op that stays is a reader of what it is computed from.
+    Ops are visited from the last to the first, because an op that stays is a reader of the results of the ops before it.
     """
     chosen: dict[Value, bool] = {}
     kept: set[Op] = set()
@@ -187,7 +188,7 @@ def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dic
 
 
 def _released(graph: Graph, value: Value, foldable: Mapping[Op, None]) -> int:
-    """The bytes of constants that nothing else would read if a value were a constant."""
+    """The bytes of constants that no op would read any more if a value were a constant."""
     released, pending = 0, [value]
     while pending:
         op = graph.producer(pending.pop())
@@ -212,7 +213,7 @@ def _nbytes(value: Value) -> int:
 
 
 def _is_bounded(graph: Graph, value: Value, inputs: list[Value]) -> bool:
-    """Whether a result is small or not much larger than what it is computed from, so that it can be computed at all."""
+    """Whether a result is small, not much larger than its operands, or read by an anchor, so that it may be computed."""
     if value.static_shape is None or not isinstance(value.type, TensorType):
         return False
     known = sum(_nbytes(each) for each in inputs if each.static_shape is not None and each.dtype is not None)
@@ -224,7 +225,10 @@ def _is_read_by_anchor(graph: Graph, value: Value) -> bool:
 
 
 def _merge_equal(graph: Graph, foldable: Mapping[Op, None], context: PassContext) -> bool:
-    """Replace the Identity of a constant by the constant, and equal ops on equal constants by one. Returns whether it did."""
+    """Replace the Identity of a constant by the constant, and equal ops on equal constants by one op.
+
+    Returns whether it replaced an op.
+    """
     first: dict[Hashable, Op] = {}
     found = False
     for op in foldable:
@@ -264,7 +268,7 @@ def _take_names(graph: Graph, folded: Mapping[str, Value]) -> None:
             graph.rename(constant, name)
 
 
-def _own(body: Graph, formal: Value, value: Value) -> None:
+def _localize(body: Graph, formal: Value, value: Value) -> None:
     """Replace a captured constant of a body by a constant of the body."""
     if not body.is_used(formal):
         return
@@ -276,7 +280,7 @@ def _own(body: Graph, formal: Value, value: Value) -> None:
 
 
 def _is_unknown(value: Value) -> bool:
-    """Whether something about a tensor's shape is not known, not even by a name of the model."""
+    """Whether the rank of a tensor is unknown, or an extent has neither a number nor a name in the model."""
     if not isinstance(value.type, TensorType):
         return False
     return value.shape is None or any(map(is_unknown, value.shape))

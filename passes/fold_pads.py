@@ -20,7 +20,7 @@ class FoldPads(Pass):
     name = "fold-pads"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Every op that does nothing but pad with zeros, if that."""
+        """Fold every op that only pads with zeros, and remove those that add no element."""
         for op in graph.ops:
             padding = zero_pads_of(op)
             if padding is None:
@@ -30,7 +30,7 @@ class FoldPads(Pass):
                 context.note(self, op.name or op.kind, reason)
 
     def _drop(self, graph: Graph, pad: Op) -> str:
-        """Let readers read what a Pad adds nothing to. Returns why not; empty if done."""
+        """Remove a Pad that adds no element. Returns the reason why it stays; empty if it was removed."""
         y = pad.outputs[0]
         assert y is not None
         if graph.is_output(y):
@@ -39,7 +39,7 @@ class FoldPads(Pass):
         return ""
 
     def _fold(self, graph: Graph, pad: Op, padding: Pads) -> str:
-        """Give the padding to the reader. Returns why not; empty if done."""
+        """Add the padding to the `pads` of the reader. Returns the reason why the Pad stays; empty if it was folded."""
         value = pad.outputs[0]
         between: list[tuple[Value, Pads]] = []
         while True:
@@ -67,7 +67,7 @@ class FoldPads(Pass):
 
 
 def _shrink(graph: Graph, value: Value, padding: Pads) -> None:
-    """Make a value the tensor without the padding, under a name of its own."""
+    """Change the shape of a value to that without the padding, and rename it."""
     assert isinstance(value.type, TensorType) and value.shape is not None
     shape = list(value.shape)
     for axis, ends in padding.items():

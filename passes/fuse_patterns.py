@@ -33,9 +33,7 @@ class FusePatterns(Pass):
                 if external_use is None:
                     _replace(graph, pattern, match)
                 else:
-                    context.note(
-                        self, op.name or op.kind, f"no {pattern.name}: {external_use.name} is read elsewhere too"
-                    )
+                    context.note(self, op.name or op.kind, f"no {pattern.name}: {external_use.name} has other readers")
 
     def is_applicable(self, pattern: FusionPattern, context: PassContext) -> bool:
         """Whether the dialect has a kernel for the fused op."""

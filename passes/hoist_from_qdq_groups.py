@@ -1,4 +1,4 @@
-"""Moves data-movement ops out of QDQ groups, to where the tensors hold integers.
+"""Move data-movement ops out of QDQ groups, onto integers.
 
 before: q -> DequantizeLinear -> Transpose -> Conv -> Reshape -> QuantizeLinear -> p
 after:  q -> Transpose -> DequantizeLinear -> Conv -> QuantizeLinear -> Reshape -> p
@@ -24,13 +24,13 @@ class HoistFromQdqGroups(Pass):
     """Move Transposes, Reshapes, Pads and Slices out of QDQ groups, onto integers.
 
     Attributes:
-        only_views: whether to move view ops only, and leave Pad and Slice where they are.
+        only_views: whether to move view ops only; Pad and Slice then stay in the groups.
     """
 
     only_views: bool = True
 
     name = "hoist-from-qdq-groups"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Move the ops, unless the context keeps QDQ groups as the model has them."""

@@ -26,7 +26,7 @@ class InsertCasts(Pass):
     """Insert a layout conversion between a producer and a consumer that use different storages."""
 
     name = "insert-casts"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Insert casts for the operands of ops, then for the graph's outputs."""

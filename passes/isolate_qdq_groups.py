@@ -1,4 +1,4 @@
-"""Gives every QDQ group its own DequantizeLinear.
+"""Give every QDQ group its own DequantizeLinear.
 
 before: q -> DequantizeLinear -> d -> Conv ... , d -> Add ...
 after:  q -> DequantizeLinear -> Conv ...       q -> DequantizeLinear -> Add ...
@@ -23,7 +23,7 @@ class IsolateQdqGroups(Pass):
     """Give each QDQ group its own DequantizeLinear, and remove pairs of DequantizeLinear and QuantizeLinear that cancel."""
 
     name = "isolate-qdq-groups"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Isolate the groups, unless the context keeps QDQ groups as the model has them."""
@@ -53,7 +53,7 @@ def _remove_round_trip(graph: Graph, op: Op) -> None:
 def _isolate(graph: Graph, dequantizer: Op, grouped_ops: Collection[Op]) -> None:
     """Copy a DequantizeLinear for every op of a QDQ group that reads it.
 
-    If nothing else reads it, the first of these ops keeps the original.
+    If no other op reads it, the first of these ops keeps the original.
     """
     value = dequantizer.outputs[0]
     if value is None:

@@ -16,7 +16,7 @@ from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of, w
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.op_chains import TracedOp, apply_map, is_view, rebuild_chain, trace_backward
 
-MARGIN = 1.3  # two maps are merged if that takes so many times fewer operations
+MIN_GAIN = 1.3  # two maps are merged if that divides the number of operations by at least this factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     out_channels, between, in_channels = y.shape[axis], value.shape[at], source.shape[at]
     if not (isinstance(out_channels, int) and isinstance(between, int) and isinstance(in_channels, int)):
         return "an extent is unknown"
-    if in_channels * out_channels * MARGIN > between * (in_channels + out_channels):
-        return "one map in the place of two would not be much less work"
+    if in_channels * out_channels * MIN_GAIN > between * (in_channels + out_channels):
+        return "one map instead of two would not take much fewer operations"
     whole = _product(op, affines, first)
     if whole is None or with_linear_map(op, whole) is None:
-        return f"{op.kind} cannot be the product"
+        return f"no {op.kind} computes the product of the maps"
     result = apply_map(graph, op, whole, rebuild_chain(graph, views[::-1], source))
     if result is None:
-        return "the numbers of the product are too large"
+        return "the weights of the product would overflow"
     graph.replace_value(y, result)
     return ""
 

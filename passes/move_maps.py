@@ -31,14 +31,16 @@ from layoutopt.passes.op_chains import (
     trace_forward,
 )
 
-MARGIN = 1.3  # a map is moved if that takes so many times fewer operations: operations are only an estimate of time
+MIN_GAIN = (
+    1.3  # a map is moved if that divides the number of operations by at least this factor: they only estimate time
+)
 ACCESS_COST = 16.0  # operations in the time that one element is read or written: 5 on a CPU core, 80 on a GPU
 
-_NOT_LESS_WORK = "to move it before what enlarges its input would not be much less work"
+_NOT_LESS_WORK = "before the op that enlarges its input it would not take much fewer operations"
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class MapInput:
     """A tensor that a map reads, whole or as a piece of a Concat, and the chain of ops to it, first op first.
 
     Attributes:
@@ -104,9 +106,9 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     rule = rule_of(concat) if concat is not None else None
     if concat is None or not isinstance(rule, ConcatenationOp) or rule.concatenated_axis(concat) != at:
         concat, views, top, at = None, [], x, axis
-    branches = _branches(graph, (top,) if concat is None else concat.inputs, at, (x.rank, axis), sizes)
-    moved = [branch for branch in branches if branch.chain]
-    rest = [branch for branch in branches if not branch.chain]
+    map_inputs = _map_inputs(graph, (top,) if concat is None else concat.inputs, at, (x.rank, axis), sizes)
+    moved = [each for each in map_inputs if each.chain]
+    rest = [each for each in map_inputs if not each.chain]
     if not moved:
         return ""
     map = linear_map_of(op)
@@ -116,24 +118,24 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
         _work_of_split_map(map, x, moved, rest, sizes),
         _work_of_one_map(map, x, moved, concat, sizes),
     )
-    if split_work * MARGIN > one_work:
+    if split_work * MIN_GAIN > one_work:
         return _NOT_LESS_WORK
     summands = []
-    for branch in moved:
-        part = apply_map(graph, op, map.of_ranges([(branch.start, branch.stop)]), branch.source)
+    for each in moved:
+        part = apply_map(graph, op, map.of_ranges([(each.start, each.stop)]), each.source)
         assert part is not None, "a piece of a map is a map"
-        summands.append(rebuild_chain(graph, (*branch.chain, *reversed(views)), part))
+        summands.append(rebuild_chain(graph, (*each.chain, *reversed(views)), part))
     if rest:
-        values = [branch.value for branch in rest]
+        values = [each.value for each in rest]
         value = values[0] if concat is None or len(values) == 1 else concatenate(graph, concat, values, at)
-        ranges = [(branch.start, branch.stop) for branch in rest]
+        ranges = [(each.start, each.stop) for each in rest]
         part = apply_map(graph, op, map.of_ranges(ranges), rebuild_chain(graph, views[::-1], value))
-        assert part is not None, "some pieces of a map are a map"
+        assert part is not None, "pieces of a map are a map"
         # Last, because the kernel of this map may add the sum of the other maps to its result.
         summands.append(part)
     total = summands[0]
-    for each in summands[1:]:
-        total = add_sum(graph, total, each, y.type, f"{y.name}__sum", op)
+    for summand in summands[1:]:
+        total = add_sum(graph, total, summand, y.type, f"{y.name}__sum", op)
     graph.replace_value(y, total)
     return ""
 
@@ -165,19 +167,19 @@ def _move_forward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     out_channels, in_channels = map.extents
     before = _map_work(map.extents, _channel_size(x, axis, sizes)) + _work_of(chain, out_channels, sizes)
     after = _map_work(map.extents, _channel_size(value, at, sizes)) + _work_of(chain, in_channels, sizes)
-    if after * MARGIN > before:
-        return "to move it behind the average of its result would not be much less work"
+    if after * MIN_GAIN > before:
+        return "behind the average of its result it would not take much fewer operations"
     moved = apply_map(graph, op, map, rebuild_chain(graph, chain, x))
-    assert moved is not None, "it was this map before"
+    assert moved is not None, "the op has this map already"
     graph.replace_value(value, moved)
     return ""
 
 
-def _branches(
+def _map_inputs(
     graph: Graph, pieces: Sequence[Value | None], axis: int, rank_and_axis: tuple[int, int], sizes: Sizes
-) -> list[Branch]:
+) -> list[MapInput]:
     """The pieces along an axis, each with the chain from its smallest ancestor that has the rank and the mapped axis."""
-    branches, start = [], 0
+    map_inputs, start = [], 0
     for piece in pieces:
         extent = piece.shape[axis] if piece is not None and piece.shape is not None else None
         if piece is None or not isinstance(extent, int):
@@ -188,29 +190,29 @@ def _branches(
             size = _channel_size(traced.source, traced.input_axis, sizes)
             if (traced.source.rank, traced.input_axis) == rank_and_axis and size < fewest:
                 best, fewest = count, size
-        branches.append(Branch(piece, extent, start, tuple(reversed(chain[:best]))))
+        map_inputs.append(MapInput(piece, extent, start, tuple(reversed(chain[:best]))))
         start += extent
-    return branches
+    return map_inputs
 
 
-def _work_of_one_map(map: LinearMap, x: Value, moved: Sequence[Branch], concat: Op | None, sizes: Sizes) -> float:
+def _work_of_one_map(map: LinearMap, x: Value, moved: Sequence[MapInput], concat: Op | None, sizes: Sizes) -> float:
     """The operations of one map of the concatenated pieces."""
     copied = 0.0 if concat is None else 2.0 * map.extents[1] * _channel_size(x, map.axis, sizes)
-    resampled = sum(_work_of(branch.chain, branch.extent, sizes) for branch in moved)
+    resampled = sum(_work_of(each.chain, each.extent, sizes) for each in moved)
     return _map_work(map.extents, _channel_size(x, map.axis, sizes)) + ACCESS_COST * copied + resampled
 
 
 def _work_of_split_map(
-    map: LinearMap, x: Value, moved: Sequence[Branch], rest: Sequence[Branch], sizes: Sizes
+    map: LinearMap, x: Value, moved: Sequence[MapInput], rest: Sequence[MapInput], sizes: Sizes
 ) -> float:
     """The operations of a map per moved piece, of one map of the other pieces, and of their sum."""
     out_channels, channel_size = map.extents[0], _channel_size(x, map.axis, sizes)
     work = ACCESS_COST * 3.0 * out_channels * channel_size * (len(moved) + bool(rest) - 1)
-    for branch in moved:
-        fewer = _channel_size(branch.source, map.axis, sizes)
-        work += _map_work((out_channels, branch.extent), fewer) + _work_of(branch.chain, out_channels, sizes)
+    for each in moved:
+        fewer = _channel_size(each.source, map.axis, sizes)
+        work += _map_work((out_channels, each.extent), fewer) + _work_of(each.chain, out_channels, sizes)
     if rest:
-        in_channels = sum(branch.extent for branch in rest)
+        in_channels = sum(each.extent for each in rest)
         work += _map_work((out_channels, in_channels), channel_size)
         work += ACCESS_COST * 2.0 * in_channels * channel_size * (len(rest) > 1)
     return work

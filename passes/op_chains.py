@@ -105,7 +105,7 @@ def apply_map(graph: Graph, op: Op, map: LinearMap, value: Value) -> Value | Non
 
 
 def concatenate(graph: Graph, op: Op, values: Sequence[Value], axis: int) -> Value:
-    """The concatenation of some inputs of an op that concatenates along an axis."""
+    """The concatenation of `values`, inputs of an op that concatenates along an axis."""
     shapes = [value.shape for value in values if value.shape is not None]
     whole = sum(estimated_extent(shape[axis]) for shape in shapes)
     return _copy(graph, op, values, _with_extent(values[0], axis, whole))

@@ -3,9 +3,9 @@
 before: w(constant, OIHW) -> CastData(OHWI) -> Conv
 after:  w(constant, OHWI) -> Conv
 
-The elements stay in logical order in the graph; they are packed when the model is written, so nothing is held. A constant that
-is read in several formats is stored in each. Where the file may not grow by all of them, those with the largest estimated gain
-per byte are stored, and the other CastData run with the model.
+The elements stay in logical order in the graph; they are packed when the model is written, so no packed copy is in memory. A
+constant that is read in several formats is stored in each. If the file may not grow by all of them, those with the largest
+estimated gain per byte are stored, and the other CastData run with the model.
 """
 
 from collections import Counter
@@ -27,11 +27,11 @@ class PretransformWeights(Pass):
     """Store constants in the storage that their readers require."""
 
     name = "pretransform-weights"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Every cast of a constant becomes a constant of its own; in training mode weights change, so nothing is done."""
+        """Replace every cast of a constant by a constant; in training mode weights change, so all casts stay."""
         if context.mode == "training":
             return
         regions = graph.regions()
@@ -68,7 +68,7 @@ class _Cast:
         return size * estimated_volume(storage.format.physical_shape(shape)) // max(1, estimated_volume(shape))
 
     def released(self, holders: Counter[Data]) -> int:
-        """The size of the source, if nothing else reads it."""
+        """The size of the source, if no other op reads it."""
         is_alone = self.graph.use_count(self.source) == 1 and not self.graph.is_output(self.source)
         data = self.source.data
         return sum(stored(self.source).values()) if is_alone and data is not None and holders[data] == 1 else 0
@@ -95,7 +95,7 @@ def _seconds(graph: Graph, casts: list[_Cast], context: PassContext) -> dict[_Ca
 
 
 def _pack(cast: _Cast) -> None:
-    """Put a constant in the place of a CastData."""
+    """Replace a CastData by a constant."""
     graph, source, copy = cast.graph, cast.source, cast.copy
     packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
     packed.axis_letters = copy.axis_letters

@@ -1,6 +1,4 @@
-"""Raise a group of ops that an exporter wrote to one op that every dialect can expand again.
-
-Or rewrite to a simpler equivalent in standard ONNX.
+"""Raise a group of ops that an exporter wrote to one op: a pseudo-op that every dialect can expand, or a standard ONNX op.
 
 before: x -> Reshape -> InstanceNormalization -> Reshape -> Mul -> Add -> y       channels come first
 after:  x -> layoutopt::GroupNormalization -> y                                   any order of the axes
@@ -19,7 +17,7 @@ class RaisePatterns(FusePatterns):
     """Apply the fusion patterns whose fused op every dialect can expand; they alone are no reason to rewrite a model."""
 
     name = "raise-patterns"
-    is_reason = False
+    justifies_rewrite = False
 
     def is_applicable(self, pattern: FusionPattern, context: PassContext) -> bool:
         """Whether every dialect can expand the fused op."""

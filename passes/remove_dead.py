@@ -9,7 +9,7 @@ A captured value that a body does not read is no longer captured, so that its pr
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Value
+from layoutopt.ir.types import Op
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -18,27 +18,23 @@ class RemoveDead(Pass):
     """Remove ops and constants that no output depends on."""
 
     name = "remove-dead"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Remove ops in reverse topological order, so that a dead chain is removed in one traversal; then constants."""
         for op in reversed(graph.ops):
             outputs = [value for value in op.outputs if value is not None]
-            if not any(_is_read(graph, value) for value in outputs):
+            if not any(graph.is_used(value) for value in outputs):
                 graph.remove_op(op)
             elif op.captured:
                 self._release(graph, op)
         for value in graph.values:
-            if value.is_constant and not _is_read(graph, value):
+            if value.is_constant and not graph.is_used(value):
                 graph.remove_value(value)
 
     def _release(self, graph: Graph, op: Op) -> None:
-        """Let bodies capture only what one of them reads."""
+        """Remove the captured values that no body of an op reads."""
         for index in reversed(range(op.own_inputs, len(op.inputs))):
             position = index - len(op.inputs)
-            if not any(_is_read(body, body.inputs[position]) for body in op.bodies.values()):
+            if not any(body.is_used(body.inputs[position]) for body in op.bodies.values()):
                 graph.remove_capture(op, index)
-
-
-def _is_read(graph: Graph, value: Value) -> bool:
-    return graph.is_used(value)

@@ -4,7 +4,7 @@ before: a -> CastData(NHWC) -> x      a -> CastData(NHWC) -> y
 after:  a -> CastData(NHWC) -> x, y
 
 before: a -> CastData(NHWC) -> x      a -> CastData(NCHW16c) -> y       where 16 channels make the same bytes of both
-after:  a -> CastData(NHWC) -> x                 -> CastData(NCHW16c) -> y, which is another shape and no copy
+after:  a -> CastData(NHWC) -> x -> CastData(NCHW16c) -> y        the second one changes only the shape
 """
 
 from collections.abc import Hashable
@@ -21,15 +21,15 @@ class ShareCasts(Pass):
     """Keep one CastData per value and storage, and one that moves bytes per value and byte order."""
 
     name = "share-casts"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """First those in one storage, then those of one content."""
+        """Share the casts of a value to equal storages, then those to storages with equal bytes."""
         self._share(graph)
         self._chain(graph)
 
     def _share(self, graph: Graph) -> None:
-        """Keep the copy that has the name of the tensor, otherwise the first one."""
+        """Keep the copy that is a graph output, otherwise the first one."""
         copies: dict[tuple[Value, Storage], Value] = {}
         for op in graph.ops:
             source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
@@ -39,16 +39,16 @@ class ShareCasts(Pass):
             kept = copies.setdefault(key, copy)
             if kept is copy:
                 continue
-            if self._is_known(graph, copy):
+            if graph.is_output(copy):
                 copies[key], kept, copy = copy, copy, kept
-            if not self._is_known(graph, copy):
+            if not graph.is_output(copy):
                 graph.replace_uses(copy, kept)
                 producer = graph.producer(copy)
                 assert producer is not None
                 graph.remove_op(producer)
 
     def _chain(self, graph: Graph) -> None:
-        """Let a copy read another one of the same bytes rather than move them again."""
+        """Redirect a cast to the first copy with the same bytes, so that these are moved only once."""
         copies: dict[tuple[Value, Hashable], Value] = {}
         for op in graph.ops:
             source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
@@ -60,6 +60,3 @@ class ShareCasts(Pass):
             if first is not copy:
                 graph.set_input(op, 0, first)
                 op.signature = Signature((first.storage,), (copy.storage,))
-
-    def _is_known(self, graph: Graph, value: Value) -> bool:
-        return graph.is_output(value)

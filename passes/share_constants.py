@@ -18,8 +18,8 @@ class ShareConstants(Pass):
     """Merge constants of more than 1 KiB that have the same type, shape and content."""
 
     name = "share-constants"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Merge in the graph and its bodies; weights that are trained stay separate parameters."""

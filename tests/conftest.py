@@ -5,7 +5,9 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-golden", action="store_true", help="write what the golden cases in tests/cases give into their files"
+        "--update-golden",
+        action="store_true",
+        help="write the results of the golden cases in tests/cases into their files",
     )
 
 

@@ -20,10 +20,10 @@ from layoutopt import errors, extend, testing
 from layoutopt.ops import rules
 
 CHECKOUT = Path(__file__).parent.parent
-LONGEST = 400
+MAX_LINES = 400
 
-# Where the packages are, be they installed from a wheel or editable, where passes and cost_models are folders of their own.
-HOMES = {
+# The folders of the packages in a wheel or in a checkout, where passes and cost_models are top-level folders.
+PACKAGE_FOLDERS = {
     "": Path(layoutopt.__path__[0]),
     "passes": Path(layoutopt.passes.__path__[0]),
     "cost_models": Path(layoutopt.cost_models.__path__[0]),
@@ -33,9 +33,9 @@ HOMES = {
 def modules() -> dict[str, Path]:
     """Every module of the package, by its name without `layoutopt.`, as it is imported."""
     found = {}
-    for prefix, home in HOMES.items():
-        for path in sorted(home.rglob("*.py")):
-            parts = [*([prefix] if prefix else []), *path.relative_to(home).with_suffix("").parts]
+    for prefix, folder in PACKAGE_FOLDERS.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = [*([prefix] if prefix else []), *path.relative_to(folder).with_suffix("").parts]
             found[".".join(parts).removesuffix(".__init__")] = path
     return found
 
@@ -44,7 +44,7 @@ MODULES = modules()
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The first names of everything that a module imports, at the top or anywhere else."""
+    """The top-level names of all imports of a module, also those in functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
@@ -89,7 +89,7 @@ def test_passes_name_no_ops() -> None:
             assert texts.isdisjoint(names), f"{name} names {sorted(texts & names)}"
 
 
-def test_who_knows_networkx() -> None:
+def test_imports_of_networkx() -> None:
     assert importers("networkx") == {"ir.def_use", "planner.solver"}
 
 
@@ -111,8 +111,8 @@ def test_imports_of_the_solver_and_the_terminal() -> None:
 
 def test_the_algebra_needs_numpy_at_most() -> None:
     algebra = [path for name, path in MODULES.items() if name.startswith(("formats", "systems.cut"))]
-    foreign = {each for path in algebra for each in imported(path)}
-    assert foreign - set(sys.stdlib_module_names) <= {"layoutopt", "numpy"}
+    libraries = {each for path in algebra for each in imported(path)}
+    assert libraries - set(sys.stdlib_module_names) <= {"layoutopt", "numpy"}
 
 
 def test_the_public_names() -> None:
@@ -160,32 +160,32 @@ def test_every_error_is_public() -> None:
     assert declared <= set(layoutopt.__all__)
 
 
-def test_what_extensions_import() -> None:
-    """Examples of extensions need no names but the public ones, and these have a description."""
-    homes = {"layoutopt", "layoutopt.bench", "layoutopt.extend", "layoutopt.testing"}
+def test_extensions_import_public_names() -> None:
+    """Examples of extensions import public names only, and every public name has a docstring."""
+    public_modules = {"layoutopt", "layoutopt.bench", "layoutopt.extend", "layoutopt.testing"}
     files = [*(CHECKOUT / "examples/plugin").rglob("*.py"), *(CHECKOUT / "examples").glob("*_a_*.py")]
     trees = [ast.parse(path.read_text()) for path in files]
     sources = {node.module for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name for name in sources if name and name.startswith("layoutopt")} <= homes
+    assert {name for name in sources if name and name.startswith("layoutopt")} <= public_modules
     for module in (extend, testing):
         public = (getattr(module, name) for name in module.__all__)
         assert all(each.__doc__ for each in public if isinstance(each, type) or inspect.isroutine(each))
 
 
-def test_importing_costs_nothing() -> None:
+def test_importing_loads_no_heavy_library() -> None:
     """The import of the package loads no heavy library, so that `layoutopt --help` is fast."""
     heavy = ("numpy", "onnx", "onnx_ir", "onnxruntime", "highspy", "networkx", "typer", "rich")
-    probe = f"import sys, layoutopt; print([name for name in {heavy} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    program = f"import sys, layoutopt; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
 
 def test_files_stay_small() -> None:
-    long = {name: lines for name, path in MODULES.items() if (lines := len(path.read_text().splitlines())) > LONGEST}
+    long = {name: lines for name, path in MODULES.items() if (lines := len(path.read_text().splitlines())) > MAX_LINES}
     assert not long
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [name for name, path in MODULES.items() if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 

@@ -5,7 +5,7 @@ with channels-last data), opset 18, with every large weight emptied. The doc_str
 its elements as JSON: `{"normal": [mean, std]}`, `{"uniform": [low, high]}` or `{"fill": value}`. `load` fills the weight with
 random numbers of these statistics, the same ones every time.
 
-| network | why it is here |
+| network | features |
 |---|---|
 | resnet50, mobilenetv2, upernet | convolutions throughout |
 | efficientnet_b0 | squeeze-and-excite, SiLU, an AveragePool with a kernel larger than its input |
@@ -37,7 +37,7 @@ def load(name: str) -> onnx.ModelProto:
 
 
 def filled(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, with weights in the place of those that are emptied."""
+    """The model, with random weights instead of the emptied ones."""
     for tensor in model.graph.initializer:
         if tensor.doc_string.startswith("{"):
             tensor.CopyFrom(numpy_helper.from_array(_values(tensor), tensor.name))

@@ -1,4 +1,4 @@
-"""Benchmark: times models against each other and tests whether the difference is more than noise.
+"""Benchmark of models against each other, with a test whether the difference is more than noise.
 
     from layoutopt.bench import bench
     report = bench(["model.onnx", "out.onnx"], threads=1)

@@ -1,4 +1,4 @@
-"""Inputs of the benchmark: given values, or random values that models share if name, element type and shape agree."""
+"""Inputs of the benchmark: given values, or random values, which models share if name, element type and shape agree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from layoutopt.sample_inputs import SampleInputs, bound_sizes, symbols_of
 
 Feed: TypeAlias = dict[str, Array]
 
-LEAST = 2
+MIN_SIZE = 2
 """The smallest inferred size of a symbolic dimension: size 1 would broadcast where other sizes do not fit."""
 
 
@@ -36,7 +36,7 @@ def resolve_dimension_sizes(
     given: Mapping[str, Array],
     inferred: Mapping[str, int] | None = None,
 ) -> DimensionSizes:
-    """A size for every symbolic dimension: given by name or by arrays, otherwise inferred or usual, at least 2.
+    """A size for every symbolic dimension: given by name or by arrays, otherwise inferred or the default, at least 2.
 
     Args:
         interfaces: the inputs of all models.
@@ -49,15 +49,15 @@ def resolve_dimension_sizes(
         InputError: no model has an input in `given`, or its type or shape differs.
     """
     inputs = [one for each in interfaces for one in each.inputs]
-    symbols = {symbol.name: max(symbol.default, LEAST) for each in interfaces for symbol in symbols_of(each)}
+    symbols = {symbol.name: max(symbol.default, MIN_SIZE) for each in interfaces for symbol in symbols_of(each)}
     for name in dims:
         if name not in symbols:
             hint = f"there are {', '.join(symbols)}" if symbols else "all extents are fixed"
             raise DimensionError("no such symbolic dimension", where=name, hint=hint)
     known = bound_sizes(inputs, given, dims)
-    usual = symbols | {name: size for name, size in (inferred or {}).items() if name in symbols}
+    defaults = symbols | {name: size for name, size in (inferred or {}).items() if name in symbols}
     without_size = tuple(symbol for symbol in symbols if symbol not in known)
-    return DimensionSizes({symbol: known.get(symbol, size) for symbol, size in usual.items()}, without_size)
+    return DimensionSizes({symbol: known.get(symbol, size) for symbol, size in defaults.items()}, without_size)
 
 
 def feeds(
@@ -73,9 +73,9 @@ def feeds(
         LayoutoptError: an input has a type without random values, or without numpy arrays.
     """
     for one in (one for each in interfaces for one in each.inputs if needs_ort_value(one.type)):
-        raise LayoutoptError(f"the runtimes take no arrays of {short_name(one.type)}", where=one.name)
-    made = samples or SampleInputs()
-    drawn = [made.draw(each, seed, dims, is_first=True) for each in interfaces]
+        raise LayoutoptError(f"the runtimes accept no arrays of {short_name(one.type)}", where=one.name)
+    generator = samples or SampleInputs()
+    drawn = [generator.draw(each, seed, dims, is_first=True) for each in interfaces]
     return [
         {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
         for feed in drawn

@@ -79,8 +79,8 @@ def bench(
     limits = by_time(seconds) if runs is None else by_count(runs)
     cpus = usable_cpus()
     with pinned(threads) as cpu:
-        found = measure_memories(candidates, threads, progress, has_anonymous=memory)
-        cases, memories, refusals = _runnable_cases(candidates, found)
+        found = measure_memories(candidates, threads, progress, measures_anonymous=memory)
+        cases, memories, exclusions = _runnable_cases(candidates, found)
         measured = measure(cases, threads, warm_up, limits, progress)
     reports = [_model_report(index, case, memories[index], measured, given) for index, case in enumerate(cases)]
     wall, busy = (sum(getattr(each, of) for each in measured.timed) for of in ("seconds", "cpu_seconds"))
@@ -96,7 +96,7 @@ def bench(
         seconds=wall,
         models=reports,
         warnings=[
-            *refusals,
+            *exclusions,
             *input_caveats(cases, measured.output_types, dimensions),
             *machine_caveats(machine, reports),
             *ratio_caveats(reports),
@@ -122,16 +122,18 @@ def _runnable_cases(
     Raises:
         ModelError: no runtime can run a model.
     """
-    able = [(case, memory) for case, memory in zip(candidates, found, strict=True) if isinstance(memory, PeakMemory)]
-    paths = {case.path for case, _ in able}
-    refusals = []
+    runnable = [
+        (case, memory) for case, memory in zip(candidates, found, strict=True) if isinstance(memory, PeakMemory)
+    ]
+    paths = {case.path for case, _ in runnable}
+    exclusions = []
     for case, error in zip(candidates, found, strict=True):
         if isinstance(error, ModelError):
             if case.path not in paths:
                 raise error
-            refusals.append(f"left out: {error.where}: {error.what}")
-    cases = [replace(case, label=_label(index, len(able))) for index, (case, _) in enumerate(able)]
-    return cases, [memory for _, memory in able], refusals
+            exclusions.append(f"left out: {error.where}: {error.what}")
+    cases = [replace(case, label=_label(index, len(runnable))) for index, (case, _) in enumerate(runnable)]
+    return cases, [memory for _, memory in runnable], exclusions
 
 
 def _label(index: int, count: int) -> str:

@@ -14,7 +14,7 @@ from time import perf_counter, process_time
 from typing import TypeAlias
 
 Action: TypeAlias = Callable[[], float]
-"""Runs something and returns its seconds."""
+"""A timed action, which returns its seconds."""
 IsOver: TypeAlias = Callable[[int, float], bool]
 """The end condition, given the number of rounds and seconds so far."""
 
@@ -59,13 +59,13 @@ def in_rounds(actions: Sequence[Action], is_over: IsOver, *, starts_last: bool =
 @contextmanager
 def _no_collections() -> Iterator[None]:
     """Disable garbage collection during a measurement."""
-    was_on = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()
 
 

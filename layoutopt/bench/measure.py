@@ -1,7 +1,7 @@
 """Measurements of each model: memory, session creation, timed rounds, profile.
 
-Rounds come in blocks. A block creates new sessions of all models, so that no model keeps a better memory placement throughout,
-and runs them in turns. Memory is measured in a separate process, profiles in separate sessions.
+Rounds are grouped in blocks. A block creates new sessions of all models, so that no model keeps a better memory placement in
+all rounds, and runs them in turns. Memory is measured in a separate process, profiles in separate sessions.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ from layoutopt.onnx_io.interface import Interface
 Progress: TypeAlias = Callable[[str], None]
 
 BLOCKS = 6  # the smallest number with a confidence interval of 95 %
-FEWEST, MOST = 2, 1_000  # rounds in a block of limited time
-PROFILED = (3, 20, 2.0)  # runs with profiling: smallest and largest number, and time limit in seconds
+MIN_ROUNDS, MAX_ROUNDS = 2, 1_000  # rounds in a block of limited time
+PROFILE_RUNS = (3, 20, 2.0)  # runs with profiling: smallest and largest number, and time limit in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Measurements:
 
 
 def measure_memories(
-    cases: Sequence[BenchCase], threads: int, progress: Progress, *, has_anonymous: bool = False
+    cases: Sequence[BenchCase], threads: int, progress: Progress, *, measures_anonymous: bool = False
 ) -> list[PeakMemory | ModelError]:
     """The memory of each case in a separate process, or the error of loading or running it."""
     found: list[PeakMemory | ModelError] = []
     for case in cases:
         progress(f"measuring the memory of {case.path.name}")
         try:
-            found.append(measure_memory(case.path, case.runtime.name, threads, case.feed, has_anonymous))
+            found.append(measure_memory(case.path, case.runtime.name, threads, case.feed, measures_anonymous))
         except ModelError as error:
             found.append(error)
     return found
@@ -96,7 +96,7 @@ def measure(
 
 def by_time(seconds: float) -> list[IsOver]:
     """End conditions of blocks that take `seconds` together, with at least two rounds each."""
-    return [lambda done, passed: done >= MOST or (done >= FEWEST and passed >= seconds / BLOCKS)] * BLOCKS
+    return [lambda done, passed: done >= MAX_ROUNDS or (done >= MIN_ROUNDS and passed >= seconds / BLOCKS)] * BLOCKS
 
 
 def by_count(rounds: int) -> list[IsOver]:
@@ -153,10 +153,10 @@ def _output_type(name: str, value: Any) -> str:
 
 
 def _profile(case: BenchCase, threads: int) -> Profile:
-    fewest, most, enough = PROFILED
+    min_runs, max_runs, limit = PROFILE_RUNS
     with scratch_folder() as folder:
         session = case.runtime.open_profiled(case.path, threads, folder)
         session.run(case.feed)
-        is_over: IsOver = lambda done, passed: done >= most or (done >= fewest and passed >= enough)  # noqa: E731
+        is_over: IsOver = lambda done, passed: done >= max_runs or (done >= min_runs and passed >= limit)  # noqa: E731
         in_rounds([_run(session, case.feed)], is_over)
         return session.profile(skipped=1)

@@ -28,7 +28,7 @@ def check_anonymous_memory() -> None:
         raise LayoutoptError("only Linux reports anonymous memory", where=str(_REPORT), hint="leave out --memory")
 
 
-def measure_memory(model: Path, runtime: str, threads: int, feed: Feed, has_anonymous: bool = False) -> PeakMemory:
+def measure_memory(model: Path, runtime: str, threads: int, feed: Feed, measures_anonymous: bool = False) -> PeakMemory:
     """The memory of a new process that loads a model and runs it once; anonymous memory also with several sessions.
 
     Raises:
@@ -38,7 +38,7 @@ def measure_memory(model: Path, runtime: str, threads: int, feed: Feed, has_anon
     with scratch_folder() as folder:
         inputs = folder / "inputs"
         inputs.write_bytes(pickle.dumps(feed))
-        sessions = SESSIONS if has_anonymous else 0
+        sessions = SESSIONS if measures_anonymous else 0
         arguments = [str(model), runtime, str(threads), str(sessions), str(inputs), *registered_libraries()]
         command = [sys.executable, "-m", "layoutopt.bench.peak_memory_process", *arguments]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

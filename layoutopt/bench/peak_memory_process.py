@@ -43,11 +43,11 @@ def _measurement(model: Path, runtime_name: str, threads: int, sessions: int, in
     before = peak_bytes()
     anonymous = {"before": anonymous_bytes(), "sessions": sessions} if sessions else {}
     try:
-        alive = [_session_after_a_run(runtime, model, threads, feed)]
+        sessions_in_memory = [_session_after_a_run(runtime, model, threads, feed)]
         peak = peak_bytes()
         if sessions:
             anonymous["one_session"] = anonymous_bytes()
-            alive += [_session_after_a_run(runtime, model, threads, feed) for _ in range(sessions - 1)]
+            sessions_in_memory += [_session_after_a_run(runtime, model, threads, feed) for _ in range(sessions - 1)]
             anonymous["several_sessions"] = anonymous_bytes()
     except ModelError as error:
         return {"what": error.what, "where": error.where, "hint": error.hint}

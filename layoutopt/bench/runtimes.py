@@ -13,14 +13,12 @@ from layoutopt.dialects.onnxruntime.passes.check_block_size import block_mismatc
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.ir.types import Array
 from layoutopt.runtime.custom_ops import session_options
-from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.utf8_paths import utf8_path
 
 RUNTIMES = ("onnxruntime", "openvino")
 """The names of the runtimes."""
-
-_REASON = 200  # characters
 
 
 class Session(Protocol):
@@ -144,11 +142,10 @@ def first_run(runtime: Runtime, session: Session, feed: Mapping[str, Array], mod
             what = block_mismatch(packed, blocked_channels(), f"{runtime.name} {runtime.version}")
             raise ModelError(what, where=str(model), hint="optimize the original on this machine") from error
         what = f"{runtime.name} cannot run it: {_reason(error)}"
-        raise ModelError(what, where=str(model), hint="other extents may suit it: --dim NAME=VALUE") from error
+        raise ModelError(what, where=str(model), hint="set other extents with --dim NAME=VALUE") from error
 
 
 def _reason(error: Exception) -> str:
     """The message of an error, shortened and without the source locations that OpenVINO puts first."""
     lines = [line for line in str(error).splitlines() if not line.startswith(("Exception from ", "Check 'false' "))]
-    text = " ".join(" ".join(lines).split()) or type(error).__name__
-    return text if len(text) <= _REASON else f"{text[: _REASON - 3]}..."
+    return error_message(error, " ".join(lines))

@@ -48,7 +48,7 @@ def exit_codes() -> dict[int, str]:
         OutputError.exit_code: (OutputError.__doc__ or "").rstrip("."),
         0: "Success",
         LayoutoptError.exit_code: "Any other error, such as too little memory",
-        INTERNAL: "A bug in layoutopt or in a pass; --traceback shows where",
+        INTERNAL: "A bug in layoutopt or in a pass; --traceback prints its position",
         INTERRUPTED: "Interrupted with Ctrl-C",
         CLOSED_PIPE: "The reader of stdout closed the pipe",
         TERMINATED: "Terminated by SIGTERM",

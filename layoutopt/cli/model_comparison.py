@@ -1,4 +1,4 @@
-"""The work behind `verify`: runs two model files on the same inputs and collects the differences of their outputs."""
+"""The comparison of `verify`: two model files on the same inputs, with the differences of their outputs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,9 +50,9 @@ class ModelComparison:
         return next((each for each in self.verdicts if each.status != "passed"), self.verdicts[0])
 
     @property
-    def is_sensitive(self) -> bool:
+    def depends_on_inputs(self) -> bool:
         """Whether the outputs depend on the inputs."""
-        return any(verdict.sensitive for verdict in self.verdicts)
+        return any(verdict.depends_on_inputs for verdict in self.verdicts)
 
     def raise_for_status(self) -> None:
         """Raise an error unless the models agree.
@@ -127,4 +127,4 @@ def with_tolerance(verdict: Verification, tolerance: float) -> Verification:
         return verdict
     limit = Difference(tolerance, tolerance)
     comparisons = (replace(each, limit=limit) for each in verdict.comparisons)
-    return Verification.of(comparisons, verdict.sensitive, verdict.sizes)
+    return Verification.of(comparisons, verdict.depends_on_inputs, verdict.sizes)

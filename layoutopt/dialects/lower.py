@@ -23,8 +23,8 @@ class Lower(Pass):
     dialect: Dialect
 
     name = "lower"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Set `context.lowered`, the graph on which the following passes run; the planned graph is not changed."""

@@ -1,1 +1,1 @@
-"""The steps of `layoutopt.optimize`: checks of its arguments, the judgement of models at fault, and its result."""
+"""The stages of `layoutopt.optimize`: checks of its arguments, lifting, rewriting, diagnosis of invalid models, result."""

@@ -29,10 +29,10 @@ _TARGET_HINT = "give a name, the path of a .toml file, a cost model, or a list o
 
 
 def check_model(model: object) -> None:
-    """Check that a model is of a type that can be read.
+    """Check that a model has a type that can be read.
 
     Raises:
-        ArgumentError: it is not, or a path is empty.
+        ArgumentError: it has another type, or a path is empty.
     """
     if isinstance(model, str | PathLike):
         path = os.fspath(model)
@@ -80,7 +80,7 @@ def cost_model_of(target: Target) -> CostModel:
     found = [cost_model_of(each) for each in target]
     models = [model for each in found for model in (each.models if isinstance(each, MultiTargetCostModel) else (each,))]
     if not models:
-        raise TargetError("there is none in the list", where="target", hint=_TARGET_HINT)
+        raise TargetError("the list of targets is empty", where="target", hint=_TARGET_HINT)
     names = [model.name for model in models]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise TargetError(f"{twice} is named twice", where="target", hint="give different targets")
@@ -93,7 +93,7 @@ def _is_cost_model(target: object) -> bool:
 
 
 def runtime_and_dialect(runtime: object, dialect: object, cost_model: CostModel) -> tuple[RuntimeSpec, Dialect]:
-    """The runtime and the dialect of a call: each follows from the other one, and both from the target if neither is given.
+    """The runtime and the dialect of a call; if one is given the other follows from it, otherwise both from the target.
 
     Several targets that have a native dialect get `functions` by default, since a file has blocks of one size only.
 
@@ -122,10 +122,10 @@ def _dialect(name: object) -> Dialect:
 
 
 def check_mode(mode: object) -> None:
-    """Check that a mode is one.
+    """Check that there is such a mode.
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: there is no such mode.
     """
     modes = get_args(Mode)
     if not isinstance(mode, str) or mode not in modes:
@@ -133,7 +133,7 @@ def check_mode(mode: object) -> None:
 
 
 def check_sessions(sessions: object, dialect: Dialect) -> None:
-    """Check a preference for sessions or runs, which is about the sessions of onnxruntime on CPUs.
+    """Check the preference for session creation or runs; "fast" requires a dialect that is written for onnxruntime on CPUs.
 
     Raises:
         ArgumentError: there is no such preference, or the dialect is not written for onnxruntime alone.
@@ -149,14 +149,14 @@ def check_sessions(sessions: object, dialect: Dialect) -> None:
 
 
 def check_max_growth(max_growth: object) -> None:
-    """Refuse a limit of growth that is no number of at least 1.
+    """Check that a growth limit is a number of at least 1.
 
     Raises:
         ArgumentError: it is not.
     """
     is_number = isinstance(max_growth, Real) and not isinstance(max_growth, bool)
     if not is_number or not float(max_growth) >= 1:  # type: ignore[arg-type]
-        raise ArgumentError("no growth to allow", where=f"max_growth {max_growth!r}", hint="give 1.0 or more")
+        raise ArgumentError("not a growth factor", where=f"max_growth={max_growth!r}", hint="give 1.0 or more")
 
 
 def check_portable(portable: object, dialect: Dialect, mode: object, pipeline: Pipeline | None) -> None:
@@ -170,7 +170,7 @@ def check_portable(portable: object, dialect: Dialect, mode: object, pipeline: P
     if not portable:
         return
     if not dialect.is_native:
-        hint = f"leave it out: the dialect {dialect.name} has no blocks of one kind of CPU"
+        hint = f"leave it out: the dialect {dialect.name} has no blocks of a particular CPU"
         raise ArgumentError("needs a native dialect", where="portable", hint=hint)
     if mode == "training":
         raise ArgumentError("needs the mode inference", where="portable", hint="a weight would be in two branches")
@@ -239,18 +239,18 @@ def _whole(size: object) -> int | None:
         return None
 
 
-def _items(what: str, given: object, hint: str) -> Iterable[tuple[str, Any]]:
+def _items(argument: str, given: object, hint: str) -> Iterable[tuple[str, Any]]:
     if given is None:
         return ()
     if not isinstance(given, Mapping):
-        raise ArgumentError(f"not a mapping but a {type(given).__name__}", where=what, hint=hint)
+        raise ArgumentError(f"not a mapping but a {type(given).__name__}", where=argument, hint=hint)
     if not all(isinstance(name, str) for name in given):
-        raise ArgumentError("a name is not a string", where=what, hint=hint)
+        raise ArgumentError("a name is not a string", where=argument, hint=hint)
     return given.items()
 
 
 def check_pipeline(pipeline: object) -> None:
-    """Check that a pipeline is one, or None.
+    """Check that an argument is a pipeline or None.
 
     Raises:
         ArgumentError: it is not.
@@ -261,7 +261,7 @@ def check_pipeline(pipeline: object) -> None:
 
 
 def check_callbacks(**callbacks: object) -> None:
-    """Check that each is a function, or None.
+    """Check that each argument is a function or None.
 
     Raises:
         ArgumentError: one is not.

@@ -28,7 +28,7 @@ from layoutopt.report.schema import (
 )
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import DataMovement, Verification
-from layoutopt.verification.original_runs import run_alone
+from layoutopt.verification.original_runs import run_model_once
 from layoutopt.version import VERSION
 
 
@@ -41,11 +41,11 @@ def finish(
         job: the call.
         source: the original.
         graph: its graph, planned if the model was rewritten.
-        samples: inputs on which an unchanged model is run, if the call requests verification.
+        samples: the generator of inputs on which an unchanged model is run, if the call requests verification.
         rewritten: the rewritten model; None if the original stays unchanged.
     """
     if rewritten is None and job.options.verify:
-        job.verification = run_alone(source, job.path, samples)
+        job.verification = run_model_once(source, job.path, samples)
     model = source if rewritten is None else rewritten
     report = _report(job, model, graph, is_changed=rewritten is not None)
     return Result(model, job.context.plan, report, graph, job.source if rewritten is None else None, job.path)
@@ -71,7 +71,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         mode=context.mode,
         sessions=context.sessions,
         changed=is_changed,
-        reason=context.unchanged,
+        reason=context.reason_to_keep,
         plan=_plan_report(context, found.targets),
         before=job.before,
         after=found.counts if is_changed else job.before,
@@ -132,7 +132,7 @@ def _verification_report(verdict: Verification | None, *, is_changed: bool) -> V
         largest_error=worst.error if worst is not None else None,
         rounding=verdict.spread,
         tolerance=worst.tolerance if worst is not None else None,
-        outputs_depend_on_inputs=verdict.sensitive if verdict.comparisons else None,
+        outputs_depend_on_inputs=verdict.depends_on_inputs if verdict.comparisons else None,
         block_by_definition=verdict.defined_block or None,
         sizes=[dict(each) for each in verdict.sizes],
     )

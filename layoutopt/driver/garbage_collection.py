@@ -1,4 +1,4 @@
-"""Collects cyclic garbage less often while a large model is in memory.
+"""Reduced garbage collection while a large model is in memory.
 
 Python's collector traverses all objects again whenever a quarter more of them have survived. A graph of 100,000 ops is ten
 million objects that stay until the end, and the collector takes a quarter of the time of `optimize` without any effect.
@@ -18,7 +18,7 @@ _before = (0, 0, 0)
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
+def reduced_garbage_collection() -> Iterator[None]:
     """Raise the collector's thresholds until the last of the concurrent calls ends; a collector that is off stays off."""
     _enter()
     try:
@@ -45,4 +45,4 @@ def _leave() -> None:
             gc.set_threshold(*_before)
 
 
-__all__ = ["rare_collections"]
+__all__ = ["reduced_garbage_collection"]

@@ -68,7 +68,7 @@ class Job:
         given_inputs: the arrays for verification; empty for random arrays.
         dims: the sizes of symbolic dimensions.
         stamp: the metadata that identifies the result.
-        hardware: the cost model of the target, with the kernels that the runtime lacks.
+        hardware: the cost model of the target with all its kernels, also those that the runtime lacks.
         runtime: the program that runs the result.
         dialect: the output dialect.
         pipeline: all passes, including lowering.

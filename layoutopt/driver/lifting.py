@@ -21,10 +21,10 @@ from layoutopt.report.builder import counts
 from layoutopt.report.stamp import KEY
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
 
-_RUN_TO_VERIFY = 1_900_000_000
-"""The largest size of the weights in bytes at which a model is run to infer sizes; a larger model is not a single message."""
+_MAX_RUN_BYTES = 1_900_000_000
+"""The largest size of the weights at which a model is run to infer sizes; a larger model does not fit in one message."""
 
-_RUN_TO_PLAN = 100_000_000
+_MAX_RUN_BYTES_UNVERIFIED = 100_000_000
 """The same limit without verification, so that `optimize` does not need memory for all weights."""
 
 
@@ -61,14 +61,14 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
     Raises:
         ModelError: the model is not valid.
         PinError: there is no tensor of a pinned name.
-        FormatError: a pin has neither the letters of its value's axes nor letters of one meaning.
+        FormatError: a pin has neither the letters of its value's axes nor letters with a default meaning.
     """
     job.progress("lifting")
-    job.context.unchanged = _reason_to_keep(job, model)
+    job.context.reason_to_keep = _reason_to_keep(job, model)
     graph = _lifted(job, model)
     job.progress("inferring sizes")
     samples = _infer_sizes(job, model, graph)
-    if not job.context.unchanged:
+    if not job.context.reason_to_keep:
         if job.options.sizes_found is not None:
             job.options.sizes_found(job.context.sizes)
         job.before = counts(graph)
@@ -87,7 +87,7 @@ def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:
 def _lifted(job: Job, model: onnx_ir.Model) -> Graph:
     """The graph of a model; the functions of an earlier run and those without a layout rule are inlined."""
     inlined = onnx_io.inline(model, DOMAIN)
-    if job.context.unchanged:
+    if job.context.reason_to_keep:
         graph = inference.lift(inlined, strict=job.options.strict)
         infer_axis_letters(graph)
         return graph
@@ -115,7 +115,8 @@ def _pin(job: Job, graph: Graph) -> None:
 def _infer_sizes(job: Job, model: onnx_ir.Model, graph: Graph) -> SampleInputs:
     """Infer the sizes to plan for, and return the generator of sample inputs; the model is run unless it is large."""
     size = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
-    may_run = bool(symbols(graph.inputs)) and size <= (_RUN_TO_VERIFY if job.options.verify else _RUN_TO_PLAN)
+    limit = _MAX_RUN_BYTES if job.options.verify else _MAX_RUN_BYTES_UNVERIFIED
+    may_run = bool(symbols(graph.inputs)) and size <= limit
     source = job.path or (onnx_io.to_bytes(model) if may_run else b"")
     samples, job.context.sizes = prepare_inputs(source, graph, job.dims, job.given_inputs, may_run=may_run)
     return samples

@@ -1,4 +1,4 @@
-"""Judgement of a model by ONNX Runtime: whether it can be run, and whether an exception of layoutopt is the model's fault."""
+"""Diagnosis of models with ONNX Runtime: whether a model can be run, and whether it is the cause of an exception."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for
-from layoutopt.verification.original_runs import run_alone, run_once
+from layoutopt.verification.original_runs import run_model_once, run_source_once
 from layoutopt.verification.runnable import Source
 
 Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
@@ -94,10 +94,12 @@ def _refusal(model: Model, dims: Dims) -> str:
     """The reason why ONNX Runtime refuses an invalid model; empty if it runs the model or fails for another reason."""
     try:
         if isinstance(model, onnx_ir.Model):
-            verdict = run_alone(model, None, _inputs_for(dims, lambda: SampleInputs.of(inference.lift(model), dims)))
+            verdict = run_model_once(
+                model, None, _inputs_for(dims, lambda: SampleInputs.of(inference.lift(model), dims))
+            )
         else:
             source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-            verdict = run_once(source, _inputs_for(dims, lambda: sample_inputs_for(source, dims)))
+            verdict = run_source_once(source, _inputs_for(dims, lambda: sample_inputs_for(source, dims)))
     except Exception as error:
         raise_if_out_of_memory(error)
         return ""

@@ -1,7 +1,7 @@
 """Pinned formats: from the text of a pin to the format of a value.
 
-The letters of a pin are those of the value's axes, as reports and `inspect` print them. A pin with other letters has the
-meaning that they have without a value: NCHW are the axes of a feature map in ONNX order.
+The letters of a pin are those of the value's axes, as reports and `inspect` print them. Other letters have their default
+meaning: NCHW are the axes of a feature map in ONNX order.
 """
 
 from layoutopt.errors import FormatError
@@ -31,7 +31,7 @@ def pinned_format(text: str, value: Value) -> tuple[Format, str]:
     """The format that a pin gives a value, and the letters of the axes under which it was read; empty for the default ones.
 
     Raises:
-        FormatError: the text has neither the letters of the value's axes nor letters of one meaning.
+        FormatError: the text has neither the letters of the value's axes nor letters with a default meaning.
     """
     letters = value.axis_letters or ""
     if letters:

@@ -34,7 +34,7 @@ def with_lowering(pipeline: Pipeline, dialect: Dialect) -> Pipeline:
 
 
 def lowering_passes(dialect: Dialect) -> tuple[Pass, ...]:
-    """`check-gain`, `lower` and the passes of the dialect, with the passes of installed packages that have a place among them.
+    """`check-gain`, `lower` and the passes of the dialect, with the passes of installed packages that name one of them.
 
     Raises:
         ExtensionError: a pass of a package cannot be loaded, or names a pass that is in no pipeline.

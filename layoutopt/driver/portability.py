@@ -14,9 +14,9 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
 from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
-from layoutopt.runtime.portable import portable
+from layoutopt.runtime.portable import portable_model
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.gate import runnable
+from layoutopt.verification.gate import as_runnable
 from layoutopt.verification.other_blocks import with_definitions
 from layoutopt.verification.portable_branches import PortableModel
 from layoutopt.verification.request import Request
@@ -28,7 +28,7 @@ _STANDARD_RUNTIME = "any"
 def make_portable(
     job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, native: onnx_ir.Model
 ) -> onnx_ir.Model:
-    """The portable model of a native one and one that is planned for standard operators; the native one without blocks.
+    """The portable model of a native model and a model of standard operators; the native model itself if it has no blocks.
 
     Args:
         job: the call of `optimize`.
@@ -51,23 +51,23 @@ def make_portable(
     with scratch_folder() as folder:
 
         def stored(model: onnx_ir.Model, name: str) -> Runnable:
-            return runnable(model, folder / f"{name}.onnx", has_float16)
+            return as_runnable(model, folder / f"{name}.onnx", has_float16)
 
-        verifies = job.verification is not None and job.verification.status == "passed"
-        # The references are stored first, because the branches take their nodes.
-        if not verifies:
+        is_verified = job.verification is not None and job.verification.status == "passed"
+        # The references are stored first, because `portable` moves the nodes of both models into the branches.
+        if not is_verified:
             references = None
         elif job.context.pins:  # a branch takes inputs in pinned formats, for which there is no generator
             references = (stored(source, "original"),) * 2
         else:
             references = with_definitions(stored(native, "native")), stored(standard, "standard")
-        model = portable(native, standard, block)
+        model = portable_model(native, standard, block)
         onnx_io.check(model)
         if references is not None:
             job.progress("verifying the portable model")
-            request = Request(job.context.pins, (), samples, lazy=not job.context.pins)
+            request = Request(job.context.pins, (), samples, defers_spread=not job.context.pins)
             _verify(job, PortableModel(stored(model, "portable"), *references, request))
-    job.portable = PortableReport(block=block, standard_changed=not other.context.unchanged)
+    job.portable = PortableReport(block=block, standard_changed=not other.context.reason_to_keep)
     model.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(model))
     return model
 
@@ -76,7 +76,7 @@ def _verify(job: Job, model: PortableModel) -> None:
     verdict = model.verify()
     if verdict.status == "failed":
         hint = "nothing was written; please report it with the model"
-        raise VerificationError(f"the result computes something else {verdict.reason}", where=job.name, hint=hint)
+        raise VerificationError(f"not equivalent to the original {verdict.reason}", where=job.name, hint=hint)
     if verdict.status == "not verified" and not job.options.allow_unverified:
         raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)
 

@@ -21,12 +21,12 @@ class Result:
     """The result of `optimize`.
 
     Attributes:
-        model: the optimised model; the original one where it was left alone.
-        plan: what the planner decided; None where the model had been optimised like this already.
-        report: everything else, as data.
+        model: the optimised model; the original if it stays unchanged.
+        plan: the plan; None if the model has been optimised with the same options before.
+        report: the plan, its costs, the verification and the notes of passes, as data.
         graph: the planned graph, with formats and casts, before it was lowered.
-        source: the file or message that `model` is the unchanged content of, if it was left alone.
-        origin: the file that the original was read from, if it was a file.
+        source: the file or message with the content of `model`, if the model stays unchanged.
+        origin: the file that the original was read from; None if it was not a file.
     """
 
     model: onnx_ir.Model
@@ -38,12 +38,12 @@ class Result:
 
     def __repr__(self) -> str:
         report = self.report
-        outcome = "rewritten" if report.changed else f"left alone: {report.reason}"
+        outcome = "rewritten" if report.changed else f"unchanged: {report.reason}"
         checked = f"verification {report.verification.status}"
         return f"Result({report.model!r} for {report.target}, {outcome}, {len(report.ops)} ops, {checked})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copy: the model as one message, with external data in it."""
+        """The state for pickle and copy: the model is one message that includes external data."""
         return _restored, (onnx_io.to_bytes(self.model), self.plan, self.report, self.graph, self.source, self.origin)
 
     @property
@@ -57,7 +57,7 @@ class Result:
         return message
 
     def save(self, path: str | PathLike[str], *, external_data: str | None = None, force: bool = False) -> WrittenFiles:
-        """Write the model, whole or not at all; one that was left alone is copied byte for byte.
+        """Write the model atomically; an unchanged model is copied byte for byte.
 
         Args:
             path: the file; it may be the one that the original was read from.
@@ -69,7 +69,7 @@ class Result:
             The files that were written, and external data that no model uses any more.
 
         Raises:
-            OutputError: if it cannot be written or must not replace what is there; nothing is changed then.
+            OutputError: the file cannot be written, or must not replace an existing file; no file is changed then.
         """
         if self.source is None or external_data is not None:
             return onnx_io.write(self.model, path, external_data, source=self.origin, force=force)
@@ -88,7 +88,7 @@ def _restored(
     source: str | onnx.ModelProto | None,
     origin: str | None,
 ) -> Result:
-    """A result from what pickle and copy keep of it."""
+    """The result with the state that pickle and copy keep."""
     return Result(onnx_io.from_message(onnx_io.parse_message(model)), plan, report, graph, source, origin)
 
 

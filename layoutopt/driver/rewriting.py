@@ -21,7 +21,7 @@ UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.
 
 
 def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> onnx_ir.Model | None:
-    """The rewritten model; None if the original stays unchanged, for the reason in `job.context.unchanged`.
+    """The rewritten model; None if the original stays unchanged, for the reason in `job.context.reason_to_keep`.
 
     Args:
         job: the call of `optimize`.
@@ -35,12 +35,12 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         UnverifiedError: the two models could not be compared.
     """
     context = job.context
-    if context.unchanged:
+    if context.reason_to_keep:
         return None
     if graph.contradiction is not None:
         where, what = graph.contradiction
         raise_if_refused(job.given, job.dims, ModelError(what, where=where))
-        context.unchanged = "its shapes contradict each other"
+        context.reason_to_keep = "its shapes contradict each other"
         return None
     gate = EquivalenceGate(
         job.name,
@@ -52,12 +52,12 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         candidates=CutCandidates.of(graph),
     )
     job.passes = job.pipeline.run(graph, context, job.watch)
-    emitted = None if context.unchanged else _emitted(job, source)
+    emitted = None if context.reason_to_keep else _emitted(job, source)
     if emitted is None:
         return None
     final = _baked(job, emitted)
-    context.unchanged = reason_to_keep(context)
-    if context.unchanged:
+    context.reason_to_keep = reason_to_keep(context)
+    if context.reason_to_keep:
         return None
     if job.options.verify:
         final = _verified(job, gate, source, graph, emitted, final)
@@ -82,15 +82,15 @@ def _emitted(job: Job, source: onnx_ir.Model) -> onnx_ir.Model | None:
         if job.options.strict or not has_same_fault(source, error):
             raise
         raise_if_refused(job.given, job.dims, error)
-        what = f"{error.what}: onnxruntime runs it, so it is left as it is"
+        what = f"{error.what}: onnxruntime runs the model, so it stays unchanged"
         job.context.notes.append(Note("read", error.where, what))
-        job.context.unchanged = "onnx's checker finds a fault in it"
+        job.context.reason_to_keep = "onnx's checker finds a fault in it"
         return None
     return emitted
 
 
 def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
-    """The model as ONNX Runtime's optimiser rewrites it; without what depends on the blocks of this machine for another one.
+    """The model after ONNX Runtime's optimiser; a model for blocks of another size is not packed for those of this machine.
 
     Raises:
         VerificationError: ONNX Runtime does not load the rewritten model, but loads the original.
@@ -130,7 +130,7 @@ def _after_baking(job: Job, baked: onnx_ir.Model) -> onnx_ir.Model:
 def _verified(
     job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph, emitted: onnx_ir.Model, final: onnx_ir.Model
 ) -> onnx_ir.Model:
-    """The baked model, which the gate has passed; baked again without declared shapes if the gate finds wrong ones.
+    """The baked model after it has passed the gate; if the gate finds wrong declared shapes, it is baked without them first.
 
     Raises:
         VerificationError: the model is not equivalent to the original.
@@ -138,14 +138,14 @@ def _verified(
     """
     assert job.context.lowered is not None
     job.progress("verifying")
-    job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
+    job.verification = gate.verify(planned, job.context.lowered, source, emitted, final)
     if job.verification.misdeclared:  # ONNX Runtime fuses by declared shapes
         for name in job.verification.misdeclared:
-            what = "has another shape than it declares: the declaration is dropped"
+            what = "the computed shape contradicts the declared one: the declaration is dropped"
             job.context.notes.append(Note("read", name, what))
         onnx_io.drop_output_shapes(emitted, job.verification.misdeclared)
         final = _baked(job, emitted)
-        job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
+        job.verification = gate.verify(planned, job.context.lowered, source, emitted, final)
     if job.verification.status == "not verified" and not job.options.allow_unverified:
         raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=UNVERIFIED)
     return final

@@ -21,7 +21,7 @@ from layoutopt.onnx_io.schema import is_onnxruntime_op, operators
 from layoutopt.onnx_io.writer.weightless import UNCHECKED_DOMAIN, weightless_message
 from layoutopt.runtime.errors import RUNTIME_ERRORS
 from layoutopt.runtime.session import Session
-from layoutopt.runtime.type_names import named_type
+from layoutopt.runtime.type_names import type_proto
 
 
 def add_runtime_types(graph: Graph, names: DimNames) -> None:
@@ -40,7 +40,7 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
             node.domain = ""
     _expose(proto, [emission.names[value] for value in unknown])
     try:
-        session = Session(proto.SerializeToString(), optimised=False)
+        session = Session(proto.SerializeToString(), optimises=False)
     except RUNTIME_ERRORS:
         return
     outputs = {each.name: each for each in session.get_outputs()}
@@ -74,7 +74,7 @@ def _set_type(value: Value, output: Any, known: Mapping[str, Extent], names: Dim
     """
     if not str(output.type).startswith("tensor(") or not output.shape:
         return
-    dtype = FROM_IR.get(ir.DataType(named_type(output.type).tensor_type.elem_type))
+    dtype = FROM_IR.get(ir.DataType(type_proto(output.type).tensor_type.elem_type))
     if dtype is None:
         return
     dims = (dim if isinstance(dim, int) else known.get(dim) or names.fresh() for dim in output.shape)

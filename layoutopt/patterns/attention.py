@@ -17,12 +17,12 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
 from layoutopt.patterns.base import FusionPattern, Match, number, other_input, register_pattern, result_of
-from layoutopt.patterns.heads import COLUMNS, ROWS, Trail, before_views, behind_views, product_before
+from layoutopt.patterns.heads import COLUMNS, ROWS, ViewChain, chain_before, chain_behind, product_before
 
-SMALLEST_HEAD = 32
-"""Heads of fewer numbers are left as they are: there the one op is slower. The time of the several over that of the one,
-measured with onnxruntime 1.31.1, one thread, AVX-512: 0.82 to 1.02 for 8 to 24 numbers, 0.93 to 1.12 for 32 to 64, and 1.22 for
-6 heads of 64 numbers on 1500 tokens."""
+MIN_HEAD_SIZE = 32
+"""Size of a head below which the ops are not fused, because the fused op is slower. The ratio of the times of the separate ops
+and the fused op with onnxruntime 1.31.1, one thread, AVX-512, is 0.82 to 1.02 for heads of 8 to 24, 0.93 to 1.12 for 32 to 64,
+and 1.22 for 6 heads of 64 on 1500 tokens."""
 
 
 @register_pattern
@@ -41,9 +41,9 @@ class Attention(FusionPattern):
         if scores is None or average is None:
             return None
         mask = _mask(scores)
-        if mask is None or (average.is_guarded and not mask.keeps_numbers):
+        if mask is None or (average.replaces_nan and not mask.has_finite_rows):
             return None
-        return _whole(graph, scores, average, mask, op)
+        return _fused(graph, scores, average, mask, op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class _Scores:
     """The product of q and k, the chain from it to the softmax, and the tensor added there."""
 
     product: Op
-    trail: Trail
+    chain: ViewChain
     total: Value
     added: Value | None
 
@@ -62,7 +62,7 @@ class _Average:
 
     product: Op
     between: tuple[Op, ...]
-    is_guarded: bool  # whether these replace NaN by zero
+    replaces_nan: bool  # whether these replace NaN by zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Mask:
     """The tensor added to the scores; None where it is zero."""
 
     tensor: Value | None
-    keeps_numbers: bool  # whether no row is minus infinity everywhere, which would make the distribution NaN
+    has_finite_rows: bool  # whether no row is minus infinity everywhere, which would make the distribution NaN
 
 
 def _is_along_rows(op: Op) -> bool:
@@ -93,14 +93,14 @@ def _scores(graph: Graph, softmax: Op) -> _Scores | None:
     for value in add.inputs:
         found = product_before(graph, value) if value is not None and value.shape == x.shape else None
         if value is not None and found is not None:
-            product, trail = found
-            trail.inner.append(add)
-            return _Scores(product, trail, x, other_input(add, value))
+            product, chain = found
+            chain.inner.append(add)
+            return _Scores(product, chain, x, other_input(add, value))
     return None
 
 
 def _average(graph: Graph, softmax: Op) -> _Average | None:
-    """The product that reads the distribution, perhaps behind the ops with which torch replaces NaN by zero."""
+    """The product that reads the distribution, directly or behind the ops with which torch replaces NaN by zero."""
     between: list[Op] = []
     weights = result_of(softmax)
     reader = graph.only_reader(weights)
@@ -109,17 +109,17 @@ def _average(graph: Graph, softmax: Op) -> _Average | None:
             return None
         between.append(reader)
         weights, reader = after, graph.only_reader(after)
-    guard = _guard(graph, weights) if weights is not None and reader is None else ()
-    if guard:
-        between += guard
-        weights = result_of(guard[-1])
+    replacement = _nan_replacement(graph, weights) if weights is not None and reader is None else ()
+    if replacement:
+        between += replacement
+        weights = result_of(replacement[-1])
         reader = graph.only_reader(weights)
     if reader is None or reader.kind != "MatMul" or reader.inputs[0] is not weights:
         return None
-    return _Average(reader, tuple(between), bool(guard))
+    return _Average(reader, tuple(between), bool(replacement))
 
 
-def _guard(graph: Graph, weights: Value) -> tuple[Op, ...]:
+def _nan_replacement(graph: Graph, weights: Value) -> tuple[Op, ...]:
     """The ops that replace NaN by zero, if they are the only readers of the distribution."""
     readers = {use.op.kind: use.op for use in graph.uses(weights)}
     test, choice = readers.get("IsNaN"), readers.get("Where")
@@ -130,20 +130,20 @@ def _guard(graph: Graph, weights: Value) -> tuple[Op, ...]:
 
 
 def _mask(scores: _Scores) -> _Mask | None:
-    """The mask as the op takes it, (B or 1, H or 1, S, L); None if it cannot be broadcast to that.
+    """The mask in the shape that the fused op requires, (B or 1, H or 1, S, L); None if it cannot be broadcast to that.
 
-    Without a mask, a row of the distribution is NaN only if an activation is not finite, so the guard has no effect.
+    Without a mask, a row of the distribution is NaN only if an activation is not finite, so the replacement has no effect.
     """
     value, shape = scores.added, scores.total.shape
     assert shape is not None
     if value is None:
-        return _Mask(None, keeps_numbers=True)
+        return _Mask(None, has_finite_rows=True)
     if value.data is None:
-        alike = value.rank == len(shape) == 4 and value.shape is not None and value.shape[2:] == shape[2:]
-        return _Mask(value, keeps_numbers=False) if alike else None
+        is_full = value.rank == len(shape) == 4 and value.shape is not None and value.shape[2:] == shape[2:]
+        return _Mask(value, has_finite_rows=False) if is_full else None
     array = value.data.numpy()
     if not array.any():
-        return _Mask(None, keeps_numbers=True)
+        return _Mask(None, has_finite_rows=True)
     rows, columns = shape[-2:]
     if array.ndim > len(shape) or not isinstance(rows, int) or not isinstance(columns, int):
         return None
@@ -153,8 +153,8 @@ def _mask(scores: _Scores) -> _Mask | None:
     return _Mask(tensor, bool((whole < np.inf).all() and np.isfinite(whole).any(axis=-1).all()))
 
 
-def _whole(graph: Graph, scores: _Scores, average: _Average, mask: _Mask, softmax: Op) -> Match | None:
-    """The fused op, if operands and result are tensors with heads side by side."""
+def _fused(graph: Graph, scores: _Scores, average: _Average, mask: _Mask, softmax: Op) -> Match | None:
+    """The match, if operands and result are tensors in which the heads are adjacent."""
     total, y = scores.total.shape, result_of(average.product)
     operands = (scores.product.inputs[0], scores.product.inputs[1], average.product.inputs[1])
     assert total is not None
@@ -165,25 +165,23 @@ def _whole(graph: Graph, scores: _Scores, average: _Average, mask: _Mask, softma
     if q != (*leading, rows, inner) or k != (*leading, inner, columns) or v != (*leading, columns, outer):
         return None
     batch, heads = (1, *leading)[-2:]
-    if not (isinstance(heads, int) and isinstance(inner, int) and isinstance(outer, int)) or inner < SMALLEST_HEAD:
+    if not (isinstance(heads, int) and isinstance(inner, int) and isinstance(outer, int)) or inner < MIN_HEAD_SIZE:
         return None
     shapes = (batch, rows, heads * inner), (batch, columns, heads * inner), (batch, columns, heads * outer)
     formats = ROWS[len(total)], COLUMNS[len(total)], ROWS[len(total)]
-    trails = [
-        trail
+    chains = [
+        chain
         for value, format, shape in zip(operands, formats, shapes, strict=True)
-        if value is not None and (trail := before_views(graph, value, format, shape)) is not None
+        if value is not None and (chain := chain_before(graph, value, format, shape)) is not None
     ]
-    end = behind_views(graph, y, ROWS[len(total)], (batch, rows, heads * outer))
-    scale = scores.trail.scale * prod(trail.scale for trail in trails[:2])
-    if (
-        len(trails) < len(operands) or end is None or trails[2].scale != 1.0 or not scale
-    ):  # the op takes zero for the default
+    end = chain_behind(graph, y, ROWS[len(total)], (batch, rows, heads * outer))
+    scale = scores.chain.scale * prod(chain.scale for chain in chains[:2])
+    if len(chains) < len(operands) or end is None or chains[2].scale != 1.0 or not scale:  # 0 means the default scale
         return None
-    inputs: list[Value | None] = [trail.value for trail in trails]
+    inputs: list[Value | None] = [chain.value for chain in chains]
     if mask.tensor is not None:
         inputs += [None, None, mask.tensor]  # bias and key_padding_mask
-    steps = [scores.trail, *trails, end]
-    ops = [*(op for trail in steps for op in trail.inner), softmax, *average.between, average.product]
+    steps = [scores.chain, *chains, end]
+    ops = [*(op for chain in steps for op in chain.inner), softmax, *average.between, average.product]
     attributes: dict[str, Attribute] = {"num_heads": heads, "scale": scale}
     return Match(end.value, list(dict.fromkeys(ops)), tuple(inputs), attributes)

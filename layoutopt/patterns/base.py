@@ -1,6 +1,6 @@
 """Fusion patterns: several ops that exporters write for one op that a runtime may have.
 
-A pattern declares the fused op and how exporters write it in several ops. `Dialect.kernels` lists the fused ops that a dialect
+A pattern declares the fused op and the ops that exporters write for it. `Dialect.kernels` lists the fused ops that a dialect
 has, and the pass `fuse-patterns` applies the patterns. A pattern is matched at its *anchor*, its rarest op, so that most ops
 are looked up once.
 """
@@ -22,7 +22,7 @@ class Match:
 
     Attributes:
         result: the value that the ops compute, and that the fused op is to compute.
-        inner: the ops, including that of the result; values between them may be read by these ops only.
+        inner: the ops, including the one that computes the result; only these ops may read the values between them.
         inputs: the inputs of the fused op: values of the graph, and new constants, whose names need not be unique.
         attributes: the attributes of the fused op.
     """
@@ -40,7 +40,7 @@ class Match:
 
 
 class FusionPattern(ABC):
-    """One fused op, and how exporters write it in several ops.
+    """One fused op, and the ops that exporters write for it.
 
     Attributes:
         name: the name in notes.
@@ -104,19 +104,19 @@ class Multiple:
     """A value times a number, and the op that multiplies."""
 
     value: Value
-    times: float
+    factor: float
     op: Op
 
 
 def multiple(graph: Graph, value: Value) -> Multiple | None:
-    """The factors of a value that is a product with a number; None if it is not one."""
+    """The factors of a value that is the product of a value and a number; None for other values."""
     op = graph.producer(value)
     if op is None or op.kind not in ("Mul", "Div") or op.version < OLDEST_OPSET or len(op.inputs) != 2:
         return None
     for x, other in (op.inputs, op.inputs[::-1]):
-        times = number(other)
-        if x is not None and times and x.rank == value.rank and (op.kind == "Mul" or x is op.inputs[0]):
-            return Multiple(x, times if op.kind == "Mul" else 1.0 / times, op)
+        factor = number(other)
+        if x is not None and factor and x.rank == value.rank and (op.kind == "Mul" or x is op.inputs[0]):
+            return Multiple(x, factor if op.kind == "Mul" else 1.0 / factor, op)
     return None
 
 

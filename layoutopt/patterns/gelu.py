@@ -17,7 +17,7 @@ from typing_extensions import override
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.patterns.base import FusionPattern, Match, register_pattern
-from layoutopt.patterns.gate import gates, is_polynomial, near, polynomial
+from layoutopt.patterns.gated_activation import gated_activations, is_near, is_polynomial, polynomial
 
 
 @register_pattern
@@ -34,12 +34,12 @@ class Gelu(FusionPattern):
         inside = op.inputs[0]
         if inside is None:
             return None
-        for gate in gates(graph, op):
-            if not (near(gate.scale, 0.5) and near(gate.shift, 0.5)):
+        for activation in gated_activations(graph, op):
+            if not (is_near(activation.scale, 0.5) and is_near(activation.shift, 0.5)):
                 continue
-            found = polynomial(graph, inside, gate.x)
+            found = polynomial(graph, inside, activation.x)
             if found is not None and is_polynomial(found[0], *self.argument):
-                return Match(gate.result, list(dict.fromkeys([*gate.inner, *found[1]])), (gate.x,))
+                return Match(activation.result, list(dict.fromkeys([*activation.inner, *found[1]])), (activation.x,))
         return None
 
 

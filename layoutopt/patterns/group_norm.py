@@ -3,8 +3,8 @@
 before: x -> Reshape (N, G, -1) -> InstanceNormalization -> Reshape (N, C, *image) -> Mul (C, 1, 1) -> Add (C, 1, 1)
 after:  x -> layoutopt::GroupNormalization(num_groups = G)
 
-A group is a run of channels, so G divides C. Scale and shift per group become numbers per channel. Affine maps of the result
-are folded in, unless the op behind them can fold them, where they cost nothing.
+A group consists of consecutive channels, so G divides C. Scale and shift per group become numbers per channel. Affines of the
+result are folded into the fused op, unless the op behind them can fold them at no cost.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ class GroupNormalization(FusionPattern):
     anchors = ("InstanceNormalization",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """The Reshape before the normalisation, and the affine maps behind it."""
+        """The Reshapes around the normalisation, and the affines behind it."""
         grouped, normalized = op.inputs[0], op.outputs[0]
         scale, bias = float_constant(op, 1), float_constant(op, 2)
         if grouped is None or normalized is None or scale is None or bias is None:
@@ -41,7 +41,7 @@ class GroupNormalization(FusionPattern):
         inner = [op, after]
         factor, shift = (np.repeat(numbers, _channels(x) // numbers.size) for numbers in (scale, bias))
         following, reader = _affines(graph, result)
-        if following and not _takes_in(reader, following[-1][0].outputs[0], following[-1][1]):
+        if following and not _can_fold(reader, following[-1][0].outputs[0], following[-1][1]):
             for each, affine in following:
                 scales, shifts = affine.along(_channels(x))
                 factor, shift = factor * scales, shift * scales + shifts
@@ -94,7 +94,7 @@ def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | 
     return found, reader
 
 
-def _takes_in(reader: Op | None, value: Value | None, affine: Affine) -> bool:
+def _can_fold(reader: Op | None, value: Value | None, affine: Affine) -> bool:
     """Whether the reader of a value can fold an affine map of it."""
     if reader is None or reader.inputs[0] is not value:
         return False

@@ -1,4 +1,4 @@
-"""Tensors with an axis of heads, followed through view ops to where the heads are side by side.
+"""Chains of view ops between a tensor with an axis of heads and a tensor in which the heads are adjacent.
 
     (B, H, S, D) in the order (B, S, H, D)   is   (B, S, H*D)
 
@@ -19,16 +19,16 @@ from layoutopt.ops.view import View
 from layoutopt.patterns.base import multiple, result_of
 
 ROWS: Mapping[int, Format] = {4: Format.plain((0, 2, 1, 3)), 3: Format.plain((1, 0, 2))}
-"""The format of (B, H, S, D) or (H, S, D) with heads side by side, by rank."""
+"""The format of (B, H, S, D) or (H, S, D) with adjacent heads, by rank."""
 
 COLUMNS: Mapping[int, Format] = {4: Format.plain((0, 3, 1, 2)), 3: Format.plain((2, 0, 1))}
-"""The format of its transpose, (B, H, D, L) or (H, D, L), with heads side by side, by rank."""
+"""The format of the transpose, (B, H, D, L) or (H, D, L), with adjacent heads, by rank."""
 
-_STEPS = 12  # the largest number of view ops and scales in a chain
+_MAX_OPS = 12  # the largest number of view ops and scales in a chain
 
 
 @dataclass(slots=True)
-class Trail:
+class ViewChain:
     """The end of a chain of view ops and scales: a value, the product of the scales, and the ops."""
 
     value: Value
@@ -36,50 +36,50 @@ class Trail:
     inner: list[Op] = field(default_factory=list)
 
 
-def before_views(graph: Graph, value: Value, format: Format, target: Shape) -> Trail | None:
+def chain_before(graph: Graph, value: Value, format: Format, target: Shape) -> ViewChain | None:
     """The chain backwards from a value in a format to a tensor of shape `target` with the same bytes; None if there is none."""
-    trail = Trail(value)
-    while not (trail.value.shape == target and format.is_canonical):
-        found = multiple(graph, trail.value)
-        op = found.op if found is not None else graph.producer(trail.value)
-        if op is None or len(trail.inner) == _STEPS:
+    chain = ViewChain(value)
+    while not (chain.value.shape == target and format.is_canonical):
+        found = multiple(graph, chain.value)
+        op = found.op if found is not None else graph.producer(chain.value)
+        if op is None or len(chain.inner) == _MAX_OPS:
             return None
-        trail.inner.append(op)
+        chain.inner.append(op)
         if found is not None:
-            trail.value, trail.scale = found.value, trail.scale * found.times
+            chain.value, chain.scale = found.value, chain.scale * found.factor
             continue
         storage = _propagated(op, Y, format, X)
         before = op.inputs[0]
         if storage is None or before is None:
             return None
-        trail.value, format = before, storage
-    return trail
+        chain.value, format = before, storage
+    return chain
 
 
-def behind_views(graph: Graph, value: Value, format: Format, target: Shape) -> Trail | None:
+def chain_behind(graph: Graph, value: Value, format: Format, target: Shape) -> ViewChain | None:
     """The chain forwards from a value in a format to a tensor of shape `target` with the same bytes; None if there is none."""
-    trail = Trail(value)
-    while not (trail.value.shape == target and format.is_canonical):
-        op = graph.only_reader(trail.value)
+    chain = ViewChain(value)
+    while not (chain.value.shape == target and format.is_canonical):
+        op = graph.only_reader(chain.value)
         after = result_of(op) if op is not None else None
         storage = _propagated(op, X, format, Y) if op is not None else None
-        if op is None or after is None or storage is None or len(trail.inner) == _STEPS:
+        if op is None or after is None or storage is None or len(chain.inner) == _MAX_OPS:
             return None
-        trail.inner.append(op)
-        trail.value, format = after, storage
-    return trail
+        chain.inner.append(op)
+        chain.value, format = after, storage
+    return chain
 
 
-def product_before(graph: Graph, value: Value) -> tuple[Op, Trail] | None:
+def product_before(graph: Graph, value: Value) -> tuple[Op, ViewChain] | None:
     """The matrix product that a value is a multiple of, and the chain to it; None if there is none."""
-    trail = Trail(value)
-    while len(trail.inner) < _STEPS and (found := multiple(graph, trail.value)) is not None:
-        trail = Trail(found.value, trail.scale * found.times, [*trail.inner, found.op])
-    op = graph.producer(trail.value)
+    chain = ViewChain(value)
+    while len(chain.inner) < _MAX_OPS and (found := multiple(graph, chain.value)) is not None:
+        chain = ViewChain(found.value, chain.scale * found.factor, [*chain.inner, found.op])
+    op = graph.producer(chain.value)
     if op is None or op.kind != "MatMul":
         return None
-    trail.inner.append(op)
-    return op, trail
+    chain.inner.append(op)
+    return op, chain
 
 
 def _propagated(op: Op, known: Slot, format: Format, target: Slot) -> Format | None:

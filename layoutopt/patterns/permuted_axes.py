@@ -1,4 +1,4 @@
-"""An Einsum of one tensor that permutes its axes is a Transpose.
+"""An Einsum that only permutes the axes of one tensor, as a Transpose.
 
 before: x (N,H,W,C) -> Einsum "nhwc->nchw" -> y (N,C,H,W)
 after:  x (N,H,W,C) -> Transpose {perm = 0, 3, 1, 2} -> y
@@ -14,7 +14,7 @@ from layoutopt.patterns.base import FusionPattern, Match, register_pattern, resu
 
 @register_pattern
 class PermutingEinsum(FusionPattern):
-    """A permutation that is written as an Einsum."""
+    """An Einsum that permutes the axes of its operand."""
 
     name = "permuted-axes"
     fused_op = "Transpose"

@@ -1,4 +1,4 @@
-"""A Resize of the spatial axes whose sizes are computed for all axes.
+"""A Resize of the spatial axes whose operand `sizes` has computed sizes of all axes.
 
 before: x (N,C,H,W), Concat(Slice(Shape(x)), [h, w]) -> Resize -> y (N,C,h,w)
 after:  x (N,C,H,W), [h, w] -> Resize {axes = 2, 3} -> y
@@ -15,14 +15,14 @@ _SINCE = 18
 
 @register_pattern
 class ResizedAxes(FusionPattern):
-    """Sizes that are concatenated from extents of the operand and others."""
+    """A Resize whose sizes are concatenated from extents of its operand and new sizes."""
 
     name = "resized-axes"
     fused_op = "Resize"
     anchors = ("Resize",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """The last piece of the sizes, if it has the sizes of all axes that change."""
+        """The Resize with the last piece of the sizes, if that has the sizes of all axes that change."""
         x, y = op.inputs[0], result_of(op)
         whole = op.inputs[3] if len(op.inputs) > 3 else None
         if (

@@ -11,7 +11,7 @@ from typing_extensions import override
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.patterns.base import FusionPattern, Match, register_pattern
-from layoutopt.patterns.gate import gates, near, polynomial
+from layoutopt.patterns.gated_activation import gated_activations, is_near, polynomial
 
 
 @register_pattern
@@ -27,11 +27,12 @@ class QuickGelu(FusionPattern):
         inside = op.inputs[0]
         if inside is None:
             return None
-        for gate in gates(graph, op):
-            if not near(gate.scale, 1.0) or gate.shift:
+        for activation in gated_activations(graph, op):
+            if not is_near(activation.scale, 1.0) or activation.shift:
                 continue
-            found = polynomial(graph, inside, gate.x)
+            found = polynomial(graph, inside, activation.x)
             if found is not None and len(found[0]) == 2 and not found[0][0]:
                 alpha = float(found[0][1])
-                return Match(gate.result, list(dict.fromkeys([*gate.inner, *found[1]])), (gate.x,), {"alpha": alpha})
+                inner = list(dict.fromkeys([*activation.inner, *found[1]]))
+                return Match(activation.result, inner, (activation.x,), {"alpha": alpha})
         return None

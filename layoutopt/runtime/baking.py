@@ -1,4 +1,4 @@
-"""Baking: replaces a model by its form after onnxruntime's own optimisations, so that loading has nothing left to rewrite.
+"""Baking: replacement of a model by its form after onnxruntime's own optimisations, so that loading need not rewrite it.
 
 onnxruntime loads the model and saves its optimised form. The saved model loads in a half to a third of the time and runs
 the same kernels. For a single rewrite that is left, onnxruntime infers all types again, which takes as long as loading the
@@ -20,9 +20,9 @@ from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import inference_session
 
-LARGEST = 600_000_000
+MAX_BAKED_BYTES = 600_000_000
 """Bytes of weights above which a model is not baked: baking takes five times its size in memory."""
-LARGEST_AGAIN = 64_000_000
+MAX_REBAKED_BYTES = 64_000_000
 """Bytes of weights above which a model is baked once: baking takes about 20 ms for 1 MB."""
 
 _LAYOUT_OPTIMISER = "NchwcTransformer"
@@ -37,19 +37,19 @@ _REWRITTEN_TWICE = ("DequantizeLinear",)
 def bake(model: ir.Model, *, packs: bool, folds: bool = True) -> ir.Model:
     """The model after onnxruntime's own optimisations, at its default level.
 
-    Inputs, outputs and metadata are kept. A model above `LARGEST` is returned unchanged. So is a model that would grow even
+    Inputs, outputs and metadata are kept. A model above `MAX_BAKED_BYTES` is returned unchanged, and so is one that grows even
     without constant folding, because onnxruntime would upcast weights that are stored in narrow types.
 
     Args:
         model: the model, which is not changed.
-        packs: whether onnxruntime may pack convolutions for the block size of this machine, which other machines misread.
-        folds: whether it may compute constants, for which it runs kernels.
+        packs: whether onnxruntime may pack convolutions for the block size of this machine; other machines cannot run these.
+        folds: whether onnxruntime may fold constants, for which it runs kernels.
 
     Raises:
         ModelError: onnxruntime cannot load the model, or its own optimised form of it.
     """
     size = weight_bytes(model)
-    if size > LARGEST:
+    if size > MAX_BAKED_BYTES:
         return model
     disabled = [] if packs else [_LAYOUT_OPTIMISER]
     for more in ([], [_CONSTANT_FOLDING]) if folds else ([_CONSTANT_FOLDING],):
@@ -62,7 +62,7 @@ def bake(model: ir.Model, *, packs: bool, folds: bool = True) -> ir.Model:
 def _fixed_point(baked: ir.Model, disabled: list[str]) -> ir.Model:
     """A baked model in which onnxruntime finds nothing left to rewrite, or the result of the last round."""
     for _ in range(_ROUNDS - 1):
-        if weight_bytes(baked) > LARGEST_AGAIN:
+        if weight_bytes(baked) > MAX_REBAKED_BYTES:
             break
         before, size = _op_types(baked), weight_bytes(baked)
         again = _optimised(baked, disabled)

@@ -1,8 +1,8 @@
-"""Libraries of kernels for operators of other packages, as `--custom-ops` and `custom_ops=` name them.
+"""Libraries with kernels of custom operators: `--custom-ops` and `custom_ops=`.
 
-ONNX Runtime registers such a library per session. One call of layoutopt makes sessions in many places: to fold constants, to
-infer types, to bake, to verify. Each place makes its options with `session_options`, and all sessions of a call have the same
-libraries, so these belong to the context of the call and are no argument of every function on the way.
+ONNX Runtime registers such a library per session. One call of layoutopt creates sessions to fold constants, to infer types, to
+bake and to verify, all with options from `session_options`. All sessions of a call have the same libraries, so the libraries
+are in the context of the call, instead of an argument of every function between.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _HINT = "give a shared library with custom operators that is built for this onnx
 
 @contextmanager
 def kernel_libraries(libraries: Libraries) -> Iterator[None]:
-    """Register libraries of kernels with every session that is made inside of the block, besides those of an outer block.
+    """Register libraries of kernels with every session that is created inside of the block, after those of an outer block.
 
     Raises:
         ExtensionError: a library cannot be loaded.

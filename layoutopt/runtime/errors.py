@@ -13,6 +13,8 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 )
 """The exceptions of loading and running models: onnxruntime's own classes, and those of its Python code."""
 
+_MESSAGE_LENGTH = 200
+
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
 _NOT_THE_MODEL = re.compile(
     r"not a registered function/op|no op registered|could not find an implementation|not_?implemented"
@@ -46,6 +48,17 @@ def raise_if_out_of_memory(error: BaseException) -> None:
         raise error
     if is_out_of_memory(error):
         raise MemoryError(" ".join(str(error).split())) from error
+
+
+def error_message(error: BaseException, text: str | None = None) -> str:
+    """The message of an exception in one line of at most 200 characters; the name of its class if it has no message.
+
+    Args:
+        error: the exception.
+        text: its message without parts that users need not read; None for the whole message.
+    """
+    line = " ".join((str(error) if text is None else text).split()) or type(error).__name__
+    return line if len(line) <= _MESSAGE_LENGTH else f"{line[: _MESSAGE_LENGTH - 3]}..."
 
 
 def is_memory_message(text: str) -> bool:

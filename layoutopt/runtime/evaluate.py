@@ -40,8 +40,8 @@ _WIDER = {
     **dict.fromkeys([DType.UINT4, DType.UINT2], DType.UINT8),
 }
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-_EXACT = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.UINT8, DType.INT4, DType.UINT4})
-_AT_ONCE = 64 << 20  # bytes of constants that are evaluated in one model
+_EXACT_IN_FLOAT32 = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.UINT8, DType.INT4, DType.UINT4})
+_MAX_BYTES_PER_MODEL = 64 << 20  # bytes of constants that are evaluated in one model
 
 
 def is_foldable(op: Op) -> bool:
@@ -60,7 +60,7 @@ def is_foldable(op: Op) -> bool:
 
 
 def _has_custom_kernel(op: Op) -> bool:
-    """Whether an op may be one of a library of kernels, which are taken to be deterministic."""
+    """Whether an op may have a kernel in a library of custom operators, which are assumed to be deterministic."""
     return bool(registered_libraries()) and find_schema(op.op_type, op.domain, op.version) is None
 
 
@@ -83,13 +83,13 @@ def defer(graph: Graph, value: Value, is_expanded: bool) -> Deferred | None:
 
     The elements are computed once to check that, and again whenever they are read.
     """
-    part = _part(graph, [value])
+    part = _constant_subgraph(graph, [value])
     dtype, shape = value.dtype, value.static_shape
     if (
         dtype is None
         or dtype in _WIDER
         or shape is None
-        or (_moved(part) is None and evaluate(graph, [value])[0] is None)
+        or (_rearranged(part) is None and evaluate(graph, [value])[0] is None)
     ):
         return None
     return Deferred(part, estimated_volume(shape) * dtype.bits // 8, _output, is_expanded)
@@ -99,12 +99,12 @@ def _output(part: Graph) -> Array:
     """The only output of a graph without inputs."""
     (array,) = evaluate(part, part.outputs)
     if array is None:
-        raise InvariantError("could be computed before, and cannot be now", where=part.outputs[0].name)
+        raise InvariantError("cannot be computed a second time", where=part.outputs[0].name)
     return array
 
 
-def _moved(part: Graph) -> Array | None:
-    """The only output of a graph whose ops only move or upcast the elements of one constant, as a view if possible.
+def _rearranged(part: Graph) -> Array | None:
+    """The only output of a graph whose ops only rearrange or upcast the elements of one constant, as a view if possible.
 
     None for any other graph.
     """
@@ -129,15 +129,15 @@ def _moved(part: Graph) -> Array | None:
 
 def _is_widening(old: DType | None, new: DType | None) -> bool:
     """Whether a Cast is exact, so that numpy and onnxruntime agree."""
-    return old in _EXACT and new in (DType.FLOAT32, DType.FLOAT64)
+    return old in _EXACT_IN_FLOAT32 and new in (DType.FLOAT32, DType.FLOAT64)
 
 
 def _computed(graph: Graph, targets: list[Value]) -> dict[Value, Array | None]:
     """The values in one model, or in one model each if their constants are large or one of them cannot be computed."""
-    part = _part(graph, targets)
-    if len(targets) == 1 and (array := _moved(part)) is not None:
+    part = _constant_subgraph(graph, targets)
+    if len(targets) == 1 and (array := _rearranged(part)) is not None:
         return {targets[0]: _narrowed(array, targets[0])}
-    is_large = sum(value.data.nbytes for value in part.values if value.data is not None) > _AT_ONCE
+    is_large = sum(value.data.nbytes for value in part.values if value.data is not None) > _MAX_BYTES_PER_MODEL
     arrays = None if is_large and len(targets) > 1 else _run(part, targets)
     if arrays is not None:
         return dict(zip(targets, arrays, strict=True))
@@ -146,7 +146,7 @@ def _computed(graph: Graph, targets: list[Value]) -> dict[Value, Array | None]:
     return {value: array for each in targets for value, array in _computed(graph, [each]).items()}
 
 
-def _part(graph: Graph, targets: Sequence[Value]) -> Graph:
+def _constant_subgraph(graph: Graph, targets: Sequence[Value]) -> Graph:
     """The ancestors of the given values as a graph without inputs."""
     part = Graph("constants", graph.opsets)
     ops: dict[Op, None] = {}
@@ -198,7 +198,7 @@ def _run(part: Graph, targets: Sequence[Value]) -> list[Array] | None:
         return None
     content = to_bytes(emit(part))
     try:
-        arrays = inference_session(content, optimised=False).run(None, {})
+        arrays = inference_session(content, optimises=False).run(None, {})
     except RUNTIME_ERRORS:
         return None
     return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, targets, strict=True)]

@@ -18,9 +18,9 @@ import onnxruntime
 from onnx import helper
 
 from layoutopt.files import scratch_folder
-from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.errors import RUNTIME_ERRORS, error_message, raise_if_out_of_memory
 from layoutopt.runtime.session import inference_session
-from layoutopt.runtime.type_names import named_type, tensor_name
+from layoutopt.runtime.type_names import tensor_name, type_proto
 from layoutopt.runtime.utf8_paths import utf8_path
 
 RUNTIME_VERSION = str(onnxruntime.__version__)
@@ -28,7 +28,6 @@ BLOCKED_DOMAIN = "com.microsoft.nchwc"
 
 _IR_VERSION = 10  # of the models of one node
 _ANY_OPSET = 18  # supported by every onnxruntime; the functions that define operators need it
-_REASON_LENGTH = 200  # characters
 
 Status: TypeAlias = Literal["kernel", "composed", "missing", "unknown"]
 
@@ -88,8 +87,8 @@ def op_support(op_type: str, domain: str, inputs: Sequence[str], attributes: Map
 def blocked_channels() -> int | None:
     """The channels per block of onnxruntime's blocked kernels on this machine; None if it has no such kernels.
 
-    The test input has two columns and increasing values. In blocked memory all channels of the first column of a block precede
-    its second column, so the offset of the second column of the first channel is the number of channels per block.
+    The test input has two columns and increasing values. In a blocked format all channels of the first column of a block
+    precede its second column, so the offset of the second column of the first channel is the number of channels per block.
     """
     ramp = np.arange(128, dtype=np.float32).reshape(1, 64, 1, 2)
     node = helper.make_node("ReorderInput", ["x"], ["y"], domain=BLOCKED_DOMAIN)
@@ -122,15 +121,13 @@ def _session(
     model.graph.name = "one node"
     model.graph.node.append(node)
     for name, type_ in types.items():
-        model.graph.input.add(name=name).type.CopyFrom(named_type(type_))
+        model.graph.input.add(name=name).type.CopyFrom(type_proto(type_))
     for name in filter(None, node.output):
         model.graph.output.add(name=name)
-    return inference_session(model.SerializeToString(), optimised=False, saved=saved)
+    return inference_session(model.SerializeToString(), optimises=False, saved=saved)
 
 
 def _reason(error: Exception) -> str:
     """The message of an error, shortened and without its prefix `[ONNXRuntimeError] : 9 : NAME : `."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    if text.startswith("[ONNXRuntimeError]"):
-        text = text.split(" : ", 3)[-1]
-    return text if len(text) <= _REASON_LENGTH else f"{text[: _REASON_LENGTH - 3]}..."
+    text = str(error)
+    return error_message(error, text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text)

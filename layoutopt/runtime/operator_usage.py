@@ -53,8 +53,8 @@ def usages(model: ir.Model) -> list[Usage]:
     pending = [_Visit(node, traversal.root) for node in reversed(model.graph)]
     while pending:
         visit = pending.pop()
-        if not visit.entered:
-            visit.entered = True
+        if not visit.is_entered:
+            visit.is_entered = True
             inside = traversal.enter(visit)
             if inside:
                 pending += [visit, *reversed(inside)]
@@ -87,14 +87,14 @@ class _Visit:
     Attributes:
         node: the node.
         scope: the scope of the node.
-        entered: whether its subgraphs or function body have been visited.
+        is_entered: whether its subgraphs or function body have been visited.
         body: the scope of the function that it calls.
-        problems: the number of nodes that onnxruntime could not run when this one was entered.
+        problems: the number of nodes that onnxruntime could not run when this one was is_entered.
     """
 
     node: ir.Node
     scope: _Scope
-    entered: bool = False
+    is_entered: bool = False
     body: _Scope | None = None
     problems: int = 0
 
@@ -113,7 +113,7 @@ class _Traversal:
         _declare(model.graph, self.root)
 
     def enter(self, visit: _Visit) -> list[_Visit]:
-        """The nodes of the subgraphs or the function body of a node, whose inputs get their types."""
+        """Record the types of the inputs of a node's subgraphs or function body, and return the nodes in these."""
         node, scope = visit.node, visit.scope
         visit.problems = self._problems
         has_schema = node.domain == BLOCKED_DOMAIN and blocked_channels() is not None  # before functions of that name
@@ -142,7 +142,7 @@ class _Traversal:
             return
         support = self._support(node, scope)
         if support.status == "missing" and self._problems > visit.problems:
-            support = Support("unknown", "something inside cannot be run")
+            support = Support("unknown", "an op in its body cannot be run")
         self._problems += support.status in ("missing", "unknown")
         declared = [type_name(value.type) for value in present]
         for value, type_ in zip(present, support.outputs or declared, strict=True):
@@ -159,9 +159,9 @@ class _Traversal:
         proto = ir.serde.serialize_node(node)
         _resolve(proto, scope.attributes)
         if next(subgraphs(node), None) is None:
-            types = _anonymous(proto, types)
+            types = _anonymize(proto, types)
         else:
-            types |= {name: scope.types[name] for name in _take_out_external(proto)}
+            types |= {name: scope.types[name] for name in _remove_external(proto)}
         key = (proto.SerializeToString(deterministic=True), *types.items(), *scope.opsets.items())
         if key not in self._supports:
             self._supports[key] = node_support(proto, types, scope.opsets)
@@ -230,7 +230,7 @@ def _replace(node: onnx.NodeProto, attributes: Iterable[onnx.AttributeProto]) ->
     node.attribute.extend(copies)
 
 
-def _take_out_external(proto: onnx.NodeProto) -> list[str]:
+def _remove_external(proto: onnx.NodeProto) -> list[str]:
     """Remove the initializers with external data from a node's subgraphs, and return their names."""
     holder = onnx.ModelProto()
     holder.graph.node.append(proto)
@@ -245,7 +245,7 @@ def _take_out_external(proto: onnx.NodeProto) -> list[str]:
     return taken
 
 
-def _anonymous(proto: onnx.NodeProto, types: Mapping[str, str]) -> dict[str, str]:
+def _anonymize(proto: onnx.NodeProto, types: Mapping[str, str]) -> dict[str, str]:
     """Replace the names of a node and its operands by numbered ones, and return the types by the new names."""
     proto.name = proto.doc_string = ""
     del proto.metadata_props[:]

@@ -1,4 +1,4 @@
-"""Portable models: blocked kernels where the machine has blocks of the right size, standard operators on every other machine.
+"""Portable models: blocked kernels on machines with blocks of the planned size, standard operators on all other machines.
 
     block = Shape(ReorderInput(4 channels))[1]          8 or 16 by machine
     y = If(block == 8) { native model } else { standard model }
@@ -27,10 +27,10 @@ from layoutopt.onnx_io.sidecar import copy_map_type, copy_sidecar
 from layoutopt.runtime.definitions import placeholder
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 
-NAME = "native kernels run on machines with blocks of {} channels"
-"""The name of the node that finds out the block size."""
+BLOCK_QUERY = "native kernels run on machines with blocks of {} channels"
+"""The name of the node that queries the block size."""
 
-_PORTABLE = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
+_PORTABLE = re.compile(re.escape(BLOCK_QUERY).replace(r"\{\}", r"(\d+)"))
 _CHANNELS = 4  # fewer than in any block
 _REORDER = "ReorderInput"
 _IR_VERSION = 8  # the first one with functions
@@ -43,7 +43,7 @@ def portable_block(names: Iterable[str]) -> int | None:
     return next((int(match[1]) for match in matches if match), None)
 
 
-def portable(native: ir.Model, standard: ir.Model, block: int) -> ir.Model:
+def portable_model(native: ir.Model, standard: ir.Model, block: int) -> ir.Model:
     """The portable model of two models with the same inputs and outputs, whose graphs become its branches.
 
     Args:
@@ -53,9 +53,9 @@ def portable(native: ir.Model, standard: ir.Model, block: int) -> ir.Model:
     """
     scope = _Scope.of(native, standard)
     inputs = [scope.shared_input(name) for name in scope.inputs]
-    outputs = [_like(value) for value in native.graph.outputs]
+    outputs = [_same_type(value) for value in native.graph.outputs]
     for number, model in enumerate((native, standard)):
-        _give_results(model, ("native", "standard")[number], scope)
+        _make_branch(model, ("native", "standard")[number], scope)
     constants = scope.constants()
     condition, nodes, numbers = _condition(block, scope)
     branches = {"then_branch": native.graph, "else_branch": standard.graph}
@@ -88,7 +88,7 @@ def portable(native: ir.Model, standard: ir.Model, block: int) -> ir.Model:
     return model
 
 
-def _like(value: ir.Value) -> ir.Value:
+def _same_type(value: ir.Value) -> ir.Value:
     """A new value with the name and the type of another one."""
     result = ir.Value(name=value.name, shape=value.shape, type=value.type, doc_string=value.doc_string)
     copy_map_type(result, value)
@@ -127,19 +127,19 @@ class _Scope:
     def shared_input(self, name: str) -> ir.Value:
         """The input of the portable model in place of those of the two models, with its default if it has one."""
         values = [next(value for value in model.graph.inputs if value.name == name) for model in self.models]
-        result = _like(values[0])
+        result = _same_type(values[0])
         result.const_value = values[0].const_value
         for model, value in zip(self.models, values, strict=True):
-            _name_outputs_that_are(value, model.graph)
+            _copy_to_outputs(value, model.graph)
             value.replace_all_uses_with(result)
             model.graph.inputs.remove(value)
             model.graph.initializers.pop(name, None)
         return result
 
     def constants(self) -> list[ir.Value]:
-        """The constants of both branches, which become constants around these, equal ones once.
+        """The constants of both branches, moved to the main graph, equal ones once.
 
-        onnxruntime copies those in branches when it loads a model: the peak of memory was 623 MB in place of 264 for resnet50.
+        onnxruntime copies constants in branches when it loads a model: the memory peak of resnet50 was 623 instead of 264 MB.
         """
         values = [value for model in self.models for value in model.graph.initializers.values()]
         tensors = {value: tensor for value in values if (tensor := value.const_value) is not None}
@@ -154,7 +154,7 @@ class _Scope:
         return [self._hoisted(values) for values in groups.values()]
 
     def _hoisted(self, values: Sequence[ir.Value]) -> ir.Value:
-        """The constant in place of some of equal content; its name is new if other values have it, too."""
+        """The constant of the main graph that replaces equal constants of the branches, under an unused name."""
         name, tensor = values[0].name or "", values[0].const_value
         assert tensor is not None
         if self.taken[name] > sum(value.name == name for value in values):
@@ -180,12 +180,12 @@ def _is_constant(value: ir.Value, model: ir.Model) -> bool:
     return model.ir_version < _LISTS_INITIALIZERS and value.name in model.graph.initializers
 
 
-def _give_results(model: ir.Model, branch: str, scope: _Scope) -> None:
-    """Let a graph be a branch: no inputs, and results of nodes with names of their own."""
+def _make_branch(model: ir.Model, branch: str, scope: _Scope) -> None:
+    """Turn a graph into a branch: without inputs, and with results of nodes that have unique names."""
     graph = model.graph
-    graph.inputs.clear()  # what is left are constants that an old IR version lists
+    graph.inputs.clear()  # these are constants, which IR versions before 4 list as inputs
     for value in list(graph.initializers.values()):
-        _name_outputs_that_are(value, graph)
+        _copy_to_outputs(value, graph)
     seen: set[ir.Value] = set()
     for index, value in enumerate(graph.outputs):
         if value in seen:  # a value that is two outputs
@@ -195,8 +195,8 @@ def _give_results(model: ir.Model, branch: str, scope: _Scope) -> None:
         value.name = scope.fresh(f"{value.name}/{branch}")
 
 
-def _name_outputs_that_are(value: ir.Value, graph: ir.Graph) -> None:
-    """Put an Identity in front of every output of a graph that is an input or a constant."""
+def _copy_to_outputs(value: ir.Value, graph: ir.Graph) -> None:
+    """Insert an Identity before every output of a graph that is the given value, an input or a constant."""
     for index, output in enumerate(graph.outputs):
         if output is value:
             graph.outputs[index] = _identity(value, graph)
@@ -209,7 +209,7 @@ def _identity(value: ir.Value, graph: ir.Graph) -> ir.Value:
 
 
 def _condition(block: int, scope: _Scope) -> tuple[ir.Value, list[ir.Node], list[ir.Value]]:
-    """Whether this machine has blocks of that size: the value, the nodes that compute it, and their constants."""
+    """The condition that this machine has blocks of the given size: the value, its nodes, and their constants."""
 
     def number(array: np.ndarray) -> ir.Value:
         name = scope.fresh("native_blocks/constant")
@@ -225,7 +225,7 @@ def _condition(block: int, scope: _Scope) -> tuple[ir.Value, list[ir.Node], list
         nodes.append(ir.Node(domain, op_type, inputs, outputs=[result], name=name or result.name))
         return result
 
-    image = add(_REORDER, numbers[0], domain=BLOCKED_DOMAIN, name=NAME.format(block))
+    image = add(_REORDER, numbers[0], domain=BLOCKED_DOMAIN, name=BLOCK_QUERY.format(block))
     extent = add("Gather", add("Shape", image), numbers[1])
     return add("Equal", extent, numbers[2]), nodes, numbers
 
@@ -235,7 +235,7 @@ def _functions(native: ir.Model, standard: ir.Model) -> list[ir.Function]:
     functions = dict(standard.functions)
     for identifier, function in native.functions.items():
         if identifier in functions and _text(functions[identifier]) != _text(function):
-            raise InvariantError(f"the function {function.name} is another one in both forms", where="portable")
+            raise InvariantError(f"the function {function.name} differs between both models", where="portable")
         functions[identifier] = function
     used = {node.op_type for node in native.graph.all_nodes() if node.domain == BLOCKED_DOMAIN}
     made = (placeholder(op_type, native.opset_imports[""]) for op_type in sorted({*used, _REORDER}))
@@ -246,4 +246,4 @@ def _text(function: ir.Function) -> bytes:
     return bytes(ir.serde.serialize_function(function).SerializeToString(deterministic=True))
 
 
-__all__ = ["NAME", "portable", "portable_block"]
+__all__ = ["BLOCK_QUERY", "portable_block", "portable_model"]

@@ -19,7 +19,7 @@ import onnxruntime
 from onnx import numpy_helper
 
 from layoutopt.runtime.custom_ops import session_options
-from layoutopt.runtime.type_names import named_type
+from layoutopt.runtime.type_names import type_proto
 from layoutopt.runtime.utf8_paths import utf8_path
 
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -35,7 +35,7 @@ _NOT_IN_NUMPY = tuple(f"tensor({name}" for name in ("bfloat", "float4", "float8"
 def inference_session(
     model: bytes | str,
     *,
-    optimised: bool = True,
+    optimises: bool = True,
     threads: int | None = 1,
     disabled: Sequence[str] = (),
     saved: Path | None = None,
@@ -46,7 +46,7 @@ def inference_session(
 
     Args:
         model: the model, as bytes or a path.
-        optimised: whether onnxruntime optimises the model at its default level; if not, every op runs as it is.
+        optimises: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
         threads: the number of threads per op; None for onnxruntime's default.
         disabled: names of optimisers to disable.
         saved: the file to which onnxruntime writes the optimised model.
@@ -54,7 +54,7 @@ def inference_session(
         trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
     """
     options = session_options()
-    if not optimised:
+    if not optimises:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads is not None:
         options.intra_op_num_threads = threads
@@ -80,9 +80,9 @@ class Session:
 
     Args:
         model: the model, as bytes or a file.
-        optimised: whether onnxruntime optimises the model at its default level; if not, every op runs as it is.
+        optimises: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
         threads: the number of threads per op; None for onnxruntime's default.
-        without: names of optimisers to disable.
+        disabled: names of optimisers to disable.
         folder: the folder of the external data of a model in bytes.
         prepacks: whether kernels may keep packed copies of weights.
         trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
@@ -92,9 +92,9 @@ class Session:
         self,
         model: bytes | str | os.PathLike[str],
         *,
-        optimised: bool = True,
+        optimises: bool = True,
         threads: int | None = None,
-        without: Sequence[str] = (),
+        disabled: Sequence[str] = (),
         folder: os.PathLike[str] | None = None,
         prepacks: bool = True,
         trace: Path | None = None,
@@ -108,7 +108,7 @@ class Session:
             if folder is not None:
                 config[_DATA_FOLDER] = data
             self._session = inference_session(
-                source, optimised=optimised, threads=threads, disabled=without, config=config, trace=trace
+                source, optimises=optimises, threads=threads, disabled=disabled, config=config, trace=trace
             )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
 
@@ -181,7 +181,7 @@ def _value(array: Any, type: str) -> Any:
     if not needs_ort_value(type):
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)))
-    if tensor.data_type != named_type(type).tensor_type.elem_type:
+    if tensor.data_type != type_proto(type).tensor_type.elem_type:
         raise ValueError(f"the input is {type}, the array {array.dtype}")
     value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(tensor.dims), tensor.data_type)
     ctypes.memmove(value.data_ptr(), tensor.raw_data, len(tensor.raw_data))
@@ -194,5 +194,5 @@ def _array(value: Any) -> Any:
     if not needs_ort_value(type):
         return value.numpy()
     raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    element = named_type(type).tensor_type.elem_type
+    element = type_proto(type).tensor_type.elem_type
     return numpy_helper.to_array(onnx.TensorProto(dims=value.shape(), data_type=element, raw_data=raw))

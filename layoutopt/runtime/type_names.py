@@ -37,7 +37,7 @@ def short_name(name: str) -> str:
     return _TO_LABEL.get(inner, inner) if name == f"tensor({inner})" else name
 
 
-def named_type(name: str) -> onnx.TypeProto:
+def type_proto(name: str) -> onnx.TypeProto:
     """The TypeProto of a type name.
 
     Raises:
@@ -51,13 +51,13 @@ def named_type(name: str) -> onnx.TypeProto:
         case "sparse_tensor":
             message.sparse_tensor_type.elem_type = _element(inner)
         case "seq":
-            message.sequence_type.elem_type.CopyFrom(named_type(inner))
+            message.sequence_type.elem_type.CopyFrom(type_proto(inner))
         case "optional":
-            message.optional_type.elem_type.CopyFrom(named_type(inner))
+            message.optional_type.elem_type.CopyFrom(type_proto(inner))
         case "map":
             key, _, value = inner.partition(",")
             message.map_type.key_type = _element(key)
-            message.map_type.value_type.CopyFrom(named_type(value))
+            message.map_type.value_type.CopyFrom(type_proto(value))
         case _:
             raise ValueError(f"not a type: {name!r}")
     return message

@@ -3,7 +3,7 @@
 from layoutopt.sample_inputs.comparison_sizes import sizes_to_compare, symbols_of
 from layoutopt.sample_inputs.generator import Feed, SampleInputs, TestInputs, sizes_text
 from layoutopt.sample_inputs.given_inputs import Given, InputSet, bound_sizes, given_ranges, input_sets, read_inputs
-from layoutopt.sample_inputs.input_ranges import Kind, ValueRange, value_ranges
+from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange, value_ranges
 from layoutopt.sample_inputs.random_inputs import Style
 from layoutopt.sample_inputs.size_inference import prepare_inputs, sample_inputs_for
 from layoutopt.sample_inputs.symbolic_dimensions import Dimensions, plausible_sizes
@@ -13,7 +13,7 @@ __all__ = [
     "Feed",
     "Given",
     "InputSet",
-    "Kind",
+    "RangeKind",
     "SampleInputs",
     "Style",
     "TestInputs",

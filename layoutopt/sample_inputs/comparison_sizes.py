@@ -1,7 +1,7 @@
 """Sizes of symbolic dimensions at which two models are compared.
 
-A rewritten model must be correct at every size, so a comparison also uses sizes that the planner did not use: odd ones, and
-different heights and widths. A model need not run at all of them, so there are more than a comparison needs.
+A rewritten model must be correct at every size, so a comparison also uses sizes that the planner did not use: odd sizes, and
+different heights and widths. A model need not run at all of them, so there are more proposals than a comparison needs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,11 +34,11 @@ def sizes_to_compare(
     planned: Mapping[str, int] | None = None,
     dimensions: Dimensions | None = None,
 ) -> list[Mapping[str, int]]:
-    """Sizes at which models are compared, those of the planner first; one empty choice without symbolic dimensions.
+    """Sizes at which models are compared, those of the planner first; one empty mapping without symbolic dimensions.
 
     Args:
         symbols: the dimensions.
-        given: the sizes that the caller has given.
+        given: the given sizes.
         planned: the sizes that the planner uses for all other dimensions.
         dimensions: the symbolic dimensions of the graph, to whose relations sizes are adjusted.
     """

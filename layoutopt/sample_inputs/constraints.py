@@ -15,9 +15,9 @@ from layoutopt.sample_inputs.relations import Relation
 
 _PASSES = 4  # over the equalities; a definition may enable that of another dimension
 _ROUNDS = 8  # of repairs
-_TRIED = 4  # violated relations that one round tries to repair
-_HITS = 12  # sizes of a dimension that satisfy the violated relation and are checked against all relations
-_LADDER = (*range(1, 257), *range(260, 513, 4), *range(528, 1025, 16), *range(1056, 4097, 32), *range(4160, 64001, 160))
+_MAX_REPAIRED = 4  # violated relations that one round repairs
+_MAX_FITTING = 12  # sizes that satisfy the violated relation, which are then checked against all relations
+_SIZES = (*range(1, 257), *range(260, 513, 4), *range(528, 1025, 16), *range(1056, 4097, 32), *range(4160, 64001, 160))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Constraints:
 
     Attributes:
         names: the symbolic dimensions of the inputs, as in shapes.
-        definitions: the computed dimensions, each behind those that it is computed from.
+        definitions: the computed dimensions, in topological order.
         relations: the other requirements.
     """
 
@@ -71,16 +71,16 @@ class Constraints:
         known = set(names)
         rest = [each for each in relations if follow_unknown or each.names <= known]
         for _ in range(_PASSES):
-            left = []
+            remaining = []
             for relation in rest:
                 definition = _defined(relation, names, fixed, found)
                 if definition is None:
-                    left.append(relation)
+                    remaining.append(relation)
                 else:
                     found[definition.name] = definition
-            if len(left) == len(rest):
+            if len(remaining) == len(rest):
                 break
-            rest = left
+            rest = remaining
         return cls(tuple(names), _in_order(found), tuple(rest))
 
     @property
@@ -99,7 +99,7 @@ class Constraints:
         return {name: found[name] for name in self.names}
 
     def _all(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The same with the computed inner dimensions."""
+        """The sizes of `complete` with those of the computed inner dimensions."""
         return _computed({name: point[name] for name in self.free if name in point}, self.definitions)
 
     def violated(self, point: Mapping[str, int]) -> list[Relation]:
@@ -124,7 +124,7 @@ class Constraints:
             violated = self.violated(point)
             if not violated:
                 break
-            repairs = (self._repaired(point, relation, proposed, fixed) for relation in violated[:_TRIED])
+            repairs = (self._repaired(point, relation, proposed, fixed) for relation in violated[:_MAX_REPAIRED])
             better = next((each for each in repairs if each and len(self.violated(each)) < len(violated)), None)
             if better is None:
                 break
@@ -135,21 +135,21 @@ class Constraints:
         self, point: Mapping[str, int], relation: Relation, proposed: Mapping[str, int], fixed: Collection[str]
     ) -> dict[str, int] | None:
         """The point with one dimension of a relation changed, or all of them to the same size, so that the relation holds."""
-        behind = [each for each in self.definitions if each.name in _closure(relation.names, self.definitions)]
-        sources = relation.names.union(*(each.extent.names for each in behind))
+        needed = [each for each in self.definitions if each.name in _closure(relation.names, self.definitions)]
+        sources = relation.names.union(*(each.extent.names for each in needed))
         names = [name for name in self.free if name in sources and name not in fixed]
         best: tuple[tuple[int, float], dict[str, int]] | None = None
         for moved in [*([name] for name in names), *([names] if len(names) > 1 else [])]:
-            hits = 0
+            fitting = 0
             for size in _nearest(proposed[moved[0]]):
                 found = {**{name: point[name] for name in self.free}, **dict.fromkeys(moved, size)}
-                near = _computed(found, behind)
-                if relation.holds(near) and all(near.get(name, 1) > 0 for name in relation.names):
-                    hits += 1
+                sizes = _computed(found, needed)
+                if relation.holds(sizes) and all(sizes.get(name, 1) > 0 for name in relation.names):
+                    fitting += 1
                     other = self.complete(found)
                     rank = (len(self.violated(other)), abs(log(size / proposed[moved[0]])))
                     best = min(best, (rank, other), key=lambda each: each[0]) if best else (rank, other)
-                if hits == _HITS:
+                if fitting == _MAX_FITTING:
                     break
         return best[1] if best else None
 
@@ -158,7 +158,7 @@ def _defined(
     relation: Relation, names: Sequence[str], fixed: Collection[str], found: Mapping[str, Definition]
 ) -> Definition | None:
     """The dimension that an equality defines: an inner one, or else the last isolated dimension of the inputs."""
-    if relation.kind != "=":
+    if relation.comparator != "=":
         return None
     positions = {name: index for index, name in enumerate(names)}
     candidates = []
@@ -197,7 +197,7 @@ def _sources(names: Collection[str], found: Mapping[str, Definition]) -> set[str
 
 
 def _in_order(found: Mapping[str, Definition]) -> tuple[Definition, ...]:
-    """Definitions, each behind those that it is computed from."""
+    """Definitions in topological order."""
     sorter = TopologicalSorter({name: each.extent.names & found.keys() for name, each in found.items()})
     return tuple(found[name] for name in sorter.static_order())
 
@@ -224,7 +224,7 @@ def _computed(sizes: dict[str, int], definitions: Sequence[Definition]) -> dict[
 @lru_cache(maxsize=64)
 def _nearest(size: int) -> tuple[int, ...]:
     """Alternatives to a size, the nearest by ratio first."""
-    return tuple(sorted(set(_LADDER), key=lambda each: (abs(log(each / max(size, 1))), -each)))
+    return tuple(sorted(set(_SIZES), key=lambda each: (abs(log(each / max(size, 1))), -each)))
 
 
 __all__ = ["Constraints", "Definition"]

@@ -5,7 +5,7 @@
     signal     length of the input of a 1-D convolution                                           128
     audio      the same, if a window or the whole model reduces it by a factor of 64 or more      16000
     tokens     indices of rows of a constant table                                                128
-    past       length of a key-value cache before new steps are appended                          128
+    past       length of a key-value cache before new tokens are appended                         128
     sequence   all other dimensions                                                               128
 
 Names (batch, height, seq) and positions are used only if no op determines the role.
@@ -63,7 +63,7 @@ _SPECTRA = frozenset({"STFT", "DFT"})
 _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 _VIEWS = frozenset({"Transpose", "Reshape", "Identity", "Cast", "Squeeze", "Unsqueeze", "Slice", "Gather"})
 _AUDIO_STEP = 64  # reduction factor above which a dimension counts audio samples
-_FAR = 1 << 20  # a size at which the ratio of a dimension and a computed extent is measured
+_LARGE_SIZE = 1 << 20  # a size at which the ratio of a dimension and a computed extent is measured
 _PRIORITY = tuple(Role)
 
 
@@ -73,7 +73,7 @@ def inferred_roles(graph: Graph, symbols: list[Symbol]) -> dict[str, InferredRol
     names = {each.dim for each in symbols}
     for each in graph.regions():
         for op in each.ops:
-            for name, role in _votes(each, op):
+            for name, role in _implied_roles(each, op):
                 old = found.get(name)
                 if name in names and (old is None or _PRIORITY.index(role) < _PRIORITY.index(old.role)):
                     reason = f"{op.name or op.kind} reads it as the {role.meaning}"
@@ -83,13 +83,13 @@ def inferred_roles(graph: Graph, symbols: list[Symbol]) -> dict[str, InferredRol
         if known is None or known.role is Role.BATCH:
             found[symbol.dim] = known = _by_name_or_position(symbol, known)
         if known.role in (Role.SIGNAL, Role.SEQUENCE) and (step := _largest_step(graph, symbol.dim)) >= _AUDIO_STEP:
-            reason = f"{known.reason}, and one step inside is {step} of its own"
+            reason = f"{known.reason}, and the model divides it by {step}"
             found[symbol.dim] = InferredRole(Role.AUDIO, Role.AUDIO.default_size, reason)
     return found
 
 
-def _votes(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
-    """Dimensions of the first operand of an op with the roles that the op implies."""
+def _implied_roles(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
+    """The dimensions of an op's first operand, with the roles that the op implies."""
     x = op.inputs[0] if op.inputs else None
     shape = x.shape if x is not None else None
     if not shape:
@@ -97,43 +97,43 @@ def _votes(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
     if op.op_type in _CONVOLUTIONS and len(shape) > 2:
         spatial = [dim for dim in shape[2:] if dim != 1]
         role = Role.IMAGE if len(spatial) > 1 else Role.SIGNAL
-        yield from ((name, role) for dim in spatial for name in _only(dim))
-        yield from ((name, Role.BATCH) for name in _only(shape[0]))
+        yield from ((name, role) for dim in spatial for name in _single_name(dim))
+        yield from ((name, Role.BATCH) for name in _single_name(shape[0]))
     elif op.op_type in _SPECTRA and len(shape) > 1:
-        yield from ((name, Role.AUDIO) for name in _only(shape[1]))
+        yield from ((name, Role.AUDIO) for name in _single_name(shape[1]))
     elif op.op_type in _RECURRENT:
         time, batch = (1, 0) if op.integer("layout") else (0, 1)
-        yield from ((name, Role.SEQUENCE) for name in _only(shape[time]))
-        yield from ((name, Role.BATCH) for name in _only(shape[batch]))
+        yield from ((name, Role.SEQUENCE) for name in _single_name(shape[time]))
+        yield from ((name, Role.BATCH) for name in _single_name(shape[batch]))
     elif op.op_type == "Gather":
-        yield from _of_lookup(graph, op)
+        yield from _roles_of_lookup(graph, op)
     elif op.op_type == "Concat":
-        yield from _of_cache(graph, op)
+        yield from _roles_of_cache(graph, op)
 
 
-def _of_lookup(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
-    """Indices [batch, tokens] of the rows of a constant; [tokens] if there is an input of that shape, else [batch]."""
+def _roles_of_lookup(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
+    """The roles of indices into a constant table: [batch, tokens]; [tokens] if an input has that shape, else [batch]."""
     table, indices = op.inputs[0], op.inputs[1]
     if table is None or indices is None or not table.is_constant or not indices.shape or len(table.shape or ()) != 2:
         return
     if table.dtype is not None and table.dtype.is_float:
         *outer, last = indices.shape
         is_sequence = bool(outer) or any(value.shape == (last,) for value in graph.root.inputs)
-        yield from ((name, Role.TOKENS if is_sequence else Role.BATCH) for name in _only(last))
-        yield from ((name, Role.BATCH) for dim in outer for name in _only(dim))
+        yield from ((name, Role.TOKENS if is_sequence else Role.BATCH) for name in _single_name(last))
+        yield from ((name, Role.BATCH) for dim in outer for name in _single_name(dim))
 
 
-def _of_cache(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
-    """A floating-point input of three axes or more that a Concat extends by a computed value along one axis."""
+def _roles_of_cache(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
+    """The roles of a floating-point input of three or more axes that a Concat extends by a computed value along one axis."""
     values = [value for value in op.inputs if value is not None]
     rank = values[0].rank or 0
     given = [value for value in values if _is_given(graph, value)]
     if rank < 3 or len(given) != 1 or len(values) != 2 or given[0].dtype is None or not given[0].dtype.is_float:
         return
     axis = op.integer("axis") % rank
-    yield from ((name, Role.PAST) for name in _only((given[0].shape or ())[axis]))
+    yield from ((name, Role.PAST) for name in _single_name((given[0].shape or ())[axis]))
     if axis > 0:
-        yield from ((name, Role.BATCH) for name in _only((given[0].shape or ())[0]))
+        yield from ((name, Role.BATCH) for name in _single_name((given[0].shape or ())[0]))
 
 
 def _is_given(graph: Graph, value: Value) -> bool:
@@ -147,19 +147,19 @@ def _is_given(graph: Graph, value: Value) -> bool:
     return True
 
 
-def _only(dim: Dim) -> frozenset[str]:
+def _single_name(dim: Dim) -> frozenset[str]:
     """The name in an extent with exactly one name; otherwise empty."""
     return dim.names if isinstance(dim, Extent) and len(dim.names) == 1 else frozenset()
 
 
 def _largest_step(graph: Graph, dim: str) -> int:
-    """The largest factor by which the extent of any tensor is smaller than a dimension."""
+    """The largest factor by which an extent of a tensor is smaller than the dimension it is computed from."""
     step = 1
     for value in graph.values:
         for each in (*(value.shape or ()), *(value.elements or ())):
             if isinstance(each, Extent) and not each.is_name and each.names == {dim}:
-                far = each.at({dim: _FAR}) or 0
-                step = max(step, round(_FAR / far) if far > _AUDIO_STEP else 1)
+                extent = each.at({dim: _LARGE_SIZE}) or 0
+                step = max(step, round(_LARGE_SIZE / extent) if extent > _AUDIO_STEP else 1)
     return step
 
 
@@ -172,7 +172,7 @@ def _by_name_or_position(symbol: Symbol, known: InferredRole | None) -> Inferred
         role = next(role for role in (Role.BATCH, Role.IMAGE, Role.AUDIO, Role.SEQUENCE) if role.default_size == hint)
         return InferredRole(role, hint, "its name")
     role = next(role for role in (Role.BATCH, Role.IMAGE, Role.SEQUENCE) if role.default_size == symbol.default)
-    return InferredRole(role, symbol.default, "its place", is_weak=True)
+    return InferredRole(role, symbol.default, "its position", is_weak=True)
 
 
 __all__ = ["InferredRole", "Role", "inferred_roles"]

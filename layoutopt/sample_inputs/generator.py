@@ -20,7 +20,7 @@ from layoutopt.sample_inputs.symbolic_dimensions import Dimensions
 
 _SMALL = 2  # size of a dimension without a size
 
-MOST_ELEMENTS = 1 << 27
+MAX_ELEMENTS = 1 << 27
 """Elements of all inputs together above which inputs are generated only at sizes that the caller has given."""
 
 Feed: TypeAlias = dict[str, Array]
@@ -153,17 +153,17 @@ class SampleInputs:
         """
         generator = np.random.default_rng(seed)
         known = sizes or {}
-        at = self._by_text(known)
+        point = self._by_text(known)
         feed: Feed = {}
         shapes = {each.name: _extents(each, known) for each in session.get_inputs()}
-        if not known.keys() <= self.dims.keys() and sum(map(prod, shapes.values())) > MOST_ELEMENTS:
+        if not known.keys() <= self.dims.keys() and sum(map(prod, shapes.values())) > MAX_ELEMENTS:
             raise InputError(
                 "inputs would be too large", where=sizes_text(known), hint="give sizes with --dim NAME=VALUE"
             )
         for each in session.get_inputs():
             range = self.ranges.get(each.name)
             feed[each.name] = random_values(
-                each.name, each.type, shapes[each.name], generator, range, at, style=style, is_first=is_first
+                each.name, each.type, shapes[each.name], generator, range, point, style=style, is_first=is_first
             )
         return feed
 

@@ -55,7 +55,7 @@ def read_inputs(path: str | PathLike[str]) -> dict[str, Array]:
     except OSError as error:
         raise InputError((error.strerror or str(error)).lower(), where=str(path), hint=hint) from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError("not arrays of numpy", where=str(path), hint=hint) from error
+        raise InputError("not a file of numpy arrays", where=str(path), hint=hint) from error
 
 
 def input_sets(given: Given | None) -> tuple[InputSet, ...]:

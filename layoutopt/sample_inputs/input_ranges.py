@@ -1,6 +1,6 @@
 """Ranges of the values of inputs, inferred from the ops that use them.
 
-An input is followed through ops that only move, cast, scale or shift its elements, also into subgraphs, to ops that restrict
+An input is tracked through ops that only move, cast, scale or shift its elements, also into subgraphs, to ops that restrict
 their operands:
 
     Gather, ScatterND, OneHot, embeddings      an index below the extent of the indexed axis
@@ -24,10 +24,10 @@ from layoutopt.formats import UNKNOWN, Dim, Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, Value
 
-_FOLLOWED = 2000  # values that an input is followed through
+_MAX_TRACKED = 2000  # values that an input is tracked through
 
 
-class Kind(Enum):
+class RangeKind(Enum):
     """The kind of values of an input, the most restrictive first."""
 
     INDEX = "index"
@@ -43,7 +43,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """The values that the elements of an input may have.
+    """The permitted values of the elements of an input.
 
     Attributes:
         kind: the kind of values.
@@ -52,22 +52,22 @@ class ValueRange:
         choices: the possible values, for a choice.
         scale: the factor of an element between the input and the restricting op.
         shift: the offset that is added after the factor.
-        is_whole: whether elements are integers, in any type.
+        is_integer: whether elements are integers, also in a floating-point type.
         kept: for a mask, the value of unmasked positions.
     """
 
-    kind: Kind
+    kind: RangeKind
     low: int = 0
     high: Dim | None = None
     choices: tuple[float, ...] = ()
     scale: float = 1.0
     shift: float = 0.0
-    is_whole: bool = False
+    is_integer: bool = False
     kept: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Followed:
+class _TrackedValue:
     """A value whose elements are elements of an input times a scale plus a shift."""
 
     graph: Graph
@@ -76,7 +76,7 @@ class _Followed:
     shift: float = 0.0
 
 
-_MOVES = frozenset(
+_ELEMENT_PRESERVING = frozenset(
     {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Expand", "Tile", "Slice", "Split", "Cast"}
     | {"Concat", "Pad", "SequenceConstruct", "Dropout", "Abs", "Relu", "Clip", "Floor", "Ceil", "Round", "ReduceMax"}
 )
@@ -101,7 +101,7 @@ _SIZES: Mapping[str, tuple[int, ...]] = MappingProxyType(
 _COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _POSITIVE = frozenset({"Log", "Sqrt", "Reciprocal"})
 _UNIT = frozenset({"Asin", "Acos", "Atanh"})
-_FAR = 1 << 16  # largest number of positions or classes in a constant
+_MAX_POSITIONS = 1 << 16  # largest number of positions or classes in a constant
 _MASKING = -100.0  # factors and fill values below this one mask logits
 _BYTES = (255.0, 256.0)
 
@@ -118,43 +118,43 @@ def value_ranges(graph: Graph) -> dict[str, ValueRange]:
 
 def _tightest(ranges: list[ValueRange]) -> ValueRange:
     """The range of the most restrictive kind; of several index ranges the smallest static one."""
-    order = list(Kind)
+    order = list(RangeKind)
     best = min(ranges, key=lambda each: order.index(each.kind))
     alike = [each for each in ranges if each.kind is best.kind]
-    if best.kind is Kind.CHOICE:
+    if best.kind is RangeKind.CHOICE:
         return replace(best, choices=tuple(dict.fromkeys(choice for each in alike for choice in each.choices)))
     numbers = [each for each in alike if isinstance(each.high, int)]
     return min(numbers, key=lambda each: Extent.of(each.high or 0).number or 0) if numbers else best
 
 
 def _ranges(graph: Graph, input: Value) -> Iterator[ValueRange]:
-    pending, seen = deque([_Followed(graph, input)]), {input}
-    while pending and len(seen) < _FOLLOWED:
-        followed = pending.popleft()
-        for use in followed.graph.uses(followed.value):
-            found = _required_range(followed, use.op, use.index)
+    pending, seen = deque([_TrackedValue(graph, input)]), {input}
+    while pending and len(seen) < _MAX_TRACKED:
+        tracked = pending.popleft()
+        for use in tracked.graph.uses(tracked.value):
+            found = _required_range(tracked, use.op, use.index)
             if found is not None:
-                yield replace(found, scale=followed.scale, shift=followed.shift)
-            for after in _followed_results(followed, use.op, use.index):
+                yield replace(found, scale=tracked.scale, shift=tracked.shift)
+            for after in _tracked_results(tracked, use.op, use.index):
                 if after.value not in seen:
                     seen.add(after.value)
                     pending.append(after)
 
 
-def _followed_results(followed: _Followed, op: Op, index: int) -> Iterator[_Followed]:
+def _tracked_results(tracked: _TrackedValue, op: Op, index: int) -> Iterator[_TrackedValue]:
     """The results of an op that have the elements of an operand, and the inputs of its subgraphs that capture it."""
     if op.bodies and index >= op.own_inputs:
         for body in op.bodies.values():
-            yield replace(followed, graph=body, value=body.inputs[index - len(op.inputs)])
+            yield replace(tracked, graph=body, value=body.inputs[index - len(op.inputs)])
         return
-    is_moved = (op.op_type in _MOVES and (index == 0 or op.op_type == "Concat")) or (
+    is_moved = (op.op_type in _ELEMENT_PRESERVING and (index == 0 or op.op_type == "Concat")) or (
         op.op_type == "Gather" and index == 0
     )
     if is_moved:
-        yield from (replace(followed, value=value) for value in op.outputs if value is not None)
+        yield from (replace(tracked, value=value) for value in op.outputs if value is not None)
         return
     if op.op_type == "Not":
-        yield from (replace(followed, value=value, scale=-followed.scale) for value in op.outputs if value is not None)
+        yield from (replace(tracked, value=value, scale=-tracked.scale) for value in op.outputs if value is not None)
         return
     other = op.constant(1 - index) if op.op_type in ("Add", "Sub", "Mul", "Div") and len(op.inputs) == 2 else None
     result = op.outputs[0] if op.outputs else None
@@ -163,48 +163,48 @@ def _followed_results(followed: _Followed, op: Op, index: int) -> Iterator[_Foll
     number = float(other.reshape(-1)[0])
     match op.op_type, index:
         case "Add", _:
-            yield replace(followed, value=result, shift=followed.shift + number)
+            yield replace(tracked, value=result, shift=tracked.shift + number)
         case "Sub", 0:
-            yield replace(followed, value=result, shift=followed.shift - number)
+            yield replace(tracked, value=result, shift=tracked.shift - number)
         case "Sub", _:
-            yield replace(followed, value=result, scale=-followed.scale, shift=number - followed.shift)
+            yield replace(tracked, value=result, scale=-tracked.scale, shift=number - tracked.shift)
         case "Mul", _ if number:
-            yield replace(followed, value=result, scale=followed.scale * number, shift=followed.shift * number)
+            yield replace(tracked, value=result, scale=tracked.scale * number, shift=tracked.shift * number)
         case "Div", 0 if number:
-            yield replace(followed, value=result, scale=followed.scale / number, shift=followed.shift / number)
+            yield replace(tracked, value=result, scale=tracked.scale / number, shift=tracked.shift / number)
 
 
-def _required_range(followed: _Followed, op: Op, index: int) -> ValueRange | None:
+def _required_range(tracked: _TrackedValue, op: Op, index: int) -> ValueRange | None:
     """The range that an op requires of an operand; None if it requires none."""
     is_index = _index_range(op, index)
     if is_index is not None:
         return is_index
-    kind, shape = op.op_type, followed.value.shape
+    kind, shape = op.op_type, tracked.value.shape
     if kind == "Equal" and (classes := _count_from_zero(op.constant(1 - index))):
-        return ValueRange(Kind.INDEX, 0, classes - 1, is_whole=True)
+        return ValueRange(RangeKind.INDEX, 0, classes - 1, is_integer=True)
     if index in _SIZES.get(kind, ()):
-        return ValueRange(Kind.SIZE, 1, is_whole=True)
+        return ValueRange(RangeKind.SIZE, 1, is_integer=True)
     if kind == "Resize" and index == 2:
-        return ValueRange(Kind.FACTOR)
+        return ValueRange(RangeKind.FACTOR)
     if kind == "Equal" and (choices := op.constant(1 - index)) is not None and choices.size == 1:
         is_flag = choices.dtype == bool or float(choices.reshape(-1)[0]) in (0.0, 1.0)
         return ValueRange(
-            Kind.MASK if is_flag else Kind.CHOICE, choices=() if is_flag else (float(choices.reshape(-1)[0]),)
+            RangeKind.MASK if is_flag else RangeKind.CHOICE, choices=() if is_flag else (float(choices.reshape(-1)[0]),)
         )
-    if kind in _COMPARISONS and (positions := _positions(followed.graph, op.inputs[1 - index])):
-        return ValueRange(Kind.LENGTH, 1, positions, is_whole=True)
+    if kind in _COMPARISONS and (positions := _positions(tracked.graph, op.inputs[1 - index])):
+        return ValueRange(RangeKind.LENGTH, 1, positions, is_integer=True)
     if kind in ("Mul", "Where") and (kept := _unmasked_value(op, index)) is not None:
-        return ValueRange(Kind.MASK, kept=kept)
+        return ValueRange(RangeKind.MASK, kept=kept)
     if kind == "Cast" and op.outputs[0] is not None and str(op.outputs[0].dtype) == "uint8":
-        return ValueRange(Kind.BYTE, 0, 255, is_whole=True)
+        return ValueRange(RangeKind.BYTE, 0, 255, is_integer=True)
     if _scales_bytes(op, index):
-        return ValueRange(Kind.BYTE, 0, 255)
+        return ValueRange(RangeKind.BYTE, 0, 255)
     if kind in _POSITIVE:
-        return ValueRange(Kind.POSITIVE)
+        return ValueRange(RangeKind.POSITIVE)
     if kind in _UNIT or (kind == "GridSample" and index == 1):
-        return ValueRange(Kind.UNIT)
+        return ValueRange(RangeKind.UNIT)
     is_factor = kind in ("Mul", "Div") and shape is not None and all(dim == 1 for dim in shape)
-    return ValueRange(Kind.FACTOR) if is_factor else None
+    return ValueRange(RangeKind.FACTOR) if is_factor else None
 
 
 def _index_range(op: Op, index: int) -> ValueRange | None:
@@ -229,7 +229,7 @@ def _index_range(op: Op, index: int) -> ValueRange | None:
             extent = data[0]
         case _:
             return None
-    return ValueRange(Kind.INDEX, 0, None if extent is None else extent - 1, is_whole=True)
+    return ValueRange(RangeKind.INDEX, 0, None if extent is None else extent - 1, is_integer=True)
 
 
 def _positions(graph: Graph, value: Value | None) -> Dim | None:
@@ -247,7 +247,11 @@ def _positions(graph: Graph, value: Value | None) -> Dim | None:
 
 def _count_from_zero(array: Array | None) -> int:
     """The size of a constant with the values 0, 1, 2, ...; 0 for other constants."""
-    counts = array is not None and 1 < array.size <= _FAR and np.array_equal(array.reshape(-1), np.arange(array.size))
+    counts = (
+        array is not None
+        and 1 < array.size <= _MAX_POSITIONS
+        and np.array_equal(array.reshape(-1), np.arange(array.size))
+    )
     return array.size if array is not None and counts else 0
 
 
@@ -273,4 +277,4 @@ def _scales_bytes(op: Op, index: int) -> bool:
     return any(abs(factor - size) < 1e-3 * size for size in _BYTES) and index == 0
 
 
-__all__ = ["Kind", "ValueRange", "value_ranges"]
+__all__ = ["RangeKind", "ValueRange", "value_ranges"]

@@ -10,12 +10,12 @@ import numpy as np
 from layoutopt.errors import LayoutoptError
 from layoutopt.formats import Dim
 from layoutopt.ir.types import Array, DType
-from layoutopt.sample_inputs.input_ranges import Kind, ValueRange
+from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange
 
 _LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
 _INDICES = (0, 2)
-_MOST_ELEMENTS = 1 << 40
-_PIECE = 1 << 20  # elements that are drawn at a time
+_MAX_ELEMENTS = 1 << 40
+_CHUNK = 1 << 20  # elements that are drawn at a time
 _LARGEST_SIZE = 4  # of an extent that is the value of an input
 _RANGES = {
     DType.INT8: (-100, 100),
@@ -72,16 +72,16 @@ def random_values(
     dtype = dtype_of(type)
     if dtype is None or dtype in (DType.COMPLEX64, DType.COMPLEX128):
         raise LayoutoptError(f"no random values for the type {type}", where=name)
-    if prod(shape) > _MOST_ELEMENTS:
+    if prod(shape) > _MAX_ELEMENTS:
         raise LayoutoptError(f"{prod(shape)} elements are too many for any memory", where=name)
     if dtype is DType.STRING:
         return np.full(shape, "a", dtype=object)
-    if style is not Style.RANDOM and (range is None or range.kind is not Kind.CHOICE):
+    if style is not Style.RANDOM and (range is None or range.kind is not RangeKind.CHOICE):
         return _simple_values(dtype, shape, generator, style)
     if range is None:
         return _unrestricted_values(dtype, shape, generator)
     values = _values_in_range(range, shape, generator, at or {}, is_first, dtype.is_float)
-    if range.kind in (Kind.INDEX, Kind.BYTE, Kind.CHOICE):
+    if range.kind in (RangeKind.INDEX, RangeKind.BYTE, RangeKind.CHOICE):
         values = (values - range.shift) / range.scale
     if not dtype.is_float:
         values = np.round(values)
@@ -107,10 +107,10 @@ def _unrestricted_values(dtype: DType, shape: Sequence[int], generator: np.rando
 
 
 def _drawn(draw: Callable[[int], Array], shape: Sequence[int], dtype: DType) -> Array:
-    """Values that `draw` gives as float64, in another type. They are drawn in pieces: float64 is up to eight times as large."""
+    """The float64 values of `draw` in another type, drawn in chunks because float64 takes up to eight times the memory."""
     values = np.empty(prod(shape), dtype.numpy)
-    for start in range(0, values.size, _PIECE):
-        piece = values[start : start + _PIECE]
+    for start in range(0, values.size, _CHUNK):
+        piece = values[start : start + _CHUNK]
         piece[:] = draw(piece.size).astype(dtype.numpy)
     return values.reshape(shape)
 
@@ -126,26 +126,26 @@ def _values_in_range(
     """Values in a range, as floating-point numbers."""
     high = _number(range.high, at)
     match range.kind:
-        case Kind.INDEX:
+        case RangeKind.INDEX:
             return generator.integers(0, max(1 if high is None else high, 0) + 1, shape).astype(np.float64)
-        case Kind.BYTE:
+        case RangeKind.BYTE:
             whole = generator.integers(0, 256, shape).astype(np.float64)
-            return whole if range.is_whole or not is_float else generator.uniform(0, 255, shape)
-        case Kind.CHOICE:
+            return whole if range.is_integer or not is_float else generator.uniform(0, 255, shape)
+        case RangeKind.CHOICE:
             return np.full(shape, range.choices[0] if is_first else generator.choice(range.choices))
-        case Kind.LENGTH:
+        case RangeKind.LENGTH:
             return _lengths(shape, generator, high or max(at.values(), default=_LARGEST_SIZE), is_first)
-        case Kind.SIZE:
+        case RangeKind.SIZE:
             return generator.integers(1, _LARGEST_SIZE + 1, shape).astype(np.float64)
-        case Kind.MASK:
+        case RangeKind.MASK:
             mask = np.ones(shape) if is_first else _suffix_of_zeros(shape, generator)
             is_one = (range.kept == 1) == (range.scale > 0)
             return mask if is_one else 1 - mask
-        case Kind.POSITIVE:
+        case RangeKind.POSITIVE:
             return np.abs(generator.normal(size=shape)) + 0.1
-        case Kind.UNIT:
+        case RangeKind.UNIT:
             return generator.uniform(-1, 1, shape)
-        case Kind.FACTOR:
+        case RangeKind.FACTOR:
             return generator.uniform(0.8, 1.2, shape)
 
 

@@ -16,10 +16,10 @@ from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.nary import Nary  # operands that broadcast against each other
 
-Kind: TypeAlias = Literal["=", ">=", "<="]
+Comparator: TypeAlias = Literal["=", ">=", "<="]
 
 _WINDOWED = frozenset({"Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "FusedConv", "AveragePool", "MaxPool"})
-_WALK = 64  # ops between a Range or CumSum and the table that its result indexes
+_MAX_STEPS = 64  # ops between a Range or CumSum and the table that its result indexes
 _DOMAINS = ("", "com.microsoft")  # domains of the operators below
 _POSITIONAL = frozenset(
     {"Cast", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Identity", "Add", "Mul", "Where", "Slice", "Tile", "Sub"}
@@ -32,14 +32,14 @@ class Relation:
 
     Attributes:
         left: the left-hand side.
-        kind: the comparison.
+        comparator: the comparison.
         right: the right-hand side.
         op: the name of the op that requires the relation.
         is_conditional: whether the op is in a subgraph, which may not run.
     """
 
     left: Extent
-    kind: Kind
+    comparator: Comparator
     right: Extent
     op: str
     is_conditional: bool = False
@@ -49,7 +49,7 @@ class Relation:
         left, right = self.left.at(point), self.right.at(point)
         if left is None or right is None:
             return True
-        return left == right if self.kind == "=" else left >= right if self.kind == ">=" else left <= right
+        return left == right if self.comparator == "=" else left >= right if self.comparator == ">=" else left <= right
 
     @property
     def names(self) -> frozenset[str]:
@@ -57,7 +57,7 @@ class Relation:
         return self.left.names | self.right.names
 
     def __str__(self) -> str:
-        return f"{self.left} {self.kind} {self.right}"
+        return f"{self.left} {self.comparator} {self.right}"
 
 
 def relations_of(graph: Graph) -> list[Relation]:
@@ -73,7 +73,7 @@ def relations_of(graph: Graph) -> list[Relation]:
     return list(found.values())
 
 
-def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     shapes = [None if value is None else value.shape for value in op.inputs]
     yield from ((dim, ">=", 1) for dim in _computed(op))
     if isinstance(rule_of(op), Nary):
@@ -116,20 +116,20 @@ def _computed(op: Op) -> Iterator[Dim]:
                 yield dim
 
 
-def _broadcast(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _broadcast(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, Comparator, Dim]]:
     """Extents of one axis, counted from the last, must be equal or 1."""
     for position in range(1, max(map(len, shapes), default=0) + 1):
         dims = [shape[-position] for shape in shapes if len(shape) >= position and shape[-position] != 1]
         yield from _equal(dims)
 
 
-def _equal(dims: Iterable[Dim]) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _equal(dims: Iterable[Dim]) -> Iterator[tuple[Dim, Comparator, Dim]]:
     """All dimensions must equal the first one; numbers are sorted first."""
     ordered = sorted(dict.fromkeys(dims), key=lambda dim: isinstance(dim, Extent))
     yield from ((ordered[0], "=", dim) for dim in ordered[1:])
 
 
-def _channels(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _channels(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
     x, weight = shapes[0], shapes[1]
     if x is not None and weight is not None and len(x) > 1 and len(weight) > 1:
         groups = op.integer("group", 1)
@@ -137,7 +137,7 @@ def _channels(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kin
         yield from _equal((in_channels, x[1]))
 
 
-def _contracted(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _contracted(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
     a, b = shapes[0], shapes[1]
     if a is None or b is None or not a or not b:
         return
@@ -148,7 +148,7 @@ def _contracted(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, K
         yield from _broadcast([a[:-2], b[:-2]])
 
 
-def _joined(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _joined(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
     known = [shape for shape in shapes if shape is not None]
     rank = len(known[0]) if known else 0
     if rank == 0 or any(len(shape) != rank for shape in known):
@@ -159,7 +159,7 @@ def _joined(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind,
             yield from _equal(shape[axis] for shape in known)
 
 
-def _lettered(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _lettered(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
     equation = str(op.attributes.get("equation", "")).replace(" ", "")
     if "." in equation:
         return
@@ -171,7 +171,7 @@ def _lettered(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kin
         yield from _equal(dim for dim in each if dim != 1)
 
 
-def _reshaped(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _reshaped(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     """The number of elements must be preserved; the other extents of a target with -1 must divide it."""
     x, y = op.inputs[0], op.outputs[0]
     if x is not None and y is not None and x.shape is not None and y.shape is not None:
@@ -180,7 +180,7 @@ def _reshaped(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
             yield after, "=", before
 
 
-def _sliced(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _sliced(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     """A constant that is sliced to a computed length is a table of positions, at least as long."""
     table = op.inputs[0]
     ends, axes = op.elements(2), op.elements(3)
@@ -192,7 +192,7 @@ def _sliced(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
             yield end, "<=", table.static_shape[axis]
 
 
-def _looked_up(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _looked_up(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     """Indices that a Range or CumSum counts up to a length must be within the constant table."""
     table, indices = op.inputs[0], op.inputs[1]
     if table is None or not table.is_constant or table.static_shape is None or indices is None:
@@ -206,7 +206,7 @@ def _looked_up(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
 def _count(graph: Graph, indices: Value) -> tuple[Dim | None, int]:
     """The length of the Range or CumSum that indices come from, and the offset added to it; (None, 0) otherwise."""
     value, offset = indices, 0
-    for _ in range(_WALK):
+    for _ in range(_MAX_STEPS):
         op = graph.producer(value)
         if op is None:
             return None, 0
@@ -228,7 +228,7 @@ def _count(graph: Graph, indices: Value) -> tuple[Dim | None, int]:
     return None, 0
 
 
-def _recurrent(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+def _recurrent(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
     """X[time, batch, features]; W[directions, gates, features]; the initial states [directions, batch, hidden]."""
     x, weight, recurrence = shapes[:3]
     if x is None or op.integer("layout"):
@@ -242,4 +242,4 @@ def _recurrent(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Ki
                 yield from _equal((recurrence[2], state[2]))
 
 
-__all__ = ["Kind", "Relation", "relations_of"]
+__all__ = ["Comparator", "Relation", "relations_of"]

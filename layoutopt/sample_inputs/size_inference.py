@@ -8,14 +8,14 @@ from layoutopt import inference, onnx_io
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes
+from layoutopt.runtime.errors import error_message
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs.generator import SampleInputs
 from layoutopt.sample_inputs.given_inputs import Given
 from layoutopt.sample_inputs.random_inputs import Style
-from layoutopt.sample_inputs.symbolic_dimensions import RunError, Runner, plausible_sizes
+from layoutopt.sample_inputs.symbolic_dimensions import RunError, TrialRunner, plausible_sizes
 
-SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given
-_REASON = 200  # characters
+RUN_SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given
 _STYLES = (Style.RANDOM, Style.ONES)
 
 Source: TypeAlias = bytes | str | PathLike[str]
@@ -38,7 +38,7 @@ def prepare_inputs(
         InputError: an array fits no input.
     """
     inputs = SampleInputs.of(graph, dims, given)
-    sizes = plausible_sizes(inputs.dimensions, sample_runner(model, inputs) if may_run else None)
+    sizes = plausible_sizes(inputs.dimensions, trial_runner(model, inputs) if may_run else None)
     return inputs.with_sizes(sizes), sizes
 
 
@@ -61,7 +61,7 @@ def _lifted(model: Source) -> Graph:
     return inference.lift(onnx_io.read(model))
 
 
-def sample_runner(model: Source, inputs: SampleInputs) -> Runner:
+def trial_runner(model: Source, inputs: SampleInputs) -> TrialRunner:
     """A function that runs a model at given sizes; its first call loads the model.
 
     Args:
@@ -74,14 +74,14 @@ def sample_runner(model: Source, inputs: SampleInputs) -> Runner:
         if not sessions:
             sessions.append(_opened(model))
         session = sessions[0]
-        return _reason(session) if isinstance(session, Exception) else _run_error(session, inputs, sizes)
+        return error_message(session) if isinstance(session, Exception) else _run_error(session, inputs, sizes)
 
     return run
 
 
 def _opened(model: Source) -> Session | Exception:
     try:
-        return Session(model, optimised=False)
+        return Session(model, optimises=False)
     except Exception as error:  # onnxruntime's exceptions have no common base
         return error
 
@@ -91,17 +91,12 @@ def _run_error(session: Session, inputs: SampleInputs, sizes: Mapping[str, int])
     reason = ""
     for style in _STYLES:
         try:
-            session.run(None, inputs.feed(session, sizes, style), SECONDS)
+            session.run(None, inputs.feed(session, sizes, style), RUN_SECONDS)
         except Exception as error:
-            reason = reason or _reason(error)
+            reason = reason or error_message(error)
         else:
             return ""
     return reason
 
 
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _REASON else f"{text[: _REASON - 3]}..."
-
-
-__all__ = ["prepare_inputs", "sample_inputs_for", "sample_runner"]
+__all__ = ["prepare_inputs", "sample_inputs_for", "trial_runner"]

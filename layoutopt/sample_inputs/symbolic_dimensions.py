@@ -29,12 +29,12 @@ from layoutopt.sample_inputs.relations import relations_of
 RunError: TypeAlias = str
 """The error of a run of the model; empty if it succeeds."""
 
-Runner: TypeAlias = Callable[[Mapping[str, int]], RunError]
+TrialRunner: TypeAlias = Callable[[Mapping[str, int]], RunError]
 """Runs a model at given sizes, which are mapped by the names of dimensions in the interface."""
 
-_MOST = 1 << 25  # elements of one tensor; an inferred size that makes one larger is halved
+_MAX_ELEMENTS = 1 << 25  # elements of one tensor; an inferred size that makes one larger is halved
 _HALVINGS = 12
-_SAME = (128, 32, 1, 2, 64, 256, 16, 512, 1024)  # last resort: one size for all dimensions but the batch
+_EQUAL_SIZES = (128, 32, 1, 2, 64, 256, 16, 512, 1024)  # last resort: one size for all dimensions but the batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Dimensions:
         given: the sizes that the caller has given, by name.
         roles: the role and default size of each, by its text in shapes.
         constraints: the relations between them.
-        relaxed: fewer relations: without those through anonymous inner dimensions, and also without those of subgraphs,
-            which may not run.
+        relaxed: two subsets of the relations: without those through anonymous inner dimensions, and also without those of
+            subgraphs, which may not run.
         shapes: the symbolic shapes of all tensors.
         solutions: the results of `solved` so far.
     """
@@ -117,7 +117,7 @@ class Dimensions:
     def _solved(self, proposed: dict[str, int], constraints: Constraints) -> dict[str, int]:
         point = constraints.solved(proposed, self.fixed)
         for _ in range(_HALVINGS):
-            if self._largest(point) <= _MOST:
+            if self._largest(point) <= _MAX_ELEMENTS:
                 break
             reducible = [name for name in constraints.free if name not in self.fixed and proposed[name] > 1]
             if not reducible:
@@ -150,10 +150,10 @@ class Dimensions:
         others = [name for name in defaults if name not in self.fixed and self.roles[name].role is not Role.BATCH]
         unread = [name for name in others if self.roles[name].is_weak]
         yield self.solved(defaults | dict.fromkeys(unread, Role.BATCH.default_size))
-        for size in _SAME:
+        for size in _EQUAL_SIZES:
             yield self.solved(defaults | dict.fromkeys(others, size))
         free = [name for name in defaults if name not in self.fixed]
-        for size in _SAME:
+        for size in _EQUAL_SIZES:
             yield defaults | dict.fromkeys(others, size)
             yield defaults | dict.fromkeys(free, size)
 
@@ -162,7 +162,7 @@ def _at(shape: Shape, point: Mapping[str, int]) -> list[int]:
     return [dim if isinstance(dim, int) else max(dim.at(point) or 1, 1) for dim in shape]
 
 
-def plausible_sizes(dimensions: Dimensions | None, run: Runner | None = None) -> Sizes:
+def plausible_sizes(dimensions: Dimensions | None, run: TrialRunner | None = None) -> Sizes:
     """The sizes that the planner uses: given or inferred.
 
     Args:
@@ -171,41 +171,41 @@ def plausible_sizes(dimensions: Dimensions | None, run: Runner | None = None) ->
     """
     if dimensions is None or not dimensions.symbols:
         return NO_SIZES
-    chosen, refusal, is_first = _chosen(dimensions, run)
+    chosen, error, is_first = _chosen(dimensions, run)
     inferred = [each for each in dimensions.symbols if each.name not in dimensions.given]
     base = dimensions.default_sizes() | {each.dim: chosen[each.dim] for each in inferred}
-    corners = [_corner(dimensions, base, at) for at in range(3)]
-    if refusal or not dimensions.given:
-        corners[0] = chosen
-    points = corners if any(low != high for low, high in dimensions.given.values()) else corners[:1]
+    range_points = [_range_point(dimensions, base, at) for at in range(3)]
+    if error or not dimensions.given:
+        range_points[0] = chosen
+    points = range_points if any(low != high for low, high in dimensions.given.values()) else range_points[:1]
     sizes = [dimensions.named(point) for point in points]
     ranges = {
         each.name: dimensions.given.get(each.name, (min(found := [at[each.name] for at in sizes]), max(found)))
         for each in dimensions.symbols
     }
-    reasons = {each.name: _reason(dimensions, each, chosen, refusal) for each in inferred}
+    reasons = {each.name: _reason(dimensions, each, chosen, error) for each in inferred}
     guards = [
         point
         for point in _guards(dimensions, points)
-        if is_first or run is None or not (refusal or run(dimensions.named(point)))
+        if is_first or run is None or not (error or run(dimensions.named(point)))
     ]
     return Sizes(ranges, tuple(reasons), tuple(points), tuple(guards), reasons)
 
 
-def _chosen(dimensions: Dimensions, run: Runner | None) -> tuple[dict[str, int], RunError, bool]:
+def _chosen(dimensions: Dimensions, run: TrialRunner | None) -> tuple[dict[str, int], RunError, bool]:
     """The first candidate at which the model runs, or the first of all and its error; and whether both are the same."""
     first: tuple[dict[str, int], RunError] | None = None
     for point in dimensions.candidates():
-        refusal = "" if run is None else run(dimensions.named(point))
-        if not refusal:
+        error = "" if run is None else run(dimensions.named(point))
+        if not error:
             return point, "", first is None
-        first = first or (point, refusal)
+        first = first or (point, error)
     assert first is not None
     return (*first, False)
 
 
-def _corner(dimensions: Dimensions, base: Mapping[str, int], at: int) -> dict[str, int]:
-    """A point of given ranges, with inferred_roles as they are unless the relations adjust them."""
+def _range_point(dimensions: Dimensions, base: Mapping[str, int], at: int) -> dict[str, int]:
+    """The low end (0), middle (1) or high end (2) of all given ranges, with inferred sizes that meet the relations."""
     given = {
         each.dim: point_of_range(dimensions.given[each.name], at)
         for each in dimensions.symbols
@@ -236,13 +236,13 @@ def _guards(dimensions: Dimensions, points: list[dict[str, int]]) -> tuple[dict[
     return tuple(found)
 
 
-def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], refusal: RunError) -> str:
+def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], error: RunError) -> str:
     """The reason for the inferred size of a dimension."""
     size = chosen[symbol.dim]
     definition = next((each for each in dimensions.constraints.definitions if each.name == symbol.dim), None)
     inferred = dimensions.roles[symbol.dim]
-    if refusal:
-        return f"no sizes were found at which onnxruntime runs the model: {refusal}"
+    if error:
+        return f"no sizes were found at which onnxruntime runs the model: {error}"
     if definition is not None and dimensions.constraints.complete(chosen)[symbol.dim] == size:
         others = dimensions.constraints.sources(symbol.dim)
         tied = [each.name for each in dimensions.symbols if each.dim in others]
@@ -258,4 +258,4 @@ def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], r
     return "; ".join([inferred.reason, *(why[:2] or [f"{inferred.default_size} does not run"])])
 
 
-__all__ = ["Dimensions", "Runner", "plausible_sizes"]
+__all__ = ["Dimensions", "TrialRunner", "plausible_sizes"]

@@ -1,1 +1,1 @@
-"""Layout systems of other libraries, for users of these: CuTe, CUTLASS, oneDNN. No compile path imports them."""
+"""The layout systems of CuTe, CUTLASS and oneDNN, for users of these libraries. `optimize` does not import them."""

@@ -222,11 +222,11 @@ class MemoryDescriptor:
         for axis, (dim, offset, block) in enumerate(zip(dims, offsets, self.blocks, strict=True)):
             if dim < 0 or offset < 0 or offset + dim > self.dims[axis]:
                 raise FormatError(f"{offset} to {offset + dim} is outside dimension {axis}", where=str(self.dims))
-            at_the_end = offset + dim == self.dims[axis]
-            if offset % block or (dim % block and not at_the_end):
+            is_at_end = offset + dim == self.dims[axis]
+            if offset % block or (dim % block and not is_at_end):
                 hint = f"begin and end at multiples of {block}"
                 raise FormatError(f"dimension {axis} is cut through a block", where=str(self.dims), hint=hint)
-            padded[axis] = self.padded_dims[axis] - offset if at_the_end else dim
+            padded[axis] = self.padded_dims[axis] - offset if is_at_end else dim
             start += offset // block * self.strides[axis]
         return replace(self, dims=tuple(dims), padded_dims=tuple(padded), offset0=start)
 
@@ -234,7 +234,7 @@ class MemoryDescriptor:
         """`dnnl_memory_desc_permute_axes`: dimension d becomes dimension `permutation[d]`; no byte moves.
 
         Raises:
-            FormatError: `permutation` is none of the dimensions.
+            FormatError: `permutation` is no permutation of the dimensions.
         """
         if sorted(permutation) != list(range(self.ndims)):
             raise FormatError("no permutation of the dimensions", where=str(tuple(permutation)))

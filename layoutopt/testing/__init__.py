@@ -1,7 +1,7 @@
-"""The laws that extensions of every kind have to meet, for the tests of packages that extend layoutopt.
+"""The laws of extensions: properties that every extension of a kind must have, for the tests of packages that extend layoutopt.
 
-Each function asserts the laws of one kind of extension, on samples that its caller gives, and raises AssertionError with the
-case that breaks one. The tests of layoutopt hold its own extensions to the same functions:
+Each function asserts the laws of one kind of extension on the samples of its caller, and raises AssertionError with the case
+that breaks a law. The tests of layoutopt apply the same functions to its own ops, passes, dialects, formats and cost models:
 
     from layoutopt.testing import check_rule, make_sample
 

@@ -102,12 +102,12 @@ def price_of(model: CostModel, op: Op, formats: OperandFormats) -> float:
 
 
 def tensor(shape: Shape, dtype: DType) -> Value:
-    """A value that no graph has."""
+    """A value without a graph."""
     return Value("x", TensorType(dtype, shape))
 
 
 def convolution(shape: Shape, filters: int, kernel: int, dtype: DType) -> Op:
-    """A convolution of one stride that keeps the size of the image."""
+    """A convolution with stride 1 that keeps the size of the image."""
     n, c, h, w = shape
     values = (tensor(shape, dtype), tensor((filters, c, kernel, kernel), dtype))
     result = tensor((n, filters, h, w), dtype)

@@ -1,4 +1,4 @@
-"""The law of dialects: a model that is written in one computes the same as the original."""
+"""The law of dialects: a model that is written in a dialect is equivalent to the original."""
 
 from os import PathLike
 
@@ -13,7 +13,7 @@ _TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx2")  # plans in channels-last o
 def check_dialect(
     name: str, *models: str | PathLike[str] | onnx.ModelProto, targets: tuple[Target, ...] = _TARGETS
 ) -> int:
-    """Assert that models which are planned for several targets and written in a dialect compute the same as before.
+    """Assert that models which are planned for several targets and written in a dialect are equivalent to the originals.
 
     Args:
         name: the name of the dialect.
@@ -25,7 +25,7 @@ def check_dialect(
 
     Raises:
         AssertionError: a result could not be compared with the original.
-        VerificationError: a result computes something else.
+        VerificationError: a result is not equivalent to its original.
     """
     changed = 0
     for number, model in enumerate(models):

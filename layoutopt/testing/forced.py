@@ -1,4 +1,4 @@
-"""One op under one signature, on arrays whose padding elements have the worst values that the signature accepts."""
+"""A graph of one op under a given signature, on arrays whose padding has the worst values that the signature accepts."""
 
 from typing import cast
 
@@ -19,7 +19,7 @@ from layoutopt.passes import InsertCasts, PretransformWeights
 from layoutopt.passes.assign_formats import assign
 from layoutopt.passes.base import PassContext
 from layoutopt.testing.lowering import lower
-from layoutopt.testing.samples import Feed, Load, in_onnxruntime
+from layoutopt.testing.samples import Feed, Loader, load_in_onnxruntime
 from layoutopt.testing.tolerance import compare
 
 _NO_TARGET = cast(CostModel, None)
@@ -52,7 +52,7 @@ def clone(graph: Graph) -> tuple[Graph, Op]:
 
 
 def forced(graph: Graph, signature: Signature) -> Graph:
-    """The graph with its op under a signature, and its inputs and outputs in the storages of that signature, padding included.
+    """The graph with its op under a signature, and its inputs and outputs in the storages of that signature.
 
     The ops of bodies are canonical, with casts at the boundaries of the bodies.
     """
@@ -89,8 +89,8 @@ def padding_mask(format: Format, shape: tuple[int, ...]) -> Array:
     return ~pack(np.ones(shape, np.bool_), format)
 
 
-def garbage(physical: Array, where: Array, state: Padding) -> Array:
-    """The array with the worst padding elements that a padding state allows."""
+def with_worst_padding(physical: Array, where: Array, state: Padding) -> Array:
+    """The array with the worst padding elements that a padding state permits, at the positions `where`."""
     if state is Padding.ZERO or not where.any():
         return physical
     kind, numbers = physical.dtype.kind, []
@@ -106,26 +106,26 @@ def garbage(physical: Array, where: Array, state: Padding) -> Array:
     return filled
 
 
-def formats(shape: Shape, *, thorough: bool) -> list[Format]:
-    """Formats to ask for: orders, channels last, blocks of one axis, of two, of one axis in two places."""
+def sample_formats(shape: Shape, *, is_thorough: bool) -> list[Format]:
+    """Formats to test: orders of axes, channels last, blocks of one axis, of two axes, two blocks of one axis."""
     rank = len(shape)
     if rank == 0:
         return []
     plain = Format.canonical(rank)
     orders = [plain.order[::-1], (0, *range(2, rank), 1), (*range(1, rank), 0), (1, 0, *range(2, rank))]
-    if thorough and rank <= 4:
+    if is_thorough and rank <= 4:
         orders += [(*first,) for first in _permutations(rank)]
     elif rank > 2:
         orders += [(*range(rank - 2), rank - 1, rank - 2), (rank - 1, *range(rank - 1))]
     found = [Format.plain(order) for order in orders if sorted(order) == list(range(rank))]
     blocks = [[(1, 4)], [(1, 8)], [(1, 16)], [(0, 4)], [(rank - 1, 4)], [(0, 4), (1, 8)], [(1, 8), (0, 8)]]
     blocks += [[(rank - 2, 2), (rank - 1, 4)], [(2, 2)], [(1, 2)], [(1, 32)]]
-    bases = [plain, found[min(1, len(found) - 1)], *(found[2:4] if thorough else ())]
+    bases = [plain, found[min(1, len(found) - 1)], *(found[2:4] if is_thorough else ())]
     for base in bases:
         for chosen in blocks:
             inner = [Part(axis, block) for axis, block in chosen]
             found += [Format((*base.parts, *inner))] if all(0 <= part.axis < rank for part in inner) else []
-    if rank > 1:  # the innermost axis, of which what is innermost is the outer digit
+    if rank > 1:  # the innermost axis with its outer digit innermost
         found.append(Format((*plain.parts[:-1], Part(rank - 1, 2), Part(rank - 1))))
     if rank > 2:  # both levels of an axis away from each other
         found.append(Format((*plain.parts[:2], Part(1, 4), *plain.parts[2:], Part(1, 2))))
@@ -135,8 +135,8 @@ def formats(shape: Shape, *, thorough: bool) -> list[Format]:
     return list(dict.fromkeys(found))
 
 
-def _formats_of(value: Value | None, *, thorough: bool) -> list[Format]:
-    return [] if value is None or value.shape is None else formats(value.shape, thorough=thorough)
+def _formats_of(value: Value | None, *, is_thorough: bool) -> list[Format]:
+    return [] if value is None or value.shape is None else sample_formats(value.shape, is_thorough=is_thorough)
 
 
 def _permutations(rank: int) -> list[tuple[int, ...]]:
@@ -146,12 +146,12 @@ def _permutations(rank: int) -> list[tuple[int, ...]]:
     return found
 
 
-def _independent(op: Op, thorough: bool) -> list[dict[Slot, Format]]:
-    """Combinations of formats for ops whose operands have formats of their own."""
+def _independent(op: Op, is_thorough: bool) -> list[dict[Slot, Format]]:
+    """Combinations of formats for ops whose operands have independent formats."""
     slots = [slot for slot in op.slots() if (value := op.operand(slot)) is not None and value.rank]
-    seeds = {slot: _formats_of(op.operand(slot), thorough=thorough) for slot in slots}
+    seeds = {slot: _formats_of(op.operand(slot), is_thorough=is_thorough) for slot in slots}
     found = []
-    for turn in range(400 if thorough else 60):
+    for turn in range(400 if is_thorough else 60):
         known = {}
         for position, slot in enumerate(slots):
             options = [None, *seeds[slot]]
@@ -162,21 +162,21 @@ def _independent(op: Op, thorough: bool) -> list[dict[Slot, Format]]:
     return found
 
 
-def signatures(op: Op, *, thorough: bool) -> list[Signature]:
+def legal_signatures(op: Op, *, is_thorough: bool) -> list[Signature]:
     """The signatures that the rule completes from formats at one slot or at several slots."""
     rule = rule_of(op)
     assert rule is not None
     proposals: list[dict[Slot, Format]] = []
     for slot in op.slots():
-        proposals += [{slot: format} for format in _formats_of(op.operand(slot), thorough=thorough)]
+        proposals += [{slot: format} for format in _formats_of(op.operand(slot), is_thorough=is_thorough)]
     if rule.is_anchor or rule.has_independent_operands:
-        proposals += _independent(op, thorough)
+        proposals += _independent(op, is_thorough)
     found = [rule.signature(op, known) for known in proposals]
     return list(dict.fromkeys(each for each in found if not isinstance(each, Inapplicable)))
 
 
-def outcome(
-    graph: Graph, feeds: tuple[Feed, ...], expected: list[list[Array]], dialect: str, load: Load = in_onnxruntime
+def fault_of(
+    graph: Graph, feeds: tuple[Feed, ...], expected: list[list[Array]], dialect: str, load: Loader = load_in_onnxruntime
 ) -> str:
     """The fault of a forced graph that is written in a dialect; empty if there is none."""
     lowered = emit(lower(graph, dialect))
@@ -188,7 +188,7 @@ def outcome(
         numbers = [array.astype(np.float64) for array in feed.values() if array.dtype.kind in "fiu"]
         largest = max(float(np.abs(array).max(initial=1)) for array in [*numbers, np.ones(1)])
         for value, output, actual in zip(graph.outputs, outputs, runner.run(None, physical), strict=True):
-            fault = _judge(value, output, np.asarray(actual), largest)
+            fault = _fault(value, output, np.asarray(actual), largest)
             if fault:
                 return f"{dialect}: {value.name} {fault}"
     return ""
@@ -198,10 +198,10 @@ def _dirty(array: Array, storage: Storage | None) -> Array:
     if storage is None:
         return array
     where = padding_mask(storage.format, array.shape)
-    return garbage(pack(array, storage.format), where, storage.padding)
+    return with_worst_padding(pack(array, storage.format), where, storage.padding)
 
 
-def _judge(value: Value, expected: Array, actual: Array, largest: float) -> str:
+def _fault(value: Value, expected: Array, actual: Array, largest: float) -> str:
     storage = value.storage
     if storage is None:
         return "" if compare(expected, actual).passed else "differs"

@@ -11,11 +11,11 @@ from layoutopt.formats.shapes import static_shape
 from layoutopt.ir.types import Array
 
 _EXTENTS = (3, 17, 5, 4, 2)  # none of them is a multiple of a usual block
-_DTYPE = "float16"  # for spellings with {C0}
+_DTYPE = "float16"  # for notations with {C0}
 
 
 def numbered(shape: tuple[int, ...]) -> Array:
-    """Every element has its own value, and none that of a padding element."""
+    """The array of a shape with the elements 1, 2, 3, ...: all differ, and none is 0 like padding."""
     return np.arange(1, 1 + math.prod(shape)).reshape(shape)
 
 
@@ -43,7 +43,7 @@ def check_format(format: Format, shape: tuple[int, ...]) -> None:
 
 
 def _check_construction(format: Format) -> None:
-    """Redundant parts and steps that follow from others change nothing."""
+    """Assert that redundant parts and steps make no other format, and that derived properties agree with the format."""
     assert Format(format.parts) == format
     assert Format(tuple(part for old in format.parts for part in (old, Part(old.axis, 1)))) == format
     spans = zip(format.parts, format.spans, strict=True)
@@ -55,7 +55,7 @@ def _check_construction(format: Format) -> None:
 
 
 def check_conversion(source: Format, target: Format, shape: tuple[int, ...]) -> None:
-    """Assert that the steps of a conversion give what unpacking and packing again gives, and that none is idle.
+    """Assert that the steps of a conversion equal unpacking and packing, and that every step has an effect.
 
     Raises:
         AssertionError: they do not.
@@ -90,7 +90,7 @@ def check_format_system(entries: Sequence[Entry]) -> None:
     """Assert the laws of every format of a system, and of the conversions between those of the same axes.
 
     Raises:
-        AssertionError: a format breaks a law, or two have one name.
+        AssertionError: a format breaks a law, or two formats have one name.
     """
     names = [entry.name for entry in entries]
     assert len(set(names)) == len(names), f"two formats have one name: {sorted(names)}"

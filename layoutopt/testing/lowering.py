@@ -1,4 +1,4 @@
-"""Lowering of a planned graph that is no model's."""
+"""Lowering of a planned graph that was not lifted from a model."""
 
 from typing import cast
 

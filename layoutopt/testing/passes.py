@@ -1,4 +1,4 @@
-"""The laws of passes: a pass is a value, keeps the graph's invariants and the model's results, and has an end."""
+"""The laws of passes: a pass is a frozen dataclass, keeps the invariants and the results of models, and is idempotent."""
 
 from collections.abc import Iterable
 from dataclasses import is_dataclass, replace
@@ -19,9 +19,9 @@ def check_pass(
     mode: Mode = "inference",
     dialect: str | None = None,
 ) -> int:
-    """Assert that a pass changes no result of the models, and that a second run right after the first changes nothing.
+    """Assert that a pass changes no result of the models, and that a second run right after the first changes no graph.
 
-    The pass runs at its place in the pipeline of a mode: that of `before` or `after`, or the one that it has there already.
+    The pass runs at its position in the pipeline of a mode, which `before`, `after` or the pipeline itself determines.
 
     Args:
         step: the pass.
@@ -37,7 +37,7 @@ def check_pass(
         AssertionError: the pass breaks a law.
         InvariantError: it leaves a graph that breaks an invariant.
     """
-    check_value(step)
+    check_declaration(step)
     pipeline = _repeated(pipeline_for(mode, target, None, dialect), step)
     changed = 0
     for number, model in enumerate(models):
@@ -50,7 +50,7 @@ def check_pass(
     return changed
 
 
-def check_value(step: Pass) -> None:
+def check_declaration(step: Pass) -> None:
     """Assert that a pass is a frozen dataclass with a name and a description."""
     kind = type(step)
     assert is_dataclass(kind) and kind.__dataclass_params__.frozen, f"{kind.__name__} is no frozen dataclass"
@@ -63,7 +63,7 @@ def _repeated(pipeline: Pipeline, step: Pass) -> Pipeline:
     """The pipeline with the pass twice in a row wherever it runs; verification of invariants is on."""
     names = [each.name for each in pipeline.passes]
     whole = pipeline if step.name in names else pipeline.extended([step])
-    assert len(whole.passes) > len(names) or step.name in names, f"{step.name} has no place in the pipeline"
+    assert len(whole.passes) > len(names) or step.name in names, f"{step.name} has no position in the pipeline"
     return Pipeline(tuple(_twice(whole.passes, step)))
 
 

@@ -1,4 +1,4 @@
-"""The laws of fusion patterns: a match is a connected part of its graph, and its one op can take the place of that part."""
+"""The laws of fusion patterns: a match is a part of its graph, and the fused op can replace that part."""
 
 import onnx
 
@@ -10,7 +10,7 @@ from layoutopt.testing.forced import lifted
 
 
 def check_pattern(pattern: FusionPattern, *models: onnx.ModelProto) -> int:
-    """Assert that each match of a fusion pattern in the models can be replaced by one op.
+    """Assert that the fused op can replace each match of a fusion pattern in the models.
 
     Returns:
         The number of matches.
@@ -36,7 +36,7 @@ def _check(pattern: FusionPattern, graph: Graph, anchor: Op, match: Match) -> No
     assert all(op in graph for op in match.inner), f"{case}: an op of the match is not in the graph"
     assert match.result in computed, f"{case}: no op of the match computes its result"
     for value in match.inputs:
-        assert value not in computed, f"{case}: the one op would read what it replaces"
+        assert value not in computed, f"{case}: the fused op would read a value that it replaces"
         is_new_constant = value is not None and value.data is not None
         assert value is None or value in graph or is_new_constant, f"{case}: {value.name} is not in the graph"
 

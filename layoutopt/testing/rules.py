@@ -1,8 +1,8 @@
 """The law of layout rules: under every signature, an op computes the same as in canonical formats.
 
-Each signature that the rule completes is forced onto the op. The operands are stored in its formats, their padding elements
-have the worst values that the signature accepts, and the result is unpacked and compared. The padding elements of the result
-have to be in the state that the signature declares.
+The op runs under each signature that the rule completes. The operands are stored in its formats, their padding elements have
+the worst values that the signature accepts, and the result is unpacked and compared. The padding elements of the result must be
+in the state that the signature declares.
 """
 
 import zlib
@@ -14,8 +14,8 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Signature
 from layoutopt.ops import is_canonical, rule_of, with_padding_states
-from layoutopt.testing.forced import forced, lifted, outcome, signatures
-from layoutopt.testing.samples import Load, Sample, in_onnxruntime
+from layoutopt.testing.forced import fault_of, forced, legal_signatures, lifted
+from layoutopt.testing.samples import Loader, Sample, load_in_onnxruntime
 
 _FUNCTIONS = "functions", "ascend"  # one of these for each pair of a sample and a signature
 
@@ -29,35 +29,35 @@ class PreparedSample:
         graph: its graph, of one op.
         expected: its results, one list per feed.
         signatures: the signatures of the op, but for the canonical one.
-        load: makes runners of models.
+        load: loads models.
     """
 
     sample: Sample
     graph: Graph
     expected: list[list[Array]]
     signatures: list[Signature]
-    load: Load
+    load: Loader
 
 
-def check_rule(*samples: Sample, load: Load = in_onnxruntime) -> int:
+def check_rule(*samples: Sample, load: Loader = load_in_onnxruntime) -> int:
     """Assert that the op of each sample computes the same under every signature that its layout rule completes.
 
     Args:
         samples: models of one op with inputs.
-        load: runs the models.
+        load: loads the models.
 
     Returns:
         The number of signatures that were tried, over all samples.
 
     Raises:
-        AssertionError: an op has no rule or no signature but the canonical one, or a signature computes something else.
+        AssertionError: an op has no rule or no signature but the canonical one, or differs under a signature.
     """
     count = 0
     for sample in samples:
         (op,) = lifted(sample.model).ops
         assert rule_of(op) is not None, f"{sample}: there is no layout rule for {op.kind}"
         load(sample.model.SerializeToString()).run(None, sample.feeds[0])  # a model that does not run proves nothing
-        prepared = prepare_sample(sample, load, thorough=True)
+        prepared = prepare_sample(sample, load, is_thorough=True)
         faults = faults_of(prepared, prepared.signatures)
         assert not faults, f"{len(faults)} of {len(prepared.signatures)} signatures:\n" + "\n".join(faults[:12])
         assert prepared.signatures, f"{sample}: no signature but the canonical one can be tried"
@@ -65,7 +65,7 @@ def check_rule(*samples: Sample, load: Load = in_onnxruntime) -> int:
     return count
 
 
-def prepare_sample(sample: Sample, load: Load = in_onnxruntime, *, thorough: bool) -> PreparedSample:
+def prepare_sample(sample: Sample, load: Loader = load_in_onnxruntime, *, is_thorough: bool) -> PreparedSample:
     """A sample with its results and signatures; without signatures if it cannot be run or has no rule."""
     graph = lifted(sample.model)
     (op,) = graph.ops
@@ -76,12 +76,12 @@ def prepare_sample(sample: Sample, load: Load = in_onnxruntime, *, thorough: boo
     try:
         runner = load(sample.model.SerializeToString())
         expected = [runner.run(None, feed) for feed in sample.feeds]
-    except Exception:  # onnxruntime has no kernel, or the sizes do not go together
+    except Exception:  # onnxruntime has no kernel, or the sizes are incompatible
         return nothing
     ranks = [value.rank for value in graph.outputs]
     if any([np.ndim(array) for array in outputs] != ranks for outputs in expected):
-        return nothing  # other sizes of the inputs are other ranks of the outputs
-    plain = [each for each in signatures(op, thorough=thorough) if not is_canonical(each)]
+        return nothing  # the rank of an output depends on the values of the inputs
+    plain = [each for each in legal_signatures(op, is_thorough=is_thorough) if not is_canonical(each)]
     padded = [each for signature in plain for each in with_padding_states(rule, op, signature)]
     padded.sort(key=lambda signature: zlib.crc32(f"{sample.name} {signature}".encode()))
     return PreparedSample(sample, graph, expected, padded, load)
@@ -100,7 +100,7 @@ def _fault(prepared: PreparedSample, signature: Signature) -> str:
     dialects: Sequence[str] = ["ops"] if rule.is_layout_agnostic(op, signature) else ["ops", functions]
     for dialect in dialects:
         try:
-            fault = outcome(
+            fault = fault_of(
                 forced(prepared.graph, signature), prepared.sample.feeds, prepared.expected, dialect, prepared.load
             )
         except Exception as error:

@@ -16,14 +16,14 @@ Feed: TypeAlias = Mapping[str, Array]
 
 
 class Runner(Protocol):
-    """A model that is ready to run."""
+    """A loaded model."""
 
     def run(self, names: Sequence[str] | None, feeds: Feed) -> list[Any]:
-        """The outputs of these names, or all."""
+        """The outputs with the given names, or all outputs."""
 
 
-Load: TypeAlias = Callable[[bytes], Runner]
-"""Makes a runner of a serialised model."""
+Loader: TypeAlias = Callable[[bytes], Runner]
+"""Loads a serialised model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +44,9 @@ class Sample:
         return self.name
 
 
-def in_onnxruntime(model: bytes) -> Runner:
-    """The model in onnxruntime, without its optimisations and with one thread."""
-    return Session(model, optimised=False, threads=1)
+def load_in_onnxruntime(model: bytes) -> Runner:
+    """Load a model in onnxruntime, without its optimisations and with one thread."""
+    return Session(model, optimises=False, threads=1)
 
 
 def random_array(shape: tuple[int, ...], seed: str) -> Array:
@@ -61,7 +61,7 @@ def make_sample(
     out: int = onnx.TensorProto.FLOAT,
     types: tuple[int, ...] = (),
     function: str = "",
-    load: Load = in_onnxruntime,
+    load: Loader = load_in_onnxruntime,
     **inputs: object,
 ) -> Sample:
     """A model of one op in the text form of ONNX.
@@ -70,10 +70,10 @@ def make_sample(
         text: the node: `y = Softmax <axis = 1> (x)`.
         opset: the version of ai.onnx.
         out: the element type of every output.
-        types: the element types of the outputs where they differ.
+        types: the element type of each output, if they differ.
         function: a function, in the text form of ONNX, that defines an op for which no runtime has a kernel.
-        load: runs the model once, which gives the shapes of the outputs.
-        inputs: by name an array, or the shape of a random one.
+        load: loads the model, which is run once for the shapes of the outputs.
+        inputs: an array, or the shape of a random array, by name.
     """
     node = onnx.parser.parse_node(text)
     feed: dict[str, Array] = {}
@@ -98,4 +98,4 @@ def make_sample(
     return Sample(f"{text} [{shapes}] opset {opset}", model, (feed,))
 
 
-__all__ = ["Feed", "Load", "Runner", "Sample", "in_onnxruntime", "make_sample", "random_array"]
+__all__ = ["Feed", "Loader", "Runner", "Sample", "load_in_onnxruntime", "make_sample", "random_array"]

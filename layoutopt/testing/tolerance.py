@@ -17,8 +17,8 @@ TOLERANCES: dict[str, float] = {
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """The difference of one output, and how large it may be; both relative to its largest magnitude."""
+class ToleranceComparison:
+    """The difference of one output and its tolerance, both relative to its largest magnitude."""
 
     error: float
     tolerance: float
@@ -29,12 +29,12 @@ class Judgement:
         return self.error <= self.tolerance
 
 
-def compare(expected: Any, actual: Any) -> Judgement:
-    """One output against another."""
+def compare(expected: Any, actual: Any) -> ToleranceComparison:
+    """The comparison of an output with the expected one."""
     dtype = element_type(expected)
     tolerance = next((limit for prefix, limit in TOLERANCES.items() if dtype.startswith(prefix)), 0.0)
     if dtype in ("int8", "uint8") and largest_magnitude(expected):
         tolerance = max(
             tolerance, 1.01 / largest_magnitude(expected)
         )  # one step, where a sum in another order is rounded otherwise
-    return Judgement(difference(expected, actual).largest, tolerance)
+    return ToleranceComparison(difference(expected, actual).largest, tolerance)

@@ -1,4 +1,4 @@
-"""Verification: is a rewritten model equivalent to the original, up to the effect of rounding on the original?
+"""Verification that a rewritten model is equivalent to the original, up to the effect of rounding on the original.
 
 test inputs -> runs of the original -> rounding spread -> comparison as a whole -> segmented comparison -> verdict
 """

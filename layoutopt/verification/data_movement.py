@@ -1,7 +1,7 @@
 """The data movement in a trace of onnxruntime: Transposes and reorders of one run, with bytes.
 
-Reshape and its relatives keep their input's memory in onnxruntime, so they are not counted. An op in the body of a loop counts
-once per iteration.
+Reshape, Flatten, Squeeze and Unsqueeze share the memory of their input in onnxruntime, so they are not counted. An op in the
+body of a loop counts once per iteration.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from layoutopt.runtime.session import REORDERS, TRACED_RUN, is_kernel_event
 
 @dataclass(frozen=True, slots=True)
 class DataMovement:
-    """The ops of one run that move every byte of a tensor to another place.
+    """The ops of one run that change only the order of the elements of a tensor.
 
     Attributes:
         ops: the number of executions by op type.
@@ -30,7 +30,7 @@ class DataMovement:
         return sum(self.ops.values())
 
 
-def moved_in(events: Iterable[Mapping[str, Any]]) -> DataMovement:
+def data_movement_of(events: Iterable[Mapping[str, Any]]) -> DataMovement:
     """The data movement of the last run in a trace of onnxruntime."""
     events = list(events)
     start = max((event["ts"] for event in events if event["name"] == TRACED_RUN), default=0)
@@ -43,4 +43,4 @@ def moved_in(events: Iterable[Mapping[str, Any]]) -> DataMovement:
     return DataMovement(dict(Counter(each["op_name"] for each in moving)), nbytes)
 
 
-__all__ = ["DataMovement", "moved_in"]
+__all__ = ["DataMovement", "data_movement_of"]

@@ -42,11 +42,14 @@ class Difference:
 
 _CHUNK = 1 << 20  # elements that are upcast at a time
 
+EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex64": 2.0**-23}
+"""The machine epsilon of each floating-point type: one unit in the last place of 1."""
+
 INFINITE = Difference(np.inf, np.inf)
 
 
 def maximum(differences: Iterable[Difference]) -> Difference:
-    """The largest `largest` and the largest `rms` of some differences; zero for none."""
+    """The largest `largest` and the largest `rms` of all differences; zero without differences."""
     result = Difference()
     for each in differences:
         result |= each
@@ -56,7 +59,7 @@ def maximum(differences: Iterable[Difference]) -> Difference:
 def leaves(value: Any) -> list[Any]:
     """The leaves of an output: those of all elements of a sequence; the tuple of keys of a map, then those of its values.
 
-    A tensor is one leaf. A Python float is one as float32. Any other object is one unchanged.
+    A tensor is one leaf. A Python float is a leaf of type float32. Any other object is one leaf, unchanged.
     """
     if isinstance(value, Mapping):
         return [tuple(value), *(leaf for each in value.values() for leaf in leaves(each))]
@@ -147,6 +150,7 @@ def largest_magnitude(value: Any) -> float:
 
 
 __all__ = [
+    "EPSILONS",
     "INFINITE",
     "Difference",
     "difference",

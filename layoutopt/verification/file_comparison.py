@@ -1,7 +1,7 @@
 """Comparison of two model files without a record of the rewrite: `layoutopt verify A B`.
 
 The comparison is the one of `optimize`. Values that both models have are matched by name and content: on one set of inputs,
-the array that B computes for a name of A must hold the tensor of A in some format. A wrong match hides no fault, because
+the array that B computes for a name of A must contain the tensor of A in a known format. A wrong match hides no fault, because
 the segments on both sides of it differ.
 """
 
@@ -25,22 +25,22 @@ from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import prepare_inputs
 from layoutopt.verification.difference import difference
-from layoutopt.verification.gate import CutCandidates, Models, compare, runnable
+from layoutopt.verification.gate import ComparedModels, CutCandidates, as_runnable, compare
 from layoutopt.verification.model_edits import add_outputs, computed_names
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, run_original
 from layoutopt.verification.other_blocks import defined_block, with_definitions
 from layoutopt.verification.request import Request
-from layoutopt.verification.runnable import LARGE, Runnable
+from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable
 from layoutopt.verification.verdict import Verification
 
-CANDIDATES = 96
+MAX_MATCHES = 96
 """Largest number of values of A that are searched for in B."""
 
-NEAR = 0.05
+MATCH_TOLERANCE = 0.05
 """Largest difference of two matching arrays, relative to the largest magnitude."""
 
-FORMAT_MARK = "__"
+FORMAT_SEPARATOR = "__"
 """Separator of a value's name and its format in names that layoutopt generates: `relu__NCHW8c`."""
 
 _BLOCKS = (32, 16, 8, 4)  # largest first: of several matching formats the one with the largest block is chosen
@@ -74,18 +74,18 @@ def verify_files(
         first, second = with_definitions(first), with_definitions(second)
         names = candidates.before_saturation
         saturated = matching_values(first, second, names, request) if names else []
-        models = Models(
+        models = ComparedModels(
             first, second, second, saturated, lambda: matching_values(first, second, candidates.names, request)
         )
         verdict = compare(models, candidates, request, always_cuts=True)
         return replace(verdict, defined_block=max(map(defined_block, blocks)))
 
 
-def _mappable(path: Path, copy: Path, computes_float16: bool) -> Runnable:
+def _mappable(path: Path, copy: Path, has_float16: bool) -> Runnable:
     """A model whose weights sessions can map: the file itself, or a copy with external data if the file is large."""
-    if path.stat().st_size <= LARGE:
-        return Runnable.of(str(path), computes_float16)
-    return runnable(onnx_io.read(path), copy, computes_float16)
+    if path.stat().st_size <= MAX_PREPACKED_BYTES:
+        return Runnable.of(str(path), has_float16)
+    return as_runnable(onnx_io.read(path), copy, has_float16)
 
 
 def interface_mismatch(original: Graph, rewritten: Graph) -> str:
@@ -111,11 +111,11 @@ def matching_values(
     """The values that both models compute, with their names and formats in the rewritten model."""
     messages = original.message(), rewritten.message()
     ours, theirs = (computed_names(message) for message in messages)
-    renamed = {name.rpartition(FORMAT_MARK)[0]: name for name in sorted(theirs) if FORMAT_MARK in name}
+    renamed = {name.rpartition(FORMAT_SEPARATOR)[0]: name for name in sorted(theirs) if FORMAT_SEPARATOR in name}
     pairs = {name: name if name in theirs else renamed.get(name, "") for name in names if name in ours}
     common = [(one, other) for one, other in pairs.items() if other]
     count = len(common)
-    chosen = common if count <= CANDIDATES else [common[at * count // CANDIDATES] for at in range(CANDIDATES)]
+    chosen = common if count <= MAX_MATCHES else [common[at * count // MAX_MATCHES] for at in range(MAX_MATCHES)]
     for side, message in enumerate(messages):
         add_outputs(message, [pair[side] for pair in chosen])
     try:
@@ -133,12 +133,12 @@ def _first_run(
     original: Runnable, rewritten: Runnable, request: Request
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """All outputs of both models on the first inputs that the original can run."""
-    session = original.session(optimised=False)
-    (run, *_), _ = run_original(session, request.inputs, request.seed, request.budget)
+    session = original.session(optimises=False)
+    (run, *_), _ = run_original(session, request.inputs, request.seed, request.limits)
     expected_outputs = dict(zip(_outputs(session), run.outputs, strict=True))
-    session = rewritten.session(optimised=False)
+    session = rewritten.session(optimises=False)
     feed = request.counterparts.pack(run.feed)
-    return expected_outputs, dict(zip(_outputs(session), session.run(None, feed, request.budget.run), strict=True))
+    return expected_outputs, dict(zip(_outputs(session), session.run(None, feed, request.limits.run), strict=True))
 
 
 def _outputs(session: Session) -> list[str]:
@@ -146,18 +146,18 @@ def _outputs(session: Session) -> list[str]:
 
 
 def _match(names: tuple[str, str], expected: Any, actual: Any) -> ObservedValue | None:
-    """The observed value, if an array of the rewritten model holds the original's tensor in some format."""
+    """The observed value, if an array of the rewritten model contains the original's tensor in a known format."""
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray) or expected.dtype != actual.dtype:
         return None
     for format in _formats(expected, actual):
         one = ObservedValue(*names, format, actual.shape)
-        if difference(expected, one.unpacked(actual, expected.shape)).largest <= NEAR:
+        if difference(expected, one.unpacked(actual, expected.shape)).largest <= MATCH_TOLERANCE:
             return one
     return None
 
 
 def _formats(expected: Array, actual: Array) -> Iterator[Format]:
-    """The formats in which an array could hold a tensor: any order of its axes, or one blocked axis.
+    """The formats in which an array may contain a tensor: any order of its axes, or one blocked axis.
 
     An array with one axis fewer than its blocked format comes from a blocked kernel of onnxruntime, NCHW8c or NCHW16c.
     """

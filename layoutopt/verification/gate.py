@@ -1,11 +1,11 @@
-"""The equivalence check that gates the output: chooses the values to compare before a rewrite, and compares them after it.
+"""Equivalence gate: the comparison that a rewritten model must pass before it is returned.
 
 1. Both models are compared as a whole. The operands of a final Softmax or Sigmoid, which hides differences, count as outputs.
 2. They are compared segment by segment (`segments`) where the first comparison is inconclusive: the difference is larger than
    the rounding spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs.
 
-A model with more than `IN_MEMORY` bytes of weights is compared through files: sessions map its weights, and only one model is
-loaded at a time.
+A model with more than `MAX_BYTES_IN_MEMORY` bytes of weights is compared through files: sessions map its weights, and only
+one model is loaded at a time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,10 +43,10 @@ from layoutopt.verification.traced_run import executed_data_movement
 from layoutopt.verification.verdict import Verification
 from layoutopt.verification.whole_model import verify_models
 
-CUTS = 32
-"""Largest number of cuts at floating-point values, besides operands of discontinuous ops and rounded values."""
+MAX_CUTS = 32
+"""Largest number of cuts at floating-point values; cuts at operands of discontinuous ops and at rounded values do not count."""
 
-IN_MEMORY = 64_000_000
+MAX_BYTES_IN_MEMORY = 64_000_000
 """Bytes of weights above which a model is written to temporary files, so that sessions can map them."""
 
 
@@ -87,7 +87,7 @@ class CutCandidates:
         saturated = [each for each in others if each.original in self.before_saturation]
         optional = [each for each in others if each.original not in self.before_saturation]
         dtypes = {**self.optional, **self.required}
-        chosen = [*required, *saturated, *evenly_spaced(optional, CUTS)]
+        chosen = [*required, *saturated, *evenly_spaced(optional, MAX_CUTS)]
         values = [each for each in chosen if each.original in dtypes]
         margins = {name: margin_of(dtype) for name, dtype in self.rounding_sources.items()}
         return Cuts(
@@ -122,7 +122,7 @@ class EquivalenceGate:
     is_emulated: bool
     candidates: CutCandidates = field(repr=False)
 
-    def judge(
+    def verify(
         self, planned: Graph, lowered: Graph, original: onnx_ir.Model, emitted: onnx_ir.Model, final: onnx_ir.Model
     ) -> Verification:
         """Compare the final model with the original.
@@ -139,32 +139,35 @@ class EquivalenceGate:
         """
         request = Request(self.pins, (), self.inputs)
         with scratch_folder() as folder:
-            half = self.candidates.has_float16
-            is_file = self.path is not None and Path(self.path).stat().st_size <= IN_MEMORY
+            has_float16 = self.candidates.has_float16
+            is_file = self.path is not None and Path(self.path).stat().st_size <= MAX_BYTES_IN_MEMORY
             # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
             path = self.path if is_file else None
-            first = Runnable.of(path, half) if path else runnable(original, folder / "original.onnx", half)
+            stored = folder / "original.onnx"
+            reference = Runnable.of(path, has_float16) if path else as_runnable(original, stored, has_float16)
             block = packed_block(node.name or "" for node in emitted.graph)
-            written = runnable(emitted, folder / "emitted.onnx", half)
-            second = with_definitions(written)
+            written = as_runnable(emitted, folder / "emitted.onnx", has_float16)
+            cuttable = with_definitions(written)
             if final is not emitted:
-                written = runnable(final, folder / "final.onnx", half)
-            third = second if final is emitted else with_definitions(written)
+                written = as_runnable(final, folder / "final.onnx", has_float16)
+            returned = cuttable if final is emitted else with_definitions(written)
             saturated = locate_values(planned, lowered, list(self.candidates.before_saturation))
             names = self.candidates.names
-            models = Models(first, second, third, saturated, lambda: locate_values(planned, lowered, names))
+            models = ComparedModels(
+                reference, cuttable, returned, saturated, lambda: locate_values(planned, lowered, names)
+            )
             verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
             verdict = replace(verdict, defined_block=defined_block(block))
             if verdict.status == "passed":
-                is_run = third is written and not self.is_emulated
+                uses_kernels = returned is written and not self.is_emulated
                 verdict = replace(
                     verdict,
-                    moved_before=executed_data_movement(first, self.inputs),
-                    moved_after=executed_data_movement(third, self.inputs) if is_run else None,
+                    moved_before=executed_data_movement(reference, self.inputs),
+                    moved_after=executed_data_movement(returned, self.inputs) if uses_kernels else None,
                 )
         if verdict.status == "failed":
             raise VerificationError(
-                f"the rewritten model computes something else: {verdict.reason}",
+                f"the rewritten model is not equivalent to the original: {verdict.reason}",
                 where=self.name,
                 hint="nothing was written; please report it with the model",
             )
@@ -172,15 +175,15 @@ class EquivalenceGate:
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class ComparedModels:
     """The models of one comparison.
 
     Attributes:
         original: the reference model.
         cuttable: the rewritten model before onnxruntime's optimisations, which keeps more of the original's values.
-        final: the rewritten model as it is returned.
+        final: the rewritten model that is returned.
         before_saturation: the operands of saturating ops that the original and `cuttable` have in common.
-        common_values: finds all values that they have in common.
+        common_values: function that returns all values that they have in common.
     """
 
     original: Runnable
@@ -196,7 +199,7 @@ class Models:
 
 
 def compare(
-    models: Models,
+    models: ComparedModels,
     candidates: CutCandidates,
     request: Request,
     *,
@@ -220,9 +223,11 @@ def compare(
         request=replace(request, observed=observed),
         only_optimised=only_optimised,
     )
-    is_enough = verdict.is_conclusive and verdict.sensitive and len(observed) == len(models.before_saturation)
+    is_sufficient = (
+        verdict.is_conclusive and verdict.depends_on_inputs and len(observed) == len(models.before_saturation)
+    )
     cannot_run = verdict.status == "failed" and not verdict.comparisons
-    if (is_enough and not always_cuts) or cannot_run or verdict.status == "not verified":
+    if (is_sufficient and not always_cuts) or cannot_run or verdict.status == "not verified":
         return verdict
     cuts = candidates.cuts(models.computed(models.common_values()))
     if not cuts:
@@ -235,11 +240,11 @@ def compare(
     if segments.status == "failed":
         return replace(segments, reason=f"segment by segment {segments.reason}", sizes=verdict.sizes)
     if verdict.is_conclusive:
-        return replace(verdict, sensitive=True)
+        return replace(verdict, depends_on_inputs=True)
     whole = verdict.reason or verdict.worst.description if verdict.worst is not None else verdict.reason
     comparisons = verdict.comparisons if verdict.status == "passed" else segments.comparisons
     reason = f"segment by segment; as a whole {whole}"
-    return replace(verdict, status="passed", reason=reason, comparisons=comparisons, sensitive=True)
+    return replace(verdict, status="passed", reason=reason, comparisons=comparisons, depends_on_inputs=True)
 
 
 def _with_outputs(model: Runnable, names: Sequence[str]) -> Runnable:
@@ -250,18 +255,18 @@ def _with_outputs(model: Runnable, names: Sequence[str]) -> Runnable:
     return model.edited(message)
 
 
-def _is_baking_equivalent(models: Models, request: Request) -> bool:
+def _is_baking_equivalent(models: ComparedModels, request: Request) -> bool:
     """Whether the final model is equivalent to the emitted one, which onnxruntime has optimised to it."""
-    plain = replace(request, pins={}, observed=(), lazy=True)
-    return verify_models(models.cuttable, models.final, request=plain, only_optimised=True).status == "passed"
+    unpinned = replace(request, pins={}, observed=(), defers_spread=True)
+    return verify_models(models.cuttable, models.final, request=unpinned, only_optimised=True).status == "passed"
 
 
-def runnable(model: onnx_ir.Model, path: Path, computes_float16: bool) -> Runnable:
-    """A model as bytes, or as a file whose weights can be mapped if they exceed `IN_MEMORY`."""
-    if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= IN_MEMORY:
-        return Runnable.of(onnx_io.to_bytes(model), computes_float16)
+def as_runnable(model: onnx_ir.Model, path: Path, has_float16: bool) -> Runnable:
+    """A model as bytes, or as a file whose weights can be mapped if they exceed `MAX_BYTES_IN_MEMORY`."""
+    if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= MAX_BYTES_IN_MEMORY:
+        return Runnable.of(onnx_io.to_bytes(model), has_float16)
     onnx_io.write(model, path, external_data=f"{path.name}.data")
-    return Runnable.of(str(path), computes_float16)
+    return Runnable.of(str(path), has_float16)
 
 
-__all__ = ["CutCandidates", "EquivalenceGate", "Models", "compare", "runnable"]
+__all__ = ["ComparedModels", "CutCandidates", "EquivalenceGate", "as_runnable", "compare"]

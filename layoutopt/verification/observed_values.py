@@ -26,7 +26,7 @@ class ObservedValue:
         original: its name in the original.
         rewritten: its name in the rewritten model.
         format: the format that the rewritten model stores it in.
-        array: the shape that the rewritten model declares for the array, if it differs from one axis per part of the
+        declared_shape: the shape that the rewritten model declares, if it differs from one axis per physical dimension of the
             format: onnxruntime's blocked kernels take four axes (N, C, H, W) for every block size, and an element-wise op
             may have the shape behind a Reshape that was moved past it.
     """
@@ -34,7 +34,7 @@ class ObservedValue:
     original: str
     rewritten: str
     format: Format
-    array: Shape | None = None
+    declared_shape: Shape | None = None
 
     def packed(self, tensor: Array) -> Array:
         """The rewritten model's array for a tensor of the original."""
@@ -46,12 +46,12 @@ class ObservedValue:
 
     def _array_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         physical = static_shape(self.format.physical_shape(shape))
-        if self.array is None or _agrees(self.array, physical):
+        if self.declared_shape is None or _agrees(self.declared_shape, physical):
             return physical
-        if (declared := _static_extents(self.array)) is not None and prod(declared) == prod(physical):
+        if (declared := _static_extents(self.declared_shape)) is not None and prod(declared) == prod(physical):
             return declared
         batch, channels, *image, block = physical
-        return (batch, channels * block, *(1,) * (len(self.array) - 2 - len(image)), *image)
+        return (batch, channels * block, *(1,) * (len(self.declared_shape) - 2 - len(image)), *image)
 
 
 def _static_extents(shape: Shape) -> tuple[int, ...] | None:

@@ -20,22 +20,22 @@ from layoutopt.verification.runnable import Runnable, Source
 from layoutopt.verification.verdict import Verification
 
 RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
-"""Exceptions of a failed run: those of the runtime, those of generating inputs, and that of the time limit."""
+"""Exceptions of a failed run: those of the runtime, of the generation of inputs, and of the time limit."""
 
 _SAMPLE_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
 
-ENOUGH = 3
+COMPARED_SIZES = 3
 """Number of sizes of symbolic dimensions at which two models are compared."""
 
 RUN_SECONDS = 120.0
 """Time limit of one run of a model."""
 
-SECONDS = 60.0
+SPREAD_SECONDS = 60.0
 """Time limit of the measurement of the rounding spread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TimeLimits:
     """Time limits of a verification.
 
     Attributes:
@@ -45,11 +45,11 @@ class Budget:
     """
 
     run: float = RUN_SECONDS
-    spread: float = SECONDS
+    spread: float = SPREAD_SECONDS
     start: float = field(default_factory=monotonic)
 
     @property
-    def is_spent(self) -> bool:
+    def is_exceeded(self) -> bool:
         """Whether the time for measuring the spread is over."""
         return monotonic() - self.start > self.spread
 
@@ -79,9 +79,9 @@ def _at_sizes(sizes: Mapping[str, int]) -> str:
 
 
 def run_original(
-    session: Session, inputs: SampleInputs, seed: int, budget: Budget, *, only_once: bool = False
+    session: Session, inputs: SampleInputs, seed: int, limits: TimeLimits, *, only_once: bool = False
 ) -> tuple[list[Run], list[str]]:
-    """The runs at up to `ENOUGH` sizes, two at the first; and the errors of the sizes at which the model does not run.
+    """The runs at up to `COMPARED_SIZES` sizes, two at the first; and the errors of the sizes at which the model does not run.
 
     If the model runs at no size with random values, simpler values are tried. A size for which there is too little memory is
     skipped if the model runs at another one.
@@ -90,74 +90,79 @@ def run_original(
         session: the original.
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
         seed: of the random inputs.
-        budget: time limits.
+        limits: time limits.
         only_once: stop after the first set of inputs on which the model runs.
 
     Raises:
         MemoryError: there is too little memory at every size.
     """
-    refusals: list[str] = []
+    failures: list[str] = []
     too_large: Exception | None = None
     for style in Style:
         runs: list[Run] = []
         done: dict[int, int] = {}
         for sample in inputs.sets(session, seed, style):
-            if done.get(sample.group, 0) == ENOUGH or (runs and budget.is_spent):
+            if done.get(sample.group, 0) == COMPARED_SIZES or (runs and limits.is_exceeded):
                 continue
             if runs and only_once:
                 break
-            count = (
-                1 if only_once or done.get(sample.group) else 2
-            )  # two at one size show whether outputs depend on inputs
+            # Two sets of inputs of one size show whether the outputs depend on the inputs.
+            count = 1 if only_once or done.get(sample.group) else 2
             try:
                 feeds = islice(sample.feeds, count)
-                runs += [Run(sample.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
+                runs += [Run(sample.sizes, feed, session.run(None, feed, limits.run)) for feed in feeds]
             except _SAMPLE_ERRORS as error:
                 too_large = error if is_out_of_memory(error) else too_large
-                refusals.append(f"{_at_sizes(sample.sizes)}: {one_line(error)}")
+                failures.append(f"{_at_sizes(sample.sizes)}: {one_line(error)}")
             else:
                 done[sample.group] = done.get(sample.group, 0) + 1
         if runs:
-            return runs, refusals
+            return runs, failures
         if too_large is not None:
             raise_if_out_of_memory(too_large)
-    return [], refusals
+    return [], failures
 
 
 def load_and_run(
-    model: Runnable, inputs: SampleInputs, seed: int, budget: Budget, *, optimised: bool = True, only_once: bool = False
+    model: Runnable,
+    inputs: SampleInputs,
+    seed: int,
+    limits: TimeLimits,
+    *,
+    optimises: bool = True,
+    only_once: bool = False,
 ) -> tuple[Session, list[Run]] | str:
-    """A session of the original and its runs, as of `run_original`; or the reason why it cannot be run, in one line."""
+    """A session of the original and its runs by `run_original`; or the reason why it cannot be run, in one line."""
     try:
-        session = model.session(optimised=optimised)
+        session = model.session(optimises=optimises)
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return f"the original cannot be run: {one_line(error)}"
-    runs, refusals = run_original(session, inputs, seed, budget, only_once=only_once)
-    return (session, runs) if runs else f"the original cannot be run{refusals[0]}"
+    runs, failures = run_original(session, inputs, seed, limits, only_once=only_once)
+    return (session, runs) if runs else f"the original cannot be run{failures[0]}"
 
 
-def run_alone(model: onnx_ir.Model, path: str | None, inputs: SampleInputs) -> Verification:
-    """Run a model once; "not verified" with the reason if ONNX Runtime cannot run it.
+def run_model_once(model: onnx_ir.Model, path: str | None, inputs: SampleInputs) -> Verification:
+    """Run a model once, without a comparison: "passed" if ONNX Runtime can run it, otherwise "not verified" with the reason.
 
     Args:
         model: the model.
-        path: the file that it was read from, if it was a file.
-        inputs: how inputs are made, and at which sizes of symbolic dimensions.
+        path: the file that it was read from; None if it was not a file.
+        inputs: generator of test inputs, with the sizes of symbolic dimensions.
     """
     if path is not None:
-        return run_once(path, inputs)
+        return run_source_once(path, inputs)
     if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= onnx_io.IN_ONE_FILE:
-        return run_once(onnx_io.to_bytes(model), inputs)
+        return run_source_once(onnx_io.to_bytes(model), inputs)
     with scratch_folder() as folder:
         file = folder / "original.onnx"
         onnx_io.write(model, file)
-        return run_once(file, inputs)
+        return run_source_once(file, inputs)
 
 
-def run_once(source: Source, inputs: SampleInputs) -> Verification:
-    """As `run_alone`, for a file or the bytes of a message."""
-    loaded = load_and_run(Runnable.of(source), inputs, 0, Budget(), only_once=True)
+def run_source_once(source: Source, inputs: SampleInputs) -> Verification:
+    """The same as `run_model_once`, for a file or the bytes of a message."""
+    loaded = load_and_run(Runnable.of(source), inputs, 0, TimeLimits(), only_once=True)
     if isinstance(loaded, str):
         return Verification("not verified", loaded)
     _, runs = loaded
@@ -177,7 +182,7 @@ def misdeclared_outputs(session: Session, outputs: Sequence[Any]) -> dict[str, s
         pairs = zip(declared.shape, output.shape, strict=False)
         if len(declared.shape) != output.ndim or any(isinstance(dim, int) and dim != size for dim, size in pairs):
             shapes = f"{list(output.shape)}, but declares {list(declared.shape)}"
-            found[declared.name] = f"on random inputs the original gives {declared.name} the shape {shapes}"
+            found[declared.name] = f"on random inputs the original computes {declared.name} with the shape {shapes}"
     return found
 
 
@@ -188,12 +193,12 @@ def one_line(error: BaseException) -> str:
 
 __all__ = [
     "RUN_ERRORS",
-    "Budget",
     "Run",
+    "TimeLimits",
     "load_and_run",
     "misdeclared_outputs",
     "one_line",
-    "run_alone",
-    "run_once",
+    "run_model_once",
     "run_original",
+    "run_source_once",
 ]

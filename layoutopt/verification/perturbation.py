@@ -1,6 +1,6 @@
 """Perturbation of a model by units in the last place, as large as the effect of rounding.
 
-Every element of an input moves by one unit up or down. Weights move by up to four units: every product of a weight and an
+Every element of an input moves by one unit up or down. Weights move by up to four ulps: every product of a weight and an
 activation is then rounded differently, as it is when a sum is computed in another order or a factor is folded into the
 weights. Results of reductions move by up to sqrt(n) units for n summands, the error of naive summation: kernels for other
 formats sum in other orders. Arrays of whole numbers are not perturbed: they are more often extents, indices, masks and scales
@@ -16,42 +16,42 @@ from onnx import TensorProto, helper, numpy_helper
 
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
+from layoutopt.verification.difference import EPSILONS
 
-WEIGHT_UNITS = 4
+WEIGHT_ULPS = 4
 """Largest change of a weight in units in the last place. With 4 the outputs of 60 networks (14 architectures with random
 weights, 46 trained models) move 0.2 to 1.8 times as far as those of their rewrites for onnxruntime, Winograd convolutions
 included."""
 
-_FEWEST = 8  # elements; smaller constants are scales of a Resize, exponents, thresholds
+_MIN_ELEMENTS = 8  # elements; smaller constants are scales of a Resize, exponents, thresholds
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-_UNITS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-BUDGET = 256_000_000
-"""Bytes of weights that are perturbed at most, the smallest tensors first; further tensors stay mapped."""
+MAX_PERTURBED_BYTES = 256_000_000
+"""Largest number of bytes of weights that are perturbed, the smallest tensors first; the other tensors stay mapped."""
 
 
 def perturbed_inputs(feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
     """The inputs of a model with every floating-point element one unit in the last place higher or lower."""
     generator = np.random.default_rng(seed)
-    return {name: _moved(value, generator, 1) for name, value in feed.items()}
+    return {name: _perturbed(value, generator, 1) for name, value in feed.items()}
 
 
-def perturb_weights(model: onnx.ModelProto, seed: int, units: int = WEIGHT_UNITS) -> bool:
-    """Move the weights in a message by up to `units` units in the last place, and return whether it has any.
+def perturb_weights(model: onnx.ModelProto, seed: int, ulps: int = WEIGHT_ULPS) -> bool:
+    """Move the weights in a message by up to `ulps` units in the last place, and return whether it has any.
 
     Tensors in external data are not changed.
     """
     generator = np.random.default_rng(seed)
-    left, changed = BUDGET, False
+    remaining, is_changed = MAX_PERTURBED_BYTES, False
     for tensor in sorted(_weights(model), key=_count):
-        left -= _count(tensor) * 4
-        if left < 0:
+        remaining -= _count(tensor) * 4
+        if remaining < 0:
             break
         array = numpy_helper.to_array(tensor)
-        moved = _moved(array, generator, units)
+        moved = _perturbed(array, generator, ulps)
         if moved is not array:
             tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(moved), tensor.name))
-            changed = True
-    return changed
+            is_changed = True
+    return is_changed
 
 
 _REDUCTIONS = frozenset({"GlobalAveragePool", "ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare"})
@@ -98,14 +98,18 @@ def _add_noise(graph: onnx.GraphProto, node: onnx.NodeProto, seed: int, *, has_c
     for kind, inputs, word in made:
         graph.node.append(helper.make_node(kind, inputs, [f"{exact}_{word}"], **attributes.get(kind, {})))
     graph.node.append(helper.make_node("Add", [exact, f"{exact}_noise"], [name]))
-    graph.initializer.append(numpy_helper.from_array(np.asarray(_UNITS["float32"], np.float32), f"{exact}_unit"))
+    graph.initializer.append(numpy_helper.from_array(np.asarray(EPSILONS["float32"], np.float32), f"{exact}_unit"))
 
 
 def _weights(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    held = [tensor for graph in graphs(model) for tensor in graph.initializer]
+    initializers = [tensor for graph in graphs(model) for tensor in graph.initializer]
     constants = [attr.t for node in nodes(model) for attr in node.attribute if attr.HasField("t")]
-    for tensor in (*held, *constants):
-        if tensor.data_type in _FLOATS and _count(tensor) > _FEWEST and tensor.data_location != TensorProto.EXTERNAL:
+    for tensor in (*initializers, *constants):
+        if (
+            tensor.data_type in _FLOATS
+            and _count(tensor) > _MIN_ELEMENTS
+            and tensor.data_location != TensorProto.EXTERNAL
+        ):
             yield tensor
 
 
@@ -113,14 +117,16 @@ def _count(tensor: TensorProto) -> int:
     return int(np.prod(tensor.dims, dtype=np.int64))
 
 
-def _moved(array: Array, generator: np.random.Generator, units: int) -> Array:
-    """The array with every element moved by up to `units` units; the same object if nothing moves."""
-    if not isinstance(array, np.ndarray) or str(array.dtype) not in _UNITS or _is_whole(array):
+def _perturbed(array: Array, generator: np.random.Generator, ulps: int) -> Array:
+    """The array with every element moved by up to `ulps` units in the last place; the same object if it is not perturbed."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind == "c" or str(array.dtype) not in EPSILONS:
         return array
-    steps = generator.integers(-units, units + 1, array.shape, np.int8) if units > 1 else _signs(array, generator)
+    if _is_whole(array):
+        return array
+    steps = generator.integers(-ulps, ulps + 1, array.shape, np.int8) if ulps > 1 else _signs(array, generator)
     wide = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        moved: Array = (wide * (1 + steps * wide.dtype.type(_UNITS[str(array.dtype)]))).astype(array.dtype)
+        moved: Array = (wide * (1 + steps * wide.dtype.type(EPSILONS[str(array.dtype)]))).astype(array.dtype)
     finite: Array = np.where(np.isfinite(moved.astype(wide.dtype)), moved, array)  # no new infinities
     return finite
 
@@ -136,4 +142,4 @@ def _is_whole(array: Array) -> bool:
     return bool(np.all(finite == np.round(finite)))
 
 
-__all__ = ["BUDGET", "WEIGHT_UNITS", "perturb_sums", "perturb_weights", "perturbed_inputs"]
+__all__ = ["MAX_PERTURBED_BYTES", "WEIGHT_ULPS", "perturb_sums", "perturb_weights", "perturbed_inputs"]

@@ -1,11 +1,11 @@
-"""Comparison of a portable model in all the ways in which machines run it.
+"""Verification of a portable model for every kind of machine.
 
-The branches have been verified by themselves. A portable model is then run as it is, and edited so that this machine runs it as
-another one does:
+The branches are verified one by one before. The portable model then runs unchanged, and in variants that make this machine run
+it as another kind of machine does:
 
-    other blocks    the branches change places
+    other blocks    the branches are exchanged
     no blocks       the blocked operators and their functions are renamed, so that the functions are used
-    by definition   the native branch, where this machine has other blocks than it needs
+    by definition   the native branch with definitions of its operators, if this machine has blocks of another size
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _OTHER_BRANCH = {"then_branch": "else_branch", "else_branch": "then_branch"}
 
 @dataclass(frozen=True, slots=True)
 class PortableModel:
-    """A portable model and what its branches are compared with.
+    """A portable model and the references of its branches.
 
     Attributes:
         model: the model.
@@ -42,9 +42,9 @@ class PortableModel:
     request: Request
 
     def verify(self) -> Verification:
-        """The first comparison that does not pass, with the way of running it in the reason; "passed" if all do."""
+        """The first verdict that is not "passed", with the variant in its reason; "passed" if all variants pass."""
         verdict = Verification("passed")
-        for name, edited, is_native in _ways(self.model):
+        for name, edited, is_native in _variants(self.model):
             reference = self.native if is_native else self.standard
             verdict = verify_models(reference, edited, request=self.request, only_optimised=True)
             if verdict.status != "passed":
@@ -52,14 +52,14 @@ class PortableModel:
         return verdict
 
 
-def _ways(model: Runnable) -> Iterator[tuple[str, Runnable, bool]]:
-    """The ways to run a portable model: the name, the edited model, and whether its native branch runs."""
+def _variants(model: Runnable) -> Iterator[tuple[str, Runnable, bool]]:
+    """The variants of a portable model: the kind of machine, the edited model, and whether its native branch runs."""
     block = portable_block(node.name for node in model.message().graph.node)
     assert block is not None, "the model is not portable"
-    fits = block == blocked_channels()
-    yield "on this machine", model, fits
-    if fits:
-        yield "where blocks have another size", model.edited(_swapped(model.message())), False
+    has_native_blocks = block == blocked_channels()
+    yield "on this machine", model, has_native_blocks
+    if has_native_blocks:
+        yield "where blocks have another size", model.edited(_with_exchanged_branches(model.message())), False
     else:
         message = model.message()
         define(message, BLOCKED, block)
@@ -67,15 +67,15 @@ def _ways(model: Runnable) -> Iterator[tuple[str, Runnable, bool]]:
     yield "where there are no blocks", model.edited(without_native_schemas(model.message())), False
 
 
-def _swapped(message: onnx.ModelProto) -> onnx.ModelProto:
-    """The message, whose If takes the other branch."""
+def _with_exchanged_branches(message: onnx.ModelProto) -> onnx.ModelProto:
+    """The message with the branches of its If exchanged, in place."""
     for attr in message.graph.node[-1].attribute:
         attr.name = _OTHER_BRANCH[attr.name]
     return message
 
 
 def without_native_schemas(message: onnx.ModelProto) -> onnx.ModelProto:
-    """The message as a runtime without blocked operators reads it: it uses the functions of these names in the model."""
+    """The message with blocked operators renamed, in place, so that onnxruntime uses the functions of these names in it."""
     for part in (*nodes(message), *message.functions, *message.opset_import):
         if part.domain == BLOCKED_DOMAIN:
             part.domain = BLOCKED.defined_domain

@@ -8,7 +8,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Array
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.observed_values import ObservedValue
-from layoutopt.verification.original_runs import Budget
+from layoutopt.verification.original_runs import TimeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +20,16 @@ class Request:
         observed: further outputs of both models, which may have another name and format in the rewritten model.
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
         seed: of the random inputs.
-        budget: time limits.
-        lazy: whether the rounding spread is measured only if the models differ at all.
+        limits: time limits.
+        defers_spread: whether the rounding spread is measured only after a comparison without tolerance has failed.
     """
 
     pins: Mapping[str, Format] = field(default_factory=dict)
     observed: Sequence[ObservedValue] = ()
     inputs: SampleInputs = field(default_factory=SampleInputs)
     seed: int = 0
-    budget: Budget = field(default_factory=Budget)
-    lazy: bool = False
+    limits: TimeLimits = field(default_factory=TimeLimits)
+    defers_spread: bool = False
 
     @property
     def counterparts(self) -> "Counterparts":

@@ -1,12 +1,12 @@
-"""Rounding spread: the largest change of a model's outputs when nothing but rounding changes.
+"""Rounding spread: the largest change of a model's outputs by rounding alone.
 
-Three things are perturbed: the inputs (one unit in the last place), the weights (`perturbation.WEIGHT_UNITS` units), and the
+Three things are perturbed: the inputs (one unit in the last place), the weights (`perturbation.WEIGHT_ULPS` ulps), and the
 order of computation, by running the model with and without onnxruntime's optimisations. The spread of an output is its
 largest difference from the unperturbed run over all perturbations and all test inputs.
 
 The two optimisation levels may compute different functions: some of onnxruntime's rewrites change a quantised model by
-whole steps, a few are wrong. Where the levels differ by more than rounding explains, their difference is not part of the
-spread, and a rewritten model has to agree with one of the levels.
+whole quantisation steps, a few are wrong. Where the levels differ by more than `ROUNDING_FACTOR` spreads, their difference is
+not part of the spread, and a rewritten model has to agree with one of the levels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +15,16 @@ from math import isfinite
 from typing import Any, Self
 
 from layoutopt.runtime.errors import raise_if_out_of_memory
-from layoutopt.verification.difference import Difference, difference, maximum
-from layoutopt.verification.original_runs import RUN_ERRORS, Budget, Run
-from layoutopt.verification.perturbation import WEIGHT_UNITS, perturb_sums, perturb_weights, perturbed_inputs
+from layoutopt.verification.difference import EPSILONS, Difference, difference, maximum
+from layoutopt.verification.original_runs import RUN_ERRORS, Run, TimeLimits
+from layoutopt.verification.perturbation import WEIGHT_ULPS, perturb_sums, perturb_weights, perturbed_inputs
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.verdict import UNITS
+from layoutopt.verification.verdict import ULPS
 
-EXPLAINED = 10
+ROUNDING_FACTOR = 10
 """Largest difference of the two levels that counts as rounding, as a multiple of the spread of perturbations."""
 
-_FLOOR = UNITS * 2.0**-23
+_FLOOR = ULPS * EPSILONS["float32"]
 
 Outputs = Sequence[Any]
 
@@ -36,7 +36,7 @@ class RoundingSpread:
     Attributes:
         by_output: the spread of every output, by name.
         unoptimised: the outputs without onnxruntime's optimisations, one list per run; None if no output is level-dependent.
-        level_dependent: the outputs that differ between the optimisation levels by more than rounding explains.
+        level_dependent: the outputs that differ between the optimisation levels by more than `ROUNDING_FACTOR` spreads.
     """
 
     by_output: Mapping[str, Difference]
@@ -54,10 +54,10 @@ def measure_spread(
     runs: Sequence[Run],
     names: Sequence[str],
     run_again: Callable[[Mapping[str, Any]], Outputs],
-    budget: Budget,
+    limits: TimeLimits,
     *,
     perturbed: Callable[[], Runnable | None],
-    optimised: bool = True,
+    optimises: bool = True,
     seed: int = 0,
 ) -> RoundingSpread:
     """Measure the rounding spread of the outputs.
@@ -67,16 +67,18 @@ def measure_spread(
         runs: its runs on the test inputs.
         names: of the outputs.
         run_again: runs the model on other inputs, at the same optimisation level as `runs`.
-        budget: time limits.
+        limits: time limits.
         perturbed: makes a copy of the model with perturbed weights.
-        optimised: whether `runs` are at onnxruntime's default optimisation level; False for no optimisation.
+        optimises: whether `runs` are at onnxruntime's default optimisation level; False for no optimisation.
         seed: of the perturbations.
     """
-    moved = [_differences(run.outputs, _tried(run_again, perturbed_inputs(run.feed, seed + 11))) for run in runs]
-    if not budget.is_spent:
-        moved += _with_perturbed_weights(perturbed, runs, budget, optimised)
-    perturbations = _largest(names, moved)
-    unoptimised = _unoptimised_outputs(original, runs, budget) if optimised and not budget.is_spent else None
+    differences = [
+        _differences(run.outputs, _outputs_or_none(run_again, perturbed_inputs(run.feed, seed + 11))) for run in runs
+    ]
+    if not limits.is_exceeded:
+        differences += _with_perturbed_weights(perturbed, runs, limits, optimises)
+    perturbations = _largest(names, differences)
+    unoptimised = _unoptimised_outputs(original, runs, limits) if optimises and not limits.is_exceeded else None
     if unoptimised is None:
         return RoundingSpread(perturbations)
     levels = _largest(names, [_differences(run.outputs, each) for run, each in zip(runs, unoptimised, strict=True)])
@@ -86,43 +88,44 @@ def measure_spread(
 
 
 def _is_rounding(levels: Difference, perturbed: Difference) -> bool:
-    return levels.is_within(perturbed.scaled(EXPLAINED) | Difference(_FLOOR, _FLOOR).scaled(EXPLAINED))
+    return levels.is_within(perturbed.scaled(ROUNDING_FACTOR) | Difference(_FLOOR, _FLOOR).scaled(ROUNDING_FACTOR))
 
 
-def perturbed_copy(model: Runnable, seed: int, units: int = WEIGHT_UNITS) -> Runnable | None:
+def perturbed_copy(model: Runnable, seed: int, ulps: int = WEIGHT_ULPS) -> Runnable | None:
     """A copy of a model with its weights and sums perturbed by units in the last place; None if it has neither."""
     message = model.message()
-    has_weights = perturb_weights(message, seed, units)
+    has_weights = perturb_weights(message, seed, ulps)
     has_sums = not model.has_float16 and perturb_sums(message, seed)
     return model.edited(message) if has_weights or has_sums else None
 
 
 def _with_perturbed_weights(
-    perturbed: Callable[[], Runnable | None], runs: Sequence[Run], budget: Budget, optimised: bool
+    perturbed: Callable[[], Runnable | None], runs: Sequence[Run], limits: TimeLimits, optimises: bool
 ) -> list[list[Difference] | None]:
     try:
         model = perturbed()
-        session = model.session(optimised=optimised) if model is not None else None
+        session = model.session(optimises=optimises) if model is not None else None
     except RUN_ERRORS as error:  # a perturbed constant such as an axis makes the model invalid
         raise_if_out_of_memory(error)
         return []
     if session is None:
         return []
     return [
-        _differences(run.outputs, _tried(lambda feed: session.run(None, feed, budget.run), run.feed)) for run in runs
+        _differences(run.outputs, _outputs_or_none(lambda feed: session.run(None, feed, limits.run), run.feed))
+        for run in runs
     ]
 
 
-def _unoptimised_outputs(original: Runnable, runs: Sequence[Run], budget: Budget) -> list[Outputs] | None:
+def _unoptimised_outputs(original: Runnable, runs: Sequence[Run], limits: TimeLimits) -> list[Outputs] | None:
     try:
-        session = original.session(optimised=False)
-        return [session.run(None, run.feed, budget.run) for run in runs]
+        session = original.session(optimises=False)
+        return [session.run(None, run.feed, limits.run) for run in runs]
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return None
 
 
-def _tried(run: Callable[[Mapping[str, Any]], Outputs], feed: Mapping[str, Any]) -> Outputs | None:
+def _outputs_or_none(run: Callable[[Mapping[str, Any]], Outputs], feed: Mapping[str, Any]) -> Outputs | None:
     """The outputs on perturbed inputs; None where these are invalid because an extent or an index has changed."""
     try:
         return run(feed)
@@ -138,9 +141,9 @@ def _differences(expected_outputs: Outputs, actual_outputs: Outputs | None) -> l
     return [difference(expected, actual) for expected, actual in zip(expected_outputs, actual_outputs, strict=True)]
 
 
-def _largest(names: Sequence[str], moved: Sequence[list[Difference] | None]) -> dict[str, Difference]:
+def _largest(names: Sequence[str], differences: Sequence[list[Difference] | None]) -> dict[str, Difference]:
     """The largest difference of every output; infinite ones (another shape, another NaN) are left out."""
-    measured = [each for each in moved if each is not None]
+    measured = [each for each in differences if each is not None]
     return {
         name: maximum(each[index] for each in measured if isfinite(each[index].largest))
         for index, name in enumerate(names)

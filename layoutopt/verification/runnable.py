@@ -14,14 +14,14 @@ import onnx
 
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
 from layoutopt.runtime.session import Session
-from layoutopt.verification.upcast import has_float16
+from layoutopt.verification import upcast
 
 Source: TypeAlias = bytes | str | PathLike[str]
 
-LARGE = 500_000_000
+MAX_PREPACKED_BYTES = 500_000_000
 """Bytes of weights above which sessions do not prepack: prepacking copies every weight of a matrix product."""
 
-FLOAT16_CRASHES = ("MatmulTransposeFusion",)
+CRASHING_OPTIMIZERS = ("MatmulTransposeFusion",)
 """Optimisers of onnxruntime 1.31 that crash on some models with float16: a Transpose of the batch axis in front of a MatMul
 whose other operand has fewer axes. They are disabled for models with float16."""
 
@@ -33,8 +33,8 @@ class Runnable:
     Attributes:
         source: a file, or the bytes of a message.
         folder: the folder of a message's external data; None if it has none.
-        has_float16: whether some tensor has the type float16.
-        is_large: whether sessions should leave weights mapped instead of prepacking them.
+        has_float16: whether a tensor has the type float16.
+        is_large: whether sessions leave weights mapped instead of prepacking them.
     """
 
     source: bytes | str
@@ -43,22 +43,22 @@ class Runnable:
     is_large: bool = False
 
     @classmethod
-    def of(cls, source: "Source | Runnable", computes_float16: bool | None = None) -> "Runnable":
+    def of(cls, source: "Source | Runnable", has_float16: bool | None = None) -> "Runnable":
         """The model as a Runnable.
 
         Args:
             source: a file, or the bytes of a message without external data.
-            computes_float16: whether the model has float16; None if unknown, in which case the model is searched.
+            has_float16: whether a tensor has the type float16; if None, the model is searched.
         """
         if isinstance(source, Runnable):
             return source
         given = source if isinstance(source, bytes) else fspath(source)
         try:
-            is_half = has_float16(given) if computes_float16 is None else computes_float16
-            size = len(given) if isinstance(given, bytes) else _weights_of(given)
+            is_half = upcast.has_float16(given) if has_float16 is None else has_float16
+            size = len(given) if isinstance(given, bytes) else _file_bytes(given)
         except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
             return cls(given)
-        return cls(given, None, is_half, size > LARGE)
+        return cls(given, None, is_half, size > MAX_PREPACKED_BYTES)
 
     def message(self) -> onnx.ModelProto:
         """The ModelProto, without its external data."""
@@ -72,14 +72,14 @@ class Runnable:
         folder = _resolve_links(message, folder) if folder is not None and any(external_tensors(message)) else None
         return Runnable(bytes(message.SerializeToString()), folder, self.has_float16, self.is_large)
 
-    def session(self, *, optimised: bool = True, threads: int | None = None, trace: Path | None = None) -> Session:
-        """A session at onnxruntime's default optimisation level, or without any optimisation; `trace` as of `Session`."""
-        without: Sequence[str] = FLOAT16_CRASHES if optimised and self.has_float16 else ()
+    def session(self, *, optimises: bool = True, threads: int | None = None, trace: Path | None = None) -> Session:
+        """A session at onnxruntime's default optimisation level, or without any optimisation; for `trace` see `Session`."""
+        disabled: Sequence[str] = CRASHING_OPTIMIZERS if optimises and self.has_float16 else ()
         return Session(
             self.source,
-            optimised=optimised,
+            optimises=optimises,
             threads=threads,
-            without=without,
+            disabled=disabled,
             folder=self.folder,
             prepacks=not self.is_large,
             trace=trace,
@@ -107,14 +107,14 @@ def _resolve_links(message: onnx.ModelProto, folder: Path) -> Path:
 
 def external_tensors(message: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """The tensors of a message that are stored as external data."""
-    held = (tensor for graph in graphs(message) for tensor in graph.initializer)
+    initializers = (tensor for graph in graphs(message) for tensor in graph.initializer)
     constants = (attr.t for node in nodes(message) for attr in node.attribute if attr.HasField("t"))
-    for tensor in (*held, *constants):
+    for tensor in (*initializers, *constants):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             yield tensor
 
 
-def _weights_of(path: str) -> int:
+def _file_bytes(path: str) -> int:
     """Bytes of a model file and its external data."""
     size = Path(path).stat().st_size
     for tensor in external_tensors(onnx.load(path, load_external_data=False)):
@@ -122,4 +122,4 @@ def _weights_of(path: str) -> int:
     return size
 
 
-__all__ = ["LARGE", "Runnable", "Source"]
+__all__ = ["MAX_PREPACKED_BYTES", "Runnable", "Source"]

@@ -4,9 +4,9 @@ Both models are cut at values that they have in common. The rewritten one comput
 
     x -> [ segment ] -> q'      q -> [ segment ] -> p'      p -> [ segment ] -> y'
 
-and q', p', y' must equal q, p, y up to the rounding of one segment. That finds faults that the rounding of a deep network
-would hide, and accepts differences that one rounding or discontinuous op early on has caused. If all segments agree, the
-models are equivalent.
+and q', p', y' must equal q, p, y up to the rounding of one segment. This finds faults that the rounding errors of a deep
+network would hide, and accepts differences that one rounding or discontinuous op has caused. If all segments agree, the models
+are equivalent.
 
 Floating-point values may differ by a multiple of the rounding spread of the same segment of the original: its weights and
 the values that enter it are perturbed, as in `rounding_spread`. Operands of discontinuous ops (`ops.discontinuous`) enter both
@@ -35,23 +35,23 @@ from layoutopt.verification.request import Counterparts, Request
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.verdict import Comparison, Verification
 
-SEGMENT_FACTOR = 16
-"""The accepted difference of a value as a multiple of the spread of its segment, which averages rounding less than a model.
+SEGMENT_SPREAD_FACTOR = 16
+"""The accepted difference of a value as a multiple of the spread of its segment, in which fewer roundings average out.
 Without a fault the largest ratio measured is 15: Winograd convolutions and group normalisations of sd_vae_decoder."""
 
-SEGMENT_UNITS = 8
+SEGMENT_ULPS = 8
 """The difference that is always accepted, in units in the last place of the largest magnitude. In eight other networks of
 examples/zoo and 325 pairs of a trained model and a target, no value differs by more than that and by more than 4.2 spreads."""
 
 MARGINS = {DType.FLOAT64: 1e-7, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 6e-2}
 """The accepted difference of floating-point values before rounding to integers, relative to the largest magnitude."""
 
-ERRORS = 32
-"""Typical difference of two floating-point values in rounding errors of the largest one. It determines how many of the
-integers that they are rounded to may differ; one always may."""
+ROUNDING_ULPS = 32
+"""Typical difference of two floating-point values, in units in the last place of the largest one. It determines how many of the
+integers that they are rounded to may differ; at least one may."""
 
 _FULL_RANGE_BITS = (
-    16  # integers up to this width are assumed to use all their values, wider ones up to the largest present
+    16  # integers of up to 16 bits are assumed to use their whole range, wider ones up to the largest element
 )
 
 
@@ -113,10 +113,10 @@ def _run_original(original: Runnable, cuts: Cuts, request: Request) -> list[_Cut
     message = original.message()
     add_outputs(message, [*(each.original for each in request.observed), *(each.original for each in cuts.values)])
     add_bound_outputs(message, cuts.margins)
-    session = original.edited(message).session(optimised=False)
-    runs, refusals = run_original(session, request.inputs, request.seed, request.budget)
+    session = original.edited(message).session(optimises=False)
+    runs, failures = run_original(session, request.inputs, request.seed, request.limits)
     if not runs:
-        raise ValueError(f"the original cannot be run{refusals[0]}")
+        raise ValueError(f"the original cannot be run{failures[0]}")
     names = [each.name for each in session.get_outputs()]
     return [_CutRun(replace(run, outputs=()), dict(zip(names, run.outputs, strict=True))) for run in runs]
 
@@ -132,7 +132,7 @@ def _cut_session(
         perturb_weights(message, seed)
         if not model.has_float16:
             perturb_sums(message, seed)
-    return model.edited(message).session(optimised=False)
+    return model.edited(message).session(optimises=False)
 
 
 def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequence[_CutRun]) -> dict[str, Difference]:
@@ -147,7 +147,7 @@ def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequ
         requested = [f"{name}{COMPUTED}" if name in at_cuts and name in given else name for name in names]
         for each in runs:
             feed = _feed(each, given, cuts.unperturbed if seed is None else given, request.seed + 7)
-            for name, actual in zip(names, session.run(requested, feed, request.budget.run), strict=True):
+            for name, actual in zip(names, session.run(requested, feed, request.limits.run), strict=True):
                 found[name].append(difference(each.values[name], actual))
     return {
         name: maximum(each for each in differences if np.isfinite(each.largest)) for name, differences in found.items()
@@ -175,7 +175,7 @@ def _compare_run(
     names = list(spread)
     requested = [f"{counterparts.name(name)}{COMPUTED if name in cut_inputs else ''}" for name in names]
     found = []
-    for name, physical in zip(names, session.run(requested, feed, request.budget.run), strict=True):
+    for name, physical in zip(names, session.run(requested, feed, request.limits.run), strict=True):
         expected = cut_run.values[name]
         actual = counterparts.unpack(name, physical, expected)
         is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
@@ -183,7 +183,12 @@ def _compare_run(
             one = _compare_rounded(name, cut_run.values, actual)
         else:
             one = Comparison.against_spread(
-                name, expected, difference(expected, actual), spread[name], factor=SEGMENT_FACTOR, units=SEGMENT_UNITS
+                name,
+                expected,
+                difference(expected, actual),
+                spread[name],
+                factor=SEGMENT_SPREAD_FACTOR,
+                ulps=SEGMENT_ULPS,
             )
         found.append(replace(one, at_sizes=cut_run.run.at_sizes))
     return found
@@ -205,7 +210,7 @@ def _compare_rounded(name: str, expected_outputs: Mapping[str, Any], actual: Arr
         distance = 1 + beyond if beyond > 0 else 0
     bits = DType.of(expected).bits
     levels = 2.0**bits if bits <= _FULL_RANGE_BITS else 1 + 2 * np.abs(expected.astype(np.float64)).max(initial=0)
-    accepted = min(1.0, ERRORS * float(np.finfo(margin.dtype).eps) * levels) * steps.size
+    accepted = min(1.0, ROUNDING_ULPS * float(np.finfo(margin.dtype).eps) * levels) * steps.size
     error = max(float(distance), np.count_nonzero(steps) / max(1.0, accepted))
     return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)
 

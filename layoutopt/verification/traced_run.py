@@ -5,8 +5,8 @@ from pathlib import Path
 
 from layoutopt.files import scratch_folder
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.data_movement import DataMovement, moved_in
-from layoutopt.verification.original_runs import RUN_ERRORS, Budget, run_original
+from layoutopt.verification.data_movement import DataMovement, data_movement_of
+from layoutopt.verification.original_runs import RUN_ERRORS, TimeLimits, run_original
 from layoutopt.verification.runnable import Runnable
 
 
@@ -15,16 +15,16 @@ def executed_data_movement(model: Runnable, inputs: SampleInputs) -> DataMovemen
 
     Args:
         model: the model.
-        inputs: how inputs are made, and at which sizes of symbolic dimensions.
+        inputs: generator of test inputs, with the sizes of symbolic dimensions.
     """
     with scratch_folder() as folder:
         try:
             session = model.session(trace=folder / "trace")
-            runs, _ = run_original(session, inputs, 0, Budget(), only_once=True)
+            runs, _ = run_original(session, inputs, 0, TimeLimits(), only_once=True)
             trace = session.end_trace()
         except RUN_ERRORS:
             return None
-        return moved_in(json.loads(Path(trace).read_text(encoding="utf-8"))) if runs else None
+        return data_movement_of(json.loads(Path(trace).read_text(encoding="utf-8"))) if runs else None
 
 
 __all__ = ["executed_data_movement"]

@@ -1,4 +1,4 @@
-"""Upcast of a model: float32 in the place of float16 and bfloat16, to compare models without their rounding errors.
+"""Upcast of a model: float32 instead of float16 and bfloat16, to compare models without the rounding errors of these types.
 
 before: x: float16 -> Conv (w: float16) -> y: float16
 after:  x: float16 -> Cast -> Conv (w: float32) -> y: float32
@@ -17,15 +17,13 @@ from onnx import TensorProto, numpy_helper
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
 
 NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-_TYPES = frozenset(
-    {"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"}
-)  # attributes that hold a type
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})
 _WIDE = "__wide"
 _LIMIT = 1_900_000_000  # bytes; protobuf's limit is 2 GiB
 
 
 def upcast_to_float32(model: bytes | str | PathLike[str]) -> bytes | None:
-    """The serialised model computed in float32; None if that would be too large for one file.
+    """The serialised model with float32 computations; None if it would be too large for one file.
 
     An op that depends on the width of a type, such as BitCast, changes its result or makes the model invalid.
     """
@@ -37,7 +35,7 @@ def upcast_to_float32(model: bytes | str | PathLike[str]) -> bytes | None:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
     for node in nodes(proto):
         for attribute in node.attribute:
-            if attribute.name in _TYPES and attribute.i in NARROW:
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in NARROW:
                 attribute.i = TensorProto.FLOAT
     for graph in graphs(proto):
         del graph.value_info[:]
@@ -54,9 +52,9 @@ def has_float16(model: bytes | str | PathLike[str]) -> bool:
     """Whether a model has a float16 tensor: an input, a constant, or the result of a Cast."""
     proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
     given = (info.type.tensor_type.elem_type for graph in graphs(proto) for info in graph.input)
-    held = (tensor.data_type for tensor in _tensors(proto))
-    made = (attr.i for node in nodes(proto) for attr in node.attribute if attr.name in _TYPES)
-    return any(TensorProto.FLOAT16 in types for types in (given, held, made))
+    initializers = (tensor.data_type for tensor in _tensors(proto))
+    made = (attr.i for node in nodes(proto) for attr in node.attribute if attr.name in _TYPE_ATTRIBUTES)
+    return any(TensorProto.FLOAT16 in types for types in (given, initializers, made))
 
 
 def _tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:

@@ -6,21 +6,19 @@ from math import isinf
 from typing import Any, Literal, Self
 
 from layoutopt.verification.data_movement import DataMovement
-from layoutopt.verification.difference import Difference, element_type, largest_magnitude
+from layoutopt.verification.difference import EPSILONS, Difference, element_type, largest_magnitude
 
-FACTOR = 3
+SPREAD_FACTOR = 3
 """The accepted difference of a rewritten model, as a multiple of the rounding spread.
 
 Measured on 60 networks without a fault, the ratio is at most 1.8: a few perturbations only sample the effect of rounding.
 Differences between the spread and this limit are decided segment by segment where the model can be cut."""
 
-UNITS = 4
-"""Accepted difference in units in the last place of the largest magnitude, for outputs that perturbations do not move."""
+ULPS = 4
+"""Accepted difference in units in the last place (ulps) of the largest magnitude, where perturbations change no output."""
 
-WEAK = 1e-4
+WEAK_SPREAD = 1e-4
 """Rounding spread above which a comparison of the whole model can miss faults: wrong weights may move the output by less."""
-
-_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex64": 2.0**-23}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,8 @@ class Comparison:
         found: Difference,
         spread: Difference,
         *,
-        factor: float = FACTOR,
-        units: float = UNITS,
+        factor: float = SPREAD_FACTOR,
+        ulps: float = ULPS,
         at_sizes: str = "",
     ) -> Self:
         """The comparison whose limit follows from the rounding spread and the element type of the output.
@@ -65,11 +63,11 @@ class Comparison:
             found: the difference of the rewritten model's output from it.
             spread: the rounding spread of the output.
             factor: the accepted multiple of the spread.
-            units: the accepted number of units in the last place of the largest magnitude.
+            ulps: the accepted number of units in the last place of the largest magnitude.
             at_sizes: the sizes of symbolic dimensions as text.
         """
         dtype = element_type(expected)
-        floor = units * _EPSILON.get(dtype, _quantisation_step(dtype))
+        floor = ulps * EPSILONS.get(dtype, _quantisation_step(dtype))
         limit = spread.scaled(factor) | Difference(floor, floor)
         return cls(name, dtype, found, spread, limit, at_sizes, largest_magnitude(expected))
 
@@ -91,8 +89,8 @@ class Comparison:
     @property
     def is_conclusive(self) -> bool:
         """Whether the difference is within the spread, and the spread is small enough to distinguish faults from rounding."""
-        within = self.spread | self.limit.scaled(1 / FACTOR)
-        return self.difference.is_within(within) and self.spread.largest <= WEAK
+        within = self.spread | self.limit.scaled(1 / SPREAD_FACTOR)
+        return self.difference.is_within(within) and self.spread.largest <= WEAK_SPREAD
 
     @property
     def limit_ratio(self) -> float:
@@ -105,7 +103,7 @@ class Comparison:
         """The difference and the rounding spread, in one line."""
         error, spread = self.difference.largest, self.spread.largest
         if isinf(error):
-            return f"{self.name} has another shape or type{self.at_sizes}, or infinities and NaNs in other places"
+            return f"{self.name} has another shape or type{self.at_sizes}, or infinities and NaNs in other positions"
         return f"{self.name} differs by {error:.2g}{self.at_sizes}, where rounding alone moves it by {spread:.2g}"
 
 
@@ -113,7 +111,7 @@ def _quantisation_step(dtype: str) -> float:
     """One step of an element type of 8 bits or fewer, relative to its largest magnitude; 0 for types compared exactly."""
     if dtype.startswith("float8"):
         return 2.0**-4
-    return 0.01 / UNITS if dtype in ("int8", "uint8") else 0.0
+    return 0.01 / ULPS if dtype in ("int8", "uint8") else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +122,11 @@ class Verification:
         status: "passed", "failed", or "not verified" where a model could not be run.
         reason: why the status is not "passed", or which second comparison passed; one line.
         comparisons: one per output and set of test inputs.
-        sensitive: whether some output depends on the inputs; if none does, "passed" is weak evidence.
+        depends_on_inputs: whether at least one output depends on the inputs; if none does, "passed" is weak evidence.
         sizes: the sizes of symbolic dimensions at which the models were compared.
         defined_block: channels per block of the operators that ran by definition, because this machine's kernels have other
             blocks; 0 if kernels ran.
-        misdeclared: the outputs whose computed shape contradicts the original's declaration, if nothing was verified for that.
+        misdeclared: the outputs whose computed shape contradicts the original's declaration, if the status follows from that.
         moved_before: the data movement that onnxruntime executes for the original; None if it was not measured.
         moved_after: the same for the rewritten model.
     """
@@ -136,7 +134,7 @@ class Verification:
     status: Literal["passed", "failed", "not verified"]
     reason: str = ""
     comparisons: tuple[Comparison, ...] = ()
-    sensitive: bool = True
+    depends_on_inputs: bool = True
     sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
     misdeclared: tuple[str, ...] = ()
     moved_before: DataMovement | None = None
@@ -147,7 +145,7 @@ class Verification:
     def of(
         cls,
         comparisons: Iterable[Comparison],
-        sensitive: bool = True,
+        depends_on_inputs: bool = True,
         sizes: Sequence[tuple[tuple[str, int], ...]] = (),
         reason: str = "",
     ) -> Self:
@@ -155,9 +153,9 @@ class Verification:
         found = tuple(comparisons)
         failed = [each for each in found if not each.passed]
         if not failed:
-            return cls("passed", reason, found, sensitive, tuple(sizes))
+            return cls("passed", reason, found, depends_on_inputs, tuple(sizes))
         worst = max(failed, key=lambda each: each.limit_ratio)
-        return cls("failed", worst.description, found, sensitive, tuple(sizes))
+        return cls("failed", worst.description, found, depends_on_inputs, tuple(sizes))
 
     @property
     def worst(self) -> Comparison | None:
@@ -175,4 +173,4 @@ class Verification:
         return self.status == "passed" and all(each.is_conclusive for each in self.comparisons)
 
 
-__all__ = ["FACTOR", "UNITS", "WEAK", "Comparison", "Verification"]
+__all__ = ["SPREAD_FACTOR", "ULPS", "WEAK_SPREAD", "Comparison", "Verification"]

@@ -1,8 +1,7 @@
-"""Comparison of two models as a whole: does the rewritten one compute what the original computes?
+"""Comparison of the outputs of two models on the same test inputs, in stock onnxruntime.
 
-Both run in stock onnxruntime on the same test inputs. A rewritten model adds numbers in another order, so its outputs
-differ by rounding; the original itself serves to measure how far rounding moves them (`rounding_spread`). The rewritten model
-passes if
+A rewritten model adds numbers in another order, so its outputs differ by rounding. Perturbed runs of the original measure
+how far rounding moves an output (`rounding_spread`). The rewritten model passes if
 
     difference <= 3 x rounding spread        of every output, for the largest element and for the root mean square
 
@@ -36,21 +35,21 @@ from layoutopt.verification.request import Request
 from layoutopt.verification.rounding_spread import RoundingSpread, measure_spread, perturbed_copy
 from layoutopt.verification.runnable import Runnable, Source
 from layoutopt.verification.upcast import upcast_to_float32
-from layoutopt.verification.verdict import FACTOR, UNITS, Comparison, Verification
+from layoutopt.verification.verdict import SPREAD_FACTOR, ULPS, Comparison, Verification
 
 _OTHER_MACHINE = re.compile(re.escape(NAME.partition("model is ")[2]).replace(r"\{\}", r"\d+"))
 """Part of the error of a model that is packed for another machine; such a model cannot be verified on this one."""
 
-SENSITIVE = 100
+SENSITIVITY = 100
 """An output depends on the inputs if two sets of them move it by more than this many units in the last place or spreads."""
 
-COARSER = 8
+FLOAT16_ERROR_RATIO = 8
 """Accepted error of a rewritten 16-bit model against float32, as a multiple of the original's own error.
 
-One model's error varies by up to a factor of seven between onnxruntime's optimisation levels: bert_medium 0.0007 to 0.0051.
+The error of a model varies by up to a factor of 7 between onnxruntime's optimisation levels: bert_medium 0.0007 to 0.0051.
 """
 
-_STEP = 1e-2  # an error of a few units in the last place of float16
+_FLOAT16_ERROR = 1e-2  # an error of a few units in the last place of float16
 
 
 def verify_models(
@@ -62,9 +61,8 @@ def verify_models(
     seed: int = 0,
     dims: Dims | None = None,
     inputs: SampleInputs | Given | None = None,
-    plain: bool = False,
     only_optimised: bool = False,
-    computes_float16: bool | None = None,
+    has_float16: bool | None = None,
     request: Request | None = None,
     custom_ops: Libraries = (),
 ) -> Verification:
@@ -79,9 +77,8 @@ def verify_models(
         dims: sizes of symbolic dimensions, or ranges of them, by name, or by `input[axis]` for an unnamed dimension.
         inputs: arrays by input name, or several such sets; or a generator of inputs, which includes their sizes.
             By default the generator follows from the original's graph.
-        plain: compare without onnxruntime's optimisations only.
         only_optimised: skip the comparison without optimisations, for models written for onnxruntime's optimised form.
-        computes_float16: whether the original has float16; if None, the model is read once more to find out.
+        has_float16: whether the original has float16; if None, the model is read once more to find out.
         request: pins, observed values, inputs, seed and time limits in one object, instead of the arguments above.
         custom_ops: the path of a shared library with kernels of custom operators for onnxruntime, or several.
 
@@ -92,28 +89,28 @@ def verify_models(
     """
     with kernel_libraries(custom_ops):
         if request is None:
-            made = inputs if isinstance(inputs, SampleInputs) else _inputs_for(original, dims, inputs)
-            request = Request(pins or {}, observed, made, seed)
-        models = Runnable.of(original, computes_float16), Runnable.of(rewritten, computes_float16)
+            samples = inputs if isinstance(inputs, SampleInputs) else _inputs_for(original, dims, inputs)
+            request = Request(pins or {}, observed, samples, seed)
+        models = Runnable.of(original, has_float16), Runnable.of(rewritten, has_float16)
         if isinstance(original, Runnable) and isinstance(rewritten, Runnable):
-            return _compare(models, request, plain=plain, only_optimised=only_optimised)
+            return _compare(models, request, only_optimised=only_optimised)
         blocks = tuple(block_of(each) for each in models)
         models = with_definitions(models[0]), with_definitions(models[1])
-        verdict = _compare(models, request, plain=plain, only_optimised=only_optimised)
+        verdict = _compare(models, request, only_optimised=only_optimised)
         return replace(verdict, defined_block=max(map(defined_block, blocks)))
 
 
-def _compare(models: tuple[Runnable, Runnable], request: Request, *, plain: bool, only_optimised: bool) -> Verification:
+def _compare(models: tuple[Runnable, Runnable], request: Request, *, only_optimised: bool) -> Verification:
     """Compare two models; a second time if they use narrow types or integers and the first comparison is inconclusive."""
-    verdict = _Comparison(*models, request, optimised=not plain).verdict()
-    if verdict.is_conclusive or plain:
+    verdict = _Comparison(*models, request).verdict()
+    if verdict.is_conclusive:
         return verdict
     profile = numeric_profile(models[0].source) if models[0].folder is None else NumericProfile()
     if profile.is_narrow and not profile.is_quantised:
         return _compare_upcast(*models, request, verdict)
     if verdict.status != "failed" or not profile.is_quantised or only_optimised:
         return verdict
-    unoptimised = _Comparison(*models, request, optimised=False).verdict()
+    unoptimised = _Comparison(*models, request, optimises=False).verdict()
     if unoptimised.status == "passed":
         return replace(unoptimised, reason=f"without onnxruntime's optimisations; with them {verdict.reason}")
     return verdict if unoptimised.status == "not verified" else unoptimised
@@ -141,9 +138,9 @@ def _compare_upcast(original: Runnable, rewritten: Runnable, request: Request, v
     if wide.status == "not verified" or (verdict.status == "passed" and wide.status == "passed"):
         return verdict
     if wide.status == "passed" and (not verdict.comparisons or _is_as_exact(original, rewritten, reference, request)):
-        return replace(wide, reason=f"with float32 in the place of 16-bit types; as it is {verdict.reason}")
+        return replace(wide, reason=f"with float32 instead of 16-bit types; with 16-bit types {verdict.reason}")
     if verdict.status == "passed":
-        return replace(wide, reason=f"with float32 in the place of 16-bit types {wide.reason}")
+        return replace(wide, reason=f"with float32 instead of 16-bit types {wide.reason}")
     return verdict
 
 
@@ -154,7 +151,9 @@ def _is_as_exact(original: Runnable, rewritten: Runnable, reference: bytes, requ
     before = errors_of(_Comparison(wide, original, base, upcasts_outputs=True).verdict())
     after = errors_of(_Comparison(wide, rewritten, request, upcasts_outputs=True).verdict())
     return bool(after) and all(
-        after[name] <= max(_STEP, COARSER * before.get(name, 0.0)) for name in after if name in before
+        after[name] <= max(_FLOAT16_ERROR, FLOAT16_ERROR_RATIO * before.get(name, 0.0))
+        for name in after
+        if name in before
     )
 
 
@@ -182,7 +181,7 @@ class _Comparison:
         original: the reference model.
         rewritten: the model to check.
         request: the conditions of the comparison.
-        optimised: whether onnxruntime optimises both.
+        optimises: whether onnxruntime optimises both.
         upcasts_outputs: whether 16-bit outputs count as float32: the upcast of a model keeps the type of an input that is
             also an output.
         narrow: the 16-bit model that `original` is an upcast of; its weights are perturbed by one unit in the last place of
@@ -192,14 +191,14 @@ class _Comparison:
     original: Runnable
     rewritten: Runnable
     request: Request
-    optimised: bool = True
+    optimises: bool = True
     upcasts_outputs: bool = False
     narrow: Runnable | None = None
 
     def verdict(self) -> Verification:
-        """Run both, one after the other, and compare."""
+        """Run both models, one after the other, and compare their outputs."""
         request = self.request
-        loaded = load_and_run(self.original, request.inputs, request.seed, request.budget, optimised=self.optimised)
+        loaded = load_and_run(self.original, request.inputs, request.seed, request.limits, optimises=self.optimises)
         if isinstance(loaded, str):
             return Verification("not verified", loaded)
         session, runs = loaded
@@ -207,7 +206,7 @@ class _Comparison:
         misdeclared: dict[str, str] = {}
         for run in runs:
             misdeclared |= misdeclared_outputs(session, run.outputs)
-        spread = RoundingSpread.zero(names) if request.lazy else self._spread(session, runs, names)
+        spread = RoundingSpread.zero(names) if request.defers_spread else self._spread(session, runs, names)
         del session, loaded  # two models are never in memory at once
         actual_outputs = self._run_rewritten(runs, names)
         if isinstance(actual_outputs, str):
@@ -215,20 +214,20 @@ class _Comparison:
                 return Verification("not verified", f"the rewritten model is {other.group()}")
             return _misdeclared(misdeclared) if misdeclared else Verification("failed", actual_outputs)
         verdict = self._compare(runs, actual_outputs, names, spread, misdeclared)
-        if request.lazy and verdict.status == "failed":
-            return replace(self, request=replace(request, lazy=False)).verdict()
+        if request.defers_spread and verdict.status == "failed":
+            return replace(self, request=replace(request, defers_spread=False)).verdict()
         return _misdeclared(misdeclared) if misdeclared and verdict.status == "failed" else verdict
 
     def _spread(self, session: Session, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
-        budget = self.request.budget
+        limits = self.request.limits
         return measure_spread(
             self.original,
             runs,
             names,
-            lambda feed: session.run(None, feed, budget.run),
-            budget,
+            lambda feed: session.run(None, feed, limits.run),
+            limits,
             perturbed=self._perturbed,
-            optimised=self.optimised,
+            optimises=self.optimises,
             seed=self.request.seed,
         )
 
@@ -236,7 +235,7 @@ class _Comparison:
         """The original with perturbed weights."""
         if self.narrow is None:
             return perturbed_copy(self.original, self.request.seed)
-        copy = perturbed_copy(self.narrow, self.request.seed, units=1)
+        copy = perturbed_copy(self.narrow, self.request.seed, ulps=1)
         if copy is None:
             return None
         wide = upcast_to_float32(copy.source)
@@ -248,7 +247,7 @@ class _Comparison:
         requested = [counterparts.name(name) for name in names]
         at_sizes = ""
         try:
-            session = self.rewritten.session(optimised=self.optimised)
+            session = self.rewritten.session(optimises=self.optimises)
             actual_outputs = []
             for run in runs:
                 at_sizes = run.at_sizes
@@ -270,7 +269,7 @@ class _Comparison:
         misdeclared: Collection[str],
     ) -> Verification:
         comparisons = []
-        factor = FACTOR if self.narrow is None else 1
+        factor = SPREAD_FACTOR if self.narrow is None else 1
         for number, (run, outputs) in enumerate(zip(runs, actual_outputs, strict=True)):
             for index, name in enumerate(names):
                 expected, actual = self._value(run.outputs[index]), self._value(outputs[index])
@@ -285,7 +284,7 @@ class _Comparison:
                     Comparison.against_spread(name, expected, found, limit, factor=factor, at_sizes=run.at_sizes)
                 )
         sizes = tuple(dict.fromkeys(tuple(run.sizes.items()) for run in runs if run.sizes))
-        return Verification.of(comparisons, _is_sensitive(runs, names, spread), sizes)
+        return Verification.of(comparisons, _depends_on_inputs(runs, names, spread), sizes)
 
     def _value(self, value: Any) -> Any:
         is_narrow = isinstance(value, np.ndarray) and str(value.dtype) in ("float16", "bfloat16")
@@ -294,8 +293,8 @@ class _Comparison:
 
 def _are_empty(expected: Any, actual: Any) -> bool:
     """Whether both are arrays of one element type without an element."""
-    are_empty = all(isinstance(each, np.ndarray) and each.size == 0 for each in (expected, actual))
-    return are_empty and expected.dtype == actual.dtype
+    is_empty = all(isinstance(each, np.ndarray) and each.size == 0 for each in (expected, actual))
+    return is_empty and expected.dtype == actual.dtype
 
 
 def _misdeclared(reasons: Mapping[str, str]) -> Verification:
@@ -303,13 +302,13 @@ def _misdeclared(reasons: Mapping[str, str]) -> Verification:
     return Verification("not verified", next(iter(reasons.values())), misdeclared=tuple(reasons))
 
 
-def _is_sensitive(runs: Sequence[Run], names: Sequence[str], spread: RoundingSpread) -> bool:
-    """Whether some output depends on the inputs, judged by two sets of inputs of one size."""
+def _depends_on_inputs(runs: Sequence[Run], names: Sequence[str], spread: RoundingSpread) -> bool:
+    """Whether at least one output differs between two sets of inputs of one size."""
     if not runs[0].feed or len(runs) < 2:
         return True
     for name, one, other in zip(names, runs[0].outputs, runs[1].outputs, strict=True):
         comparison = Comparison.against_spread(name, one, difference(one, other), spread.by_output[name])
-        if not comparison.difference.is_within(comparison.limit.scaled(SENSITIVE / UNITS)):
+        if not comparison.difference.is_within(comparison.limit.scaled(SENSITIVITY / ULPS)):
             return True
     return False
 

@@ -1,7 +1,7 @@
 """ONNX's backend suite: its cases, and the outcome of each in onnxruntime, unchanged and optimised by layoutopt.
 
-A case is a model with inputs and expected outputs. It passes, fails (wrong numbers, or an error while it runs), or
-cannot be loaded. layoutopt may not change which of the three.
+A case is a model with inputs and expected outputs. Its outcome is that it passes, fails (wrong numbers, or an error while it
+runs), or cannot be loaded. layoutopt may not change the outcome.
 """
 
 import warnings
@@ -31,17 +31,17 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
 from layoutopt.runtime.definitions import CUDA, define
 
-Way: TypeAlias = tuple[str | RandomTarget, str | None]
+Configuration: TypeAlias = tuple[str | RandomTarget, str | None]
 Outcome: TypeAlias = Literal["passes", "fails", "cannot be loaded"]
 DataSet: TypeAlias = tuple[Sequence[Any], Sequence[Any]]
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 _DATA = Path(onnx.backend.test.__file__).parent / "data"
-_KNOWN = (26, 13)  # the newest opset and IR version that onnxruntime 1.31 takes
+_NEWEST = (26, 13)  # the newest opset and IR version that onnxruntime 1.31 takes
 _CHEAP = 0.05  # the largest price of a cast; that of an op is 1
 _HALF = 2**-9
-"""Two units in the last place of float16, as the suite allows them for bfloat16. Its own 1e-3 is one: sums that onnxruntime
-makes in another order, because a matrix is padded, may differ by that."""
+"""Two units in the last place of float16, as the suite accepts for bfloat16. Its own tolerance of 1e-3 is one unit, by which
+sums in another order differ, such as those of a padded matrix."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Case:
     sets: Sequence[DataSet]
     rtol: float
     atol: float
-    restamped: bool = False
+    is_downgraded: bool = False
 
 
 @cache
@@ -66,7 +66,7 @@ def cases(kind: str) -> dict[str, TestCase]:
 
 
 def node_case(module: str, name: str) -> TestCase:
-    """A case of a module of ONNX's, without making those of all others, which takes seconds."""
+    """A case of one of ONNX's modules; the cases of all modules would take seconds to create."""
     with _quiet():
         import_module(f"onnx.backend.test.case.node.{module}")
     return next(case for case in _NodeTestCases if case.name == name)
@@ -74,7 +74,7 @@ def node_case(module: str, name: str) -> TestCase:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """numpy complains about the infinities that some cases are about."""
+    """Suppress numpy's warnings about infinities, which are expected in several cases."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
@@ -116,7 +116,7 @@ def _value(content: bytes, type: onnx.TypeProto) -> Any:
 
 
 def _light(case: TestCase) -> tuple[onnx.ModelProto, list[DataSet]]:
-    """A network whose weights are made by ConstantOfShape, on the ramp that the suite gives it."""
+    """A network with weights from ConstantOfShape, on the increasing inputs of the suite."""
     path = _DATA / "light" / Path(case.url or "").name
     model = onnx.load(path)
     constants = {tensor.name for tensor in model.graph.initializer}
@@ -128,36 +128,36 @@ def _light(case: TestCase) -> tuple[onnx.ModelProto, list[DataSet]]:
     return model, [(given, wanted)]
 
 
-def restamped(case: Case) -> Case:
+def downgraded(case: Case) -> Case:
     """The case with a model of an opset and IR version that onnxruntime takes, if its own are too new."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     for opset in model.opset_import:
         if not opset.domain:
-            opset.version = min(opset.version, _KNOWN[0])
-    model.ir_version = min(model.ir_version, _KNOWN[1])
-    return case if model == case.model else replace(case, model=model, restamped=True)
+            opset.version = min(opset.version, _NEWEST[0])
+    model.ir_version = min(model.ir_version, _NEWEST[1])
+    return case if model == case.model else replace(case, model=model, is_downgraded=True)
 
 
-def ways() -> list[Way]:
+def configurations() -> list[Configuration]:
     """Every target in every dialect; the target of this machine in its own dialect."""
-    found: list[Way] = [(HOST, None)]
+    found: list[Configuration] = [(HOST, None)]
     here = (host_target(), "onnxruntime")
-    return found + [way for way in product(layoutopt.target_names(), sorted(DIALECTS)) if way != here]
+    return found + [each for each in product(layoutopt.target_names(), sorted(DIALECTS)) if each != here]
 
 
-def random_ways(seed: int) -> list[Way]:
-    """Every dialect, for a target at random prices: it rewrites small models, which real targets mostly leave alone.
+def random_configurations(seed: int) -> list[Configuration]:
+    """Every dialect, for a target with random prices, which rewrites small models; real targets rarely do.
 
-    Dialects that are for certain kernels get these; the others any formats.
+    Dialects for certain kernels get the formats of these kernels, the others random formats.
     """
     kernels = {"onnxruntime": host_target(), "ascend": "ascend-910b"}
     return [(RandomTarget(seed, kernels.get(dialect, ""), _CHEAP), dialect) for dialect in sorted(DIALECTS)]
 
 
-def target_name(way: Way) -> str:
-    """The name of the target of a way."""
-    target, _ = way
+def target_name(configuration: Configuration) -> str:
+    """The name of the target of a configuration."""
+    target, _ = configuration
     return target if isinstance(target, str) else target.name
 
 
@@ -192,18 +192,18 @@ class Verdict:
     Attributes:
         case: its name.
         kind: one of `KINDS`.
-        restamped: whether its model declares an older opset than the original.
-        way: the target and the dialect.
+        is_downgraded: whether its model declares an older opset than the original.
+        configuration: the target and the dialect.
         before: the outcome without layoutopt.
-        after: the outcome with it; None where the result cannot be judged on this machine.
+        after: the outcome with it; None where the result cannot be compared on this machine.
         changed: whether the model was rewritten.
         detail: the reason why the model is unchanged, or the error.
     """
 
     case: str
     kind: str
-    restamped: bool
-    way: Way
+    is_downgraded: bool
+    configuration: Configuration
     before: Outcome
     after: Outcome | Literal["refused", "crashed"] | None
     changed: bool
@@ -217,14 +217,14 @@ class Verdict:
         return self.after is None or (self.before == "passes") == (self.after == "passes")
 
 
-def judge(case: Case, way: Way, before: Outcome) -> Verdict:
-    """Optimise a case in one way, and run the result if it was rewritten."""
+def evaluate(case: Case, configuration: Configuration, before: Outcome) -> Verdict:
+    """Optimise a case in one configuration, and run the result if it was rewritten."""
 
     def verdict(after: Outcome | Literal["refused", "crashed"] | None, changed: bool, detail: str) -> Verdict:
-        return Verdict(case.name, case.kind, case.restamped, way, before, after, changed, detail)
+        return Verdict(case.name, case.kind, case.is_downgraded, configuration, before, after, changed, detail)
 
-    target, dialect = way
-    is_foreign = is_for_another_machine(way)
+    target, dialect = configuration
+    is_foreign = is_for_another_machine(configuration)
     try:
         # The networks take long, and are verified elsewhere (e2e).
         # The case has inputs of its own, for results that cannot be compared on random ones.
@@ -244,15 +244,19 @@ def judge(case: Case, way: Way, before: Outcome) -> Verdict:
     return verdict(after, True, detail)
 
 
-def is_for_another_machine(way: Way) -> bool:
+def is_for_another_machine(configuration: Configuration) -> bool:
     """Whether blocked kernels are written for blocks that this machine may not have."""
-    return way[1] == "onnxruntime" and target_name(way).startswith("cpu-avx") and way[0] != host_target()
+    return (
+        configuration[1] == "onnxruntime"
+        and target_name(configuration).startswith("cpu-avx")
+        and configuration[0] != host_target()
+    )
 
 
-def verdicts(case: TestCase, chosen: Sequence[Way]) -> Iterator[Verdict]:
-    """A case judged in every way, and with a version that onnxruntime takes where it is too new."""
+def verdicts(case: TestCase, chosen: Sequence[Configuration]) -> Iterator[Verdict]:
+    """The verdicts on a case in every configuration, and with a version that onnxruntime takes where it is too new."""
     loaded = load(case)
-    for each in dict.fromkeys((loaded, restamped(loaded))):
+    for each in dict.fromkeys((loaded, downgraded(loaded))):
         before, _ = outcome(each.model, each)
-        for way in chosen:
-            yield judge(each, way, before)
+        for configuration in chosen:
+            yield evaluate(each, configuration, before)

@@ -61,21 +61,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("kind", "name"), cases)
 
 
-def differences(case: TestCase, ways: list[suite.Way]) -> list[suite.Verdict]:
-    return [verdict for verdict in suite.verdicts(case, ways) if not verdict.agrees]
+def differences(case: TestCase, configurations: list[suite.Configuration]) -> list[suite.Verdict]:
+    return [verdict for verdict in suite.verdicts(case, configurations) if not verdict.agrees]
 
 
 @pytest.mark.parametrize(("module", "name"), MODULES)
 def test_a_node_passes_where_it_did(module: str, name: str) -> None:
-    assert not differences(suite.node_case(module, name), suite.ways() + suite.random_ways(1))
+    assert not differences(suite.node_case(module, name), suite.configurations() + suite.random_configurations(1))
 
 
 @pytest.mark.parametrize(("kind", "name"), OTHERS)
 def test_a_model_passes_where_it_did(kind: str, name: str) -> None:
-    assert not differences(suite.cases(kind)[name], suite.ways() + suite.random_ways(1))
+    assert not differences(suite.cases(kind)[name], suite.configurations() + suite.random_configurations(1))
 
 
 @pytest.mark.thorough
 def test_every_case(kind: str, name: str) -> None:
-    random = [] if kind == "real" else suite.random_ways(0)
-    assert not differences(suite.cases(kind)[name], suite.ways() + random)
+    random = [] if kind == "real" else suite.random_configurations(0)
+    assert not differences(suite.cases(kind)[name], suite.configurations() + random)

@@ -1,24 +1,24 @@
-"""Golden cases: one text file per case, in the folder of the pass that it is about.
+"""Golden cases: one text file per case, in the folder of the tested pass.
 
     # the reason for the case
     # constants: w               inputs of the model that are constants with random elements
     # mode: training             inference by default
     # pins: x=NHWC
-    # wants: conv=NCHW8c         the format of the target's kernel, by the op's name; by default NHWC for 1x1, NCHW for others
-    # kernels: com.microsoft::Gelu    kinds of op beyond ONNX that the dialect has kernels for
+    # preferred: conv=NCHW8c     the format of the target's kernel, by the op's name; by default NHWC for 1x1, NCHW for others
+    # kernels: com.microsoft::Gelu    the ops beyond the ONNX standard for which the dialect has kernels
     # sessions: fast             balanced by default
     # dialect: onnxruntime       for a pass behind the planner: `lower` and the passes of this dialect follow
-    # detour: a NHWC             before the pass, a is cast there and back for all its readers
-    # casts: 2                   how many CastData of activations there have to be in the end
-    # weight_casts: 2            and of constants, in training mode; in inference there are none
+    # detour: a NHWC             before the pass, a is cast to a format and back for all its readers
+    # casts: 2                   the expected number of CastData of activations after all passes
+    # weight_casts: 2            the same for constants, in training mode; 0 in inference
     <ir_version: 9, opset_import: ["" : 18]>
     agraph (...) => (...) {...}
     # output
     graph ...
 
 The output is the text form of the graph after the pass, with all passes of the pipeline before it; in the folder `pipeline`
-after all passes before lowering. Every case is also run to its end, lowered to the portable dialects and compared with its
-model, as is what a dialect of its own writes, if that runs on this machine.
+after all passes before lowering. Every case also runs the remaining passes; the results of the portable dialects, and of the
+dialect of the case if this machine can run it, are compared with the model.
 `pytest tests/cases --update-golden` writes the outputs.
 """
 
@@ -60,14 +60,14 @@ X, Y = Slot("in", 0), Slot("out", 0)
 class PreferenceCosts:
     """Kernels for NHWC in 1x1 convolutions and NCHW in others, unless an option names another format."""
 
-    wants: dict[str, Format] = field(default_factory=dict)
+    preferred: dict[str, Format] = field(default_factory=dict)
     name: str = "preferences"
     dialect: str = "ops"
 
     def format_of(self, op: Op) -> Format | None:
         rule, w = rule_of(op), op.inputs[1] if len(op.inputs) > 1 else None
-        if op.name in self.wants:
-            return self.wants[op.name]
+        if op.name in self.preferred:
+            return self.preferred[op.name]
         if rule is None or rule.family != "convolution" or w is None or w.shape is None:
             return None
         return Format.parse("NHWC" if w.shape[2:] == (1, 1) else "NCHW")
@@ -113,7 +113,7 @@ class Case:
                 "mode",
                 "sessions",
                 "pins",
-                "wants",
+                "preferred",
                 "kernels",
                 "dialect",
                 "detour",
@@ -135,7 +135,7 @@ class Case:
 
     @property
     def sessions(self) -> Sessions:
-        """Balanced, unless it says fast."""
+        """The preference for sessions of the case; balanced by default."""
         return "fast" if self.options.get("sessions") == ["fast"] else "balanced"
 
     def model(self) -> onnx.ModelProto:
@@ -153,19 +153,19 @@ class Case:
 
 
 def detour(graph: Graph, name: str, format: Format) -> None:
-    """Cast a value, and back for its readers."""
+    """Insert a cast of a value to a format, and a cast back, before its readers."""
     value = graph.value(name)
     assert value.storage is not None
     uses = graph.uses(value)
-    there = insert_cast(graph, value, Storage(format))
-    back = insert_cast(graph, there, Storage(value.storage.format))
+    copy = insert_cast(graph, value, Storage(format))
+    back = insert_cast(graph, copy, Storage(value.storage.format))
     graph.replace_uses(value, back, uses)
 
 
 def run_rest(passes: tuple[Pass, ...], graph: Graph, context: PassContext) -> Graph:
-    """Run passes on a planned graph, or on what was made of it; the graph that the last one ran on or made."""
+    """Run passes on the lowered graph if there is one, otherwise on the planned graph; return the resulting graph."""
     Pipeline(passes).run(graph if context.lowered is None else context.lowered, context)
-    assert not context.unchanged
+    assert not context.reason_to_keep
     return graph if context.lowered is None else context.lowered
 
 
@@ -178,13 +178,13 @@ def test_case(path: Path, update_golden: bool) -> None:
         dialect = DIALECTS[case.options["dialect"][0]]
         pipeline = with_lowering(pipeline, dialect)
     passes = pipeline.passes
-    places = [place for place, step in enumerate(passes) if step.name == name]
-    place = places[0] if places else len(passes)
-    assert places or name == "pipeline", f"there is no pass {name}"
+    positions = [position for position, step in enumerate(passes) if step.name == name]
+    position = positions[0] if positions else len(passes)
+    assert positions or name == "pipeline", f"there is no pass {name}"
     graph = inference.lift(onnx_ir.serde.deserialize_model(model))
     pins = case.formats("pins")
     context = PassContext(
-        PreferenceCosts(case.formats("wants")),
+        PreferenceCosts(case.formats("preferred")),
         case.mode,
         pins,
         None,
@@ -197,17 +197,17 @@ def test_case(path: Path, update_golden: bool) -> None:
         defer=defer,
         sessions=case.sessions,
     )
-    Pipeline(passes[:place]).run(graph, context)
+    Pipeline(passes[:position]).run(graph, context)
     if "detour" in case.options:
         target, format = case.options["detour"]
         detour(graph, target, Format.parse(format))
-    current = run_rest(passes[place : place + 1], graph, context)
+    current = run_rest(passes[position : position + 1], graph, context)
     output = to_text(current)
     if update_golden:
         path.write_text("\n".join([*case.comments, case.text.strip(), "# output", output]))
     else:
         assert output == case.expected
-    current = run_rest(passes[place + 1 :], graph, context)
+    current = run_rest(passes[position + 1 :], graph, context)
     if dialect is not None and (not dialect.is_native or context.block in (0, blocked_channels())):
         assert current is context.lowered
         verdict = verify_models(model.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(current)), pins=pins)

@@ -1,4 +1,4 @@
-"""The command line as tests call it, and models to call it on."""
+"""The command line in tests: the result of a command, and models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +14,15 @@ CONV = "Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)"
 
 
 @dataclass(frozen=True)
-class Run:
+class CommandResult:
+    """The exit code and the output of a command."""
+
     code: int
     out: str
     err: str
 
 
-Cli = Callable[..., Run]
+Cli = Callable[..., CommandResult]
 
 
 def convolutions(seed: int = 0) -> onnx.ModelProto:

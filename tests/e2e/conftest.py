@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import Cli, Run, convolutions
+from command_line import Cli, CommandResult, convolutions
 from custom_kernels import compiled, network
 
 from layoutopt.cli import main
@@ -20,10 +20,10 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
         monkeypatch.delenv(name, raising=False)
     handler = signal.getsignal(signal.SIGTERM)
 
-    def run(*arguments: str) -> Run:
+    def run(*arguments: str) -> CommandResult:
         code = main(arguments)
         printed = capsys.readouterr()
-        return Run(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)
 
     yield run
     signal.signal(signal.SIGTERM, handler)

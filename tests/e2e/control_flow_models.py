@@ -31,7 +31,7 @@ MODELS = {
         }}""",
     "untyped_loop": f"""
         # {WEIGHTS}
-        # the same, but its body declares nothing
+        # the same without declared types in the body
         g ({IMAGE} x) => ({IMAGE} y) <int64 m = {{6}}, bool t = {{1}}> {{
           [stem] a = Conv {CONV} (x, w0)
           [loop] z = Loop (m, t, a) <body = again (int64 i, bool c, s) => (bool d, r) {{
@@ -46,7 +46,7 @@ MODELS = {
         }}""",
     "dynamic_loop": f"""
         # {WEIGHTS}
-        # how often is an input, how large the image is too
+        # the number of iterations and the size of the image are inputs
         g (float[N,16,H,W] x, int64 m) => (float[N,16,H,W] y) <bool t = {{1}}> {{
           [stem] a = Conv {CONV} (x, w0)
           [loop] z = Loop (m, t, a) <body = again (int64 i, bool c, s) => (bool d, r) {{
@@ -58,7 +58,7 @@ MODELS = {
         }}""",
     "loop_with_outputs": f"""
         # {WEIGHTS}
-        # every iteration gives an image, and reads one from outside
+        # every iteration returns an image and reads a captured one
         g ({IMAGE} x, {IMAGE} e) => ({IMAGE} y, float[T,1,16,12,12] all, float[U] sums) <int64 m = {{3}}> {{
           [stem] a = Conv {CONV} (e, w0)
           [loop] z, all, sums = Loop (m, , x) <body = again (int64 i, bool c, s) => (bool d, r, q, n) {{
@@ -82,7 +82,7 @@ MODELS = {
         }}""",
     "odd_branches": f"""
         # {WEIGHTS}
-        # a branch that hands on what it captures, results of several shapes, a constant
+        # a branch that returns a captured value, results of several shapes, a constant
         g ({IMAGE} x, bool c) => ({IMAGE} y, float k, float[?,?,?,?] l) {{
           [stem] a = Conv {CONV} (x, w0)
           [if] z, k, l = If (c) <
@@ -129,7 +129,7 @@ MODELS = {
         }}""",
     "scan": f"""
         # {WEIGHTS}
-        # a filter over a film, with a memory
+        # a filter over a sequence of images, with a state
         g (float[5,1,16,12,12] x, {IMAGE} h) => ({IMAGE} y, float[5,1,16,12,12] film) {{
           [scan] z, film = Scan <num_scan_inputs = 1, body = step ({IMAGE} s, {IMAGE} e) => ({IMAGE} r, {IMAGE} o) {{
             [one] p = Conv {CONV} (s, w1, b)
@@ -152,7 +152,7 @@ MODELS = {
     "batched_scan": """
         # opset: 8
         # constants: w(16,16,3,3)
-        # Scan had a batch axis of its own, and lengths
+        # Scan of opset 8 with a batch axis and lengths
         g (float[2,3,1,16,6,6] x, float[2,1,16,6,6] h) => (float[2,1,16,6,6] y, float[2,3,1,16,6,6] all) {
           y, all = Scan <num_scan_inputs = 1, body = step (float[1,16,6,6] s, float[1,16,6,6] e) => (float[1,16,6,6] r,
           float[1,16,6,6] o) {
@@ -171,7 +171,7 @@ MODELS = {
         }}""",
     "false_from_the_start": f"""
         # {WEIGHTS}
-        # nor does this one, going by its condition
+        # the loop does not run because its condition is false
         g ({IMAGE} x, bool go) => ({IMAGE} y) <int64 m = {{4}}> {{
           [stem] a = Conv {CONV} (x, w0)
           no = Not(go) never = And(go, no)
@@ -181,7 +181,7 @@ MODELS = {
         }}""",
     "until": f"""
         # {WEIGHTS}
-        # neither a number of trips nor a condition to begin with
+        # a loop without a number of iterations and without an initial condition
         g ({IMAGE} x) => ({IMAGE} y) <int64 three = {{3}}> {{
           [stem] a = Conv {CONV} (x, w0)
           z = Loop (, , a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r) {{
@@ -190,7 +190,7 @@ MODELS = {
         }}""",
     "growing": f"""
         # {WEIGHTS}
-        # a state of another shape in every iteration, beside one that keeps its own
+        # a state with another shape in every iteration, and one with a constant shape
         g ({IMAGE} x) => (float[N,16,12,12] y, {IMAGE} z) <int64 m = {{3}}> {{
           [stem] a = Conv {CONV} (x, w0)
           g, z = Loop (m, , a, a) <body = again (int64 i, bool c, s, u) => (bool d, r, o) {{
@@ -199,7 +199,7 @@ MODELS = {
         }}""",
     "named_growing": f"""
         # {WEIGHTS}
-        # the body calls both extents N, which is not so
+        # the body declares the extent of its state N, which is wrong
         g (float[N,16,12,12] x) => (float[M,16,12,12] y) <int64 m = {{3}}> {{
           [stem] a = Conv {CONV} (x, w0)
           g = Loop (m, , a) <body = again (int64 i, bool c, float[N,16,12,12] s) => (bool d, float[N2,16,12,12] r) {{
@@ -208,7 +208,7 @@ MODELS = {
         }}""",
     "swapped": f"""
         # {WEIGHTS}
-        # states change places; one goes through untouched, and the count comes out
+        # two states are exchanged, one is unchanged, and the iteration number is a scan output
         g ({IMAGE} x, {IMAGE} e) => ({IMAGE} y, {IMAGE} o, int64[T] n) <int64 m = {{3}}> {{
           [stem] a = Conv {CONV} (x, w0)
           z, o, k, n = Loop (m, , a, e, x) <body = again (int64 i, bool c, {IMAGE} s, {IMAGE} u, {IMAGE} k1) => (bool c,
@@ -231,7 +231,7 @@ MODELS = {
         }}""",
     "optional_state": f"""
         # {WEIGHTS}
-        # a state that may be there
+        # an optional state
         g ({IMAGE} x, bool c) => ({IMAGE} y) {{
           [stem] a = Conv {CONV} (x, w0)
           maybe = If (c) <
@@ -263,7 +263,7 @@ MODELS = {
         }}""",
     "shapes_inside": f"""
         # {WEIGHTS}
-        # what an exporter computes of shapes, in a body, of what it captures
+        # shape computations of an exporter in a body, on a captured value
         g ({IMAGE} x, bool c) => (float[?,?,?] y) {{
           [stem] a = Conv {CONV} (x, w0)
           minus = Constant <value = int64[1] {{-1}}> ()
@@ -301,7 +301,7 @@ MODELS = {
         }""",
     "mapped_sequence": f"""
         # {WEIGHTS}
-        # an op whose body is not understood reads outer values
+        # an op whose body has no rule captures values
         g ({IMAGE} x) => ({IMAGE} y, {IMAGE} f) <int64 at = {{0}}> {{
           [stem] a = Conv {CONV} (x, w0)
           q = Relu(a)

@@ -1,4 +1,4 @@
-"""Real networks whose batch, height and width are symbolic, and the same ones with numbers in their place.
+"""Real networks with symbolic batch, height and width, and the same networks at one size.
 
 resnet50 and mobilenetv2 are those of the zoo with names for dimensions. segformer_b0 is traced with dynamic sizes, since its
 Reshapes compute them: in `networks`, by torch.onnx of torch 2.13 with either exporter, from transformers 5.23, weights emptied

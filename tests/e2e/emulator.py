@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 QEMU = shutil.which("qemu-x86_64")
-LACK = "qemu-x86_64 is not installed, or this machine or its Linux is another one"
+UNAVAILABLE_REASON = "qemu-x86_64 is not installed, or this machine or its Linux is another one"
 AVAILABLE = QEMU is not None and platform.machine() == "x86_64" and sys.platform == "linux"
 
 BLOCK = 8

@@ -1,7 +1,7 @@
-"""The light models of the onnx package, with weights that matter.
+"""The light models of the onnx package, with random weights.
 
-They come with weights that ConstantOfShape makes, all elements equal, so that no mistake in the order of channels
-would show. Here each gets random weights of a size that keeps activations in range.
+The package has weights from ConstantOfShape, with equal elements, for which a wrong order of channels has no effect. Here the
+weights are random, of a magnitude that keeps activations in range.
 """
 
 from pathlib import Path

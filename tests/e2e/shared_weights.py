@@ -1,4 +1,4 @@
-"""Models whose files an optimiser may make larger without need: shared, repeated and narrow weights."""
+"""Models whose files grow unless an optimiser avoids it: shared, repeated and narrow weights."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -161,7 +161,7 @@ def in_branches() -> onnx.ModelProto:
 
 
 def wide_filters() -> onnx.ModelProto:
-    """Filters of 2.4 MB in all, so that the slack does not hide their growth."""
+    """Filters of 2.4 MB together, more than the growth that is always permitted."""
     weights = {f"w{layer}": random(128, 128, 3, 3, seed=layer) for layer in range(4)}
     return model(chain(4, lambda layer: ([], f"w{layer}")), weights, [1, 128, 28, 28])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import CONV, PLANNED, TARGET, Cli, Run, assert_one_line, convolutions, files, relu
+from command_line import CONV, PLANNED, TARGET, Cli, CommandResult, assert_one_line, convolutions, files, relu
 
 from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.report.schema import Report
@@ -42,7 +42,7 @@ def test_same_bytes_and_nothing_more_to_do(cli: Cli, model: str, tmp_path: Path)
     for dialect in ("functions", "ops"):
         command = ("optimize", "--target", TARGET, "--dialect", dialect, "--quiet")
         for source, out in ((model, "first.onnx"), (model, "second.onnx"), ("first.onnx", "third.onnx")):
-            assert cli(*command, source, "-o", out) == Run(0, "", "")
+            assert cli(*command, source, "-o", out) == CommandResult(0, "", "")
         written = [(tmp_path / name).read_bytes() for name in ("first.onnx", "second.onnx", "third.onnx")]
         assert written[0] == written[1] == written[2] != (tmp_path / model).read_bytes()
         assert "optimised like this before" in cli(*command[:-1], "first.onnx", "--dry-run").out
@@ -120,7 +120,7 @@ def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
 
 def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
     arguments = ("--pin", "y=NHWC", "--external-data", "w.bin", "--time-limit", "30", "-q")
-    assert cli("optimize", model, "-o", "out.onnx", *PLANNED, *arguments) == Run(0, "", "")
+    assert cli("optimize", model, "-o", "out.onnx", *PLANNED, *arguments) == CommandResult(0, "", "")
     assert (tmp_path / "w.bin").stat().st_size > 16 * 32 * 9 * 4
     dims = onnx.load(tmp_path / "out.onnx").graph.output[0].type.tensor_type.shape.dim
     assert [dim.dim_value for dim in dims] == [1, 24, 24, 16]

@@ -14,7 +14,7 @@ from layoutopt.runtime.session import Session
 
 pytestmark = [
     pytest.mark.thorough,
-    pytest.mark.skipif(not emulator.AVAILABLE, reason=emulator.LACK),
+    pytest.mark.skipif(not emulator.AVAILABLE, reason=emulator.UNAVAILABLE_REASON),
 ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 import pytest
 import zoo
-from narrow import halved, quantized
+from narrow_models import quantized, to_float16
 
 import layoutopt
 from layoutopt.formats import Format, c0, fractal_nz, lookup
@@ -51,7 +51,7 @@ def dtype(request: pytest.FixtureRequest) -> str:
 def planned(network: str, dtype: str, target: str, folder: Path) -> Report:
     path = zoo.save(network, folder)
     if dtype == "float16":
-        onnx.save(halved(onnx.load(path)), path)
+        onnx.save(to_float16(onnx.load(path)), path)
     else:
         path = quantized(path, per_channel=True, folder=folder)
     report = layoutopt.optimize(path, target).report

@@ -8,7 +8,7 @@ import light
 import onnx
 import pytest
 import zoo
-from narrow import halved, quantized, saved
+from narrow_models import quantized, saved, to_float16
 
 import layoutopt
 from layoutopt.report.schema import Report
@@ -54,7 +54,7 @@ def assert_equal(report: Report) -> None:
 
 
 def half(network: str, target: str, dialect: str, folder: Path) -> None:
-    model = halved(onnx.load(zoo.save(network, folder)))
+    model = to_float16(onnx.load(zoo.save(network, folder)))
     result = layoutopt.optimize(model, target, dialect=dialect)
     assert_equal(result.report)
     assert result.report.changed

@@ -17,7 +17,7 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.driver import portability
 from layoutopt.onnx_io.reader.lossless import nodes
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
-from layoutopt.runtime.portable import portable, portable_block
+from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.runtime.session import Session
 from layoutopt.verification.portable_branches import without_native_schemas
 
@@ -72,7 +72,7 @@ def assert_runs_everywhere(
     wants = outputs(model, given)
     for each in (result.proto, renamed(result.proto), *([swapped(result.proto)] if target == "cpu" else [])):
         for optimised in (True, False):
-            for got, want in zip(outputs(each, given, optimised=optimised), wants, strict=True):
+            for got, want in zip(outputs(each, given, optimises=optimised), wants, strict=True):
                 np.testing.assert_allclose(got, want, atol=2e-5 * max(1, float(np.abs(want).max())), rtol=0)
     return result.proto
 
@@ -220,9 +220,9 @@ def test_a_wrong_standard_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     def spoiled(native: Any, standard: Any, block: int) -> Any:
         node = next(node for node in standard.graph if node.op_type == "Relu")
         node.op_type = "Neg"
-        return portable(native, standard, block)
+        return portable_model(native, standard, block)
 
-    monkeypatch.setattr(portability, "portable", spoiled)
+    monkeypatch.setattr(portability, "portable_model", spoiled)
     with pytest.raises(layoutopt.VerificationError, match="where blocks have another size"):
         layoutopt.optimize(network(), portable=True)
 
@@ -231,11 +231,11 @@ def test_a_missing_function_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without blocks would refuse the model."""
 
     def spoiled(native: Any, standard: Any, block: int) -> Any:
-        model = portable(native, standard, block)
+        model = portable_model(native, standard, block)
         del model.functions[BLOCKED_DOMAIN, "ReorderInput", ""]
         return model
 
-    monkeypatch.setattr(portability, "portable", spoiled)
+    monkeypatch.setattr(portability, "portable_model", spoiled)
     with pytest.raises(layoutopt.LayoutoptError, match="where there are no blocks"):
         layoutopt.optimize(network(), portable=True)
 

@@ -1,7 +1,7 @@
 """Base models of structural mutants: pieces of real networks, models with subgraphs, whole networks.
 
-A piece is a run of nodes of a network of `examples/zoo`, with the weights and the declared shapes that the network has. A piece
-takes milliseconds to run, a whole network seconds, so pieces are what most examples are made of.
+A piece consists of consecutive nodes of a network of `examples/zoo`, with their weights and declared shapes. A piece takes
+milliseconds to run, a whole network seconds, so most examples are pieces.
 """
 
 from functools import lru_cache
@@ -14,10 +14,10 @@ from onnx import TensorProto, helper
 
 from .choices import Choices, chance, pick, weighted
 
-_MOST_WEIGHTS = 120_000  # elements of all weights of a piece
-_MOST_ELEMENTS = 120_000  # of one value of a piece
-_LONGEST = 24  # nodes of a piece
-_SIDE = 48  # pixels, in place of the 224 that whole networks are declared for
+_MAX_WEIGHTS = 120_000  # elements of all weights of a piece
+_MAX_ELEMENTS = 120_000  # of one value of a piece
+_MAX_NODES = 24  # nodes of a piece
+_SIDE = 48  # pixels, instead of the 224 that whole networks declare
 _WHOLE = ("efficientnet_b0", "keras_mobilenetv3s", "mobilenetv2")
 _TRIES = 50
 
@@ -36,7 +36,7 @@ def _piece(choices: Choices) -> onnx.ModelProto:
     for _ in range(_TRIES):
         model = _network(pick(choices, zoo.NAMES))
         first = choices.number(0, len(model.graph.node) - 2)
-        piece = _cut(model, first, first + choices.number(2, _LONGEST))
+        piece = _cut(model, first, first + choices.number(2, _MAX_NODES))
         if piece is not None:
             if chance(choices, 50):
                 del piece.graph.value_info[:]
@@ -64,7 +64,7 @@ def _cut(model: onnx.ModelProto, first: int, last: int) -> onnx.ModelProto | Non
     if not all(_is_small(infos[name]) for name in inner):
         return None
     used = [weights[name] for name in read if name in weights]
-    if sum(int(np.prod(tensor.dims)) for tensor in used) > _MOST_WEIGHTS:
+    if sum(int(np.prod(tensor.dims)) for tensor in used) > _MAX_WEIGHTS:
         return None
     graph = helper.make_graph(
         nodes,
@@ -81,7 +81,7 @@ def _cut(model: onnx.ModelProto, first: int, last: int) -> onnx.ModelProto | Non
 def _is_small(info: onnx.ValueInfoProto) -> bool:
     dims = info.type.tensor_type.shape.dim
     known = all(dim.HasField("dim_value") for dim in dims)
-    return known and int(np.prod([dim.dim_value for dim in dims])) <= _MOST_ELEMENTS
+    return known and int(np.prod([dim.dim_value for dim in dims])) <= _MAX_ELEMENTS
 
 
 @lru_cache(maxsize=32)

@@ -16,9 +16,9 @@ from typing import Protocol
 
 from .op_samples import prepare
 
-MOST_SECONDS = 120.0  # CPU time limit of one example
-_PATIENCE = 900.0  # wall time limit of one example, for busy machines
-MOST_MEMORY = 6 << 30  # bytes of address space of a process; exceeding it raises a MemoryError
+MAX_SECONDS = 120.0  # CPU time limit of one example
+_MAX_WALL_SECONDS = 900.0  # wall time limit of one example, for busy machines
+MAX_MEMORY = 6 << 30  # bytes of address space of a process; exceeding it raises a MemoryError
 CHUNK = 250  # examples per process, which bounds memory leaks of the libraries
 _TEXT = 2000  # characters of a detail
 
@@ -40,7 +40,7 @@ class Outcome(Protocol):
 
 
 @dataclass(frozen=True)
-class Ended:
+class Crash:
     """The outcome of an example that crashed its process or exceeded a time limit."""
 
     kind: str
@@ -49,7 +49,7 @@ class Ended:
 
 
 @dataclass
-class Running:
+class Worker:
     """A worker process with its remaining seeds."""
 
     process: BaseProcess
@@ -70,7 +70,7 @@ def outcomes(
     """The outcomes of all seeds, in any order; a process runs `chunk` of them."""
     context = multiprocessing.get_context("fork")
     chunks = [list(seeds[at : at + chunk]) for at in range(0, len(seeds), chunk)][::-1]
-    running: list[Running] = []
+    running: list[Worker] = []
     while chunks or running:
         while chunks and len(running) < processes:
             ours, theirs = context.Pipe(duplex=False)
@@ -78,11 +78,11 @@ def outcomes(
             process = context.Process(target=_work, args=(examine, rest, theirs), daemon=True)
             process.start()
             theirs.close()
-            running.append(Running(process, ours, rest, time.monotonic()))
+            running.append(Worker(process, ours, rest, time.monotonic()))
         multiprocessing.connection.wait([each.pipe for each in running], timeout=1.0)
         for each in list(running):
             yield from _received(each)
-            ended = _ended(each)
+            ended = _crash(each)
             if ended is None:
                 continue
             running.remove(each)
@@ -92,13 +92,13 @@ def outcomes(
                 chunks = [each for each in chunks if each]
 
 
-def alone(examine: Callable[[], Outcome]) -> Outcome:
+def in_separate_process(examine: Callable[[], Outcome]) -> Outcome:
     """The outcome of one example in a separate process."""
     ((_, outcome),) = outcomes(lambda seed: examine(), [0])
     return outcome
 
 
-def _received(running: Running) -> Iterator[tuple[int, Outcome]]:
+def _received(running: Worker) -> Iterator[tuple[int, Outcome]]:
     try:
         while running.pipe.poll():
             seed, outcome = running.pipe.recv()
@@ -111,28 +111,28 @@ def _received(running: Running) -> Iterator[tuple[int, Outcome]]:
         running.process.join()
 
 
-def _ended(running: Running) -> Ended | None:
+def _crash(running: Worker) -> Crash | None:
     """The reason why a process has ended; None if it runs."""
-    if not running.is_over and time.monotonic() - running.since > _PATIENCE:
+    if not running.is_over and time.monotonic() - running.since > _MAX_WALL_SECONDS:
         running.process.kill()
         running.process.join()
-        return Ended("hangs", f"after {_PATIENCE:.0f} s")
+        return Crash("hangs", f"after {_MAX_WALL_SECONDS:.0f} s")
     if not running.is_over:
         return None
     code = running.process.exitcode or 0
     if code == -signal.SIGPROF:
-        return Ended("hangs", f"after {MOST_SECONDS:.0f} s of the processor")
+        return Crash("hangs", f"after {MAX_SECONDS:.0f} s of the processor")
     name = signal.Signals(-code).name if code < 0 else f"exit {code}"
-    return Ended("killed", name)
+    return Crash("killed", name)
 
 
 def _work(examine: Callable[[int], Outcome], seeds: Sequence[int], pipe: Connection) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 2)  # messages of C++ libraries before they abort
     for seed in seeds:
-        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
         pipe.send((seed, examine(seed)))
 
 
@@ -150,21 +150,21 @@ def main(
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="first seed; each seed is one example")
     parser.add_argument("--processes", type=int, default=1, metavar="P")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save reduced failures in this folder")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     prepare()
     start, counts, failures = time.monotonic(), Counter[str](), 0
-    seeds = range(asked.seed, asked.seed + asked.examples)
-    for done, (seed, outcome) in enumerate(outcomes(examine, seeds, asked.processes, chunk), 1):
-        if isinstance(outcome, Ended):
+    seeds = range(arguments.seed, arguments.seed + arguments.examples)
+    for done, (seed, outcome) in enumerate(outcomes(examine, seeds, arguments.processes, chunk), 1):
+        if isinstance(outcome, Crash):
             outcome = explain(seed, outcome)
         counts[outcome.kind] += 1
         if outcome.is_failure:
             failures += 1
             print(f"{seed}  {outcome.kind}  {outcome.detail[:_TEXT]}", flush=True)
-            if asked.keep is not None:
-                asked.keep.mkdir(parents=True, exist_ok=True)
-                keep(seed, outcome, asked.keep)
-        if done % 1000 == 0 or done == asked.examples:
+            if arguments.keep is not None:
+                arguments.keep.mkdir(parents=True, exist_ok=True)
+                keep(seed, outcome, arguments.keep)
+        if done % 1000 == 0 or done == arguments.examples:
             each = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
             print(f"{done} examples in {time.monotonic() - start:.0f} s: {each}", flush=True)
     return 1 if failures else 0

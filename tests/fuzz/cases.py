@@ -17,7 +17,7 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format, as_shape
 from layoutopt.passes.base import Mode
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.testing.forced import formats
+from layoutopt.testing.forced import sample_formats
 
 from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted
 from .costs import RandomTarget
@@ -25,7 +25,7 @@ from .graph_builder import (
     LOCAL,
     Array,
     GraphBuilder,
-    Refused,
+    Rejected,
     Step,
     every_node,
     free_names,
@@ -35,11 +35,11 @@ from .graph_builder import (
 )
 from .layers import CHANNELS, LAYERS
 from .motifs import MOTIFS
-from .op_samples import graft
+from .op_samples import add_op_sample
 from .scopes import branch, function, loop
 
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21, 22, 23, 24, 25, 26)
-MOST_NODES = 9  # steps, some of which add several nodes
+MAX_NODES = 9  # steps, some of which add several nodes
 _TRIES = 4  # attempts per step
 _SYMBOLS = ("N", "H", "W", "T")
 
@@ -98,7 +98,7 @@ def build(choices: Choices) -> Case | None:
     g.dtype = weighted(choices, [(np.float32, 16), (np.float16, 3), (np.float64, 1)])
     g.may_be_empty = chance(choices, 4)
     _first_inputs(g)
-    for _ in range(choices.number(1, MOST_NODES)):
+    for _ in range(choices.number(1, MAX_NODES)):
         for _ in range(_TRIES):
             if _grow(g):
                 break
@@ -136,12 +136,12 @@ def _first_inputs(g: GraphBuilder) -> None:
 
 def _grow(g: GraphBuilder) -> bool:
     """Add one step, and return whether that succeeded."""
-    makers = [*LAYERS, *MOTIFS, (graft, 12)]
+    makers = [*LAYERS, *MOTIFS, (add_op_sample, 12)]
     makers += [(lambda inner, m=maker: m(inner, _grow_inside), 3) for maker in (branch, loop, function)]
     count = len(g.nodes)
     try:
         weighted(g.choices, makers)(g)
-    except Refused:
+    except Rejected:
         return len(g.nodes) > count
     return True
 
@@ -254,14 +254,14 @@ def _target(choices: Choices) -> tuple[str | CostModel, str | None]:
     seed, cast = choices.number(0, 1 << 16), pick(choices, (0.6, 0.1, 2.0))
     native = blocked_channels() is not None and host_target() in ("cpu-avx2", "cpu-avx512")
     way = weighted(choices, [("any", 4), ("native", 4 if native else 0), ("kernels", 4), ("real", 3)])
-    spelled = pick(choices, [name for name, dialect in DIALECTS.items() if not dialect.is_native])
+    dialect = pick(choices, [name for name, each in DIALECTS.items() if not each.is_native])
     if way == "any":
-        return RandomTarget(seed, cast=cast), spelled
+        return RandomTarget(seed, cast=cast), dialect
     if way == "native":
         return RandomTarget(seed, "cpu", cast), "onnxruntime"
     if way == "kernels":
-        return RandomTarget(seed, pick(choices, target_names()), cast), spelled
-    return pick(choices, [("cpu", None), *((name, pick(choices, (None, spelled))) for name in target_names())])
+        return RandomTarget(seed, pick(choices, target_names()), cast), dialect
+    return pick(choices, [("cpu", None), *((name, pick(choices, (None, dialect))) for name in target_names())])
 
 
 def _pins(g: GraphBuilder, model: onnx.ModelProto) -> dict[str, Format]:
@@ -284,7 +284,7 @@ def _pins(g: GraphBuilder, model: onnx.ModelProto) -> dict[str, Format]:
         shape = g.values[name].shape
         dims = declared[name].type.tensor_type.shape.dim if name in declared else ()
         known = [dim.dim_value or "?" for dim in dims] if len(dims) == len(shape) else ["?"] * len(shape)
-        options = [each for each in formats(shape, thorough=False) if each.fits(as_shape(known))]
+        options = [each for each in sample_formats(shape, is_thorough=False) if each.fits(as_shape(known))]
         if options:
             found[name] = pick(g.choices, options)
     return found

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 T = TypeVar("T")
 
 
-class Refused(Exception):  # noqa: N818  -- not an error
+class Rejected(Exception):  # noqa: N818  -- not an error
     """There are no options: the generator skips this step."""
 
 
@@ -59,10 +59,10 @@ def between(choices: Choices, low: int, high: int) -> int:
     """A whole number from `low` to `high`, both included.
 
     Raises:
-        Refused: there is none.
+        Rejected: there is none.
     """
     if low > high:
-        raise Refused
+        raise Rejected
     return choices.number(low, high)
 
 

@@ -12,7 +12,7 @@ from layoutopt.cost_models import load_target
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
-from layoutopt.testing.forced import formats
+from layoutopt.testing.forced import sample_formats
 
 FORMATS = 6  # preferred formats per rank
 KERNELS = 3  # per op
@@ -53,7 +53,7 @@ class RandomTarget:
                 value = op.operand(slot)
                 if value is None or value.shape is None or self._random("asks", op.kind, str(slot), str(turn)) < 0.5:
                     continue
-                found = formats(value.shape, thorough=False)
+                found = sample_formats(value.shape, is_thorough=False)
                 if found:
                     preferred = sorted(found, key=lambda each: self._random("favourite", str(each)))[:FORMATS]
                     place = self._random("format", op.kind, str(slot), str(turn), str(value.rank))

@@ -1,8 +1,7 @@
 """The campaign over damaged files: `python -m tests.fuzz.files --examples 100000 --seed 0 --processes 2`.
 
-A file contains a random graph, with changed bytes, fields or contents. A command reads it as for a user,
-and has to
-end in an exit code of the documentation, with one line if there is an error, and no file but the one that was asked for.
+A file contains a random graph, with changed bytes, fields or contents. A command reads the file, and must end with a documented
+exit code, with one line if there is an error, and with no file but the requested one.
 """
 
 import importlib
@@ -32,13 +31,13 @@ from layoutopt.onnx_io.writer.serialize import to_proto
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.model_edits import add_outputs
-from layoutopt.verification.original_runs import Budget, run_original
+from layoutopt.verification.original_runs import TimeLimits, run_original
 
 from .campaign import CHUNK, Outcome, main
 from .cases import case_of
 from .choices import Choices, Seeded, chance, pick, weighted
 from .messages import damage
-from .wire import ALONG, BLIND
+from .wire import BYTE_EDITS, FIELD_EDITS
 
 MODELS = 60  # models from which files are made
 _LARGEST = 60_000  # bytes of a file that is damaged
@@ -70,7 +69,7 @@ def examine(seed: int) -> FileOutcome:
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
     with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-        return judge(choices, content, Path(folder))
+        return evaluate(choices, content, Path(folder))
 
 
 def damaged(choices: Choices) -> bytes:
@@ -87,13 +86,13 @@ def damaged(choices: Choices) -> bytes:
             return content
     other = _content(choices.number(0, MODELS - 1))
     for _ in range(pick(choices, (1, 1, 1, 2, 4))):
-        content = pick(choices, BLIND if chance(choices, 40) else ALONG)(choices, content, other)
+        content = pick(choices, BYTE_EDITS if chance(choices, 40) else FIELD_EDITS)(choices, content, other)
         if not content:
             break
     return content
 
 
-def judge(choices: Choices, content: bytes, folder: Path) -> FileOutcome:
+def evaluate(choices: Choices, content: bytes, folder: Path) -> FileOutcome:
     """Run a command on a file."""
     work, scratch = folder / "work", folder / "scratch"
     prepare(work, content)
@@ -186,7 +185,7 @@ def _command(choices: Choices, work: Path) -> list[str]:
 
 
 def _fault(code: int, stderr: str, printed: str, appeared: list[str], arguments: Sequence[str]) -> str:
-    """The fault of a command; None without a fault."""
+    """The fault of a command; empty without a fault."""
     if code not in exit_codes():
         return f"exit code {code}"
     if code == LayoutoptError.exit_code:  # such as a small file that exhausts the memory
@@ -208,15 +207,17 @@ def _fault(code: int, stderr: str, printed: str, appeared: list[str], arguments:
 
 
 def _is_finite(model: Path) -> bool:
-    """Whether all that a model computes is finite. If not, two kernels may well differ: a NaN times the zeros of a padding
-    is one in those that multiply them, and a sum overflows in one order and not in another.
+    """Whether all values of a model are finite.
+
+    If not, two kernels may differ: zero padding times NaN is NaN in kernels that multiply it, and a sum may overflow in one
+    order but not in another.
     """
     source = onnx_io.read(model)
     names = [value.name for node in source.graph for value in node.outputs if value.name]
     message = to_proto(source)
     add_outputs(message, names)
-    session = Session(message.SerializeToString(), optimised=False)
-    runs, _ = run_original(session, SampleInputs(), 0, Budget())
+    session = Session(message.SerializeToString(), optimises=False)
+    runs, _ = run_original(session, SampleInputs(), 0, TimeLimits())
     values = [
         value for run in runs for value in run.outputs if isinstance(value, np.ndarray) and value.dtype.kind == "f"
     ]
@@ -253,7 +254,7 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     prepare(target, content)
     arguments = _command(choices, target)
-    (target / "what.txt").write_text(f"layoutopt {' '.join(arguments)}\n\n{outcome.kind}: {outcome.detail}\n")
+    (target / "failure.txt").write_text(f"layoutopt {' '.join(arguments)}\n\n{outcome.kind}: {outcome.detail}\n")
 
 
 def load() -> None:

@@ -10,12 +10,12 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from .choices import Choices, Refused, between, chance, pick, weighted
+from .choices import Choices, Rejected, between, chance, pick, weighted
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
-MOST_ELEMENTS = 6000  # of a value; examples should be many, not large
+MAX_ELEMENTS = 6000  # of a value; examples should be many, not large
 LARGEST = 1e4  # magnitude of a value, so that no chain of ops ends in infinity
 LOCAL = "local"  # the domain of functions of the model
 _FLOATS = "fc"
@@ -84,13 +84,13 @@ class GraphBuilder:
         """The nesting depth of the graph."""
         return 0 if self.outer is None else self.outer.depth + 1
 
-    def inside(self) -> "GraphBuilder":
+    def subgraph(self) -> "GraphBuilder":
         """A builder of a subgraph, which captures values of this graph."""
         child = GraphBuilder(self.choices, self.opset, self.dtype, self.root, self, functions=self.functions)
         child.values = {name: value for name, value in self.values.items() if name not in self.constants}
         return child
 
-    def apart(self) -> "GraphBuilder":
+    def function_body(self) -> "GraphBuilder":
         """The body of a function."""
         return GraphBuilder(self.choices, self.opset, self.dtype, self.root, functions=self.functions)
 
@@ -100,7 +100,7 @@ class GraphBuilder:
         """The values of this graph and of the enclosing graphs."""
         return {**(self.outer.all_constants() if self.outer is not None else {}), **self.constants}
 
-    def around(self) -> "Iterator[GraphBuilder]":
+    def enclosing(self) -> "Iterator[GraphBuilder]":
         """The enclosing graphs, innermost first."""
         graph = self.outer
         while graph is not None:
@@ -128,11 +128,11 @@ class GraphBuilder:
         """A random one of these values, later ones with higher probability.
 
         Raises:
-            Refused: there is none.
+            Rejected: there is none.
         """
         names = self.readable(rank, kind, shape)
         if not names:
-            raise Refused
+            raise Rejected
         return pick(self.choices, [*names[::-1][:2], *names[::-1][:4], *names[::-1]])
 
     def array(self, shape: Sequence[int], dtype: Any = None) -> Array:
@@ -143,8 +143,8 @@ class GraphBuilder:
 
     def input(self, shape: Sequence[int], dtype: Any = None) -> str:
         """A new input of the main graph, which subgraphs capture."""
-        if self.is_function or any(graph.is_function for graph in self.around()):
-            raise Refused
+        if self.is_function or any(graph.is_function for graph in self.enclosing()):
+            raise Rejected
         name, value = self.fresh("x"), self.array(shape, dtype)
         graph: GraphBuilder | None = self
         self.root.inputs[name] = value
@@ -168,8 +168,8 @@ class GraphBuilder:
     def weight(self, shape: Sequence[int], scale: float | None = None) -> str:
         """Numbers that keep results in range: constants that may be shared or computed, or inputs of the model."""
         shape = tuple(int(dim) for dim in shape)
-        if np.prod(shape) > MOST_ELEMENTS:
-            raise Refused
+        if np.prod(shape) > MAX_ELEMENTS:
+            raise Rejected
         known = self.all_constants().items()
         alike = [name for name, value in known if value.shape == shape and value.dtype == self.dtype]
         if alike and chance(self.choices, 25):
@@ -198,7 +198,7 @@ class GraphBuilder:
         """Add a node with several outputs, and return their names.
 
         Raises:
-            Refused: onnxruntime cannot run it, or the result is too large.
+            Rejected: onnxruntime cannot run it, or the result is too large.
         """
         outputs = [self.fresh("v") for _ in range(count)]
         label = pick(self.choices, [f"{op_type}_{outputs[0]}", "", f"/layer/{outputs[0]}/{op_type}"])
@@ -208,17 +208,17 @@ class GraphBuilder:
         """Add a node, and return the names of its outputs.
 
         Raises:
-            Refused: as `add_many` does.
+            Rejected: as `add_many` does.
         """
         if not node.domain and since(node.op_type, self.opset) is None:
-            raise Refused  # onnxruntime supports some ops that onnx has removed
+            raise Rejected  # onnxruntime supports some ops that onnx has removed
         try:
-            step = alone(node, self.values, self.all_constants(), self.opset, self.functions)
+            step = single_node_step(node, self.values, self.all_constants(), self.opset, self.functions)
             found = step.run(self.values)
         except Exception as error:  # onnxruntime's exceptions have no common base
-            raise Refused from error
+            raise Rejected from error
         if not all(self._is_fine(value) for value in found.values()):
-            raise Refused
+            raise Rejected
         self.nodes.append(node)
         self.values.update(found)
         if self.main is None:
@@ -226,14 +226,14 @@ class GraphBuilder:
         return step.writes
 
     def _is_fine(self, value: Any) -> bool:
-        if not isinstance(value, np.ndarray) or value.size > MOST_ELEMENTS or value.ndim > 6 or value.dtype == object:
+        if not isinstance(value, np.ndarray) or value.size > MAX_ELEMENTS or value.ndim > 6 or value.dtype == object:
             return False
         if value.size == 0:
             return self.root.may_be_empty
         return value.dtype.kind not in _FLOATS or bool((np.abs(value) <= LARGEST).all())
 
 
-def alone(
+def single_node_step(
     node: onnx.NodeProto, values: Arrays, constants: Arrays, opset: int, functions: Sequence[onnx.FunctionProto]
 ) -> Step:
     """A model of a single node."""

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import onnx
 
-from . import judge as judging
-from .campaign import Outcome, alone, main
+from . import oracle
+from .campaign import Outcome, in_separate_process, main
 from .cases import Case, case_of
-from .judge import Verdict, judge
+from .oracle import Verdict, evaluate
 from .reduce import reduced
 
 
 def examine(seed: int) -> Verdict:
     """The verdict on one example."""
     case = case_of(seed)
-    return Verdict("no graph") if case is None else judge(case)
+    return Verdict("no graph") if case is None else evaluate(case)
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
@@ -24,7 +24,7 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
     assert case is not None
 
     def again(smaller: Case) -> Outcome:
-        return alone(lambda: judge(smaller))
+        return in_separate_process(lambda: evaluate(smaller))
 
     small = reduced(case, again)
     onnx.save(small.model, folder / f"{seed}.onnx")
@@ -34,7 +34,7 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
 def explain(seed: int, outcome: Outcome) -> Outcome:
     """The outcome with the component that ended the process."""
     case = case_of(seed)
-    return outcome if case is None else judging.explain(case)
+    return outcome if case is None else oracle.explain(case)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from layoutopt.ops import rules
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
 
 from .choices import between, chance, pick, shuffled, weighted
-from .graph_builder import GraphBuilder, Refused
+from .graph_builder import GraphBuilder, Rejected
 
 Maker = Callable[[GraphBuilder], None]
 
@@ -23,7 +23,7 @@ def feature_map(g: GraphBuilder, rank: int | None = None) -> str:
     if g.readable(wanted) and not chance(g.choices, 5):
         name = g.pick(wanted)
         if 0 in g.values[name].shape:
-            raise Refused
+            raise Rejected
         return name
     shape = (
         pick(g.choices, (1, 2, 3)),
@@ -37,7 +37,7 @@ def axis_of(g: GraphBuilder, name: str) -> int:
     """A random axis, positive or negative."""
     rank = g.values[name].ndim
     if not rank:
-        raise Refused
+        raise Rejected
     axis = between(g.choices, 0, rank - 1)
     return axis - rank if chance(g.choices, 30) else axis
 
@@ -107,7 +107,7 @@ def matmul(g: GraphBuilder) -> None:
     a = g.pick(between(g.choices, 2, 4)) if g.readable(2) or g.readable(3) or g.readable(4) else feature_map(g, 3)
     shape = g.values[a].shape
     if len(shape) < 2:
-        raise Refused
+        raise Rejected
     features = pick(g.choices, (1, 3, 8, 16, 17))
     way = between(g.choices, 0, 5)
     if way <= 2:
@@ -117,7 +117,7 @@ def matmul(g: GraphBuilder) -> None:
     elif way == 4:
         fitting = [name for name in g.readable() if g.values[name].ndim >= 2 and g.values[name].shape[-2] == shape[-1]]
         if not fitting:
-            raise Refused
+            raise Rejected
         g.add("MatMul", [a, pick(g.choices, fitting)])
     else:
         perm = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
@@ -203,7 +203,7 @@ def binary(g: GraphBuilder) -> None:
         except ValueError:
             fits = False
         if not fits:
-            raise Refused  # onnxruntime runs ops that onnx declares invalid
+            raise Rejected  # onnxruntime runs ops that onnx declares invalid
     g.add(kind, operands, **({"direction": "LEFT"} if kind == "BitShift" else {}))
 
 
@@ -282,7 +282,7 @@ def split(g: GraphBuilder) -> None:
     axis = axis_of(g, x)
     extent = g.values[x].shape[axis]
     if extent < 2:
-        raise Refused
+        raise Rejected
     first = between(g.choices, 1, extent - 1)
     if extent % 2 == 0 and chance(g.choices, 50):
         attributes = {"num_outputs": 2} if g.opset >= 18 else {}
@@ -327,7 +327,7 @@ def pad(g: GraphBuilder) -> None:
         attributes["mode"] = pick(g.choices, ("constant", "edge", "reflect", *(["wrap"] if g.opset >= 19 else [])))
     value = pick(g.choices, (0.0, 0.0, 1.5, -1.0))
     if g.opset < 11 and not rank:
-        raise Refused
+        raise Rejected
     if g.opset < 11:
         g.add("Pad", [x], pads=pads, value=value, **attributes)
         return

@@ -1,6 +1,6 @@
 """Damage to the contents of a message: other ops, types and shapes, dangling and cyclic names.
 
-These mutants are read without complaint, and so get far further than damaged bytes.
+These mutants can be parsed, and so reach later stages than damaged bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -347,7 +347,7 @@ def _empty(choices: Choices, model: onnx.ModelProto) -> None:
     graph.ClearField(pick(choices, ("node", "input", "output", "initializer", "name")))
 
 
-def _add_beside(choices: Choices, model: onnx.ModelProto) -> None:
+def _add_rare_fields(choices: Choices, model: onnx.ModelProto) -> None:
     """Rarely used fields."""
     way = choices.number(0, 3)
     if way == 0:
@@ -388,5 +388,5 @@ EDITS: tuple[Edit, ...] = (
         _rename,
         _change_interface,
     ),
-    *(_change_tensor, _change_tensor, _change_version, _change_functions, _empty, _add_beside),
+    *(_change_tensor, _change_tensor, _change_version, _change_functions, _empty, _add_rare_fields),
 )

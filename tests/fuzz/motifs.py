@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .choices import between, chance, pick, shuffled, weighted
-from .graph_builder import GraphBuilder, Refused
+from .graph_builder import GraphBuilder, Rejected
 from .layers import CHANNELS, Maker, broadcast_operand, feature_map
 
 
@@ -15,7 +15,7 @@ def transpose(g: GraphBuilder) -> None:
     x = g.pick(kind=weighted(g.choices, [("f", 12), ("iub", 1)]))
     rank = g.values[x].ndim
     if rank < 2:
-        raise Refused
+        raise Rejected
     orders = [(0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1)), tuple(shuffled(g.choices, range(rank)))]
     if chance(g.choices, 10):
         g.add("Transpose", [x])
@@ -55,7 +55,7 @@ def shuffle(g: GraphBuilder) -> None:
     n, c, h, w = g.values[x].shape
     factors = [each for each in range(2, c) if c % each == 0]
     if not factors:
-        raise Refused
+        raise Rejected
     group = pick(g.choices, factors)
     apart = _reshaped(g, x, (n, group, c // group, h, w))
     _reshaped(g, g.add("Transpose", [apart], perm=(0, 2, 1, 3, 4)), (n, c, h, w))
@@ -176,7 +176,7 @@ def layer_norm(g: GraphBuilder) -> None:
     """Layer normalisation as several ops."""
     x = g.pick()
     if not g.values[x].ndim:
-        raise Refused
+        raise Rejected
     last = g.values[x].shape[-1]
     centred = g.add("Sub", [x, _mean(g, x, [-1])])
     square = (
@@ -259,7 +259,7 @@ def shape_arithmetic(g: GraphBuilder) -> None:
     x = g.pick()
     rank = g.values[x].ndim
     if not rank:
-        raise Refused
+        raise Rejected
     shape = g.add("Shape", [x])
     way = between(g.choices, 0, 4)
     if way == 0:
@@ -295,7 +295,7 @@ def expand(g: GraphBuilder) -> None:
 def quantized(g: GraphBuilder) -> None:
     """A QDQ group with weights quantised per tensor or per channel."""
     if g.opset < 10 or g.dtype is not np.float32:
-        raise Refused
+        raise Rejected
     x = _quantized(g, feature_map(g, 4))
     channels = g.values[x].shape[1]
     kind = pick(g.choices, ("Conv", "Conv", "Relu", "Add", "Concat", "AveragePool", "Transpose"))
@@ -351,7 +351,7 @@ def _reshaped(g: GraphBuilder, x: str, shape: Sequence[int]) -> str:
 
 def _other_shape(g: GraphBuilder, shape: Sequence[int]) -> list[int]:
     if 0 in shape:
-        raise Refused
+        raise Rejected
     found = list(shape)
     for _ in range(between(g.choices, 1, 2)):
         at = between(g.choices, 0, len(found)) if found else 0
@@ -363,7 +363,7 @@ def _other_shape(g: GraphBuilder, shape: Sequence[int]) -> list[int]:
         else:
             found.append(1)
     if len(found) > 6:
-        raise Refused
+        raise Rejected
     return found
 
 

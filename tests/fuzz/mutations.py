@@ -1,6 +1,6 @@
 """Mutations of a model's structure, valid and invalid ones, as by editors and exporters.
 
-`messages.EDITS` are mutations after which few models run. Both are drawn from.
+Few models run after the mutations of `messages.EDITS`; examples have mutations of both kinds.
 """
 
 import numpy as np

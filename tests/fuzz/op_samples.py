@@ -1,8 +1,8 @@
 """Steps that add samples of single ops, bodies included: every op with a rule, and some without.
 
-The first operand of a sample becomes a value that is there. Its extents are then those of the value, and the other operands
-follow: where the sample has 17 channels in two operands, both have as many as the value. If that does not run, the value
-is brought into the shape that the sample has, by a Reshape, a Transpose, or a cut and a Pad.
+The first operand of a sample is replaced by a value of the graph. Equal extents of other operands change with it: if the sample
+has 17 channels in two operands, both get the channels of the value. If that does not run, the value is reshaped and padded to
+the shape of the sample.
 """
 
 from functools import cache
@@ -16,7 +16,7 @@ from layoutopt.ops import rules
 from layoutopt.ops.base import OLDEST_OPSET
 
 from .choices import between, chance, pick
-from .graph_builder import Array, GraphBuilder, Refused, since, subgraphs
+from .graph_builder import Array, GraphBuilder, Rejected, since, subgraphs
 
 WITHOUT_RULES = (
     *("CumSum", "Einsum", "EyeLike", "GatherElements", "GatherND", "GridSample", "IsInf", "LSTM", "MatMulInteger"),
@@ -28,7 +28,7 @@ WITHOUT_RULES = (
 @cache
 def _drafts(kind: str) -> list[Draft]:
     """The samples with static extents."""
-    return [each for each in drafts(kind, thorough=False) if not each.name.endswith("dynamic")]
+    return [each for each in drafts(kind, is_thorough=False) if not each.name.endswith("dynamic")]
 
 
 @cache
@@ -42,16 +42,16 @@ def prepare() -> None:
         _drafts(kind)
 
 
-def graft(g: GraphBuilder) -> None:
+def add_op_sample(g: GraphBuilder) -> None:
     """A random op with a rule, sometimes one without."""
-    put(g, pick(g.choices, [*rules(), *rules(), *WITHOUT_RULES]))
+    add_sample(g, pick(g.choices, [*rules(), *rules(), *WITHOUT_RULES]))
 
 
-def put(g: GraphBuilder, kind: str) -> None:
+def add_sample(g: GraphBuilder, kind: str) -> None:
     """A sample of an op.
 
     Raises:
-        Refused: it does not run with the values of the graph, or differs at the graph's opset.
+        Rejected: it does not run with the values of the graph, or differs at the graph's opset.
     """
     version = max(since(kind, g.opset) or 0, OLDEST_OPSET) if is_standard(kind) else 1
     fitting = [draft for draft in _drafts(kind) if draft.since == version]
@@ -59,7 +59,7 @@ def put(g: GraphBuilder, kind: str) -> None:
     while fitting and sample is None:  # some opsets have no such model, and one operand has none to be constant
         sample = _made(fitting.pop(between(g.choices, 0, len(fitting) - 1)))
     if sample is None or not _suits(sample, g):
-        raise Refused
+        raise Rejected
     node, operands = sample.model.graph.node[0], _operands(sample)
     for function in sample.model.functions:
         if all(each.name != function.name for each in g.functions):
@@ -70,11 +70,11 @@ def put(g: GraphBuilder, kind: str) -> None:
     ways = [_stretched, _reshaped, _as_it_is] if chance(g.choices, 70) else [_as_it_is]
     for way in ways:
         try:
-            _put(g, node, way(g, node, operands))
+            _append_sample(g, node, way(g, node, operands))
             return
-        except Refused:
+        except Rejected:
             continue
-    raise Refused
+    raise Rejected
 
 
 def _suits(sample: Sample, g: GraphBuilder) -> bool:
@@ -95,7 +95,7 @@ def _operands(sample: Sample) -> dict[str, tuple[Array, bool]]:
     return found
 
 
-def _put(g: GraphBuilder, node: onnx.NodeProto, names: dict[str, str]) -> None:
+def _append_sample(g: GraphBuilder, node: onnx.NodeProto, names: dict[str, str]) -> None:
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.name = g.fresh(node.op_type)
@@ -124,7 +124,7 @@ def _rename(g: GraphBuilder, graph: onnx.GraphProto, names: dict[str, str]) -> N
 def _first(node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> str:
     name = next((name for name in node.input if name), "")
     if name not in operands or operands[name][1]:
-        raise Refused
+        raise Rejected
     return name
 
 
@@ -134,7 +134,7 @@ def _stretched(g: GraphBuilder, node: onnx.NodeProto, operands: dict[str, tuple[
     sample = operands[first][0]
     x = g.pick(sample.ndim, sample.dtype.kind)
     if g.values[x].dtype != sample.dtype:
-        raise Refused
+        raise Rejected
     extents = dict(zip(sample.shape, g.values[x].shape, strict=True))
     names = {first: x}
     for name, (array, is_constant) in operands.items():
@@ -158,7 +158,7 @@ def _reshaped(g: GraphBuilder, node: onnx.NodeProto, operands: dict[str, tuple[A
     sample = operands[first][0]
     x = g.pick(kind=sample.dtype.kind)
     if g.values[x].dtype != sample.dtype or not sample.size or not g.values[x].size:
-        raise Refused
+        raise Rejected
     if g.values[x].size != sample.size:
         flat = g.add("Reshape", [x, g.constant([-1])])
         short = sample.size - g.values[flat].size

@@ -13,20 +13,20 @@ from onnx import numpy_helper
 
 from .campaign import Outcome
 from .cases import Case
-from .graph_builder import Array, Step, alone, free_names, info
+from .graph_builder import Array, Step, free_names, info, single_node_step
 
-Judge = Callable[[Case], Outcome]
+Oracle = Callable[[Case], Outcome]
 
 
-def reduced(case: Case, judge: Judge, rounds: int = 400) -> Case:
+def reduced(case: Case, oracle: Oracle, rounds: int = 400) -> Case:
     """The smallest example found that fails in the same way."""
-    wrong = judge(case)
+    wrong = oracle(case)
     progress = True
     while progress and rounds > 0:
         progress = False
         for smaller in _smaller(case):
             rounds -= 1
-            verdict = judge(smaller)
+            verdict = oracle(smaller)
             if verdict.kind == wrong.kind and verdict.detail[:20] == wrong.detail[:20]:
                 case, progress = smaller, True
                 break
@@ -136,7 +136,7 @@ def steps_of(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Step]:
     opset = next(each.version for each in model.opset_import if not each.domain)
     for node in model.graph.node:
         constants = {name: value for name, value in fixed.items() if name not in feed}
-        step = alone(node, values, constants, opset, model.functions)
+        step = single_node_step(node, values, constants, opset, model.functions)
         values |= step.run({**values, **constants})
         steps.append(step)
     return steps

@@ -5,10 +5,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from .choices import between, chance, pick
-from .graph_builder import LOCAL, GraphBuilder, Refused, imports, info
+from .graph_builder import LOCAL, GraphBuilder, Rejected, imports, info
 from .layers import Maker
 
-DEEPEST = 2
+MAX_DEPTH = 2
 
 
 def branch(g: GraphBuilder, grow: Maker) -> None:
@@ -16,14 +16,14 @@ def branch(g: GraphBuilder, grow: Maker) -> None:
     _refuse_deep(g)
     graphs, wanted = [], None
     for name in ("then_branch", "else_branch"):
-        inner = g.inside()
+        inner = g.subgraph()
         grow(inner)
         results = [
             each for node in inner.nodes for each in node.output if each in inner.values and each not in inner.constants
         ]
         if wanted is None:
             if not results:
-                raise Refused
+                raise Rejected
             result = pick(g.choices, results[::-1])
             wanted = inner.values[result]
         else:
@@ -51,7 +51,7 @@ def loop(g: GraphBuilder, grow: Maker) -> None:
     """A Loop with a loop-carried value and a scan output."""
     _refuse_deep(g)
     start = g.pick()
-    inner = g.inside()
+    inner = g.subgraph()
     turn, go, carried = (g.fresh(stem) for stem in ("turn", "go", "state"))
     inner.values |= {turn: np.asarray(0, np.int64), go: np.asarray(True), carried: g.values[start]}
     grow(inner)
@@ -82,9 +82,9 @@ def loop(g: GraphBuilder, grow: Maker) -> None:
 def function(g: GraphBuilder, grow: Maker) -> None:
     """A function of the model, called once or more."""
     if g.is_function or g.depth or any(each.domain == LOCAL for each in g.functions):
-        raise Refused
+        raise Rejected
     actual = g.pick()
-    body = g.apart()
+    body = g.function_body()
     formal = body.fresh("p")
     body.values[formal] = g.values[actual]
     grow(body)
@@ -92,7 +92,7 @@ def function(g: GraphBuilder, grow: Maker) -> None:
         name for node in body.nodes for name in node.output if name in body.values and name not in body.constants
     ]
     if not results:
-        raise Refused
+        raise Rejected
     result = pick(g.choices, results[::-1])
     name = g.fresh("block").replace("/", "_").replace(" ", "_")
     opsets = imports(g.opset, body.nodes, [])
@@ -105,8 +105,8 @@ def function(g: GraphBuilder, grow: Maker) -> None:
 
 
 def _refuse_deep(g: GraphBuilder) -> None:
-    if g.depth >= DEEPEST or g.opset < 11:
-        raise Refused
+    if g.depth >= MAX_DEPTH or g.opset < 11:
+        raise Rejected
 
 
 def _like(g: GraphBuilder, value: np.ndarray) -> str:

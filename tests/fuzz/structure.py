@@ -30,7 +30,7 @@ from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 
 from . import base_models
-from .campaign import CHUNK, Ended, Outcome, alone, main
+from .campaign import CHUNK, Crash, Outcome, in_separate_process, main
 from .choices import Choices, Seeded, chance, pick
 from .mutations import mutate
 
@@ -39,9 +39,9 @@ _TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
 _DIALECTS = ("ops", "functions", "ascend", "standard")
 _ERROR = 1e-4  # relative to the largest magnitude of an output; more if rounding moves it further
 _COARSE = 1e-2  # for 16 bits
-_PIECE = 1 << 20  # elements that are compared at a time
+_CHUNK = 1 << 20  # elements that are compared at a time
 _ROUNDINGS = 4  # perturbed runs of the mutant
-_FURTHER = 16  # accepted multiple of the rounding spread
+_SPREAD_FACTOR = 16  # accepted multiple of the rounding spread
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ def examine(seed: int) -> Verdict:
     except ValueError:  # invalid text, or a message that is too large
         return Verdict("no mutant")
     with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-        return judge(given, Path(folder))
+        return evaluate(given, Path(folder))
 
 
-def judge(given: Example, folder: Path) -> Verdict:
+def evaluate(given: Example, folder: Path) -> Verdict:
     """Optimise a mutant and compare."""
     source, out = folder / "m.onnx", folder / "out.onnx"
     source.write_bytes(given.model)
@@ -113,7 +113,7 @@ def judge(given: Example, folder: Path) -> Verdict:
         text = f"{type(error).__name__}: {error}"
         if "\n" in str(error):
             return Verdict("not one line", f"{context}: {text}", is_failure=True)
-        if runs and not _runs(source, optimised=False)[1]:
+        if runs and not _runs(source, optimises=False)[1]:
             return Verdict("refused, runs only when fused")
         if runs:
             return Verdict("refused", f"{context}: {text}", is_failure=True)
@@ -126,16 +126,16 @@ def judge(given: Example, folder: Path) -> Verdict:
     fault = _lost(folder, before, {"out.onnx", "out.data"})
     if fault:
         return Verdict("lost", f"{context}: {fault}", is_failure=True)
-    changed = "rewritten" if result.report.changed else "left alone"
+    changed = "rewritten" if result.report.changed else "unchanged"
     if not result.report.changed and given.external is None and not given.weights:
         if out.read_bytes() != given.model:
-            return Verdict("wrong", f"{context}: left alone, and other bytes", is_failure=True)
-        return Verdict(f"left alone{'' if runs else ', does not run'}")
+            return Verdict("wrong", f"{context}: unchanged, but with other bytes", is_failure=True)
+        return Verdict(f"unchanged{'' if runs else ', does not run'}")
     if not runs:
         return Verdict(f"{changed}, does not run")
     assert session is not None
     fault = _difference(source, session, out, runs)
-    if fault and not _runs(source, optimised=False)[1]:
+    if fault and not _runs(source, optimises=False)[1]:
         return Verdict(f"{changed}, runs only when fused")
     if fault:
         return Verdict("wrong", f"{context}: {changed}: {fault}", is_failure=True)
@@ -146,10 +146,10 @@ def judge(given: Example, folder: Path) -> Verdict:
 Feed = Mapping[str, Any]
 
 
-def _runs(path: Path, *, optimised: bool = True) -> tuple[Session | None, list[tuple[Feed, list[Any]]]]:
+def _runs(path: Path, *, optimises: bool = True) -> tuple[Session | None, list[tuple[Feed, list[Any]]]]:
     """The mutant in stock ONNX Runtime and its outputs for two sets of random inputs; empty if it does not run."""
     try:
-        session = Session(path, threads=1, optimised=optimised)
+        session = Session(path, threads=1, optimises=optimises)
     except Exception:  # onnxruntime's exceptions have no common base
         return None, []
     symbols = {
@@ -179,7 +179,7 @@ def _listing(folder: Path) -> dict[str, bytes]:
 
 
 def _difference(source: Path, original: Session, out: Path, runs: Sequence[tuple[Feed, list[Any]]]) -> str:
-    """How the result differs from the mutant; empty if it does not."""
+    """The difference of the result from the mutant as text; empty if there is none."""
     try:
         rewritten = Session(out, threads=1)
     except Exception as error:
@@ -206,36 +206,39 @@ def _difference(source: Path, original: Session, out: Path, runs: Sequence[tuple
     return ""
 
 
-def _differs(want: Any, got: Any, spread: float) -> str:
-    if isinstance(want, list):
-        if not isinstance(got, list) or len(want) != len(got):
+def _differs(expected: Any, actual: Any, spread: float) -> str:
+    if isinstance(expected, list):
+        if not isinstance(actual, list) or len(expected) != len(actual):
             return "is another sequence"
-        return next(filter(None, (_differs(a, b, spread) for a, b in zip(want, got, strict=True))), "")
-    if not isinstance(want, np.ndarray):
-        return "" if want == got or want is got else "is another value"
-    if (
-        not want.size and getattr(got, "size", 1) == 0
-    ):  # a Loop without an iteration declares the shape of what it does not compute
+        return next(filter(None, (_differs(a, b, spread) for a, b in zip(expected, actual, strict=True))), "")
+    if not isinstance(expected, np.ndarray):
+        return "" if expected == actual or expected is actual else "is another value"
+    if not expected.size and getattr(actual, "size", 1) == 0:  # a Loop without iterations has the declared shape
         return ""
-    if not isinstance(got, np.ndarray) or (want.shape, want.dtype) != (got.shape, got.dtype):
-        return f"is {getattr(got, 'dtype', type(got))}{list(getattr(got, 'shape', ()))}, not {want.dtype}{list(want.shape)}"
-    if want.dtype.kind != "f":
-        moved = _moved(want, got)
-        return "" if np.array_equal(want, got) or moved <= _FURTHER * spread else f"differs by {moved:.2g}"
-    moved = _moved(want, got)
-    limit = max(_COARSE if want.dtype.itemsize < 4 else _ERROR, _FURTHER * spread)
+    if not isinstance(actual, np.ndarray) or (expected.shape, expected.dtype) != (actual.shape, actual.dtype):
+        found = f"{getattr(actual, 'dtype', type(actual))}{list(getattr(actual, 'shape', ()))}"
+        return f"is {found}, not {expected.dtype}{list(expected.shape)}"
+    if expected.dtype.kind != "f":
+        moved = _distance(expected, actual)
+        return "" if np.array_equal(expected, actual) or moved <= _SPREAD_FACTOR * spread else f"differs by {moved:.2g}"
+    moved = _distance(expected, actual)
+    limit = max(_COARSE if expected.dtype.itemsize < 4 else _ERROR, _SPREAD_FACTOR * spread)
     return "" if moved <= limit else f"differs by {moved:.2g}"
 
 
-def _moved(want: Any, got: Any) -> float:
+def _distance(expected: Any, actual: Any) -> float:
     """The largest finite difference of two arrays or sequences, relative to the largest magnitude."""
-    if isinstance(want, list):
-        return max((_moved(a, b) for a, b in zip(want, got, strict=False)), default=0.0)
-    if not isinstance(want, np.ndarray) or want.dtype.kind not in "biuf" or want.shape != getattr(got, "shape", None):
-        return 0.0 if np.array_equal(want, got) else float("inf")
+    if isinstance(expected, list):
+        return max((_distance(a, b) for a, b in zip(expected, actual, strict=False)), default=0.0)
+    if (
+        not isinstance(expected, np.ndarray)
+        or expected.dtype.kind not in "biuf"
+        or expected.shape != getattr(actual, "shape", None)
+    ):
+        return 0.0 if np.array_equal(expected, actual) else float("inf")
     largest = moved = 0.0
-    for start in range(0, want.size, _PIECE):
-        wide, other = (each.reshape(-1)[start : start + _PIECE].astype(np.float64) for each in (want, got))
+    for start in range(0, expected.size, _CHUNK):
+        wide, other = (each.reshape(-1)[start : start + _CHUNK].astype(np.float64) for each in (expected, actual))
         finite = np.isfinite(wide) & np.isfinite(other)
         largest = max(largest, float(np.abs(wide[finite]).max(initial=0.0)))
         moved = max(moved, float(np.abs(wide[finite] - other[finite]).max(initial=0.0)))
@@ -245,7 +248,7 @@ def _moved(want: Any, got: Any) -> float:
 def _spread(source: Path, feed: Feed, expected: Sequence[Any]) -> list[float]:
     """The rounding spread of the outputs: without optimisations, and with inputs perturbed by a few units in the last place."""
     found = [0.0] * len(expected)
-    plain = Session(source, optimised=False, threads=1)
+    plain = Session(source, optimises=False, threads=1)
     attempts = [(plain, feed)]
     for seed in range(_ROUNDINGS):
         generator = np.random.default_rng(seed)
@@ -261,7 +264,7 @@ def _spread(source: Path, feed: Feed, expected: Sequence[Any]) -> list[float]:
             outputs = session.run(None, moved)
         except Exception:
             continue
-        found = [max(known, _moved(a, b)) for known, a, b in zip(found, expected, outputs, strict=True)]
+        found = [max(known, _distance(a, b)) for known, a, b in zip(found, expected, outputs, strict=True)]
     return found
 
 
@@ -291,8 +294,8 @@ def explain(seed: int, outcome: Outcome) -> Outcome:
             (Path(folder) / "weights").write_bytes(given.weights)
             return Verdict("runs" if _runs(path)[1] else "does not run")
 
-    context = alone(original)
-    return Verdict("ends ONNX Runtime") if isinstance(context, Ended) else outcome
+    context = in_separate_process(original)
+    return Verdict("ends ONNX Runtime") if isinstance(context, Crash) else outcome
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
@@ -303,7 +306,7 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
     target.mkdir(parents=True)
     (target / "m.onnx").write_bytes(given.model)
     (target / "weights").write_bytes(given.weights)
-    (target / "what.txt").write_text(f"{dict(given.options)}\n\n{outcome.kind}: {outcome.detail}\n")
+    (target / "failure.txt").write_text(f"{dict(given.options)}\n\n{outcome.kind}: {outcome.detail}\n")
 
 
 if __name__ == "__main__":

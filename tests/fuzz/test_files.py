@@ -5,16 +5,16 @@ from pathlib import Path
 import onnx
 import pytest
 
-from .campaign import alone, outcomes
+from .campaign import in_separate_process, outcomes
 from .choices import Seeded
-from .files import examine, judge
+from .files import evaluate, examine
 from .messages import damage
-from .wire import ALONG, BLIND, fields, replaced, varint
+from .wire import BYTE_EDITS, FIELD_EDITS, fields, replaced, varint
 
 QUICK, THOROUGH = 400, 6000
 
 
-def hold(count: int) -> None:
+def check_examples(count: int) -> None:
     """Assert that no example fails; each runs in a separate process, so that crashes are detected as well."""
     found = list(outcomes(examine, range(count), chunk=1000))
     assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
@@ -23,12 +23,12 @@ def hold(count: int) -> None:
 
 
 def test_damaged_files_end_in_one_line() -> None:
-    hold(QUICK)
+    check_examples(QUICK)
 
 
 @pytest.mark.thorough
 def test_many_damaged_files_end_in_one_line() -> None:
-    hold(THOROUGH)
+    check_examples(THOROUGH)
 
 
 def small() -> onnx.ModelProto:
@@ -41,7 +41,7 @@ def test_a_file_that_is_good_is_written(tmp_path: Path) -> None:
     for seed in range(3):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        verdict = judge(Seeded(seed), small().SerializeToString(), folder)
+        verdict = evaluate(Seeded(seed), small().SerializeToString(), folder)
         assert verdict.kind == "exit 0", verdict
 
 
@@ -58,7 +58,7 @@ LONG = "float[9223372036854775807] x"
 def test_what_has_ended_a_process(text: str, kind: str, tmp_path: Path) -> None:
     header = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
     content = onnx.parser.parse_model(header + text).SerializeToString()
-    verdict = alone(lambda: judge(Seeded(0), content, tmp_path))
+    verdict = in_separate_process(lambda: evaluate(Seeded(0), content, tmp_path))
     assert verdict.kind == kind, verdict
 
 
@@ -76,7 +76,7 @@ def test_fields_are_found_and_replaced() -> None:
 def test_every_kind_of_damage_changes_something() -> None:
     content = small().SerializeToString()
     other = onnx.helper.make_model(small().graph, producer_name="somebody").SerializeToString()
-    for each in (*BLIND, *ALONG):
+    for each in (*BYTE_EDITS, *FIELD_EDITS):
         results = [each(Seeded(seed), content, other) for seed in range(8)]
         assert any(result != content for result in results), each
     models = [onnx.ModelProto.FromString(small().SerializeToString()) for _ in range(60)]

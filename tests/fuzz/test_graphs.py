@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 
 from layoutopt.ops import rules
 
-from . import judge as judging
-from .campaign import alone, outcomes
+from . import oracle
+from .campaign import in_separate_process, outcomes
 from .cases import OPSETS, Case, case_of, cases
 from .choices import Seeded
-from .graph_builder import GraphBuilder, Refused, imports, info, since
+from .graph_builder import GraphBuilder, Rejected, imports, info, since
 from .graphs import examine
-from .judge import explain, judge
-from .op_samples import prepare, put
+from .op_samples import add_sample, prepare
+from .oracle import evaluate, explain
 
 QUICK = settings(
     max_examples=60,
@@ -28,9 +28,9 @@ QUICK = settings(
 THOROUGH = settings(QUICK, max_examples=3000)
 
 
-def hold(case: Case) -> None:
+def check_case(case: Case) -> None:
     """Runs in a separate process, which onnxruntime may crash."""
-    verdict = alone(lambda: judge(case))
+    verdict = in_separate_process(lambda: evaluate(case))
     if verdict.kind == "killed":
         verdict = explain(case)
     assert not verdict.is_failure, f"{verdict.kind}: {verdict.detail}"
@@ -39,14 +39,14 @@ def hold(case: Case) -> None:
 @QUICK
 @given(cases())
 def test_a_random_graph_computes_the_same(case: Case) -> None:
-    hold(case)
+    check_case(case)
 
 
 @pytest.mark.thorough
 @THOROUGH
 @given(cases())
 def test_many_random_graphs_compute_the_same(case: Case) -> None:
-    hold(case)
+    check_case(case)
 
 
 def test_the_campaign_finds_nothing() -> None:
@@ -68,7 +68,7 @@ def test_a_number_makes_one_example() -> None:
 def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fuzzer detects a dialect that writes a wrong op."""
     case = next(case for seed in range(1000) if (case := case_of(seed)) is not None and _has(case, damage))
-    result = judging.optimize(case, case.model)
+    result = oracle.optimize(case, case.model)
 
     class Wrong:
         """The result with another op."""
@@ -82,8 +82,8 @@ def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> Non
                 node.op_type = "Neg" if node.op_type == damage else node.op_type
             return proto
 
-    monkeypatch.setattr(judging, "optimize", lambda *_, **__: Wrong())
-    assert judging.judge(case).kind == "mismatch"
+    monkeypatch.setattr(oracle, "optimize", lambda *_, **__: Wrong())
+    assert oracle.evaluate(case).kind == "mismatch"
 
 
 def test_what_rounding_decides_is_no_mistake_and_what_it_does_not_is() -> None:
@@ -96,13 +96,13 @@ def test_what_rounding_decides_is_no_mistake_and_what_it_does_not_is() -> None:
     graph = onnx.helper.make_graph(g.nodes, "g", [info(x, g.values[x])], [info(y, g.values[y])], constants)
     model = onnx.helper.make_model(graph, opset_imports=imports(17, g.nodes, ()), ir_version=9)
     case = Case(model, [dict(g.inputs)], g.steps, g.constants, "gpu-hopper", None, "inference")
-    want = g.values[y]
-    assert want.tolist() == [[1, 0, 2, 1], [1, 1, 3, 0]]
+    expected = g.values[y]
+    assert expected.tolist() == [[1, 0, 2, 1], [1, 1, 3, 0]]
     for place, by, excused in [((0, 0), -1, True), ((1, 0), -1, True), ((0, 0), 2, False), ((0, 1), 1, False)]:
-        got = want.copy()
-        got[place] += by
-        assert judging.is_rounding(case, case.feeds[0], y, want, got) is excused, (place, by)
-    assert not judging.is_rounding(case, case.feeds[0], y, want, want - 1)
+        actual = expected.copy()
+        actual[place] += by
+        assert oracle.is_rounding(case, case.feeds[0], y, expected, actual) is excused, (place, by)
+    assert not oracle.is_rounding(case, case.feeds[0], y, expected, expected - 1)
 
 
 def _has(case: Case, kind: str) -> bool:
@@ -118,7 +118,7 @@ def test_every_rule_can_take_part() -> None:
     for kind in rules():
         if "::" not in kind and since(kind, max(OPSETS)) is None:
             continue  # onnx has no such op, or none at an opset that onnxruntime loads
-        if not any(_goes(g, kind) for g in _beginnings(kind) for _ in range(6)):
+        if not any(_can_add(g, kind) for g in _beginnings(kind) for _ in range(6)):
             missing.append(kind)
     assert missing == []
 
@@ -131,9 +131,9 @@ def _beginnings(kind: str) -> Iterator[GraphBuilder]:
         yield g
 
 
-def _goes(g: GraphBuilder, kind: str) -> bool:
+def _can_add(g: GraphBuilder, kind: str) -> bool:
     try:
-        put(g, kind)
-    except Refused:
+        add_sample(g, kind)
+    except Rejected:
         return False
     return True

@@ -11,26 +11,26 @@ from . import base_models
 from .campaign import outcomes
 from .choices import Seeded
 from .mutations import MUTATIONS, mutate
-from .structure import Example, examine, judge
+from .structure import Example, evaluate, examine
 
 QUICK, THOROUGH = 24, 1000
 
 
-def hold(count: int) -> None:
+def check_examples(count: int) -> None:
     """Assert that no example fails; each runs in a separate process, so that crashes are detected as well."""
     found = list(outcomes(examine, range(count), chunk=1000))
     assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
     kinds = {outcome.kind for _, outcome in found}
-    assert {"rewritten, equal", "left alone", "refused, does not run"} <= kinds
+    assert {"rewritten, equal", "unchanged", "refused, does not run"} <= kinds
 
 
 def test_mutants_are_equal_or_refused() -> None:
-    hold(QUICK)
+    check_examples(QUICK)
 
 
 @pytest.mark.thorough
 def test_many_mutants_are_equal_or_refused() -> None:
-    hold(THOROUGH)
+    check_examples(THOROUGH)
 
 
 def sound() -> onnx.ModelProto:
@@ -42,11 +42,11 @@ def sound() -> onnx.ModelProto:
 
 def verdict_of(model: onnx.ModelProto, folder: Path, **options: object) -> str:
     given = Example(model.SerializeToString(), b"", (), {"target": "gpu-hopper", **options}, None)
-    return judge(given, folder).kind
+    return evaluate(given, folder).kind
 
 
-def test_the_judge_finds_each_kind_of_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge detects a manipulated result, source or error."""
+def test_the_oracle_finds_each_kind_of_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oracle detects a manipulated result, source or error."""
     from layoutopt.driver.result import Result
     from layoutopt.errors import ModelError
 
@@ -63,7 +63,7 @@ def test_the_judge_finds_each_kind_of_failure(tmp_path: Path, monkeypatch: pytes
 
         return optimize
 
-    assert verdict_of(sound(), fresh("good"), verify=False) == "left alone"
+    assert verdict_of(sound(), fresh("good"), verify=False) == "unchanged"
     with monkeypatch.context() as patch:
         patch.setattr(Result, "save", lambda self, path, **rest: onnx.save(other, path))
         assert verdict_of(sound(), fresh("wrong"), verify=False) == "wrong"

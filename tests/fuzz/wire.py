@@ -23,7 +23,7 @@ _EXTREMES = (
     (1 << 64) - 1,
 )
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-_DEEPEST = 12
+_MAX_DEPTH = 12
 
 Damage = Callable[[Choices, bytes, bytes], bytes]
 """An edit of a file; the second argument is another file as a source of parts."""
@@ -35,10 +35,10 @@ class Field:
 
     Attributes:
         start: its first byte, that of its tag.
-        value: the first byte of what is in it.
+        value: the first byte of its content.
         end: the byte behind it.
         kind: the wire type.
-        lengths: where the lengths of the messages around it are, the outermost first.
+        lengths: the positions of the lengths of the enclosing messages, the outermost first.
     """
 
     start: int
@@ -58,7 +58,7 @@ def fields(content: bytes) -> list[Field]:
         if inside is None:
             continue
         found += inside
-        if len(lengths) < _DEEPEST:
+        if len(lengths) < _MAX_DEPTH:
             pending += [
                 (each.value, each.end, (*lengths, _length_of(content, each))) for each in inside if each.kind == _LENGTH
             ]
@@ -249,8 +249,8 @@ def _field(choices: Choices, content: bytes) -> Field | None:
     return pick(choices, found) if found else None
 
 
-BLIND: tuple[Damage, ...] = (_flip, _overwrite, _truncate, _cut_out, _repeat, _put_in, _splice)
-ALONG: tuple[Damage, ...] = (
+BYTE_EDITS: tuple[Damage, ...] = (_flip, _overwrite, _truncate, _cut_out, _repeat, _put_in, _splice)
+FIELD_EDITS: tuple[Damage, ...] = (
     *(_drop_field, _repeat_field, _exchange_field, _change_number, _change_number, _change_bytes, _change_tag),
     _change_length,
 )

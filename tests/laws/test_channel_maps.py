@@ -70,7 +70,7 @@ def output_of(model: onnx.ModelProto, x: Array) -> Array:
 def runnable(kind: str, extra: tuple[Sample, ...] = ()) -> list[Sample]:
     """The samples of float32 that onnxruntime computes."""
     found = []
-    for sample in (*samples(kind, thorough=False), *extra):
+    for sample in (*samples(kind, is_thorough=False), *extra):
         try:
             if len(sample.model.graph.node[0].output) == 1 and first(sample).dtype == np.float32:
                 output_of(with_constants(sample), first(sample))

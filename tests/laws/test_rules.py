@@ -36,7 +36,7 @@ NOT_RUN = frozenset({("GlobalLpPool", 22), ("MaxRoiPool", 22), ("RoiAlign", 22)}
 @pytest.mark.parametrize("kind", rules())
 def test_every_signature_computes_the_same(kind: str) -> None:
     proven: Counter[int] = Counter()
-    for version, queue in _by_opset(kind, thorough=False).items():
+    for version, queue in _by_opset(kind, is_thorough=False).items():
         tried = proven[version] = 0
         for draft in queue:
             if tried >= max(_SAMPLES // len(versions(kind)), _FEWEST) and proven[version]:
@@ -44,7 +44,7 @@ def test_every_signature_computes_the_same(kind: str) -> None:
             sample = draft.make()
             if sample is None:
                 continue
-            prepared = prepare_sample(sample, session, thorough=False)
+            prepared = prepare_sample(sample, session, is_thorough=False)
             chosen = prepared.signatures[: _ELSEWHERE if draft.is_moved else _SIGNATURES]
             faults = faults_of(prepared, chosen)
             _expect_none(faults, len(chosen))
@@ -55,9 +55,9 @@ def test_every_signature_computes_the_same(kind: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", rules())
 def test_every_sample_and_every_signature_compute_the_same(kind: str) -> None:
-    drafted = [draft for queue in _by_opset(kind, thorough=True).values() for draft in queue]
+    drafted = [draft for queue in _by_opset(kind, is_thorough=True).values() for draft in queue]
     made = [(draft, sample) for draft in drafted if (sample := draft.make()) is not None]
-    trials = [(draft, prepare_sample(sample, session, thorough=True)) for draft, sample in made]
+    trials = [(draft, prepare_sample(sample, session, is_thorough=True)) for draft, sample in made]
     most = [_ELSEWHERE if draft.is_moved else _ENOUGH for draft, _ in trials]
     proven: Counter[int] = Counter(dict.fromkeys(versions(kind), 0))
     faults = []
@@ -82,10 +82,10 @@ def test_samples_take_turns() -> None:
     assert sum(map(len, shares([[*range(50)]] * 100, [_ENOUGH] * 100))) == _ENOUGH
 
 
-def _by_opset(kind: str, thorough: bool) -> dict[int, list[Draft]]:
+def _by_opset(kind: str, is_thorough: bool) -> dict[int, list[Draft]]:
     """The samples at every opset at which the op changed, in an order that is always the same."""
     queues: dict[int, list[Draft]] = {version: [] for version in versions(kind)}
-    for draft in sorted(drafts(kind, thorough=thorough), key=lambda draft: zlib.crc32(draft.name.encode())):
+    for draft in sorted(drafts(kind, is_thorough=is_thorough), key=lambda draft: zlib.crc32(draft.name.encode())):
         queues[draft.since].append(draft)
     return queues
 

@@ -161,9 +161,9 @@ def moved(sample: Sample, opset: int) -> Sample | None:
     return replace(sample, name=f"{sample.name} at {opset}", model=model) if _is_valid(model) else None
 
 
-def drafts(kind: str, *, thorough: bool) -> Iterator[Draft]:
+def drafts(kind: str, *, is_thorough: bool) -> Iterator[Draft]:
     """Every sample of an op type: at every opset, with computed operands, with constant ones, with symbolic extents."""
-    tests = node_tests(kind) if thorough or kind not in _SLOW else ()
+    tests = node_tests(kind) if is_thorough or kind not in _SLOW else ()
     for sample in (*written(kind), *tests):
         own = _since(kind, sample.model)
         if not sample.model.graph.input or own is None:
@@ -196,9 +196,9 @@ def _variant(
     return changed
 
 
-def samples(kind: str, *, thorough: bool) -> Iterator[Sample]:
+def samples(kind: str, *, is_thorough: bool) -> Iterator[Sample]:
     """Every sample of an op type at the opset that it was made for."""
-    made = (draft.make() for draft in drafts(kind, thorough=thorough) if not draft.is_moved)
+    made = (draft.make() for draft in drafts(kind, is_thorough=is_thorough) if not draft.is_moved)
     return (sample for sample in made if sample is not None)
 
 

@@ -9,7 +9,7 @@ from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops import has_padding, is_canonical, rule_of, rules
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
 from layoutopt.ops.padding_state import padded_axes_of
-from layoutopt.testing.forced import lifted, signatures
+from layoutopt.testing.forced import legal_signatures, lifted
 
 _SAMPLES = 8
 
@@ -41,12 +41,12 @@ def test_formats_are_said(kind: str) -> None:
 def observed(kind: str, count: int | None) -> dict[Padding, set[Padding | None]]:
     """The padding states of results if all inputs have one state; None if the rule refuses it."""
     found: dict[Padding, set[Padding | None]] = {state: set() for state in Padding}
-    made = (draft.make() for draft in drafts(kind, thorough=count is None) if not draft.is_moved)
+    made = (draft.make() for draft in drafts(kind, is_thorough=count is None) if not draft.is_moved)
     for sample in islice((each for each in made if each is not None), count):
         graph = lifted(sample.model)
         (op,) = graph.ops
         if rule_of(op) is not None:
-            for signature in signatures(op, thorough=False):
+            for signature in legal_signatures(op, is_thorough=False):
                 if not is_canonical(signature):
                     _observe(op, signature, found)
     return found

@@ -14,7 +14,7 @@ import layoutopt
 from layoutopt.cost_models.registry import host_target
 from layoutopt.ops import is_canonical
 from layoutopt.testing import check_rule
-from layoutopt.testing.forced import lifted, signatures
+from layoutopt.testing.forced import legal_signatures, lifted
 
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
 
@@ -35,7 +35,7 @@ def test_every_signature_computes_the_same() -> None:
 def test_where_blocks_begin(start: int, stop: int, blocked: bool) -> None:
     sample = made(f"y = Slice <starts=[{start}], ends=[{stop}], axes=[1]> (x)", x=(1, 40, 4, 3), opset=9)
     (op,) = lifted(sample.model).ops
-    plain = [each for each in signatures(op, thorough=True) if not is_canonical(each)]
+    plain = [each for each in legal_signatures(op, is_thorough=True) if not is_canonical(each)]
     formats = {str(storage.format) for each in plain for storage in each.inputs if storage is not None}
     assert ("NCHW16c" in formats) == blocked
 

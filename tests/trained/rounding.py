@@ -1,4 +1,4 @@
-"""Measures how far rounding alone moves a model, and judges a rewritten model against that. It uses nothing of layoutopt."""
+"""Comparison of a rewritten model with the original, relative to the effect of rounding alone; independent of layoutopt."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,7 @@ LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
 DRAWS = 3
 
 FACTOR = 8
-"""Largest accepted ratio of the difference to the measured effect of rounding. A Winograd convolution rounds about as much
-coarser than a direct one."""
+"""Largest accepted ratio of the difference to the measured effect of rounding, about that of a Winograd convolution."""
 
 FLOOR = 1e-6
 """Difference that is always accepted, relative to the largest magnitude of the output: 8 units in the last place of float32."""
@@ -53,7 +52,7 @@ def differences(original: Path, rewritten: Path, feed: Feed) -> list[Difference]
     """Compares every output of a rewritten model with the original's, next to the effect of rounding."""
     names = [value.name for value in session(original).get_outputs()]
     expected = run(original, feed)
-    variants = list(rounded_otherwise(original, feed))
+    variants = list(perturbed_outputs(original, feed))
     results = run(rewritten, feed)
     found = []
     for index, (name, array) in enumerate(zip(names, expected, strict=True)):
@@ -79,7 +78,7 @@ def distance(expected: np.ndarray, result: np.ndarray) -> float:
     return float(np.abs(np.where(same, 0.0, wide - np.where(same, 0.0, other))).max())
 
 
-def rounded_otherwise(model: Path, feed: Feed) -> Iterator[list[np.ndarray]]:
+def perturbed_outputs(model: Path, feed: Feed) -> Iterator[list[np.ndarray]]:
     """Outputs of the model at other levels of onnxruntime, and with inputs and weights one unit in the last place off."""
     generator = np.random.default_rng(7)
     for level in LEVELS:

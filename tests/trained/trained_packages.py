@@ -75,7 +75,7 @@ def download(requirement: str, folder: Path) -> None:
 
 
 def publish(scratch: Path, folder: Path) -> None:
-    """Moves a finished download to its place; another process may have done the same in the meantime."""
+    """Renames a finished download to its final folder, which another process may have created in the meantime."""
     try:
         (scratch / "wheel").rename(folder)
     except OSError:
@@ -113,6 +113,6 @@ def _draw(value: Any, described: Mapping[str, Any], generator: np.random.Generat
         return np.full(shape, low, dtype)
     if described.get("page"):
         return (low + (high - low) * pages(tuple(shape), generator)).astype(dtype)
-    is_whole = described.get("whole", False) or np.issubdtype(dtype, np.integer)
-    drawn = generator.integers(low, high, shape) if is_whole else generator.uniform(low, high, shape)
+    is_integer = described.get("whole", False) or np.issubdtype(dtype, np.integer)
+    drawn = generator.integers(low, high, shape) if is_integer else generator.uniform(low, high, shape)
     return np.asarray(drawn).astype(dtype)

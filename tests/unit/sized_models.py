@@ -4,6 +4,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from layoutopt import inference, onnx_io
+from layoutopt.ir.sizes import Sizes
+from layoutopt.sample_inputs import SampleInputs, prepare_inputs
+
 HEADS, HEAD, WIDTH, VOCABULARY, POSITIONS = 4, 16, 64, 50, 96
 
 
@@ -122,3 +126,9 @@ def written(inputs: str, body: str, outputs: str = "float[?,?] y") -> onnx.Model
     """A model in onnx's text form."""
     head = '<ir_version: 8, opset_import: ["" : 18]>'
     return parser.parse_model(f"{head} net ({inputs}) => ({outputs}) {{ {body} }}")
+
+
+def prepare(model: onnx.ModelProto, **options) -> tuple[SampleInputs, Sizes]:
+    """The generator of test inputs of a model, and the inferred sizes; `options` are those of `prepare_inputs`."""
+    content = model.SerializeToString()
+    return prepare_inputs(content, inference.lift(onnx_io.from_message(onnx_io.parse_message(content))), **options)

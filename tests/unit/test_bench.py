@@ -234,7 +234,7 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--dim", "n=1", "--dim", "n=2"], 2, "n is 1 too"),
         (["--dim", "n=1"], 2, "--dim n: no such symbolic dimension; all extents are fixed"),
         (["--inputs", "none.npz"], 2, "none.npz: no such file"),
-        (["--inputs", "a.onnx"], 2, "a.onnx: not arrays of numpy"),
+        (["--inputs", "a.onnx"], 2, "a.onnx: not a file of numpy arrays"),
         (["--inputs", "x.npy"], 2, "x.npy: a single array"),
         (["--inputs", "y.npz"], 2, "--inputs y.npz: y: no such input; there are x"),
         (["--inputs", "x.npz"], 2, "--inputs x.npz: x: the values are float64"),

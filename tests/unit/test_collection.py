@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from layoutopt.driver.garbage_collection import rare_collections
+from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.ir import DType, Graph, Op, TensorType, Value
 
 
@@ -19,10 +19,10 @@ def thresholds() -> Iterator[None]:
 
 def test_collections_are_rare_until_the_last_call_ends() -> None:
     gc.set_threshold(700, 10, 10)
-    with pytest.raises(ValueError, match="inside"), rare_collections():
+    with pytest.raises(ValueError, match="inside"), reduced_garbage_collection():
         rare = gc.get_threshold()
         assert rare[0] > 100_000
-        with rare_collections():
+        with reduced_garbage_collection():
             assert gc.get_threshold() == rare
         assert gc.get_threshold() == rare
         raise ValueError("inside")
@@ -31,7 +31,7 @@ def test_collections_are_rare_until_the_last_call_ends() -> None:
 
 def test_a_collector_that_is_off_stays_off() -> None:
     gc.set_threshold(0)
-    with rare_collections():
+    with reduced_garbage_collection():
         assert gc.get_threshold()[0] == 0
     assert gc.get_threshold()[0] == 0
 

@@ -20,7 +20,7 @@ from layoutopt.errors import ModelError, TargetError
 from layoutopt.report.compatibility import check_kernels, check_model, op_name, this_machine
 from layoutopt.runtime.kernel_queries import blocked_channels, node_support
 from layoutopt.runtime.operator_usage import Usage, usages
-from layoutopt.runtime.type_names import named_type, short_name, tensor_name, type_name
+from layoutopt.runtime.type_names import short_name, tensor_name, type_name, type_proto
 
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}
@@ -203,7 +203,7 @@ def test_weights_of_subgraphs_may_be_in_another_file(tmp_path) -> None:
 def test_only_what_is_missing_inside_is_called_missing(used) -> None:
     found = used(SUBGRAPHS.format(op="my.Op"))
     assert [name for name, each in found.items() if each.support.status == "missing"] == ["my::Op(float64)"]
-    assert found["If(bool)"].support.detail == "something inside cannot be run"
+    assert found["If(bool)"].support.detail == "an op in its body cannot be run"
 
 
 FUNCTIONS = """
@@ -257,7 +257,7 @@ def kinds(found: list[Usage]) -> Counter[tuple[object, ...]]:
     "name", ["tensor(float)", "seq(tensor(int64))", "optional(seq(tensor(float16)))", "sparse_tensor(double)"]
 )
 def test_names_of_types_are_read_as_they_are_written(name: str) -> None:
-    assert type_name(ir.serde.deserialize_type_proto_for_type(named_type(name))) == name
+    assert type_name(ir.serde.deserialize_type_proto_for_type(type_proto(name))) == name
 
 
 def test_short_names() -> None:
@@ -265,8 +265,8 @@ def test_short_names() -> None:
         assert short_name(tensor_name(dtype)) == dtype
     assert short_name("seq(tensor(float))") == "seq(tensor(float))"
     with pytest.raises(ValueError, match="not a type"):
-        named_type("unknown")
-    assert named_type("map(string,tensor(float))").map_type.value_type.tensor_type.elem_type == TensorProto.FLOAT
+        type_proto("unknown")
+    assert type_proto("map(string,tensor(float))").map_type.value_type.tensor_type.elem_type == TensorProto.FLOAT
 
 
 # --- the table of kernels ----------------------------------------------------------------------------------

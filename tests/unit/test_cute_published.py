@@ -188,7 +188,7 @@ def test_compositions_that_cute_refuses() -> None:
 @pytest.mark.parametrize(
     ("attempt", "expected"),
     [
-        (lambda: L("(4,2):(1,4,8)"), "do not nest alike"),
+        (lambda: L("(4,2):(1,4,8)"), "have different nestings"),
         (lambda: L("(4,0)"), "below 1"),
         (lambda: L("4:-1"), "not an integer"),
         (lambda: L("(4,2"), "not an integer"),
@@ -198,8 +198,8 @@ def test_compositions_that_cute_refuses() -> None:
         (lambda: L(""), "not an integer"),
         (lambda: L("(" * 5000 + "1" + ")" * 5000), "not an integer"),
         (lambda: CuteLayout(4, -1), "below 0"),
-        (lambda: L("(4,2)")(1, 2, 3), "does not nest like"),
-        (lambda: L("4")((1, 2)), "does not nest like"),
+        (lambda: L("(4,2)")(1, 2, 3), "has another nesting than"),
+        (lambda: L("4")((1, 2)), "has another nesting than"),
         (lambda: L("4")(-1), "no integer of 0 or more"),
         (lambda: L("4")(1.5), "no integer of 0 or more"),
         (lambda: cute.complement(L("(2,2):(1,1)"), 8), "overlaps"),

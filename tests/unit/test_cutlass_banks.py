@@ -12,7 +12,7 @@ from layoutopt.cli import main
 from layoutopt.errors import FormatError
 from layoutopt.systems.cute import ComposedLayout, CuteLayout
 from layoutopt.systems.cutlass import ColumnMajor, Operand, RowMajor, TensorNHWC, bank_conflicts, layout_types
-from layoutopt.systems.cutlass.banks import fragment, ldmatrix, written
+from layoutopt.systems.cutlass.banks import fragment_read, ldmatrix, vector_write
 from layoutopt.systems.cutlass.tensor_op import TensorOpLayout, TensorOpMultiplicand
 
 LANES = np.arange(32)
@@ -91,7 +91,7 @@ def test_the_swizzle_of_cute_for_half_precision() -> None:
         Operand.plain(layout, (8, 64), 1, 16),
         Operand.plain(ComposedLayout.parse(f"Sw<3,3,3> o {layout}"), (8, 64), 1, 16),
     )
-    access = fragment(4)
+    access = fragment_read(4)
     assert plain.conflicts(plain.write).conflicts == swizzled.conflicts(swizzled.write).conflicts == 0
     eight = type(access)("rows", LANES[:8] * 0, LANES[:8], 16, 8)
     assert plain.conflicts(eight).wavefronts == (8,) and swizzled.conflicts(eight).wavefronts == (1,)
@@ -118,8 +118,11 @@ def test_lines_show_every_element_once(kind: type[TensorOpLayout]) -> None:
         (lambda: bank_conflicts(np.arange(33), 1), r"shape \(33,\)"),
         (lambda: Operand.of(TensorNHWC(1, 1, 1), (1, 1, 1, 1)), "has 4 axes"),
         (lambda: Operand.of(RowMajor(65), (8, 65)).conflicts(ldmatrix(16)), "no multiple of 16 bytes"),
-        (lambda: Operand.of(RowMajor(33), (8, 33), 4).conflicts(ldmatrix(4)), "side by side"),
-        (lambda: Operand.plain(ColumnMajor(8), (8, 8), 1, 16).conflicts(written(16, 8)), "no 8 elements side by side"),
+        (lambda: Operand.of(RowMajor(33), (8, 33), 4).conflicts(ldmatrix(4)), "adjacent elements"),
+        (
+            lambda: Operand.plain(ColumnMajor(8), (8, 8), 1, 16).conflicts(vector_write(16, 8)),
+            "no 8 adjacent elements",
+        ),
     ],
 )
 def test_accesses_that_cannot_be(attempt: Callable[[], object], expected: str) -> None:
@@ -165,7 +168,7 @@ def test_banks_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
         ("TensorNHWC", 5, "choose a layout of matrices"),
         ("TensorNHWC --extent 1,2,3,4", 5, "choose a layout of matrices"),
         ("RowMajorInterleaved", 5, "write RowMajorInterleaved"),
-        ("RowMajorInterleaved<2>", 5, "side by side"),
+        ("RowMajorInterleaved<2>", 5, "adjacent elements"),
         ("RowMajor --stride 65", 5, "no multiple of 16 bytes"),
         ("RowMajor --extent 8", 5, "not 2 integers"),
         ("RowMajor --extent 8,b", 2, "not a shape"),

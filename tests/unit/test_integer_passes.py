@@ -49,8 +49,8 @@ def rewritten(model: onnx.ModelProto, step: Pass, growth: Growth | None = None) 
     return graph, onnx_io.to_bytes(onnx_io.emit(graph))
 
 
-def run(model: bytes, feed: dict[str, Array], *, optimised: bool = False) -> Sequence[Any]:
-    return inference_session(model, optimised=optimised).run(None, feed)
+def run(model: bytes, feed: dict[str, Array], *, optimises: bool = False) -> Sequence[Any]:
+    return inference_session(model, optimises=optimises).run(None, feed)
 
 
 def kinds(graph: Graph) -> list[str]:
@@ -102,7 +102,7 @@ def test_affine_ops_become_a_convolution_that_is_equal_for_every_integer(name: s
     feed = {"q": np.tile(integers.reshape(1, 16, 16, 1), channels)}
     expected = run(model.SerializeToString(), feed)
     for optimised in (False, True):
-        np.testing.assert_array_equal(run(result, feed, optimised=optimised), expected)
+        np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
 
 
 @settings(max_examples=40, deadline=None)
@@ -252,8 +252,8 @@ def test_rows_are_merged_with_one_reshape_at_either_end(samples: int) -> None:
     feed = {name: random.integers(0, 256, (samples, *size)).astype(np.uint8) for name, size in
             (("q", (56, 56, 16)), ("s", (1, 1, 16)))}  # fmt: skip
     for optimised in (False, True):
-        expected = run(model.SerializeToString(), feed, optimised=optimised)
-        np.testing.assert_array_equal(run(result, feed, optimised=optimised), expected)
+        expected = run(model.SerializeToString(), feed, optimises=optimised)
+        np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
 
 
 def test_rows_stay_short_where_constants_may_not_grow() -> None:
@@ -283,7 +283,7 @@ def test_a_reversal_of_three_groups_of_axes_is_split(
     assert kinds(graph).count("Transpose") == 2
     feed = {"q": np.random.default_rng(0).integers(0, 128, shape).astype(dtype)}
     for optimised in (False, True):
-        np.testing.assert_array_equal(run(result, feed, optimised=optimised)[0], feed["q"].transpose(perm))
+        np.testing.assert_array_equal(run(result, feed, optimises=optimised)[0], feed["q"].transpose(perm))
 
 
 @pytest.mark.parametrize(
@@ -316,8 +316,8 @@ def test_images_of_three_channels_get_a_fourth(channels: int, zero: int, padded:
     assert kinds(graph) == (["Pad"] if padded else []) + ["Transpose", "QLinearConv"]
     feed = {"q": random.integers(0, 256, (2, channels, 9, 9)).astype(np.uint8)}
     for optimised in (False, True):
-        expected = run(model.SerializeToString(), feed, optimised=optimised)
-        np.testing.assert_array_equal(run(result, feed, optimised=optimised), expected)
+        expected = run(model.SerializeToString(), feed, optimises=optimised)
+        np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
 
 
 def test_the_costs_have_every_op_that_the_passes_look_up() -> None:
@@ -357,8 +357,8 @@ def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() 
     assert {each.name for each in result.report.passes if each.changed} >= {"affine-convolutions"}
     assert [node.op_type for node in result.proto.graph.node].count("QLinearConv") == 2
     feed = {"x": random.normal(size=(1, 8, 28, 28)).astype(np.float32)}
-    expected = run(model.SerializeToString(), feed, optimised=True)
-    np.testing.assert_array_equal(run(result.proto.SerializeToString(), feed, optimised=True), expected)
+    expected = run(model.SerializeToString(), feed, optimises=True)
+    np.testing.assert_array_equal(run(result.proto.SerializeToString(), feed, optimises=True), expected)
     again = layoutopt.optimize(result.proto, "cpu")
     assert not again.report.changed
     plain = model_of("agraph (float[1,8] x) => (float[1,8] y) { y = Sub (x, m) }", m=np.ones(8, np.float32))

@@ -191,7 +191,7 @@ def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
         (base.EXTENSIONS, "Second", "two layout rules for Softmax"),
         (pattern_base.EXTENSIONS, "NUMBER", "is neither a class that derives from FusionPattern"),
         (PASSES, "NUMBER", "is no Pass but a int"),
-        (PASSES, "Nowhere", "has no single place in the pipeline"),
+        (PASSES, "Nowhere", "has no single position in the pipeline"),
         (dialects.EXTENSIONS, "NUMBER", "is no Dialect but a int"),
         (dialects.EXTENSIONS, "wrong_spelling", "cannot be loaded: AssertionError"),
         (catalog.EXTENSIONS, "NUMBER", "is no format system but a int"),

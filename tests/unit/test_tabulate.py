@@ -64,8 +64,8 @@ def check(model: onnx.ModelProto, result: bytes) -> None:
     shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
     feed: dict[str, Any] = {name: np.arange(np.prod(shape)).astype(dtype).reshape(shape) for name in ("q", "r")}
     for optimised in (False, True):
-        expected: Sequence[Any] = inference_session(model.SerializeToString(), optimised=optimised).run(None, feed)
-        for one, other in zip(expected, inference_session(result, optimised=optimised).run(None, feed), strict=True):
+        expected: Sequence[Any] = inference_session(model.SerializeToString(), optimises=optimised).run(None, feed)
+        for one, other in zip(expected, inference_session(result, optimises=optimised).run(None, feed), strict=True):
             np.testing.assert_array_equal(one, other)
 
 

@@ -215,7 +215,8 @@ class Doubled(FusionPattern):
 
 
 @pytest.mark.parametrize(
-    ("fault", "expected"), [("anchor", "the anchor is not"), ("cycle", "read what it replaces"), ("result", "no op of")]
+    ("fault", "expected"),
+    [("anchor", "the anchor is not"), ("cycle", "read a value that it replaces"), ("result", "no op of")],
 )
 def test_patterns(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert testing.check_pattern(Doubled(), MODEL, MODEL) == 2

@@ -16,15 +16,15 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 
 def test_strides_are_formats() -> None:
-    from torch_graph import brought, is_in
+    from torch_graph import is_in, stored_in
 
     x = torch.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
     for text in ("NCHW", "NHWC", "CHWN", "NHCW"):
         format = Format.parse(text)
-        lying = brought(x, format)
-        assert torch.equal(lying, x) and is_in(lying, format)
-        assert [lying.stride(axis) for axis in format.order] == sorted(lying.stride(), reverse=True)
-    assert brought(x, Format.parse("NHWC")).is_contiguous(memory_format=torch.channels_last)
+        stored = stored_in(x, format)
+        assert torch.equal(stored, x) and is_in(stored, format)
+        assert [stored.stride(axis) for axis in format.order] == sorted(stored.stride(), reverse=True)
+    assert stored_in(x, Format.parse("NHWC")).is_contiguous(memory_format=torch.channels_last)
     assert not is_in(x, Format.parse("NHWC"))
 
 

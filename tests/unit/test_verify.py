@@ -10,7 +10,7 @@ from layoutopt.formats import Format
 from layoutopt.verification import ObservedValue, verify_models
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.model_edits import add_outputs
-from layoutopt.verification.verdict import FACTOR, UNITS, Comparison
+from layoutopt.verification.verdict import SPREAD_FACTOR, ULPS, Comparison
 
 NHWC, NCHW = Format.parse("NHWC"), Format.parse("NCHW")
 
@@ -43,7 +43,7 @@ def passes(want: object, got: object, spread: float = 0.0) -> bool:
 def test_a_model_equals_itself() -> None:
     result = verify_models(model(CONV).SerializeToString(), model(CONV).SerializeToString())
     assert result.status == "passed"
-    assert result.sensitive
+    assert result.depends_on_inputs
     assert [each.name for each in result.comparisons] == ["y", "y"]
     assert result.worst is not None and result.worst.error == 0
 
@@ -130,7 +130,7 @@ def test_an_output_that_does_not_depend_on_the_input_is_told() -> None:
     constant = model("z = Sub(x, x) y = Add(z, z)")
     result = verify_models(constant.SerializeToString(), constant.SerializeToString())
     assert result.status == "passed"
-    assert not result.sensitive
+    assert not result.depends_on_inputs
 
 
 def test_infinities_and_nans_keep_their_places() -> None:
@@ -156,7 +156,7 @@ def test_an_output_may_differ_by_a_multiple_of_the_spread(dtype: str, spread: fl
     """Or by some units in the last place, if rounding does not move it at all."""
     want = np.linspace(0.5, 1.0, 64).astype(dtype)
     unit = float(np.finfo(dtype).eps)
-    limit = max(FACTOR * spread, UNITS * unit)
+    limit = max(SPREAD_FACTOR * spread, ULPS * unit)
     for factor, passed in ((0.7, True), (1.5, False)):
         off = want.astype(np.float64)
         off[-1] += max(factor * limit, limit + 2 * unit if factor > 1 else 0)
@@ -231,4 +231,4 @@ def test_inputs_on_which_the_original_breaks_its_word_prove_nothing() -> None:
     rewritten = onnx.parser.parse_model(f"{head} {{ {promised} }}").SerializeToString()
     result = verify_models(original, rewritten, inputs={"k": np.array([2])})
     assert result.status == "not verified"
-    assert result.reason == "on random inputs the original gives y the shape [2, 2], but declares [2, 3]"
+    assert result.reason == "on random inputs the original computes y with the shape [2, 2], but declares [2, 3]"

@@ -125,7 +125,9 @@ def test_a_type_that_no_kernel_takes_is_compared_as_wide_numbers() -> None:
         Session(plain)
     verdict = judged(chain("bfloat16", cancels=False, order=1), plain)
     assert verdict.status == "passed"
-    assert verdict.reason.startswith("with float32 in the place of 16-bit types; as it is the original cannot be run: ")
+    assert verdict.reason.startswith(
+        "with float32 instead of 16-bit types; with 16-bit types the original cannot be run: "
+    )
     assert judged(chain("bfloat16", cancels=False, wrong=-9.0), plain).status == "not verified"
 
 

@@ -22,5 +22,5 @@ def after_writing(files: Sequence[Path]) -> Iterator[None]:
             raise
         names = ", ".join(map(path_text, files))
         verb = "is" if len(files) == 1 else "are"
-        what = f"{error.what}; {names} {verb} written, only the output could not be printed"
+        what = f"{error.what}; {names} {verb} written, but the output could not be printed"
         raise StdoutError(what, where=error.where, hint=error.hint) from error.__cause__

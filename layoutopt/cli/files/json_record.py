@@ -17,7 +17,7 @@ class JsonRecord:
     Args:
         path: the file, `-` for stdout, or None.
         sources: the other files that the command reads or writes.
-        kind: a phrase for the sources in error messages, such as "a model".
+        kind: the name of the sources in error messages, such as "a model".
         force: whether an existing file of another kind may be replaced.
 
     Attributes:

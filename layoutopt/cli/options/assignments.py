@@ -56,17 +56,17 @@ def _range(text: str) -> tuple[int, int] | None:
 def _assigned(
     option: str,
     requests: Sequence[str],
-    what: str,
+    kind: str,
     form: str,
-    read: Callable[[str], _T | None],
+    parse: Callable[[str], _T | None],
 ) -> dict[str, _T]:
     """Parse all values; a name may be repeated only with an equal value."""
     found: dict[str, tuple[_T, str]] = {}
     for request in requests:
         name, _, text = request.rpartition("=")
-        value = read(text) if name else None
+        value = parse(text) if name else None
         if value is None:
-            raise UsageError(f"not {what}", where=f"{option} {request}", hint=f"write {form}")
+            raise UsageError(f"not {kind}", where=f"{option} {request}", hint=f"write {form}")
         if found.setdefault(name, (value, text))[0] != value:
             raise UsageError(f"{name} is {found[name][1]} too", where=f"{option} {request}", hint="choose one")
     return {name: value for name, (value, _) in found.items()}

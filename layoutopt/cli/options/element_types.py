@@ -5,7 +5,7 @@ from layoutopt.ir.types import DType
 
 
 def parse_dtype(name: str) -> DType:
-    """Return the element type with a name such as `float16`, in any case.
+    """The element type with a name such as `float16`, in any case.
 
     Raises:
         FormatError: there is no such element type.

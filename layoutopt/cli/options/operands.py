@@ -13,7 +13,7 @@ _ROWS = 8  # of a matrix whose layout has no tile
 
 
 def parse_operand(name: str, dtype: str, extent: Sequence[int] | None, stride: int | None) -> Operand:
-    """Build the operand that the arguments of the command describe.
+    """The operand that the arguments of the command describe.
 
     Raises:
         FormatError: there is no such layout or element type, or it is not a layout of matrices.

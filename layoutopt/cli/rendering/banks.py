@@ -9,7 +9,7 @@ from layoutopt.cli.rendering.terminal import footnote, key_values, section, show
 from layoutopt.systems.cutlass import Operand
 from layoutopt.systems.cutlass.banks import BANKS, Access
 
-_LINES = 16  # of memory that are shown
+_MAX_LINES = 16  # of memory that are shown
 
 
 def print_banks(matrix: Operand, as_json: bool) -> None:
@@ -56,10 +56,10 @@ def _picture(matrix: Operand) -> Table:
     lines, read = matrix.lines(), matrix.first_phase(matrix.read)
     per_line, banks = lines.shape[1], BANKS // lines.shape[1]
     rows = table(">line", *(f">{first}…{first + banks - 1}" for first in range(0, BANKS, banks)))
-    for number, cells in enumerate(lines[:_LINES].tolist()):
+    for number, cells in enumerate(lines[:_MAX_LINES].tolist()):
         first = number * per_line
         rows.add_row(text(number, "dim"), *(_cell(c, s, first + at in read) for at, (c, s) in enumerate(cells)))
-    if len(lines) > _LINES:
+    if len(lines) > _MAX_LINES:
         rows.add_row("…", *("" for _ in range(per_line)))
     return rows
 

@@ -18,11 +18,11 @@ from layoutopt.cli.rendering.terminal import (
     text,
 )
 
-_SHORT = 15  # rows of ops
+_MAX_ROWS = 15  # rows of ops
 _STYLES = {"faster": "green", "slower": "red", "no difference shown": "yellow"}
 
 
-def print_bench(report: BenchReport, with_ops: bool) -> None:
+def print_bench(report: BenchReport, shows_ops: bool) -> None:
     """Print models, conditions, speed-ups, times, session creation, memory and data movement."""
     models = report.models
     aside = f"  in {report.blocks} blocks, each with new sessions and {report.warm_up} warm-up rounds"
@@ -46,7 +46,7 @@ def print_bench(report: BenchReport, with_ops: bool) -> None:
             "anonymous memory", "after a run, without Python, the runtime and the inputs", _anonymous_memory(models)
         )
     section("memory and data movement", "peak of a fresh process; share of kernel time", _memory_and_movement(models))
-    if with_ops:
+    if shows_ops:
         section("ops", "time per run of all nodes of a type, their number and share; * only moves data", _ops(models))
     if len(models) > 1:
         footnote("Compare the outputs of the models with: layoutopt verify A B")
@@ -146,9 +146,9 @@ def _ops(models: Sequence[ModelReport]) -> Table:
     order = list(dict.fromkeys(op.op for op in sorted(ops, key=lambda op: (-op.seconds, op.op))))
     moving = {op.op for op in ops if op.moves_data}
     rows = table("=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share")))
-    for name in order[:_SHORT]:
+    for name in order[:_MAX_ROWS]:
         rows.add_row(styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name]))
-    if rest := order[_SHORT:]:
+    if rest := order[_MAX_ROWS:]:
         rows.add_row("other", *_cells(models, rest), style="dim")
     rows.add_row("all", *_cells(models, order), style="bold")
     return rows

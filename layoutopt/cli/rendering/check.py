@@ -40,8 +40,8 @@ def print_model(model: Path, compatibility: Compatibility, show_all: bool) -> No
     show(styled_line((str(model), "bold")), key_values(*rows))
     if shown:
         section("operators", "by the element types of their inputs", _operators(shown))
-    if left := len(compatibility.usages) - len(shown):
-        footnote(f"{left} more, standard ONNX operators, have a kernel: --all lists them.")
+    if hidden := len(compatibility.usages) - len(shown):
+        footnote(f"{hidden} more, standard ONNX operators, have a kernel: --all lists them.")
 
 
 def _blocks(compatibility: Compatibility) -> Text:
@@ -97,12 +97,12 @@ def _support(support: Support) -> Text:
 
 def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool) -> None:
     """Print layoutopt's kernel table, with the limits of each kernel if `show_all`."""
-    there = sum(each.is_present for each in found)
+    available = sum(each.is_present for each in found)
     show(
         key_values(
             ("onnxruntime", text(machine.onnxruntime)),
             ("block size", _machine_text(machine)),
-            ("kernels", text(f"{there} of {len(found)} available", "" if there == len(found) else "red")),
+            ("kernels", text(f"{available} of {len(found)} available", "" if available == len(found) else "red")),
         )
     )
     rows = table("=op", "=types", "=since", "=", *(("limits",) if show_all else ()))

@@ -26,8 +26,8 @@ from layoutopt.cli.rendering.terminal import (
 )
 from layoutopt.report.schema import CastReport, NoteReport, OpReport, Report
 
-_SHORT = 12  # rows of a table without --all
-_VECTORS = ("C", "scalar")  # formats that are not printed
+_MAX_ROWS = 12  # rows of a table without --all
+_OMITTED_FORMATS = ("C", "scalar")  # formats that are not printed
 
 
 def print_inspected(found: PlannedModel | StampedModel, show_all: bool, as_json: bool) -> None:
@@ -35,7 +35,7 @@ def print_inspected(found: PlannedModel | StampedModel, show_all: bool, as_json:
     if as_json:
         show_json(asdict(found) if isinstance(found, StampedModel) else _record(found))
     elif isinstance(found, StampedModel):
-        _print_recorded(found, show_all)
+        _print_stamped(found, show_all)
     else:
         _print_planned(found, show_all)
 
@@ -81,7 +81,7 @@ def _print_planned(found: PlannedModel, show_all: bool) -> None:
         section(
             "layout conversions",
             "those of the plan, with reasons",
-            _conversions(report.casts, None if show_all else _SHORT),
+            _conversions(report.casts, None if show_all else _MAX_ROWS),
         )
     if movements := [each for each in found.changes if each.before is not None and each.before.moves_data]:
         section(
@@ -116,10 +116,10 @@ def _op_types(changes: Sequence[OpChange]) -> Table:
         groups.setdefault((each.op.kind, *(cell.plain for cell in _formats(each))), []).append(each)
     order = sorted(groups.values(), key=lambda group: -max(_totals(group)))
     rows = table("=op type", ">ops", "formats before", "formats after", "preferred", ">time before", ">time after")
-    for group in order[:_SHORT]:
+    for group in order[:_MAX_ROWS]:
         times = map(seconds, _totals(group))
         rows.add_row(text(group[0].op.kind), text(len(group)), *_formats(group[0]), *times)
-    if rest := [each for group in order[_SHORT:] for each in group]:
+    if rest := [each for group in order[_MAX_ROWS:] for each in group]:
         rows.add_row("other", text(len(rest)), "", "", "", *map(seconds, _totals(rest)), style="dim")
     return rows
 
@@ -145,7 +145,7 @@ def _formats(each: OpChange) -> tuple[Text, Text, Text]:
 
 def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str:
     """The formats of inputs and outputs."""
-    inputs = list(dict.fromkeys(each for each in operands if each is not None and each not in _VECTORS))
+    inputs = list(dict.fromkeys(each for each in operands if each is not None and each not in _OMITTED_FORMATS))
     outputs = list(dict.fromkeys(each for each in results if each is not None))
     return ", ".join(outputs) if inputs in (outputs, []) else f"{', '.join(inputs)} → {', '.join(outputs)}"
 
@@ -162,9 +162,9 @@ def _conversions(casts: Sequence[CastReport], limit: int | None) -> Table:
     return rows
 
 
-def _movements(changes: Sequence[OpChange], is_whole: bool) -> Table:
+def _movements(changes: Sequence[OpChange], show_all: bool) -> Table:
     """One row per op, or one row per op type and outcome."""
-    if is_whole:
+    if show_all:
         rows = table("=op", "name", ">time before", ">time after", "outcome")
         for each in changes:
             times = (_time(each.before), _time(each.after))
@@ -185,9 +185,9 @@ def _outcome(each: OpChange) -> Text:
     return text("still moves data", "yellow") if each.after.moves_data else text("metadata only", "green")
 
 
-def _without_choice(changes: Sequence[OpChange], is_whole: bool) -> Table:
+def _without_choice(changes: Sequence[OpChange], show_all: bool) -> Table:
     """One row per op, or one row per op type and reason."""
-    if is_whole:
+    if show_all:
         rows = table("=op", "name", "reason")
         for each in changes:
             rows.add_row(text(each.op.kind), text(each.op.name, "dim"), text(each.op.reason))
@@ -198,9 +198,9 @@ def _without_choice(changes: Sequence[OpChange], is_whole: bool) -> Table:
     return rows
 
 
-def _notes(notes: Sequence[NoteReport], is_whole: bool) -> Table:
+def _notes(notes: Sequence[NoteReport], show_all: bool) -> Table:
     """One row per note, or one row per pass and reason."""
-    if is_whole:
+    if show_all:
         rows = table("=pass", "where", "reason")
         for note in notes:
             rows.add_row(text(note.source), text(note.where, "dim"), text(note.reason))
@@ -211,7 +211,7 @@ def _notes(notes: Sequence[NoteReport], is_whole: bool) -> Table:
     return rows
 
 
-def _print_recorded(found: StampedModel, show_all: bool) -> None:
+def _print_stamped(found: StampedModel, show_all: bool) -> None:
     stamp = found.stamp
     casts = sum(op.is_cast for op in found.ops)
     declared = sum(bool(op.formats) for op in found.ops) - casts

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-_UNUSUAL = re.compile(r"[^\x00-\x7e]")
+_NON_ASCII = re.compile(r"[^\x00-\x7e]")
 
 
 def json_text(data: Any) -> str:
@@ -16,7 +16,7 @@ def json_text(data: Any) -> str:
     """
     is_model = isinstance(data, BaseModel)
     text = data.model_dump_json(indent=2) if is_model else json.dumps(data, indent=2, ensure_ascii=False)
-    return f"{_UNUSUAL.sub(_escaped, text)}\n"
+    return f"{_NON_ASCII.sub(_escaped, text)}\n"
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""The memory of a tensor as runs: intervals of offsets whose elements follow each other along one axis."""
+"""The memory of a tensor as runs: intervals of offsets whose elements are consecutive along one axis."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -7,18 +7,18 @@ import numpy as np
 
 from layoutopt.formats import Layout
 
-_SCANNED = 1 << 16  # offsets
+_MAX_OFFSETS = 1 << 16  # offsets
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MemoryRun:
     """An interval of offsets.
 
     Attributes:
         first: the first offset.
         last: the last offset.
         start: the coordinate of the first element; None for padding.
-        axis: the axis along which the elements follow each other; None for a single element.
+        axis: the axis along which the elements are consecutive; None for a single element.
     """
 
     first: int
@@ -38,29 +38,29 @@ class Run:
         """The fields as a dictionary."""
         return asdict(self)
 
-    def with_next(self, coord: tuple[int, ...] | None) -> "Run | None":
+    def with_next(self, coord: tuple[int, ...] | None) -> "MemoryRun | None":
         """The run extended by the element at the next offset; None if that element does not continue the run."""
         if self.start is None or coord is None:
-            return Run(self.first, self.last + 1, None) if self.start is coord else None
+            return MemoryRun(self.first, self.last + 1, None) if self.start is coord else None
         steps = [(axis, new - old) for axis, (old, new) in enumerate(zip(self.start, coord, strict=True))]
         moved = [(axis, step) for axis, step in steps if step]
         if len(moved) != 1 or self.axis not in (None, moved[0][0]) or moved[0][1] != self.last + 1 - self.first:
             return None
-        return Run(self.first, self.last + 1, self.start, moved[0][0])
+        return MemoryRun(self.first, self.last + 1, self.start, moved[0][0])
 
 
-def runs(layout: Layout) -> Iterator[Run]:
+def memory_runs(layout: Layout) -> Iterator[MemoryRun]:
     """The runs of the first 65,536 offsets, in order."""
-    offsets = np.arange(min(layout.capacity, _SCANNED))
-    held = layout.holds(offsets)
-    axes = [axis.tolist() for axis in layout.inverse(offsets[held])]
-    coords = zip(*axes, strict=True) if axes else iter([()] * int(held.sum()))
-    current: Run | None = None
-    for offset, is_held in enumerate(held.tolist()):
-        coord = tuple(next(coords)) if is_held else None
+    offsets = np.arange(min(layout.capacity, _MAX_OFFSETS))
+    has_element = layout.holds(offsets)
+    axes = [axis.tolist() for axis in layout.inverse(offsets[has_element])]
+    coords = zip(*axes, strict=True) if axes else iter([()] * int(has_element.sum()))
+    current: MemoryRun | None = None
+    for offset, is_element in enumerate(has_element.tolist()):
+        coord = tuple(next(coords)) if is_element else None
         longer = None if current is None else current.with_next(coord)
         if current is not None and longer is None:
             yield current
-        current = longer or Run(offset, offset, coord)
+        current = longer or MemoryRun(offset, offset, coord)
     if current is not None:
         yield current

@@ -10,13 +10,13 @@ from rich.text import Text
 from layoutopt.cli.files.after_writing import after_writing
 from layoutopt.cli.files.pictures import write_picture
 from layoutopt.cli.options.element_types import parse_dtype
-from layoutopt.cli.rendering.memory_runs import Run, runs
+from layoutopt.cli.rendering.memory_runs import MemoryRun, memory_runs
 from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, show_json, styled_line, table, text
 from layoutopt.files import Overwrite
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
 from layoutopt.ir.types import DType
 
-_RUNS = 8
+_MAX_RUNS = 8
 _LEVEL = re.compile(r"([0-9_]*)([a-zA-Z])")
 _NUMBER = re.compile(r"<[0-9]+>")
 
@@ -110,18 +110,18 @@ def _parts(format: Format, letters: str, layout: Layout | None, element: DType) 
 
 def _offsets(layout: Layout) -> Table:
     rows = table(">", "")
-    found = list(islice(runs(layout), _RUNS + 1))
-    for run in found[:_RUNS]:
+    found = list(islice(memory_runs(layout), _MAX_RUNS + 1))
+    for run in found[:_MAX_RUNS]:
         rows.add_row(*_cells(run))
-    if len(found) > _RUNS:
+    if len(found) > _MAX_RUNS:
         rows.add_row("…", "")
-        padding = next((run for run in runs(layout) if run.start is None), None)
-        if padding is not None and padding.first > found[_RUNS - 1].last:
+        padding = next((run for run in memory_runs(layout) if run.start is None), None)
+        if padding is not None and padding.first > found[_MAX_RUNS - 1].last:
             rows.add_row(*_cells(padding))
     return rows
 
 
-def _cells(run: Run) -> tuple[str, Text]:
+def _cells(run: MemoryRun) -> tuple[str, Text]:
     span = f"{run.first}…{run.last}" if run.last > run.first else f"{run.first}"
     return span, text(run, "" if run.start is not None else "yellow")
 
@@ -156,6 +156,6 @@ def _record(
             "elements": layout.size,
             "padding": format.padding_elements(layout.shape),
             "capacity": layout.capacity,
-            "offsets": [run.record() for run in islice(runs(layout), _RUNS)],
+            "offsets": [run.record() for run in islice(memory_runs(layout), _MAX_RUNS)],
         }
     return record

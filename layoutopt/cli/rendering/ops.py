@@ -20,17 +20,17 @@ def print_operators(name: str | None, family: str | None, *, as_json: bool, as_m
     if as_markdown:
         show_text(operators_page(chosen))
         return
-    ruled, unruled = [each for each in chosen if each.family], [each for each in chosen if each.reason]
-    if ruled:
+    with_rule, without_rule = [each for each in chosen if each.family], [each for each in chosen if each.reason]
+    if with_rule:
         rows = table("=operator", "=opsets", "=family", "formats", "padding")
-        for each in ruled:
+        for each in with_rule:
             opsets = text(" ".join(map(str, each.opsets)), "dim")
             words = text(each.formats), text(each.padding, "dim")
             rows.add_row(text(each.kind, "bold"), opsets, text(each.family), *words)
         show(rows)
-    if unruled:
+    if without_rule:
         rows = table("=operator", "reason")
-        for each in unruled:
+        for each in without_rule:
             rows.add_row(text(each.kind, "bold"), text(each.reason, "dim"))
         section("operators without a layout rule", "their operands keep ONNX's order", rows)
 

@@ -20,8 +20,8 @@ from layoutopt.report.schema import (
     VerificationReport,
 )
 
-_SHOWN = 4  # formats
-_NOTABLE = 1.1  # times as large
+_MAX_FORMATS = 4  # formats
+_MIN_GROWTH = 1.1  # times as large
 
 
 def print_summary(result: Result, outputs: Outputs) -> None:
@@ -161,8 +161,8 @@ def _formats(ops: list[OpReport]) -> Text:
         format, axes = next(known, ("unknown", ""))
         counted["in ONNX order" if format == axes else format] += 1
     common = counted.most_common()
-    parts = [styled_line(f"{count} ", (name, "cyan")) for name, count in common[:_SHOWN]]
-    if rest := common[_SHOWN:]:
+    parts = [styled_line(f"{count} ", (name, "cyan")) for name, count in common[:_MAX_FORMATS]]
+    if rest := common[_MAX_FORMATS:]:
         parts.append(styled_line(f"{sum(count for _, count in rest)} in {len(rest)} other formats"))
     return Text(", ").join(parts)
 
@@ -189,7 +189,7 @@ def _bound(plan: PlanReport) -> Text:
 
 def _growth(growth: GrowthReport | None) -> list[tuple[str, Text]]:
     """The growth of the constants and its gain; empty if they grew by less than 10 % and no growth was declined."""
-    if growth is None or (growth.bytes_after <= _NOTABLE * growth.bytes_before and not growth.declined):
+    if growth is None or (growth.bytes_after <= _MIN_GROWTH * growth.bytes_before and not growth.declined):
         return []
     change = styled_line(f"{size(growth.bytes_before)} → ", (size(growth.bytes_after), "yellow"))
     parts = [change, *_growth_requests("saves", growth.accepted), *_growth_requests("declined:", growth.declined)]

@@ -9,7 +9,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from layoutopt.cli.rendering.terminal import console
 
-_PATIENCE = 1.0  # seconds
+_DELAY = 1.0  # seconds
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
@@ -21,7 +21,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._is_silent = is_silent or not sys.stderr.isatty()
         self._display = Progress(*columns, console=console(sys.stderr), transient=True)
         self._task = self._display.add_task("starting", total=None)
-        self._timer = Timer(_PATIENCE, self._start)
+        self._timer = Timer(_DELAY, self._start)
         self._timer.daemon = True
         self._lock = Lock()
         self._is_over = False

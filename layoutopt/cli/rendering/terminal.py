@@ -1,4 +1,4 @@
-"""Building blocks of printed output. Terminals get colours and ellipses; files and pipes get plain lines that never wrap."""
+"""Primitives of printed output: colours and ellipses on terminals, plain lines without wrapping in files and pipes."""
 
 import os
 import sys
@@ -57,7 +57,7 @@ def show_text(content: str) -> None:
 
 
 def printable(value: object) -> str:
-    """The text of a value with control characters replaced: names come from files, and could control the terminal."""
+    """The text of a value with control characters replaced, since names from files could control the terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value))
 
 

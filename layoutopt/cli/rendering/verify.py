@@ -17,7 +17,7 @@ def print_comparison(found: ModelComparison, as_json: bool) -> None:
             {
                 "status": verdict.status,
                 "reason": verdict.reason,
-                "outputs_depend_on_inputs": found.is_sensitive,
+                "outputs_depend_on_inputs": found.depends_on_inputs,
                 "block_by_definition": verdict.defined_block or None,
                 "sizes": [dict(each) for each in verdict.sizes],
                 "outputs": [_record(each) for each in found.outputs],
@@ -38,7 +38,7 @@ def print_comparison(found: ModelComparison, as_json: bool) -> None:
         rows.append(("sizes", text("; ".join(sizes_text(dict(each)) for each in verdict.sizes))))
     if verdict.defined_block:
         rows.append(("kernels", text(by_definition(verdict.defined_block), "yellow")))
-    if not found.is_sensitive:
+    if not found.depends_on_inputs:
         caveat = "the outputs do not depend on the inputs, so the comparison is weak evidence"
         rows.append(("caveat", text(caveat, "yellow")))
     show(styled_line((str(found.original), "bold"), " and ", (str(found.rewritten), "bold")), key_values(*rows))

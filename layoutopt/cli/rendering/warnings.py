@@ -10,7 +10,7 @@ from layoutopt.errors import LayoutoptError
 if TYPE_CHECKING:  # --help imports this module, and no large library
     from layoutopt.report.schema import Report
 
-_SHOWN = 5  # repairs
+_MAX_WARNINGS = 5  # repairs
 
 
 def warnings_of(report: "Report") -> list[str]:
@@ -35,10 +35,10 @@ def warn_of_repairs(repairs: Sequence[tuple[str, str]], model: str = "") -> None
         repairs: pairs (name, repair).
         model: the file, for a command that reads several files.
     """
-    for where, reason in repairs[:_SHOWN]:
+    for where, reason in repairs[:_MAX_WARNINGS]:
         warn(reason, ": ".join(filter(None, (model, where))))
-    if len(repairs) > _SHOWN:
-        warn(f"{len(repairs) - _SHOWN} more faults were repaired", model)
+    if len(repairs) > _MAX_WARNINGS:
+        warn(f"{len(repairs) - _MAX_WARNINGS} more faults were repaired", model)
 
 
 def warn(text: str, where: str = "") -> None:

@@ -21,7 +21,7 @@ class FuseIntoGroupNorms(Pass):
     """Fuse residuals and SiLU into the group normalisation behind or before them."""
 
     name = "fuse-into-group-norms"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the group normalisations in topological order."""

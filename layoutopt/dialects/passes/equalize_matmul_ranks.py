@@ -25,7 +25,7 @@ class EqualizeMatmulRanks(Pass):
     """Unsqueeze the operand of lower rank of a float16 MatMul behind a conversion, because onnxruntime would crash."""
 
     name = "equalize-matmul-ranks"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the products whose operands are both float16."""

@@ -20,7 +20,7 @@ class FoldTransposes(Pass):
     """Replace the Transpose of a constant by a constant, unless weights are trained."""
 
     name = "fold-transposes"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the Transposes in topological order, so that chains are folded."""

@@ -26,7 +26,7 @@ class RematerializeConstants(Pass):
     """Store the smaller operands of a folded constant, and the ops that compute it."""
 
     name = "rematerialize-constants"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the constants above 1 KiB."""

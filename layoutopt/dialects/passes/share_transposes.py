@@ -19,7 +19,7 @@ class ShareTransposes(Pass):
     """Let all readers of equal Transposes, or Reshapes, of a value read one of them."""
 
     name = "share-transposes"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the ops in topological order, so that equal Transposes of equal Reshapes are found."""

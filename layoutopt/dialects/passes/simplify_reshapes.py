@@ -29,7 +29,7 @@ class SimplifyReshapes(Pass):
     moves_past_elementwise: bool = False
 
     name = "simplify-reshapes"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the Reshapes to constant, positive extents, whose outputs do not depend on the shape of their inputs."""

@@ -1,7 +1,8 @@
-"""The layout algebra of CuTe, which is CUTLASS since version 3: layouts as functions that compose, divide and multiply.
+"""The layout algebra of CuTe, the layout library of CUTLASS 3: layouts as functions that compose, divide and multiply.
 
-CuteLayout          shape and strides that nest; a function from coordinates, or one integer, to integers
-the algebra     coalesce, composition, complement, inverses; division and product are made of these
+CuteLayout      nested shape and strides; a function from coordinates, or one integer, to integers
+algebra         coalesce, composition, complement, inverses
+tiling          division and product, in terms of the algebra
 Swizzle         an exclusive or of bits of a layout's values
 from_format     the layout of a memory format; `index_map` is that of a conversion
 """

@@ -2,14 +2,14 @@
 
     coalesce(A)(i) = A(i)                       in as few modes as possible
     composition(A, B)(i) = A(B(i))
-    complement(A, n)                            what A leaves out below n: (A, A*) reaches everything once
+    complement(A, n) = A*                       (A, A*) has every integer below n once
     A(right_inverse(A)(i)) = i                  left_inverse(A)(A(i)) = i
 
-Not every function is a layout. If a result is not one, the function raises an error instead of returning another layout.
+Not every function is a layout. If a result is no layout, the function raises an error instead of returning another layout.
 
-Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/02_layout_algebra.md, where the examples and the
-post-conditions are. The composition is computed otherwise here, so that it also finds results whose divisibility CuTe
-refuses, and is never wrong where a sum of digits carries.
+Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/02_layout_algebra.md, with examples and post-conditions. The
+composition has another algorithm than in CuTe, which also finds results that CuTe's divisibility conditions exclude, and is
+never wrong where a sum of digits carries.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -65,9 +65,9 @@ def composition(outer: CuteLayout, inner: Tiler) -> CuteLayout: ...
 def composition(outer: CuteLayout | Swizzle, inner: Tiler) -> CuteLayout | ComposedLayout:
     """The function `outer(inner(i))`; every coordinate of `inner` is one of the result.
 
-    A step d of a mode of `inner` is a number of digits in the extents of `outer`. As long as no digit carries, i
-    steps go i times as far as one, which is a mode of the result; where a digit has just come round, the next mode
-    begins. The modes of `inner` add up, so all their digits together must not carry either.
+    The stride of a mode of `inner` has digits in the extents of `outer`. As long as no digit carries, i steps have i times the
+    offset of one step, which makes a mode of the result; where a digit wraps around, the next mode begins. The modes of `inner`
+    are added, so the sum of their digits must not carry either.
 
     Args:
         outer: a layout, or a swizzle.
@@ -103,12 +103,12 @@ def composition(outer: CuteLayout | Swizzle, inner: Tiler) -> CuteLayout | Compo
 
 
 def complement(layout: CuteLayout, cotarget: IntTuple | None = None) -> CuteLayout:
-    """The layout of what a layout leaves out: (layout, complement) has every integer below `cotarget` once.
+    """The layout of the integers that a layout does not have: (layout, complement) has every integer below `cotarget` once.
 
-    Its strides ascend. Where `cotarget` is no multiple of what the layout fills, the next multiple is reached.
+    Its strides ascend. If `cotarget` is no multiple of the block of the layout, it is rounded up.
 
     Args:
-        layout: its modes of stride 0 do not count.
+        layout: the layout; modes of stride 0 are ignored.
         cotarget: a number, or a shape of that size; by default the cosize of the layout.
 
     Raises:
@@ -158,7 +158,7 @@ def max_common_vector(left: CuteLayout, right: CuteLayout) -> int:
 
 
 def _merged(modes: Iterable[Mode]) -> list[Mode]:
-    """The modes with those that continue each other merged."""
+    """The modes, with consecutive contiguous modes merged."""
     merged: list[Mode] = []
     for extent, stride in modes:
         if merged and stride == merged[-1][0] * merged[-1][1]:

@@ -77,7 +77,7 @@ def index_map(conversion: Conversion, shape: tuple[int, ...]) -> CuteLayout:
     """The offset in the source of each element of the destination, `dst[i] = src[map(i)]`, coalesced.
 
     Raises:
-        FormatError: a format does not fit the shape, the formats pad it differently, or of two blocks of one axis neither
+        FormatError: a format does not fit the shape, the formats pad it differently, or neither of two blocks of one axis
             divides the other, so that the map is not a layout.
     """
     src, dst = conversion.src, conversion.dst

@@ -1,6 +1,6 @@
 """IntTuple: an integer, or a tuple of IntTuples; the type of shapes, strides and coordinates.
 
-    (4, (2, 3))     two modes, the second of which has two of its own
+    (4, (2, 3))     two modes; the second one has two modes
 
 Source: CUTLASS include/cute/int_tuple.hpp; the notation is that of media/docs/cpp/cute/01_layout.md.
 """
@@ -14,7 +14,7 @@ from layoutopt.errors import FormatError
 
 IntTuple: TypeAlias = int | tuple["IntTuple", ...]
 
-_DEEPEST = 32  # levels of a notation; no layout has as many
+_MAX_DEPTH = 32  # levels of a notation; no layout has as many
 _TOKEN = re.compile(r"\s*(?:([(),])|_?([0-9]+))\s*")
 
 
@@ -38,7 +38,7 @@ def congruent(left: IntTuple, right: IntTuple) -> bool:
 
 
 def compatible(coarse: IntTuple, fine: IntTuple) -> bool:
-    """Whether every coordinate of the shape `coarse` is one of the shape `fine` too: 24 of (4, 6) of ((2, 2), 6)."""
+    """Whether every coordinate of the shape `coarse` is also one of `fine`: 24 and (4, 6), (4, 6) and ((2, 2), 6)."""
     if not isinstance(coarse, tuple):
         return coarse == product(fine)
     return isinstance(fine, tuple) and len(coarse) == len(fine) and all(map(compatible, coarse, fine))
@@ -49,16 +49,16 @@ def nested(leaves: Sequence[IntTuple], profile: IntTuple) -> IntTuple:
     return _nested(iter(leaves), profile)
 
 
-def written(value: IntTuple) -> str:
+def notation(value: IntTuple) -> str:
     """The notation of CuTe: `(4,(2,3))`."""
-    return f"({','.join(map(written, value))})" if isinstance(value, tuple) else str(value)
+    return f"({','.join(map(notation, value))})" if isinstance(value, tuple) else str(value)
 
 
-def read(text: str) -> IntTuple:
+def parse_int_tuple(text: str) -> IntTuple:
     """The value of a notation; `_4` is equivalent to `4`, and `(4)` is a tuple of one.
 
     Raises:
-        FormatError: it is no integer and no tuple of such.
+        FormatError: the text is neither an integer nor a tuple of integers.
     """
     open_: list[list[IntTuple]] = [[]]
     position, may_end = 0, False
@@ -67,7 +67,7 @@ def read(text: str) -> IntTuple:
         if token is None or (token[1] == "(" or token[2] is not None) == may_end:
             break
         position = token.end()
-        if token[1] == "(" and len(open_) <= _DEEPEST:
+        if token[1] == "(" and len(open_) <= _MAX_DEPTH:
             open_.append([])
         elif token[1] == ")" and len(open_) > 1:
             part = tuple(open_.pop())

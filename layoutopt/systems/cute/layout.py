@@ -2,12 +2,12 @@
 
     ((2,2),3):((24,2),8)        shape : stride
 
-A coordinate nests like the shape, or less deeply: wherever the shape has a tuple, one integer will do, which counts
-the coordinates of that tuple, the first mode running fastest. So every layout is also a function of one integer,
+A coordinate has the nesting of the shape or a coarser one: one integer may replace a tuple, as the index of a coordinate of
+that tuple in colexicographic order. So every layout is also a function of one integer,
 
     L(i) = sum of digit_k * stride_k        digit_k = i // (shape_0 * ... * shape_{k-1}) % shape_k
 
-where the last digit is unbounded: integers beyond the size continue along the last mode.
+with an unbounded last digit: integers beyond the size continue along the last mode.
 
 Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/01_layout.md.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layoutopt.errors import FormatError
-from layoutopt.systems.cute.int_tuple import IntTuple, congruent, flatten, nested, product, read, written
+from layoutopt.systems.cute.int_tuple import IntTuple, congruent, flatten, nested, notation, parse_int_tuple, product
 
 Index: TypeAlias = NDArray[np.int64]
 Coord: TypeAlias = Any
@@ -33,7 +33,7 @@ class CuteLayout:
 
     Args:
         shape: the extents, 1 or more each.
-        stride: as deeply nested; by default the first mode runs fastest and there are no gaps.
+        stride: the strides, in the nesting of the shape; by default the layout is compact and column-major.
 
     Raises:
         FormatError: an extent is below 1, a stride is below 0, or their nestings differ.
@@ -50,10 +50,12 @@ class CuteLayout:
                 strides.append(strides[-1] * extent)
             stride = nested(strides, shape)
         if not congruent(shape, stride):
-            raise FormatError(f"{written(shape)} and {written(stride)} do not nest alike", hint="one stride per extent")
+            raise FormatError(
+                f"{notation(shape)} and {notation(stride)} have different nestings", hint="give one stride per extent"
+            )
         if min(extents, default=1) < 1 or min(flatten(stride), default=0) < 0:
             what = "has an extent below 1 or a stride below 0"
-            raise FormatError(what, where=f"{written(shape)}:{written(stride)}")
+            raise FormatError(what, where=f"{notation(shape)}:{notation(stride)}")
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "stride", stride)
 
@@ -62,10 +64,10 @@ class CuteLayout:
         """Read the notation `(4,2):(1,4)`; without strides it is `(4,2)`.
 
         Raises:
-            FormatError: it is no layout.
+            FormatError: the text is no layout.
         """
         shape, colon, stride = text.partition(":")
-        return cls(read(shape), read(stride) if colon else None)
+        return cls(parse_int_tuple(shape), parse_int_tuple(stride) if colon else None)
 
     @property
     def rank(self) -> int:
@@ -103,7 +105,7 @@ class CuteLayout:
         """The values at the given coordinates: `layout(5)`, `layout(1, 2)`, `layout((1, 0), 2)`, with arrays as well.
 
         Raises:
-            FormatError: a coordinate nests otherwise than the shape, or is no integer of 0 or more.
+            FormatError: a coordinate has another nesting than the shape, or is no integer of 0 or more.
         """
         return np.asarray(_value(coord[0] if len(coord) == 1 else coord, self.shape, self.stride), np.int64)[()]
 
@@ -113,7 +115,7 @@ class CuteLayout:
 
     def __str__(self) -> str:
         """The notation of CuTe: `(4,2):(1,4)`."""
-        return f"{written(self.shape)}:{written(self.stride)}"
+        return f"{notation(self.shape)}:{notation(self.stride)}"
 
 
 def make_layout(*layouts: CuteLayout) -> CuteLayout:
@@ -124,7 +126,7 @@ def make_layout(*layouts: CuteLayout) -> CuteLayout:
 def _value(coord: Coord, shape: IntTuple, stride: IntTuple) -> Any:
     if isinstance(coord, tuple):
         if not isinstance(shape, tuple) or not isinstance(stride, tuple) or len(coord) != len(shape):
-            raise FormatError(f"the coordinate {coord} does not nest like the shape {written(shape)}")
+            raise FormatError(f"the coordinate {coord} has another nesting than the shape {notation(shape)}")
         return sum(map(_value, coord, shape, stride))
     rest = _counted(coord)
     extents, strides = flatten(shape), flatten(stride)

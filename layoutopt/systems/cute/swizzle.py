@@ -1,8 +1,8 @@
-"""Swizzle: a permutation of elements within lines of memory, so that a warp reads from different banks at once.
+"""Swizzle: a permutation of elements within lines of memory, so that the threads of a warp access different banks.
 
     Swizzle<B,M,S>:  0bxxxYYYxxxZZZxxxx  ->  ZZZ ^= YYY      B bits wide, ZZZ begins at bit M, YYY is S bits further up
 
-Applied twice it changes nothing. A ComposedLayout is a swizzle of what a layout gives, plus an offset.
+A swizzle is its own inverse. A ComposedLayout is a swizzle of an offset plus the value of a layout.
 
 Source: CUTLASS include/cute/swizzle.hpp and include/cute/swizzle_layout.hpp.
 """
@@ -27,9 +27,9 @@ class Swizzle:
     """The exclusive or of a bit range of an integer with another range.
 
     Args:
-        bits: how many (B).
+        bits: the number of bits in a range (B).
         base: the lowest bit that is changed (M).
-        shift: how far up the other bits are (S), at least `bits`; how far down if it is negative.
+        shift: the distance of the other range (S), at least `bits`; it is below the changed bits if negative.
 
     Raises:
         FormatError: `bits` or `base` is below 0, or the bits overlap.
@@ -49,7 +49,7 @@ class Swizzle:
         """Read `Swizzle<3,3,3>` or `Sw<3,3,3>`.
 
         Raises:
-            FormatError: it is no swizzle.
+            FormatError: the text is no swizzle.
         """
         match = _NAME.fullmatch(text.strip())
         if match is None:
@@ -74,7 +74,7 @@ class Swizzle:
 
 @dataclass(frozen=True, slots=True)
 class ComposedLayout:
-    """The function `outer(offset + inner(coord))`, which is not a layout but has the same interface."""
+    """The function `outer(offset + inner(coord))`, which is no CuteLayout but has the same interface."""
 
     outer: Swizzle
     offset: int
@@ -85,7 +85,7 @@ class ComposedLayout:
         """Read `Sw<3,3,3> o (8,64):(64,1)`, with or without the offset that CuTe prints in between.
 
         Raises:
-            FormatError: it is no such thing.
+            FormatError: the text is no swizzle of a layout.
         """
         match = _COMPOSED.fullmatch(text)
         if match is None:

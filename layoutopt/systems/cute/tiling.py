@@ -1,4 +1,4 @@
-"""Division and product: a layout split into tiles, and a layout repeated by another one.
+"""Division and product: a layout split into tiles, and copies of a layout arranged by another one.
 
     logical_divide(A, B)  = A o (B, B*)         the tile that B selects, and the offsets of the other tiles
     logical_product(A, B) = (A, A* o B)         A, and the offsets of its copies

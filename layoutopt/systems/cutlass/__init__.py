@@ -1,12 +1,12 @@
-"""The layouts of CUTLASS, version 2, as it names them, with its TensorRef and TensorView over numpy arrays.
+"""The layouts of CUTLASS 2 under its names, with its TensorRef and TensorView over numpy arrays.
 
-    LayoutConcept   what a layout is: strides, offsets, inverse, capacity
+    LayoutConcept   interface of a layout: strides, offsets, inverse, capacity
     matrix, tensor  layouts in global memory: RowMajor, ColumnMajorInterleaved[32], TensorNHWC, ...
     tensor_op       swizzled layouts in shared memory: TensorOpMultiplicandCrosswise[16, 32], ...
     TensorRef       a pointer and a layout; TensorView has an extent as well
-    banks           what an access of a warp to shared memory costs
+    banks           cost of an access of a warp to shared memory
 
-Layouts as an algebra, which took their place in version 3, are in `layoutopt.systems.cute`.
+The layouts of CUTLASS 3 are in `layoutopt.systems.cute`.
 """
 
 from layoutopt.systems.cutlass.banks import Access, BankConflicts, Operand, bank_conflicts

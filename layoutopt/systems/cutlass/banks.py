@@ -1,8 +1,9 @@
-"""Bank conflicts: further wavefronts of an access because threads of a warp access different words of one bank.
+"""Bank conflicts: additional wavefronts of an access because threads of a warp access different words of one bank.
 
-Shared memory has 32 banks; the word of 4 bytes at address a is in bank a / 4 % 32. In one wavefront each bank gives one word,
-to any number of threads. A warp that accesses up to 4 bytes a thread does so in one phase, 8 bytes in two phases of 16 threads,
-16 bytes in four of 8; `ldmatrix` reads a matrix of 8 rows of 16 bytes in each phase. So a phase is at most 128 bytes, and
+Shared memory has 32 banks; the word of 4 bytes at address a is in bank a / 4 % 32. In one wavefront each bank serves one word,
+to any number of threads. An access of a warp of up to 4 bytes per thread has one phase, of 8 bytes two phases of 16 threads, of
+16 bytes four phases of 8 threads; `ldmatrix` reads a matrix of 8 rows of 16 bytes in each phase. So a phase has at most 128
+bytes, and
 
     wavefronts of a phase = the largest number of different words of one bank        conflicts = wavefronts - phases
 
@@ -50,9 +51,9 @@ class Access:
     Attributes:
         name: the instruction or operation, such as `ldmatrix`.
         contiguous: for each thread, the coordinate of its first element along the contiguous axis.
-        strided: for each thread, that along the other one.
-        width: bytes a thread.
-        elements: how many elements a thread accesses along the contiguous axis, which have to be adjacent.
+        strided: for each thread, the coordinate along the strided axis.
+        width: bytes per thread.
+        elements: the number of elements per thread along the contiguous axis, which must be adjacent.
     """
 
     name: str
@@ -75,7 +76,7 @@ def bank_conflicts(addresses: ArrayLike, width: int) -> BankConflicts:
         width: bytes a thread: 1, 2, 4, 8 or 16.
 
     Raises:
-        FormatError: no such width, too many threads, or an address is no multiple of the width.
+        FormatError: there is no such width, there are too many threads, or an address is no multiple of the width.
     """
     starts = np.asarray(addresses, np.int64)
     if width not in (1, 2, 4, 8, 16) or starts.ndim != 1 or len(starts) > WARP:
@@ -90,8 +91,8 @@ def bank_conflicts(addresses: ArrayLike, width: int) -> BankConflicts:
     return BankConflicts(tuple(int(np.bincount(np.unique(phase) % BANKS).max()) for phase in phases))
 
 
-def written(element_size: int, row: int, width: int = VECTOR) -> Access:
-    """A warp that writes contiguous elements, row by row.
+def vector_write(element_size: int, row: int, width: int = VECTOR) -> Access:
+    """The write of contiguous elements by a warp, row by row.
 
     Args:
         element_size: bits of an element.
@@ -104,15 +105,15 @@ def written(element_size: int, row: int, width: int = VECTOR) -> Access:
 
 
 def ldmatrix(element_size: int) -> Access:
-    """`ldmatrix.x4`: every thread gives the address of 16 bytes of its row, eight rows to a matrix."""
+    """The access of `ldmatrix.x4`: each thread passes the address of 16 bytes of a row; a matrix has eight rows."""
     lanes = np.arange(WARP)
     return Access("ldmatrix", np.zeros_like(lanes), lanes, VECTOR, VECTOR * 8 // element_size)
 
 
-def fragment(width: int, crosswise: bool = False) -> Access:
-    """The fragment of an `mma` operand: 8 groups of threads along M or N, 4 threads along K in each."""
+def fragment_read(width: int, is_crosswise: bool = False) -> Access:
+    """The read of a fragment of an `mma` operand: 8 groups of threads along M or N, with 4 threads along K in each."""
     group, lane = np.divmod(np.arange(WARP), 4)
-    return Access("fragment", *((lane, group) if crosswise else (group, lane)), width)
+    return Access("fragment", *((lane, group) if is_crosswise else (group, lane)), width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,9 +123,9 @@ class Operand:
     Attributes:
         layout: from coordinates to offsets.
         extent: its size.
-        contiguous: the axis along which neighbours follow each other.
+        contiguous: the axis along which elements are adjacent in memory.
         element_size: bits of an element.
-        cell: bytes that no layout takes apart.
+        cell: bytes that every layout keeps adjacent.
         write: the access that writes it.
         read: the access that reads it for the tensor cores.
     """
@@ -150,14 +151,14 @@ class Operand:
         if not isinstance(layout, TensorOpLayout):
             return cls.plain(layout, (rows, columns), layout.contiguous, element_size)
         bits, width = layout.element_size, layout.elements_per_access * layout.element_size // 8
-        write = written(bits, layout.tile[layout.contiguous], width)
-        read = fragment(layout.fragment_bytes, layout.crosses_lines) if layout.fragment_bytes else ldmatrix(bits)
+        write = vector_write(bits, layout.tile[layout.contiguous], width)
+        read = fragment_read(layout.fragment_bytes, layout.crosses_lines) if layout.fragment_bytes else ldmatrix(bits)
         return cls(layout, (rows, columns), layout.contiguous, bits, width, write, read)
 
     @classmethod
     def plain(cls, layout: Mapping, extent: tuple[int, int], contiguous: int, element_size: int) -> Self:
-        """An operand that is written in vectors of 16 bytes and read by `ldmatrix`."""
-        write, read = written(element_size, extent[contiguous]), ldmatrix(element_size)
+        """An operand that is vector_write in vectors of 16 bytes and read by `ldmatrix`."""
+        write, read = vector_write(element_size, extent[contiguous]), ldmatrix(element_size)
         return cls(layout, extent, contiguous, element_size, VECTOR, write, read)
 
     def conflicts(self, access: Access) -> BankConflicts:
@@ -170,9 +171,7 @@ class Operand:
         addresses = self.addresses(along, access.strided[:, None])
         apart = addresses - addresses[:, :1]
         if np.any(addresses[:, 0] % 8) or np.any(apart != np.arange(access.elements) * self.element_size):
-            raise FormatError(
-                f"has no {access.elements} elements side by side for {access.name}", where=str(self.layout)
-            )
+            raise FormatError(f"has no {access.elements} adjacent elements for {access.name}", where=str(self.layout))
         return bank_conflicts(addresses[:, 0] // 8, access.width)
 
     def first_phase(self, access: Access) -> frozenset[int]:
@@ -190,13 +189,13 @@ class Operand:
         """The memory in lines of 128 bytes: the first element of each cell.
 
         Returns:
-            An array of shape (lines, cells of a line, 2) of coordinates, contiguous and strided; -1 where there is none.
+            An array of shape (lines, cells of a line, 2) of coordinates, contiguous and strided; -1 in cells without elements.
         """
         sizes = self.extent if self.contiguous == 0 else self.extent[::-1]
         strided, along = (axis.ravel() for axis in np.indices(sizes[::-1]))
         cells = self.addresses(along, strided) // (8 * self.cell)
-        held, first = np.unique(cells, return_index=True)
+        used, first = np.unique(cells, return_index=True)
         per_line = LINE // self.cell
-        table = np.full((-(-(int(held.max(initial=-1)) + 1) // per_line) * per_line, 2), -1)
-        table[held] = np.stack((along[first], strided[first]), -1)
+        table = np.full((-(-(int(used.max(initial=-1)) + 1) // per_line) * per_line, 2), -1)
+        table[used] = np.stack((along[first], strided[first]), -1)
         return table.reshape(-1, per_line, 2)

@@ -1,15 +1,15 @@
 """The layout concept of CUTLASS: a function from logical coordinates to offsets in linear memory.
 
     rank          number of logical axes
-    stride rank   number of strides that are free; the others follow from the layout
+    stride rank   number of free strides; the others follow from the layout
     size          number of elements of a tensor, the product of its extents
-    capacity      number of elements of the memory that it takes, the gaps of leading dimensions included
+    capacity      number of elements of its memory, including the gaps of leading dimensions
 
     layout = RowMajor(ldm)      layout((row, column)) = row * ldm + column      layout.capacity((rows, columns)) = rows * ldm
 
-A layout has strides and no extents, so that one layout serves every tensor with these strides, and its sub-tensors. It
-repeats: `layout(x + t) = layout(x) + layout(t)` for multiples t of its `tile`, which is where pointer arithmetic is
-right. The template arguments of CUTLASS are written in brackets: `RowMajorInterleaved[32]`.
+A layout has strides and no extents, so that one layout applies to every tensor with these strides, and to its sub-tensors. It
+is periodic: `layout(x + t) = layout(x) + layout(t)` for multiples t of its `tile`, for which pointer arithmetic is valid. The
+template arguments of CUTLASS are written in brackets: `RowMajorInterleaved[32]`.
 
 Source: CUTLASS media/docs/cpp/layout.md, "CUTLASS Layout Concept"; `IdentityTensorLayout` in include/cutlass/tensor_ref.h.
 """
@@ -42,7 +42,7 @@ class Template(ABCMeta):
         """The layout with these arguments; equal arguments give the same class.
 
         Raises:
-            FormatError: it takes other arguments.
+            FormatError: the template has other parameters.
         """
         template: Any = cls
         kind: type[_Type] = _instance(template, *(arguments if isinstance(arguments, tuple) else (arguments,)))
@@ -55,10 +55,10 @@ class LayoutConcept(ABC, metaclass=Template):
     Attributes:
         rank: number of logical axes.
         stride_rank: number of strides.
-        coordinate: the names of the coordinates, a named tuple; any other sequence will do as well.
-        contiguous: the axis along which neighbours in memory follow each other.
-        tile: how far it is along each axis to where the layout repeats.
-        parameters: the names of the template's parameters, if it is one.
+        coordinate: the named tuple of coordinates; functions accept any other sequence, too.
+        contiguous: the axis along which elements are adjacent in memory.
+        tile: the period of the layout along each axis.
+        parameters: the names of the parameters of a template; empty for other layouts.
         arguments: their values.
     """
 
@@ -88,7 +88,7 @@ class LayoutConcept(ABC, metaclass=Template):
         """The class attributes that follow from a template's arguments.
 
         Raises:
-            FormatError: the layout does not exist for these.
+            FormatError: there is no layout with these arguments.
         """
         return {}
 
@@ -107,7 +107,7 @@ class LayoutConcept(ABC, metaclass=Template):
 
     @abstractmethod
     def inverse(self, offset: ArrayLike) -> tuple[Any, ...]:
-        """The coordinates at the given offsets; out of the tensor's extent for offsets of gaps.
+        """The coordinates at the given offsets; outside of the tensor's extent for offsets of gaps.
 
         Raises:
             FormatError: an offset is below 0, or a stride is 0.
@@ -122,7 +122,7 @@ class LayoutConcept(ABC, metaclass=Template):
         """
 
     def cosize(self, extent: Extent) -> int:
-        """One more than the largest offset of a tensor: the smallest memory that holds it, without gaps at its end."""
+        """One more than the largest offset of a tensor: the size of its memory without gaps at the end."""
         sizes = self.extents(extent)
         if 0 in sizes:
             return 0
@@ -155,7 +155,7 @@ class LayoutConcept(ABC, metaclass=Template):
         """Raise an error for a template without arguments.
 
         Raises:
-            FormatError: it is one.
+            FormatError: the class is a template without arguments.
         """
         if len(cls.arguments) != len(cls.parameters):
             expected = ", ".join(cls.parameters)

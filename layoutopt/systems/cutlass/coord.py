@@ -1,7 +1,7 @@
 """The names of coordinates.
 
 Source: CUTLASS include/cutlass/pitch_linear_coord.h, matrix_coord.h and tensor_coord.h. All tensors have the coordinates
-(n, h, w, c) for every layout; filters have K, R, S and C in these places.
+(n, h, w, c) for every layout; for filters these are K, R, S and C.
 """
 
 from typing import NamedTuple
@@ -10,21 +10,21 @@ from numpy.typing import ArrayLike
 
 
 class PitchLinearCoord(NamedTuple):
-    """A place in lines of memory: within the line, and which line."""
+    """A position in lines of memory: the position in the line, and the line."""
 
     contiguous: ArrayLike
     strided: ArrayLike
 
 
 class MatrixCoord(NamedTuple):
-    """A place in a matrix."""
+    """A position in a matrix."""
 
     row: ArrayLike
     column: ArrayLike
 
 
 class Tensor4DCoord(NamedTuple):
-    """A place in a batch of images, or in filters (K, R, S, C)."""
+    """A position in a batch of images, or in filters (K, R, S, C)."""
 
     n: ArrayLike
     h: ArrayLike
@@ -33,7 +33,7 @@ class Tensor4DCoord(NamedTuple):
 
 
 class Tensor5DCoord(NamedTuple):
-    """A place in a batch of volumes."""
+    """A position in a batch of volumes."""
 
     n: ArrayLike
     d: ArrayLike

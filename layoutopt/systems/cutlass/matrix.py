@@ -37,7 +37,7 @@ class ColumnMajor(StridedLayout):
 
 
 class RowMajorInterleaved(StridedLayout):
-    """Blocks of k rows, one after the other; within them column by column.
+    """Blocks of k rows, each in column-major order.
 
     `row / k * ldm + column * k + row % k`, and ldm is k times as many columns.
     """
@@ -51,7 +51,7 @@ class RowMajorInterleaved(StridedLayout):
 
 
 class ColumnMajorInterleaved(StridedLayout):
-    """Blocks of k columns, one after the other; within them row by row.
+    """Blocks of k columns, each in row-major order.
 
     `column / k * ldm + row * k + column % k`, and ldm is k times as many rows.
     """

@@ -11,7 +11,7 @@ _NAME = re.compile(r"(\w+)(?:<([0-9, ]+)>)?")
 
 
 def layout_types() -> tuple[type[LayoutConcept], ...]:
-    """Every layout, templates without arguments."""
+    """All layouts, sorted by name; templates have no arguments."""
     found = (each for module in (matrix, tensor, tensor_op, tensor_op_matrix) for each in vars(module).values())
     kinds = {each for each in found if isinstance(each, type) and issubclass(each, LayoutConcept)}
     return tuple(
@@ -23,7 +23,7 @@ def layout_type(name: str) -> type[LayoutConcept]:
     """The layout of a name like `RowMajor` or `TensorOpMultiplicandCrosswise<16,32>`.
 
     Raises:
-        FormatError: there is none, or it takes other arguments.
+        FormatError: there is no such layout, or it has other parameters.
     """
     known = {kind.__name__: kind for kind in layout_types()}
     match = _NAME.fullmatch(name.strip())

@@ -1,7 +1,7 @@
 """Layouts that consist of a Format and free outer strides.
 
-All of CUTLASS's layouts for matrices and tensors in global memory are of this kind: the innermost part, and the part around
-a block, are contiguous; every other part has a free stride. `TensorNCxHWx<32>` is NCHW32c,
+This includes all layouts of CUTLASS for matrices and tensors in global memory: the innermost part, and the part around a block,
+are contiguous; every other part has a free stride. `TensorNCxHWx<32>` is NCHW32c,
 
     offset(n, h, w, c) = c % 32 + 32 * w + stride[0] * h + stride[1] * (c / 32) + stride[2] * n
 """
@@ -66,7 +66,7 @@ class StridedLayout(LayoutConcept):
         """Offsets divided by the strides, from the largest to the smallest."""
         rest = self._offsets(offset)
         if 0 in self._strides():
-            raise FormatError("has no inverse: a stride is 0", where=str(self), hint="make it of the packed strides")
+            raise FormatError("has no inverse: a stride is 0", where=str(self), hint="use the strides of `packed`")
         coords: list[Any] = [0] * self.rank
         for part, span, stride in sorted(self._levels(), key=lambda level: -level[2]):
             digit, rest = np.divmod(rest, stride)

@@ -1,6 +1,6 @@
 """Layouts of tensors. Source: CUTLASS include/cutlass/layout/tensor.h.
 
-Coordinates are (n, h, w, c) whatever the layout; those of filters are (k, r, s, c).
+Coordinates are (n, h, w, c) for every layout; those of filters are (k, r, s, c).
 """
 
 from typing import ClassVar
@@ -41,7 +41,7 @@ class TensorNCxHWx(StridedLayout):
 
 
 class TensorCxRSKx(StridedLayout):
-    """Filters with x input channels innermost and the blocks of them outermost. Strides of s, r, blocks of c."""
+    """Filters with blocks of x input channels: blocks outermost, their channels innermost. Strides of s, r, blocks of c."""
 
     coordinate = Tensor4DCoord
     notation = "CHWN{}c"

@@ -1,17 +1,17 @@
 """Layouts of matrix operands in shared memory, swizzled for writes and reads without bank conflicts.
 
-Memory is cut into lines; a line of 128 bytes has every bank once. A tile of the operand is spread over some of them, and
-within a line things are exchanged by an exclusive or with a number that differs from line to line:
+Memory is divided into lines of 128 bytes, each with every bank once. A tile of the operand occupies a part of several lines,
+and within a line vectors are permuted by an exclusive or with a number that differs from line to line:
 
     TensorOpMultiplicand    vectors of 16 bytes: chunk ^ line, in lines that hold as many rows of `Crosswise` elements as fit
 
 *Congruous* operands have the order that the instruction requires (the contiguous axis is M or N), *crosswise* ones do not (it
 is K). Coordinates are (contiguous, strided); the layouts whose names begin with ColumnMajor or RowMajor take (row, column).
-The stride is the number of elements along a line, of the contiguous axis in all layouts but Crosswise of 64 and 128 bits,
-whose lines run along the strided axis.
+The stride is the number of elements along a line: along the contiguous axis in all layouts but Crosswise of 64 and 128 bits,
+whose lines are along the strided axis.
 
-Source: CUTLASS include/cutlass/layout/tensor_op_multiplicand_sm75.h and tensor_op_multiplicand_sm80.h. There some of these have
-no inverse, and `packed` and `capacity` presume whole tiles; here tiles are filled up.
+Source: CUTLASS include/cutlass/layout/tensor_op_multiplicand_sm75.h and tensor_op_multiplicand_sm80.h. In CUTLASS some of these
+have no inverse, and `packed` and `capacity` require whole tiles; here extents are rounded up to tiles.
 """
 
 from abc import abstractmethod
@@ -35,10 +35,10 @@ class TensorOpLayout(LayoutConcept):
     Attributes:
         element_size: bits of an element.
         elements_per_access: elements that are written together.
-        lines: over how many lines a tile is spread.
-        width: how many elements of a tile are in each of them.
+        lines: the number of lines that a tile occupies.
+        width: the number of elements of a tile in each of these lines.
         crosses_lines: whether consecutive tiles along the contiguous axis are on different lines.
-        fragment_bytes: what a thread reads at a time for its part of an operand; 0 if `ldmatrix` reads.
+        fragment_bytes: bytes that a thread reads at a time; 0 if `ldmatrix` reads the operand.
     """
 
     rank = 2
@@ -87,7 +87,7 @@ class TensorOpLayout(LayoutConcept):
         return self.coordinate(*self._contiguous_first((c + tile_c * size_c, s + tile_s * size_s)))
 
     def capacity(self, extent: Extent) -> int:
-        """The capacity: the used lines as a whole."""
+        """The number of elements of the used lines."""
         needed = self.cosize(extent)
         if not needed:
             return 0
@@ -110,7 +110,7 @@ class TensorOpLayout(LayoutConcept):
 
     @classmethod
     def _contiguous_first(cls, pair: Any) -> Any:
-        """The values of both axes, exchanged if the second is contiguous; doing so twice changes nothing."""
+        """The values of both axes, exchanged if the second axis is contiguous; the function is its own inverse."""
         return pair if cls.contiguous == 0 else (pair[1], pair[0])
 
 
@@ -126,8 +126,8 @@ def _elements(kind: type[TensorOpLayout]) -> Index:
 class TensorOpMultiplicand(TensorOpLayout):
     """Vectors of 16 bytes that are permuted within their line.
 
-    Parameters: bits of an element, and Crosswise, how many of them are next to each other in a line before the next row
-    begins; a line of 128 bytes holds `factor` such rows.
+    Parameters: the bits of an element, and Crosswise, the number of adjacent elements of a row in a line; a line of 128 bytes
+    has `factor` rows.
     """
 
     parameters = ("ElementSize", "Crosswise")
@@ -159,7 +159,7 @@ class TensorOpMultiplicand(TensorOpLayout):
 
     @classmethod
     def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """The vectors of `factor` rows side by side, and their number within the line xor that of the line."""
+        """The position in a line with the vectors of `factor` rows, whose index is xored with the index of the line."""
         vector, element = np.divmod(c, cls.elements_per_access)
         line, row = np.divmod(s, cls.factor)
         chunk = vector + row * (8 // cls.factor)
@@ -173,7 +173,7 @@ class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
 
     @classmethod
     def bind(cls, *arguments: int) -> dict[str, Any]:
-        """Those of TensorOpMultiplicand; of 32 bits, its specialisation."""
+        """The class attributes of TensorOpMultiplicand, except for the specialisation for 32 bits."""
         members = super().bind(*arguments)
         if members["element_size"] != 32:
             return members
@@ -187,7 +187,7 @@ class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
 
 
 class TensorOpMultiplicandCrosswise(TensorOpMultiplicand):
-    """`TensorOpMultiplicand` under the name that operands across the instruction have."""
+    """`TensorOpMultiplicand` for operands whose contiguous axis is K."""
 
     __slots__ = ()
 
@@ -222,7 +222,7 @@ class TensorOpMultiplicand64bCrosswise(TensorOpLayout):
 
     @classmethod
     def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """Four lines for each group of four columns, whose number is xored into the place."""
+        """Four lines for each group of four columns, whose index is xored into the position."""
         group = c // 4
         line = 4 * group + s // 2 % 4
         return line, (8 * (s % 2) + 2 * (c % 4) + s // 8) ^ (8 * (group // 2) + group % 2)

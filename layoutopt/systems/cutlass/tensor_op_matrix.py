@@ -1,4 +1,4 @@
-"""The layouts of `tensor_op` for matrices, column by column or row by row: the same offsets, other names for the coordinates.
+"""The layouts of `tensor_op` for column-major and row-major matrices: the same offsets, with coordinates (row, column).
 
 Source: CUTLASS include/cutlass/layout/tensor_op_multiplicand_sm75.h and tensor_op_multiplicand_sm80.h.
 """

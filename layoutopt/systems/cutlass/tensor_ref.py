@@ -2,9 +2,9 @@
 
     ref = TensorRef(buffer, RowMajor(ldm))      ref[row, column] = 3      ref + (16, 0)      ref.at((row, column))
 
-The memory is that of a numpy array, which is never copied: what is written through a reference is in the array. A
-reference has no extent, so only leaving the array is an error. Pointer arithmetic gives another reference; it is right where
-the layout repeats, and anything else is refused.
+The memory is that of a numpy array, which is never copied: a write through a reference changes the array. A reference has no
+extent, so only positions outside of the array are an error. Pointer arithmetic returns another reference; it is valid for
+multiples of the layout's tile, and raises an error for other coordinates.
 
 Source: CUTLASS include/cutlass/tensor_ref.h.
 """
@@ -28,8 +28,8 @@ class TensorRef:
     """A pointer to elements of a numpy array, and a layout.
 
     Args:
-        data: the memory: an array of any dtype whose elements are stored without gaps, in whatever order of its axes, or a
-            vector of any stride. Where it is a view, its first element is offset 0.
+        data: the memory: an array of any dtype whose elements are stored without gaps, in any order of its axes, or a vector
+            of any stride. The first element of a view is offset 0.
         layout: from coordinates to offsets.
         pointer: the offset of coordinate 0, in elements.
 
@@ -77,7 +77,7 @@ class TensorRef:
         """The element at a coordinate; an array for arrays of coordinates.
 
         Raises:
-            FormatError: that is not in the memory.
+            FormatError: the element is outside of the memory.
         """
         return self._memory[self._positions(coord)]
 
@@ -109,15 +109,15 @@ class TensorRef:
         return f"{type(self).__name__}({self.dtype}, {self._layout!r}, pointer {self._pointer})"
 
     def _like(self, memory: Array, pointer: int) -> Self:
-        """The same, but for memory and pointer."""
+        """The reference with another memory and pointer."""
         return type(self)(memory, self._layout, pointer)
 
     def _steps(self, coord: Coord) -> int:
-        """The offset of a coordinate where the layout repeats."""
+        """The offset of a coordinate that is a multiple of the layout's tile."""
         tile = self._layout.tile
         if any(np.any(each % step) for each, step in zip(self._layout.components(coord), tile, strict=True)):
             raise FormatError(
-                f"the coordinate {tuple(coord)} is within a block, where pointer arithmetic goes wrong",
+                f"the coordinate {tuple(coord)} is within a block, where pointer arithmetic is not valid",
                 where=repr(self._layout),
                 hint=f"move by multiples of {tile}",
             )
@@ -138,7 +138,7 @@ def linear(data: Array) -> Array:
     """The memory of an array as a vector that shares it, in memory order.
 
     Raises:
-        FormatError: it has gaps, or elements of less than a byte.
+        FormatError: the array has gaps, or elements of less than a byte.
     """
     if not isinstance(data, np.ndarray):
         raise FormatError(
@@ -146,13 +146,13 @@ def linear(data: Array) -> Array:
         )
     if data.dtype.itemsize == 1 and (narrow := _NARROW.match(data.dtype.name)):
         raise FormatError(
-            f"elements of {narrow[1]} bits share bytes in memory, which numpy arrays of them do not",
+            f"elements of {narrow[1]} bits share bytes in memory, but not in numpy arrays",
             where=data.dtype.name,
-            hint="refer to an array of uint8 in place of them",
+            hint="refer to an array of uint8 instead",
         )
     if data.ndim == 1:
         return data
-    # The stride of an axis of extent 1 means nothing, so it may go anywhere.
+    # The stride of an axis of extent 1 has no effect, so the axis may have any position.
     ordered = data.transpose(sorted(range(data.ndim), key=lambda axis: (data.shape[axis] == 1, -data.strides[axis])))
     if not ordered.flags.c_contiguous:
         raise FormatError(

@@ -26,7 +26,7 @@ class TensorView(TensorRef):
         pointer: the offset of coordinate 0, in elements.
 
     Raises:
-        FormatError: the memory does not hold the tensor, or is not fit for a TensorRef.
+        FormatError: the memory is too small for the tensor, or is no memory for a TensorRef.
     """
 
     __slots__ = ("_extent",)
@@ -34,7 +34,7 @@ class TensorView(TensorRef):
     def __init__(self, data: Array, layout: LayoutConcept, extent: Extent, pointer: int = 0) -> None:
         super().__init__(data, layout, pointer)
         self._extent = layout.extents(extent)
-        self._check_held()
+        self._check_memory()
 
     @classmethod
     def of(cls, ref: TensorRef, extent: Extent) -> Self:
@@ -107,7 +107,7 @@ class TensorView(TensorRef):
             raise FormatError(f"the coordinate {briefly(coord)} is outside the extent {self._extent}", where=repr(self))
         return super()._positions(coord)
 
-    def _check_held(self) -> None:
+    def _check_memory(self) -> None:
         needed = self._layout.cosize(self._extent)
         if needed and (self._pointer < 0 or self._pointer + needed > self._memory.size):
             raise FormatError(

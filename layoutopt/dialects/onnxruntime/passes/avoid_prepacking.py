@@ -39,8 +39,8 @@ class AvoidPrepacking(Pass):
     """Give constants of matrix products a third axis, so that sessions do not copy them, if runs take no or little longer."""
 
     name = "avoid-prepacking"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Change the constants all of whose readers, in the main graph and its bodies, are products that qualify."""

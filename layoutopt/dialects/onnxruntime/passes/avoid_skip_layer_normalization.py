@@ -20,7 +20,7 @@ class AvoidSkipLayerNormalization(Pass):
     """Write the Add before a LayerNormalization as Sum, because onnxruntime would fuse the two into a slower kernel."""
 
     name = "avoid-skip-layer-normalization"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the sums of two tensors that are normalised; an operand with one axis is a bias, not a residual."""

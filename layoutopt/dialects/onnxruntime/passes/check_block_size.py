@@ -39,8 +39,8 @@ class CheckBlockSize(Pass):
     """Add a convolution that fails on machines with another block size, where the results of the model would be wrong."""
 
     name = "check-block-size"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Add the check in front of the first blocked convolution, or of the first other blocked kernel if there is none.

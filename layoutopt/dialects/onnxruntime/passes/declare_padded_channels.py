@@ -26,7 +26,7 @@ class DeclarePaddedChannels(Pass):
     """Write a Reshape behind a ReorderInput whose number of padded channels depends on the machine."""
 
     name = "declare-padded-channels"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the ReorderInput ops that an op other than a blocked convolution reads."""

@@ -24,7 +24,7 @@ class FuseIntoConvolutions(Pass):
     """Fuse per-channel affines, residuals and activations into the blocked convolution before them."""
 
     name = "fuse-into-convolutions"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fuse per-channel convolutions first, then residuals, then activations."""

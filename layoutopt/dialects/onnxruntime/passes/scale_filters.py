@@ -30,7 +30,7 @@ class ScaleFilters(Pass):
     """Scale the next convolution's filter by computed numbers per channel, in place of the image, where that is less work."""
 
     name = "scale-filters"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Scale the filters of graphs that are packed for a block."""

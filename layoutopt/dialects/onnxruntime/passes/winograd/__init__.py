@@ -54,8 +54,8 @@ class Winograd(Pass):
     rates: MachineRates | None = None
 
     name = "winograd"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Rewrite convolutions of the main graph and its bodies, whose residuals and activations have been fused."""

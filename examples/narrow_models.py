@@ -1,4 +1,4 @@
-"""Variants of networks: in float16, quantised by onnxruntime, and as onnxruntime saves them."""
+"""Variants of networks: in float16, quantised by onnxruntime, and optimised and saved by onnxruntime."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,23 +11,26 @@ from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
-_STAY = {"Resize": (2,), "Upsample": (1,)}  # inputs that are float32 for every type of the image
+_FLOAT32_INPUTS = {"Resize": (2,), "Upsample": (1,)}  # inputs that are float32 for every element type of the image
 
 
-def halved(model: onnx.ModelProto) -> onnx.ModelProto:
+def to_float16(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with float16 instead of float32."""
     half = onnx.ModelProto()
     half.CopyFrom(model)
     graph = half.graph
-    stay = {
-        node.input[index] for node in graph.node for index in _STAY.get(node.op_type, ()) if index < len(node.input)
+    kept = {
+        node.input[index]
+        for node in graph.node
+        for index in _FLOAT32_INPUTS.get(node.op_type, ())
+        if index < len(node.input)
     }
     for tensor in graph.initializer:
-        if tensor.data_type == FLOAT and tensor.name not in stay:
+        if tensor.data_type == FLOAT and tensor.name not in kept:
             tensor.CopyFrom(_narrow(tensor))
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.HasField("t") and attribute.t.data_type == FLOAT and not stay.intersection(node.output):
+            if attribute.HasField("t") and attribute.t.data_type == FLOAT and not kept.intersection(node.output):
                 attribute.t.CopyFrom(_narrow(attribute.t))
             if node.op_type == "Cast" and attribute.name == "to" and attribute.i == FLOAT:
                 attribute.i = HALF
@@ -45,7 +48,7 @@ def _narrow(tensor: TensorProto) -> TensorProto:
     return numpy_helper.from_array(array, tensor.name)
 
 
-def lively(model: onnx.ModelProto) -> onnx.ModelProto:
+def rescaled(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with filters rescaled to keep the magnitude of signals, so that rounded values still depend on the inputs."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
@@ -87,7 +90,7 @@ def quantized(path: Path, *, per_channel: bool, folder: Path, **options: Any) ->
     """The model in QDQ form, quantised by onnxruntime; `options` are further ones of its `quantize_static`."""
     target = folder / f"{path.stem}_{'per_channel' if per_channel else 'per_tensor'}.onnx"
     source = folder / f"{path.stem}_lively.onnx"
-    onnx.save(lively(onnx.load(path)), source)
+    onnx.save(rescaled(onnx.load(path)), source)
     quantize_static(
         source,
         target,

@@ -1,4 +1,4 @@
-"""Verdict on an example: equal outputs, the same bytes when it is optimised again, no error but a PinError.
+"""Test oracle for random graphs: equal outputs, the same bytes when a graph is optimised again, no error but a PinError.
 
 Some outputs cannot be compared: rounding determines the sign of a difference of equal numbers, or a quotient by it. To detect
 them, the nodes run one by one with noise after each. A few runs suffice for most outputs; if an output differs nevertheless,
@@ -22,7 +22,7 @@ from layoutopt.formats import pack, unpack
 from layoutopt.onnx_io import to_bytes
 from layoutopt.testing.tolerance import compare
 
-from .campaign import alone
+from .campaign import in_separate_process
 from .cases import Case
 from .choices import Seeded, chance, pick
 from .graph_builder import Array, Arrays
@@ -30,7 +30,7 @@ from .graph_builder import Array, Arrays
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL")
 _NOISES = 3
 _MORE_NOISES = 64  # detects an element that one rounding in ten changes with probability 0.999
-_STEADY = 0.2  # accepted effect of noise, as a fraction of the tolerance
+_STABLE = 0.2  # accepted effect of noise, as a fraction of the tolerance
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Verdict:
     """The outcome of an example.
 
     Attributes:
-        kind: "equal", "unjudged" if no output can be compared, "refused" if pins cannot be satisfied, "runtime" for a fault
+        kind: "equal", "not compared" if no output can be compared, "refused" if pins cannot be satisfied, "runtime" for a fault
             of onnxruntime; otherwise the kind of failure.
         detail: the details.
         rewritten: whether the model was rewritten.
@@ -51,62 +51,64 @@ class Verdict:
     @property
     def is_failure(self) -> bool:
         """Whether the example failed."""
-        return self.kind not in ("equal", "unjudged", "refused", "runtime", "no graph")
+        return self.kind not in ("equal", "not compared", "refused", "runtime", "no graph")
 
 
-def judge(case: Case) -> Verdict:
+def evaluate(case: Case) -> Verdict:
     """The verdict on an example, which is optimised and run."""
     try:
-        wants = [_run(case.model.SerializeToString(), feed, LEVELS[0]) for feed in case.feeds[:1]]
+        expected_outputs = [_run(case.model.SerializeToString(), feed, LEVELS[0]) for feed in case.feeds[:1]]
     except Exception as error:  # onnxruntime's exceptions have no common base
         return Verdict("runtime", f"cannot run the original, but its nodes one by one: {error}")
     feeds = case.feeds[:1]
     for feed in case.feeds[1:]:  # the graph may not suit other extents
         try:
-            wants.append(_run(case.model.SerializeToString(), feed, LEVELS[0]))
+            expected_outputs.append(_run(case.model.SerializeToString(), feed, LEVELS[0]))
             feeds.append(feed)
         except Exception:
             continue
     if len(case.feeds) > 1:
         full = [index for index, feed in enumerate(feeds) if not _is_empty_somewhere(case, feed)]
         if not full:
-            return Verdict("unjudged", "symbolic dimensions, and a tensor without elements at every size")
-        feeds, wants = ([each[index] for index in full] for each in (feeds, wants))
+            return Verdict("not compared", "symbolic dimensions, and a tensor without elements at every size")
+        feeds, expected_outputs = ([each[index] for index in full] for each in (feeds, expected_outputs))
     case = replace(case, feeds=feeds)
-    steady = [_steady(case, feed, want) for feed, want in zip(feeds, wants, strict=True)]
+    stable = [_stable_outputs(case, feed, expected) for feed, expected in zip(feeds, expected_outputs, strict=True)]
     with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
-        return _judge(case, wants, steady, Path(folder))
+        return _evaluate(case, expected_outputs, stable, Path(folder))
 
 
-def _judge(case: Case, wants: list[Arrays], steady: list[set[str]], folder: Path) -> Verdict:
+def _evaluate(case: Case, expected_outputs: list[Arrays], stable: list[set[str]], folder: Path) -> Verdict:
     choices = Seeded(case.seed)
     source = folder / "model.onnx"
     onnx.save(case.model, source)
     forms: list[Model] = [case.model, case.model, source, onnx_ir.from_proto(case.model)]
-    everything_steady = all(found == set(want) for found, want in zip(steady, wants, strict=True))
+    is_all_stable = all(found == set(expected) for found, expected in zip(stable, expected_outputs, strict=True))
     try:
-        result = optimize(case, pick(choices, forms), verify=everything_steady and chance(choices, 30))
+        result = optimize(case, pick(choices, forms), verify=is_all_stable and chance(choices, 30))
     except PinError as error:
         declared = {each.name for each in (*case.model.graph.input, *case.model.graph.output)}
-        expected = any(name not in declared for name in case.pins) or "QDQ group" in str(error)
-        return Verdict("refused" if expected else "pins", str(error))
+        is_expected = any(name not in declared for name in case.pins) or "QDQ group" in str(error)
+        return Verdict("refused" if is_expected else "pins", str(error))
     except LayoutoptError as error:
         return Verdict(type(error).__name__, str(error))
     except Exception as error:
         return Verdict("crash", f"{type(error).__name__}: {error}")
-    fault = _differs(case, result.proto.SerializeToString(), wants, steady) or _differs_again(
+    fault = _differs(case, result.proto.SerializeToString(), expected_outputs, stable) or _differs_again(
         case, result, choices, folder
     )
     if fault:
         return Verdict(*fault, rewritten=result.report.changed)
-    return Verdict("equal" if any(steady) else "unjudged", rewritten=result.report.changed)
+    return Verdict("equal" if any(stable) else "not compared", rewritten=result.report.changed)
 
 
 def explain(case: Case) -> Verdict:
     """The component that ended the process of an example."""
 
     def ends(model: bytes, feed: Arrays) -> bool:
-        return alone(lambda: Verdict("equal", str([_runs(model, feed, level) for level in LEVELS]))).is_failure
+        return in_separate_process(
+            lambda: Verdict("equal", str([_runs(model, feed, level) for level in LEVELS]))
+        ).is_failure
 
     source = case.model.SerializeToString()
     feeds = [feed for feed in case.feeds if not ends(source, feed)]
@@ -114,7 +116,7 @@ def explain(case: Case) -> Verdict:
         return Verdict("runtime", "ends when it runs the original")
     if len(feeds) < len(case.feeds):  # the original crashes on some feeds
         case = replace(case, feeds=feeds)
-        rest = alone(lambda: judge(case))
+        rest = in_separate_process(lambda: evaluate(case))
         return rest if isinstance(rest, Verdict) else explain(case)
     with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
         path = Path(folder) / "result.onnx"
@@ -123,12 +125,12 @@ def explain(case: Case) -> Verdict:
             optimize(case, case.model).save(path)
             return Verdict("equal")
 
-        ended = alone(rewrites)
+        ended = in_separate_process(rewrites)
         if ended.is_failure:
             return Verdict(ended.kind, f"{ended.detail} while it was optimised")
         if any(ends(path.read_bytes(), _packed(case, feed)) for feed in feeds):
             return Verdict("killed", "ends when it runs the result")
-    return Verdict("killed", "but not over the original, the result, or the way from one to the other")
+    return Verdict("killed", "but neither by the original, nor by the result, nor by `optimize`")
 
 
 def optimize(case: Case, model: Model, verify: bool = False) -> Result:
@@ -144,23 +146,25 @@ def optimize(case: Case, model: Model, verify: bool = False) -> Result:
     )
 
 
-def _differs(case: Case, rewritten: bytes, wants: list[Arrays], steady: list[set[str]]) -> tuple[str, str] | None:
+def _differs(
+    case: Case, rewritten: bytes, expected_outputs: list[Arrays], stable: list[set[str]]
+) -> tuple[str, str] | None:
     """The kind and details of a difference between the result and the original; None if they are equal."""
-    for feed, want, judged in zip(case.feeds, wants, steady, strict=True):
+    for feed, expected, comparable in zip(case.feeds, expected_outputs, stable, strict=True):
         packed = _packed(case, feed)
         for level in LEVELS:
             try:
-                got = _run(rewritten, packed, level)
+                actual = _run(rewritten, packed, level)
             except Exception as error:
                 if level != LEVELS[0] and not _runs(case.model.SerializeToString(), feed, level):
                     continue
                 return "cannot run", f"{level}: {error}"
-            for name in want:
-                fault = _fault(case, name, want[name], got[name], name in judged)
+            for name in expected:
+                fault = _fault(case, name, expected[name], actual[name], name in comparable)
                 if fault:  # onnxruntime may run the original differently, and wrongly, at its default level
                     again = _run(case.model.SerializeToString(), feed, LEVELS[1])
-                    fault = _fault(case, name, again[name], got[name], name in judged) and fault
-                if fault and not is_rounding(case, feed, name, want[name], got[name]):
+                    fault = _fault(case, name, again[name], actual[name], name in comparable) and fault
+                if fault and not is_rounding(case, feed, name, expected[name], actual[name]):
                     return "mismatch", f"{level}: {name}: {fault}"
     return None
 
@@ -181,16 +185,16 @@ def _packed(case: Case, feed: Arrays) -> dict[str, Array]:
     return {name: pack(value, case.pins[name]) if name in case.pins else value for name, value in feed.items()}
 
 
-def _fault(case: Case, name: str, want: Array, got: Array, judged: bool) -> str:
+def _fault(case: Case, name: str, expected: Array, actual: Array, is_comparable: bool) -> str:
     if name in case.pins:
-        physical = case.pins[name].physical_shape(want.shape)
-        if got.shape != physical:
-            return f"is {got.shape}, but pinned to {case.pins[name]} of {want.shape}, which is {physical}"
-        got = unpack(got, case.pins[name], want.shape)
-    if (want.shape, want.dtype) != (got.shape, got.dtype):
-        return f"is {got.dtype}{got.shape}, not {want.dtype}{want.shape}"
-    comparison = compare(want, got)
-    return f"differs by {comparison.error:.2g}" if judged and not comparison.passed else ""
+        physical = case.pins[name].physical_shape(expected.shape)
+        if actual.shape != physical:
+            return f"is {actual.shape}, but pinned to {case.pins[name]} of {expected.shape}, which is {physical}"
+        actual = unpack(actual, case.pins[name], expected.shape)
+    if (expected.shape, expected.dtype) != (actual.shape, actual.dtype):
+        return f"is {actual.dtype}{actual.shape}, not {expected.dtype}{expected.shape}"
+    comparison = compare(expected, actual)
+    return f"differs by {comparison.error:.2g}" if is_comparable and not comparison.passed else ""
 
 
 def _differs_again(case: Case, result: Result, choices: Seeded, folder: Path) -> tuple[str, str] | None:
@@ -233,14 +237,14 @@ def _runs(model: bytes, feed: Arrays, level: str) -> bool:
     return True
 
 
-def _steady(case: Case, feed: Arrays, want: Arrays) -> set[str]:
+def _stable_outputs(case: Case, feed: Arrays, expected: Arrays) -> set[str]:
     """The outputs that noise changes by less than the tolerance."""
-    found = set(want)
+    found = set(expected)
     for seed in range(_NOISES):
         values = _run_noisy(case, feed, seed)
         if values is None:
             return set()
-        found = {name for name in found if name not in values or _is_steady(want[name], values[name])}
+        found = {name for name in found if name not in values or _is_stable(expected[name], values[name])}
     return found
 
 
@@ -256,22 +260,26 @@ def _run_noisy(case: Case, feed: Arrays, seed: int) -> Arrays | None:
     return values
 
 
-def is_rounding(case: Case, feed: Arrays, name: str, want: Array, got: Array) -> bool:
+def is_rounding(case: Case, feed: Arrays, name: str, expected: Array, actual: Array) -> bool:
     """Whether noise moves every differing element of an output as far and in the same direction."""
-    physical = case.pins[name].physical_shape(want.shape) if name in case.pins else want.shape
-    if (physical, want.dtype) != (got.shape, got.dtype) or want.dtype.kind not in "biuf" or not want.size:
+    physical = case.pins[name].physical_shape(expected.shape) if name in case.pins else expected.shape
+    if (
+        (physical, expected.dtype) != (actual.shape, actual.dtype)
+        or expected.dtype.kind not in "biuf"
+        or not expected.size
+    ):
         return False
     if name in case.pins:
-        got = unpack(got, case.pins[name], want.shape)
-    wide = want.astype(np.float64)
-    moved = got.astype(np.float64) - wide
+        actual = unpack(actual, case.pins[name], expected.shape)
+    wide = expected.astype(np.float64)
+    moved = actual.astype(np.float64) - wide
     if not np.isfinite(moved).all():
         return False
-    margin = compare(want, got).tolerance * np.abs(wide).max()
+    margin = compare(expected, actual).tolerance * np.abs(wide).max()
     differs = np.abs(moved) > margin
     for seed in range(_NOISES, _NOISES + _MORE_NOISES):
         noisy = _run_noisy(case, feed, seed)
-        if noisy is None or name not in noisy or noisy[name].shape != want.shape:
+        if noisy is None or name not in noisy or noisy[name].shape != expected.shape:
             return False
         differs &= ~((noisy[name].astype(np.float64) - wide) * np.sign(moved) >= np.abs(moved) - margin)
         if not differs.any():
@@ -279,9 +287,9 @@ def is_rounding(case: Case, feed: Arrays, name: str, want: Array, got: Array) ->
     return False
 
 
-def _is_steady(want: Array, got: Array) -> bool:
-    comparison = compare(want, got)
-    return comparison.error <= _STEADY * comparison.tolerance
+def _is_stable(expected: Array, actual: Array) -> bool:
+    comparison = compare(expected, actual)
+    return comparison.error <= _STABLE * comparison.tolerance
 
 
 def _noisy(value: Array, generator: np.random.Generator) -> Array:

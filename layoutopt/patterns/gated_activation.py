@@ -5,7 +5,7 @@
     quick Gelu  f = Sigmoid   p = alpha * x                                 a = 1, b = 0
 
 Exporters write the factors in any order: x * (0.5 * (1 + f)), 0.5 * (x * (1 + f)), (0.5 * x) * (1 + f), ... So the matcher
-follows the readers of f and folds constants into a and b until x is multiplied in. Then it computes the argument of f as a
+visits the readers of f and folds constants into a and b up to the multiplication by x. Then it computes the argument of f as a
 polynomial in x.
 """
 
@@ -22,12 +22,12 @@ from layoutopt.patterns.base import multiple, number, other_input, result_of
 
 TOLERANCE = 1e-6  # relative, of constants: exporters round them to float32, which is 6e-8, once or twice
 
-_STEPS = 8  # the largest number of ops of a polynomial
-_DEGREE = 3
+_MAX_OPS = 8  # the largest number of ops of a polynomial
+_MAX_DEGREE = 3
 
 
 @dataclass(slots=True)
-class Gate:
+class GatedActivation:
     """A product (scale * f(argument) + shift) * x around f.
 
     Attributes:
@@ -44,8 +44,8 @@ class Gate:
     inner: list[Op] = field(default_factory=list)
 
 
-def gates(graph: Graph, f: Op) -> Iterator[Gate]:
-    """Every gate that the readers of f compute; if x is multiplied by a number, with and without that number."""
+def gated_activations(graph: Graph, f: Op) -> Iterator[GatedActivation]:
+    """Every gated activation that the readers of f compute; if x is a multiple of a value, also that of the value."""
     value, scale, shift = result_of(f), 1.0, 0.0
     inner, factor = [f], None
     while value is not None and f.version >= OLDEST_OPSET and (op := graph.only_reader(value)) is not None:
@@ -64,22 +64,22 @@ def gates(graph: Graph, f: Op) -> Iterator[Gate]:
             return
         value = result_of(op)
         if factor is not None and value is not None:
-            yield from _readings(graph, factor, Gate(factor, value, scale, shift, inner))
+            yield from _interpretations(graph, factor, GatedActivation(factor, value, scale, shift, inner))
 
 
-def _readings(graph: Graph, factor: Value, gate: Gate) -> Iterator[Gate]:
-    """The gate of the factor, and that of the value of which the factor is a multiple."""
-    bases = [(factor, 1.0, list(gate.inner))]
+def _interpretations(graph: Graph, factor: Value, product: GatedActivation) -> Iterator[GatedActivation]:
+    """The gated activation of the factor, and that of the value of which the factor is a multiple."""
+    bases = [(factor, 1.0, list(product.inner))]
     if (found := multiple(graph, factor)) is not None:
-        bases.append((found.value, found.times, [*gate.inner, found.op]))
-    for x, times, inner in bases:
-        types = {x.dtype, gate.result.dtype}
-        if types == {DType.FLOAT32} and x.rank is not None and x.rank == gate.result.rank:
-            yield Gate(x, gate.result, gate.scale * times, gate.shift * times, inner)
+        bases.append((found.value, found.factor, [*product.inner, found.op]))
+    for x, number_of_x, inner in bases:
+        types = {x.dtype, product.result.dtype}
+        if types == {DType.FLOAT32} and x.rank is not None and x.rank == product.result.rank:
+            yield GatedActivation(x, product.result, product.scale * number_of_x, product.shift * number_of_x, inner)
 
 
 def polynomial(graph: Graph, value: Value, x: Value) -> tuple[Array, list[Op]] | None:
-    """The coefficients of a value as a polynomial in x, the constant first, and its ops; None if it is none."""
+    """The coefficients of a value as a polynomial in x, the constant first, and its ops; None if it is no polynomial in x."""
     known: dict[Value, Array] = {x: np.array([0.0, 1.0])}
     inner: list[Op] = []
     pending = [value]
@@ -90,7 +90,7 @@ def polynomial(graph: Graph, value: Value, x: Value) -> tuple[Array, list[Op]] |
             known.setdefault(each, np.array([constant or 0.0]))
             pending.pop()
             continue
-        if op is None or len(op.inputs) != 2 or len(pending) > _STEPS or len(inner) > _STEPS:
+        if op is None or len(op.inputs) != 2 or len(pending) > _MAX_OPS or len(inner) > _MAX_OPS:
             return None
         first, second = op.inputs
         if first is None or second is None:
@@ -100,7 +100,7 @@ def polynomial(graph: Graph, value: Value, x: Value) -> tuple[Array, list[Op]] |
             pending += missing
             continue
         result = _combined(op.kind, known[first], known[second])
-        if result is None or len(result) > _DEGREE + 1:
+        if result is None or len(result) > _MAX_DEGREE + 1:
             return None
         known[each] = result
         inner.append(op)
@@ -127,11 +127,11 @@ def _combined(kind: str, one: Array, other: Array) -> Array | None:
     return np.asarray(result, dtype=np.float64)
 
 
-def near(found: float, expected: float) -> bool:
+def is_near(found: float, expected: float) -> bool:
     """Whether two numbers are equal up to rounding."""
     return abs(found - expected) <= TOLERANCE * abs(expected)
 
 
 def is_polynomial(found: Array, *expected: float) -> bool:
     """Whether coefficients, the constant first, are equal up to rounding."""
-    return len(found) == len(expected) and all(map(near, map(float, found), expected))
+    return len(found) == len(expected) and all(map(is_near, map(float, found), expected))

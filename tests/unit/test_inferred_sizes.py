@@ -1,0 +1,208 @@
+"""Sizes of symbolic dimensions that follow from the graph, and sizes that do not fit into memory."""
+
+import numpy as np
+import onnx
+import pytest
+from sized_models import POSITIONS, audio, decoder, prepare, written
+
+import layoutopt
+from layoutopt import inference, onnx_io
+from layoutopt.ir.sizes import Sizes
+from layoutopt.runtime.session import Session
+from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
+from layoutopt.verification import verify_models
+from layoutopt.verification.original_runs import TimeLimits, run_original
+
+
+def check_runs(model: onnx.ModelProto, inputs: SampleInputs, sizes: Sizes) -> None:
+    """Run the model at the inferred sizes and at every guard point, on the first drawn values."""
+    session = Session(model.SerializeToString(), optimises=False)
+    assert inputs.dimensions is not None
+    for point in (*sizes.points, *sizes.guards):
+        session.run(None, inputs.feed(session, inputs.dimensions.named(point)))
+
+
+def test_a_decoder_has_a_cache_and_a_mask_over_old_and_new_tokens() -> None:
+    inputs, sizes = prepare(decoder(), may_run=False)
+    size = {name: low for name, (low, _) in sizes.ranges.items()}
+    assert size["s77"] == size["s53"] + size["s10"] <= POSITIONS
+    assert size["s0"] == 1 and size["s10"] > 8 and size["s53"] > 8
+    assert "cache" in sizes.reasons["s53"] and "tokens" in sizes.reasons["s10"]
+    assert sizes.reasons["s77"].endswith("ties it to s10 and s53")
+    check_runs(decoder(), inputs, sizes)
+    for guard in sizes.guards:
+        assert guard["s77"] == guard["s53"] + guard["s10"]
+    assert any(guard["s10"] == 1 for guard in sizes.guards)
+
+
+def test_inferred_sizes_satisfy_the_relations_to_given_sizes() -> None:
+    for dims, rest in (({"s77": 20, "s10": 1}, {"s53": 19}), ({"s53": 7, "s10": 3}, {"s77": 10})):
+        _, sizes = prepare(decoder(), dims=dims)
+        assert {name: sizes.ranges[name][0] for name in rest} == rest
+        assert set(sizes.assumed) == {"s0", *rest}
+    _, sizes = prepare(decoder(), dims={"s10": (1, 40), "s53": 8})
+    assert sizes.ranges["s77"] == (9, 48)
+    assert [point["s77"] for point in sizes.points] == [9, 14, 48]
+
+
+def test_verification_keeps_the_relations_and_tries_an_empty_cache() -> None:
+    content = decoder(1).SerializeToString()
+    verdict = verify_models(content, content)
+    sizes = [dict(each) for each in verdict.sizes]
+    assert verdict.status == "passed" and verdict.depends_on_inputs and len(sizes) == 3
+    assert all(each["s77"] == each["s53"] + each["s10"] for each in sizes)
+    assert [each["s53"] for each in sizes].count(0) == 1
+    assert len({each["s10"] for each in sizes}) > 1
+
+
+def test_the_length_of_audio_follows_from_its_windows() -> None:
+    inputs, sizes = prepare(audio(), may_run=False)
+    assert sizes.ranges == {"samples[0]": (1, 1), "s3": (16000, 16000)}
+    assert "the model divides it by 320" in sizes.reasons["s3"]
+    check_runs(audio(), inputs, sizes)
+    _, short = prepare(audio(), dims={"samples[0]": 2})
+    assert short.ranges["s3"] == (16000, 16000) and short.assumed == ("s3",)
+
+
+REQUIRED_SIZES = {
+    "the inner extent of a product": (
+        "float[a,b] x",
+        "w = Constant <value = float[6,2] {1,2,3,4,5,6,7,8,9,10,11,12}> () y = MatMul (x, w)",
+        {"b": 6},
+    ),
+    "the channels of a convolution": (
+        "float[a,b,c,d] x, float[4,3,3,3] w",
+        "t = Conv (x, w) y = Flatten (t)",
+        {"b": 3},
+    ),
+    "windows of 7 x 7": (
+        "float[1,c,d,8] x",
+        "s = Constant <value_ints = [-1, 49, 8]> () t = Reshape (x, s) y = Flatten (t)",
+        {},
+    ),
+    "a product of flattened axes": (
+        "float[a,2,c,c] x, float[5,288] w",
+        "t = Flatten (x) u = Transpose <perm = [1, 0]> (w) y = MatMul (t, u)",
+        {"c": 12},
+    ),
+    "a number of elements": ("float[a,4] x", "s = Constant <value_ints = [1, 1000]> () y = Reshape (x, s)", {"a": 250}),
+    "concatenated operands": (
+        "float[a,b] x, float[c,d] z",
+        "t = Concat <axis = 1> (x, z) y = Relu (t)",
+        {"a": 1, "c": 1},
+    ),
+    "halved images that are enlarged again": (
+        "float[1,1,h,w] x",
+        """p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+        q = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (p)
+        s = Constant <value = float[4] {1.0, 1.0, 4.0, 4.0}> () e = Constant <value = float[0] {}> ()
+        u = Resize <mode = "nearest"> (q, e, s) t = Add (u, x) y = Flatten (t)""",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUIRED_SIZES)
+def test_required_sizes_are_inferred_without_a_trial_run(name: str) -> None:
+    declared, body, expected_sizes = REQUIRED_SIZES[name]
+    model = written(declared, body)
+    inputs, sizes = prepare(model, may_run=False)
+    assert {each: sizes.ranges[each][0] for each in expected_sizes} == expected_sizes
+    check_runs(model, inputs, sizes)
+    verdict = verify_models(model.SerializeToString(), model.SerializeToString())
+    assert verdict.status == "passed" and len(verdict.sizes) >= 1
+
+
+def test_images_may_have_their_channels_last() -> None:
+    model = written(
+        "float[s0,s1,s2,3] x, float[4,3,3,3] w", "t = Transpose <perm = [0,3,1,2]> (x) u = Conv (t, w) y = Flatten (u)"
+    )
+    _, sizes = prepare(model, may_run=False)
+    assert {name: low for name, (low, _) in sizes.ranges.items()} == {"s0": 1, "s1": 224, "s2": 224}
+
+
+def test_inferred_sizes_at_which_the_model_does_not_run_are_replaced() -> None:
+    """Only a run shows that the Reshape, whose target is computed, requires exactly 16 elements."""
+    body = """k = Constant <value = float[1] {16.0}> () z = Sub (x, x) r = ReduceMax <keepdims = 0> (z)
+    t = Add (r, k) n = Cast <to = 7> (t) y = Reshape (x, n)"""
+    model = written("float[a,c] x", body, "float[?] y")
+    run, sizes = prepare(model)
+    unrun, _ = prepare(model, may_run=False)
+    size = {name: low for name, (low, _) in sizes.ranges.items()}
+    assert size["a"] * size["c"] == 16
+    assert run.planned == size and unrun.planned != size
+    assert "does not run" in sizes.reasons["c"]
+
+
+def test_the_reason_names_a_model_that_runs_at_no_size() -> None:
+    never = written(
+        "float[a] x", "k = Constant <value_ints = [1]> () s = Shape (x) d = Add (s, k) y = Reshape (x, d)", "float[?] y"
+    )
+    _, sizes = prepare(never)
+    assert "no sizes were found at which onnxruntime runs the model" in sizes.reasons["a"]
+
+
+def test_inferred_sizes_are_bounded_by_the_largest_tensor() -> None:
+    model = written("float[a,b,8] x", "t = Transpose <perm = [0,2,1]> (x) u = MatMul (x, t) y = Flatten (u)")
+    inputs, _ = prepare(model)
+    assert inputs.dimensions is not None
+    point = inputs.dimensions.solved({"a": 1, "b": 1 << 16})
+    assert point["b"] ** 2 <= 1 << 27
+
+
+def test_the_report_gives_the_reason_for_an_inferred_size() -> None:
+    report = layoutopt.optimize(audio(), "gpu-hopper", verify=False).report
+    found = {each.name: each for each in report.dims}
+    assert found["s3"].assumed and found["s3"].low == 16000 and "320" in found["s3"].reason
+    notes = {note.where: note.reason for note in report.notes if note.source == "sizes"}
+    assert notes["s3"].startswith("planned for 16000, inferred from: ") and "--dim" in notes["s3"]
+
+
+@pytest.mark.parametrize("name", ["?", "?1", "unk__7", "a b", "a'b", "x[1]", "H*W", ""])
+def test_files_and_graphs_have_the_same_names_for_dimensions(name: str) -> None:
+    """Dimensions have equal names in the graph and in a session, whatever names the exporter wrote."""
+    model = written("float[N,M] x, float[4,3] w", "y = MatMul (x, w)")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = name
+    if not name:
+        model.graph.input[0].type.tensor_type.shape.dim[1].Clear()
+    _, sizes = prepare(model)
+    assert list(sizes.ranges) == [symbol.name for symbol in symbols_of(Session(model.SerializeToString()))]
+    assert [low for low, _ in sizes.ranges.values()] == [1, 4]
+    verdict = verify_models(model.SerializeToString(), model.SerializeToString())
+    assert verdict.status == "passed" and len(verdict.sizes) == 3
+
+
+def test_an_operator_of_another_domain_with_a_known_name_implies_no_size() -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17, "custom" : 1]> g (float[N,3] x) => (float[N,3] y) {{ y = {op} (x) }}'
+    )
+    for op in ("custom.Conv", "custom.MatMul", "custom.Reshape", "custom.Expand"):
+        graph = inference.lift(onnx_io.from_message(onnx.parser.parse_model(text.format(op=op))))
+        assert SampleInputs.of(graph).planned.keys() == {"N"}
+
+
+def test_sizes_that_need_too_much_memory_are_skipped_if_the_model_runs_at_others() -> None:
+    model = written("float[N] x", "y = Relu (x)", "float[N] y").SerializeToString()
+    session, samples = Session(model), sample_inputs_for(model, {"N": (2, 9)})
+    run = session.run
+
+    def run_small(names: object, feed: dict[str, np.ndarray], *_: object) -> object:
+        if feed["x"].size > most:
+            raise MemoryError("9 elements")
+        return run(None, feed)
+
+    session.run = run_small  # type: ignore[method-assign, assignment]
+    most = 8
+    runs, failures = run_original(session, samples, 0, TimeLimits())
+    assert {each.sizes["N"] for each in runs} == {2, 5}
+    assert failures == [" at N = 9: 9 elements"]
+    most = 1
+    with pytest.raises(MemoryError):
+        run_original(session, samples, 0, TimeLimits())
+
+
+def test_an_input_that_is_too_large_for_any_memory_cannot_be_run() -> None:
+    model = written(f"float[{1 << 40},2] x", "y = Relu (x)", "float[M,2] y").SerializeToString()
+    verdict = verify_models(model, model)
+    assert verdict.status == "not verified"
+    assert "elements are too many for any memory" in verdict.reason
