@@ -30,6 +30,7 @@ from layoutopt.verification.model_edits import add_outputs, computed_names
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, run_original
 from layoutopt.verification.other_blocks import defined_block, with_definitions
+from layoutopt.verification.random_numbers import with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable
 from layoutopt.verification.verdict import Verification
@@ -72,6 +73,8 @@ def verify_files(
         second = _mappable(rewritten, folder / "rewritten.onnx", candidates.has_float16)
         blocks = [packed_block(op.name for op in graph.ops) for graph in graphs]
         first, second = with_definitions(first), with_definitions(second)
+        if candidates.has_random_ops:
+            first, second = with_seeds(first), with_seeds(second)
         names = candidates.before_saturation
         saturated = matching_values(first, second, names, request) if names else []
         models = ComparedModels(

@@ -36,6 +36,7 @@ from layoutopt.verification.observed_values import (
     values_before_saturation,
 )
 from layoutopt.verification.other_blocks import defined_block, with_definitions
+from layoutopt.verification.random_numbers import RANDOM_OPS, with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.segments import Cuts, compare_segments, margin_of
@@ -60,6 +61,7 @@ class CutCandidates:
         required: the element types of rounded integers and operands of discontinuous ops; a model is cut at all of them.
         rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
         has_float16: whether the graph or a body has a value of type float16.
+        has_random_ops: whether it or a body draws random numbers.
     """
 
     before_saturation: Sequence[str]
@@ -67,6 +69,7 @@ class CutCandidates:
     required: Mapping[str, DType]
     rounding_sources: Mapping[str, DType]
     has_float16: bool
+    has_random_ops: bool = False
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
@@ -78,6 +81,7 @@ class CutCandidates:
             required={**integers, **discontinuity_inputs(graph)},
             rounding_sources=rounding_sources(graph, {*integers, *truncated_integers(graph)}),
             has_float16=any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values),
+            has_random_ops=any(op.kind in RANDOM_OPS for each in graph.regions() for op in each.ops),
         )
 
     def cuts(self, present: Sequence[ObservedValue]) -> Cuts:
@@ -192,6 +196,12 @@ class ComparedModels:
     before_saturation: Sequence[ObservedValue]
     common_values: Callable[[], Sequence[ObservedValue]]
 
+    def with_seeds(self) -> Self:
+        """The models with equal seeds of all random numbers."""
+        cuttable = with_seeds(self.cuttable)
+        final = cuttable if self.final is self.cuttable else with_seeds(self.final)
+        return replace(self, original=with_seeds(self.original), cuttable=cuttable, final=final)
+
     def computed(self, values: Sequence[ObservedValue]) -> list[ObservedValue]:
         """The values that nodes of the original's main graph compute, without those in functions that it calls."""
         names = computed_names(self.original.message()) if values else set()
@@ -215,6 +225,8 @@ def compare(
         only_optimised: whether to compare as a whole only with onnxruntime's optimisations, not without them too.
         always_cuts: whether to compare segment by segment even if the comparison as a whole is conclusive.
     """
+    if candidates.has_random_ops:
+        models = models.with_seeds()
     names = computed_names(models.final.message()) if models.before_saturation else set()
     observed = [each for each in models.computed(models.before_saturation) if each.rewritten in names]
     verdict = verify_models(
