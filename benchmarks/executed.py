@@ -39,10 +39,10 @@ import zoo
 
 import layoutopt
 from layoutopt.bench.bench_inputs import Feed, feeds, resolve_dimension_sizes
-from layoutopt.bench.interleaved import Action, in_rounds, pinned
 from layoutopt.bench.runtimes import Session, load_runtime
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.sample_inputs import sample_inputs_for
+from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.verification.data_movement import DataMovement, data_movement_of
 
 BLOCKS = 6

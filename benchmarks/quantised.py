@@ -29,9 +29,9 @@ from narrow_models import quantized
 from onnx import TensorProto, helper, numpy_helper
 
 import layoutopt
-from layoutopt.bench.interleaved import in_rounds, pinned
 from layoutopt.bench.op_profile import read_profile
 from layoutopt.runtime.session import inference_session
+from layoutopt.timing.interleaved import in_rounds, pinned
 
 NETWORKS = (
     "keras_mobilenetv3s",

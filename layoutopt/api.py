@@ -40,6 +40,8 @@ def optimize(
     sessions: Sessions = "balanced",
     count_moves: bool = False,
     portable: bool = False,
+    measure: bool = True,
+    threads: int = 1,
     strict: bool = False,
     custom_ops: Libraries = (),
     pipeline: Pipeline | None = None,
@@ -76,6 +78,9 @@ def optimize(
             for the runtime "any".
         portable: write a model for all machines: its native kernels run where blocks have the size of the target, and standard
             operators, planned for the runtime "any", on all other machines. Weights of convolutions are in the file twice.
+        measure: run the original and the result in turns, for one to three seconds, if this machine's onnxruntime has the
+            kernels of the result. The original stays unchanged if the result is not faster: `report.measurement`.
+        threads: threads of the sessions that are measured; with one, the process is pinned to one CPU.
         strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
             repaired, and a note of the report with the source "read" names it.
         custom_ops: the path of a shared library with kernels of custom operators, or several; onnxruntime uses them to fold
@@ -111,6 +116,8 @@ def optimize(
         sessions=sessions,
         count_moves=count_moves,
         portable=portable,
+        measure=measure,
+        threads=threads,
         strict=strict,
         pipeline=pipeline,
         watch=watch,

@@ -1,6 +1,11 @@
 """Options of the test suite."""
 
+import os
+
 import pytest
+
+# Results of tests are not to depend on the speed of the machine. Set before any test starts a process.
+os.environ["LAYOUTOPT_NO_MEASURE"] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,33 +3,12 @@
 New fields keep the schema version; a removed field or a changed meaning increments it.
 """
 
-from typing import Literal, TypeAlias
-
 from pydantic import Field
 
 from layoutopt.report.schema import ReportModel
+from layoutopt.timing.statistics import MedianEstimate, Ratio
 
 SCHEMA_VERSION = 1
-
-Verdict: TypeAlias = Literal["faster", "slower", "no difference shown"]
-
-
-class MedianEstimate(ReportModel):
-    """A median with its confidence interval and quartiles."""
-
-    median: float
-    lower_quartile: float
-    upper_quartile: float
-    low: float = Field(description="lower end of the confidence interval, by order statistics of the blocks' medians")
-    high: float = Field(description="upper end of it")
-    confidence: float = Field(description="confidence of the interval; 0.97 with six blocks, less with fewer")
-    count: int
-
-
-class Ratio(MedianEstimate):
-    """The speed-up: the baseline's time divided by this model's within each round."""
-
-    verdict: Verdict = Field(description="whether the whole confidence interval is above or below 1")
 
 
 class OpTime(ReportModel):

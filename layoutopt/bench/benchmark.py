@@ -10,16 +10,16 @@ from string import ascii_uppercase
 from layoutopt.bench.bench_inputs import DimensionSizes, feeds, resolve_dimension_sizes
 from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport, PeakMemory
 from layoutopt.bench.caveats import input_caveats, machine_caveats, ratio_caveats
-from layoutopt.bench.interleaved import pinned, usable_cpus
 from layoutopt.bench.measure import BenchCase, Measurements, Progress, by_count, by_time, measure, measure_memories
 from layoutopt.bench.peak_memory import check_anonymous_memory
 from layoutopt.bench.runtimes import load_runtime
-from layoutopt.bench.statistics import median_estimate, ratio
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import path_text
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface, read_interface
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
+from layoutopt.timing.interleaved import pinned, usable_cpus
+from layoutopt.timing.statistics import median_estimate, ratio
 from layoutopt.version import VERSION
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from layoutopt.bench.bench_inputs import DimensionSizes
 from layoutopt.bench.bench_report import MachineReport, ModelReport
 from layoutopt.bench.measure import BenchCase
-from layoutopt.bench.statistics import CONFIDENCE
+from layoutopt.timing.statistics import CONFIDENCE
 
 _MAX_DRIFT = 0.05  # of the median, between the first and the second half of the rounds
 _MIN_CPU_SHARE = 0.95  # CPU time over wall time, for one thread

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 from layoutopt.bench.bench_inputs import Feed
 from layoutopt.bench.bench_report import PeakMemory, Profile
-from layoutopt.bench.interleaved import Action, IsOver, Rounds, in_rounds
 from layoutopt.bench.peak_memory import measure_memory
 from layoutopt.bench.runtimes import Runtime, Session, first_run, open_session
 from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.interface import Interface
+from layoutopt.timing.interleaved import Action, IsOver, Rounds, in_rounds
 
 Progress: TypeAlias = Callable[[str], None]
 

@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import onnxruntime
 
-from layoutopt.bench.interleaved import pinned
 from layoutopt.calibrate.agreement import median_error, rank_correlation
 from layoutopt.calibrate.calibration_report import Agreement, CalibrationReport, KernelTime
 from layoutopt.calibrate.grid import kernel_cases
@@ -25,6 +24,7 @@ from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
 from layoutopt.cost_models.registry import host_name, host_target
 from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType
+from layoutopt.timing.interleaved import pinned
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]

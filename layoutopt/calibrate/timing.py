@@ -14,10 +14,10 @@ from time import perf_counter
 import numpy as np
 import onnxruntime
 
-from layoutopt.bench.interleaved import Action, in_rounds
 from layoutopt.calibrate.kernel_case import KernelCase, chain
 from layoutopt.errors import LayoutoptError
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.timing.interleaved import Action, in_rounds
 
 INTERLEAVED_MODELS = 8  # the number of models that run in turns
 MIN_RUN_SECONDS = 150e-6  # a model has as many copies as a run of this length needs

@@ -64,6 +64,10 @@ def optimize(
             help="Write the result even if it cannot be compared with the original on this machine.",
         ),
     ] = False,
+    measure: Annotated[
+        bool, Option("--measure/--no-measure", help="Run both models in turns, and keep MODEL if OUT is not faster.")
+    ] = True,
+    threads: Annotated[int, Option("--threads", metavar="N", help="Threads of the sessions that are measured.")] = 1,
     time_limit: Annotated[
         float | None,
         Option("--time-limit", metavar="S", help="Seconds for the planner; then the best plan found so far is used."),
@@ -142,6 +146,8 @@ def optimize(
             sessions=sessions.value,
             count_moves=least,
             portable=portable,
+            measure=measure,
+            threads=threads,
             strict=strict,
             custom_ops=custom_ops or (),
             watch=watch,

@@ -148,6 +148,17 @@ def check_sessions(sessions: object, dialect: Dialect) -> None:
         raise ArgumentError("the dialect has no fast sessions", where=dialect.name, hint=hint)
 
 
+def check_threads(threads: object) -> None:
+    """Refuse a number of threads that is no whole number of at least 1.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    found = _whole(threads)
+    if found is None or found < 1:
+        raise ArgumentError("no number of threads", where=f"threads={threads!r:.80}", hint="give 1 or more")
+
+
 def check_max_growth(max_growth: object) -> None:
     """Check that a growth limit is a number of at least 1.
 

@@ -22,7 +22,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
-from layoutopt.report.schema import Counts, PortableReport
+from layoutopt.report.schema import Counts, MeasurementReport, PortableReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import Given, InputSet, input_sets
@@ -50,6 +50,8 @@ class Options:
     sessions: Sessions
     count_moves: bool
     portable: bool
+    measure: bool
+    threads: int
     strict: bool
     pipeline: Pipeline | None
     watch: Watch | None
@@ -77,6 +79,7 @@ class Job:
         before: the numbers of casts and transposes of the lifted model.
         passes: the result of each pass.
         verification: the verdict; None before verification.
+        measurement: the measured speed-up; None before it.
         portable: the branches of a portable result; None for any other one.
     """
 
@@ -95,6 +98,7 @@ class Job:
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
     verification: Verification | None = None
+    measurement: MeasurementReport | None = None
     portable: PortableReport | None = None
 
     @classmethod
@@ -115,6 +119,7 @@ class Job:
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, hardware)
         arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
         arguments.check_sessions(options.sessions, dialect)
+        arguments.check_threads(options.threads)
         stamp = Stamp(
             hardware.name,
             runtime.name,

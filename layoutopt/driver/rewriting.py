@@ -6,6 +6,7 @@ import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
+from layoutopt.driver.measuring import measure
 from layoutopt.driver.model_faults import has_same_fault, is_loadable, raise_if_refused
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.ir.graph import Graph
@@ -61,6 +62,9 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         return None
     if job.options.verify:
         final = _verified(job, gate, source, graph, emitted, final)
+    context.unchanged = measure(job, source, graph, samples, final)
+    if context.unchanged:
+        return None
     if final is not emitted:
         drop_inner_types(final)
     final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))

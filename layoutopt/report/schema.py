@@ -131,6 +131,27 @@ class VerificationReport(ReportModel):
     )
 
 
+class MeasuredReport(ReportModel):
+    """Runs of the original and the result in turns, at one choice of sizes, on this machine."""
+
+    sizes: dict[str, int] = Field(description="of symbolic dimensions, by name")
+    seconds_before: float = Field(description="median of a run of the original, which onnxruntime optimises by itself")
+    seconds_after: float = Field(description="median of a run of the result")
+    speed_up: float = Field(description="median of the ratios of the two, round by round")
+    low: float = Field(description="lower end of the confidence interval of the speed-up")
+    high: float = Field(description="upper end of it")
+    creation_speed_up: float = Field(description="of session creation")
+    sessions: int = Field(description="the number of sessions of each model")
+
+
+class MeasurementReport(ReportModel):
+    """The measured speed-up; the original stays unchanged if the result is not faster."""
+
+    threads: int
+    reason: str = Field(default="", description="if nothing was measured: why; `off` if it was not requested")
+    sizes: list[MeasuredReport] = Field(default_factory=list, description="the first at the sizes of the plan")
+
+
 class PortableReport(ReportModel):
     """The branches of a portable model."""
 
@@ -231,6 +252,7 @@ class Report(ReportModel):
     moved_after: DataMovementReport | None = Field(
         default=None, description="data movement of the result; null where onnxruntime does not run its kernels"
     )
+    measurement: MeasurementReport | None = Field(default=None, description="null if nothing was rewritten")
     ops: list[OpReport]
     casts: list[CastReport]
     portable: PortableReport | None = Field(

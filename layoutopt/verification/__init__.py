@@ -4,17 +4,21 @@ test inputs -> runs of the original -> rounding spread -> comparison as a whole 
 """
 
 from layoutopt.verification.data_movement import DataMovement
-from layoutopt.verification.gate import CutCandidates, EquivalenceGate
+from layoutopt.verification.gate import CutCandidates, EquivalenceGate, runnable
 from layoutopt.verification.observed_values import ObservedValue
+from layoutopt.verification.runnable import LARGE, Runnable
 from layoutopt.verification.verdict import Comparison, Verification
 from layoutopt.verification.whole_model import verify_models
 
 __all__ = [
+    "LARGE",
     "Comparison",
     "CutCandidates",
     "DataMovement",
     "EquivalenceGate",
     "ObservedValue",
+    "Runnable",
     "Verification",
+    "runnable",
     "verify_models",
 ]

@@ -85,6 +85,11 @@ class Runnable:
             trace=trace,
         )
 
+    def timed_session(self, threads: int) -> Session:
+        """A session with onnxruntime's default options but for the number of threads."""
+        without: Sequence[str] = FLOAT16_CRASHES if self.has_float16 else ()
+        return Session(self.source, threads=threads, without=without, folder=self.folder, polls=True)
+
 
 def _resolve_links(message: onnx.ModelProto, folder: Path) -> Path:
     """The real folder of the external data; the message is edited to refer to the files by their names there.

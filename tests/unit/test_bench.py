@@ -12,10 +12,10 @@ from onnx import parser
 
 from layoutopt.bench import BenchReport, bench
 from layoutopt.bench.bench_inputs import feeds, resolve_dimension_sizes
-from layoutopt.bench.interleaved import in_rounds, pinned
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
+from layoutopt.timing.interleaved import in_rounds, pinned
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
 PLAIN = "g (float[1,4,8,8] x) => (float[1,8,4,8] y) { r = Relu(x) y = Transpose <perm = [0, 2, 1, 3]> (r) }"

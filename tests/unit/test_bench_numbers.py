@@ -8,7 +8,7 @@ import pytest
 from layoutopt.bench.bench_report import MachineReport, ModelReport, PeakMemory, Profile
 from layoutopt.bench.caveats import machine_caveats, ratio_caveats
 from layoutopt.bench.op_profile import read_profile
-from layoutopt.bench.statistics import median_estimate, ratio
+from layoutopt.timing.statistics import median_estimate, ratio
 
 # A profile of onnxruntime 1.31, shortened: two runs of Transpose and If, whose branch has a Conv and a Reshape.
 RECORDED = [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.bench.bench_report import BenchReport, MachineReport, MedianEstimate, ModelReport
+from layoutopt.bench.bench_report import BenchReport, MachineReport, ModelReport
 from layoutopt.cli.rendering.terminal import (
     footnote,
     key_values,
@@ -17,6 +17,7 @@ from layoutopt.cli.rendering.terminal import (
     table,
     text,
 )
+from layoutopt.timing.statistics import MedianEstimate
 
 _MAX_ROWS = 15  # rows of ops
 _STYLES = {"faster": "green", "slower": "red", "no difference shown": "yellow"}

@@ -13,12 +13,15 @@ from layoutopt.report.schema import (
     DimReport,
     GrowthReport,
     GrowthRequestReport,
+    MeasuredReport,
+    MeasurementReport,
     OpReport,
     PlanReport,
     PortableReport,
     Report,
     VerificationReport,
 )
+from layoutopt.sample_inputs import sizes_text
 
 _MAX_FORMATS = 4  # formats
 _MIN_GROWTH = 1.1  # times as large
@@ -36,6 +39,7 @@ def print_summary(result: Result, outputs: Outputs) -> None:
         *_portable(report.portable),
         *_repaired(report),
         ("verification", _verified(report.verification)),
+        *_measured(report.measurement),
         ("written", _written(outputs, report)),
         *_unused(outputs),
     ]
@@ -227,6 +231,26 @@ def _verified(verdict: VerificationReport) -> Text:
         caveat = "  but the outputs do not depend on the inputs, so this is weak evidence"
         parts.append_text(text(caveat, "yellow"))
     return parts
+
+
+def _measured(found: MeasurementReport | None) -> list[tuple[str, Text]]:
+    """The measured speed-up at every size; empty if nothing was measured on purpose."""
+    if found is None or found.reason == "off":
+        return []
+    if found.reason:
+        return [("measured", styled_line(("not possible: ", "yellow"), found.reason))]
+    return [
+        ("measured" if not number else "", _measured_at(each, found.threads)) for number, each in enumerate(found.sizes)
+    ]
+
+
+def _measured_at(found: MeasuredReport, threads: int) -> Text:
+    style = "green" if found.low > 1 else "yellow" if found.high < 1 else ""
+    times = f"{seconds(found.seconds_before)} → {seconds(found.seconds_after)}"
+    gain = (f"  {found.speed_up:.2f}x", f"bold {style}".strip())
+    where = f", {sizes_text(found.sizes)}" if found.sizes else ""
+    aside = f"  {found.low:.2f} to {found.high:.2f}, threads {threads}{where}; session creation {found.creation_speed_up:.2f}x"
+    return styled_line(times, gain, (aside, "dim"))
 
 
 def by_definition(block: int) -> str:

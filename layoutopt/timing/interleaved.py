@@ -46,7 +46,7 @@ def in_rounds(actions: Sequence[Action], is_over: IsOver, *, starts_last: bool =
     order = list(enumerate(actions))
     if starts_last:
         order.reverse()
-    with _no_collections():
+    with without_collections():
         begin, begin_cpu = perf_counter(), process_time()
         while not is_over(len(times[0]), perf_counter() - begin):
             for index, action in order:
@@ -57,10 +57,11 @@ def in_rounds(actions: Sequence[Action], is_over: IsOver, *, starts_last: bool =
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
-    """Disable garbage collection during a measurement."""
+def without_collections() -> Iterator[None]:
+    """Disable garbage collection during a measurement, after one collection; nothing happens inside of another one."""
     was_enabled = gc.isenabled()
-    gc.collect()
+    if was_enabled:
+        gc.collect()
     gc.disable()
     try:
         yield

@@ -12,15 +12,36 @@ have 96.9 % with j = 1, the range of the medians; fewer blocks have less.
 
 from collections.abc import Sequence
 from math import comb
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
+from pydantic import Field
 
-from layoutopt.bench.bench_report import MedianEstimate, Ratio, Verdict
+from layoutopt.report.schema import ReportModel
 
 Blocks: TypeAlias = Sequence[Sequence[float]]
 
+Verdict: TypeAlias = Literal["faster", "slower", "no difference shown"]
+
 CONFIDENCE = 0.95
+
+
+class MedianEstimate(ReportModel):
+    """A median with its confidence interval and quartiles."""
+
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    low: float = Field(description="lower end of the confidence interval, by order statistics of the blocks' medians")
+    high: float = Field(description="upper end of it")
+    confidence: float = Field(description="confidence of the interval; 0.97 with six blocks, less with fewer")
+    count: int
+
+
+class Ratio(MedianEstimate):
+    """The speed-up: the baseline's time divided by this model's within each round."""
+
+    verdict: Verdict = Field(description="whether the whole confidence interval is above or below 1")
 
 
 def median_estimate(blocks: Blocks) -> MedianEstimate:

@@ -1,0 +1,126 @@
+"""The stage `measure` of a job: runs of the original and the rewritten model in turns, in the runtime that runs the result."""
+
+import os
+
+import onnx_ir
+
+from layoutopt.driver.job import Job
+from layoutopt.errors import LayoutoptError
+from layoutopt.files import scratch_folder
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Sizes, point_of_range, symbols
+from layoutopt.ir.types import DType
+from layoutopt.report.schema import MeasuredReport, MeasurementReport
+from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
+from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
+from layoutopt.verification import LARGE, Runnable, runnable
+from layoutopt.verification.original_runs import RUN_ERRORS
+
+VARIABLE = "LAYOUTOPT_NO_MEASURE"
+"""An environment variable: if it is not empty, nothing is measured, as with `measure=False`."""
+
+
+def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, final: onnx_ir.Model) -> str:
+    """Measure the speed-up, and return the reason why the original should stay; empty if the rewritten model is faster.
+
+    The report of the measurement is in `job.measurement`, also where nothing can be measured: then with the reason.
+
+    Args:
+        job: the call of `optimize`.
+        source: the original.
+        graph: its graph, planned.
+        samples: the generator of inputs.
+        final: the rewritten model.
+    """
+    job.measurement = MeasurementReport(threads=job.options.threads, reason=_obstacle(job))
+    if job.measurement.reason:
+        return ""
+    job.progress("measuring")
+    has_float16 = any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values)
+    with scratch_folder() as folder:
+        original = Runnable.of(job.path, has_float16) if job.path else runnable(source, folder / "a.onnx", has_float16)
+        rewritten = runnable(final, folder / "b.onnx", has_float16)
+        found, reason = [], ""
+        if original.is_large or rewritten.is_large:
+            reason = f"more than {LARGE // 1_000_000} MB of weights"
+        else:
+            try:
+                found = _speed_ups(job, graph, samples, original, rewritten)
+                reason = "" if found else "no random inputs run"
+            except RUN_ERRORS as error:
+                reason = str(LayoutoptError(str(error)))
+    rows = [_row(each) for each in found]
+    job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows)
+    return reason_to_keep(found)
+
+
+def _obstacle(job: Job) -> str:
+    """The reason why nothing can be measured; empty if there is none."""
+    block = job.context.block
+    if not job.options.measure or os.environ.get(VARIABLE):
+        return "off"
+    if not job.dialect.is_native:
+        return f"{job.runtime.name} is not the onnxruntime of this machine"
+    if block and block != blocked_channels():
+        return f"this machine has no blocks of {block} channels"
+    return ""
+
+
+def _speed_ups(job: Job, graph: Graph, samples: SampleInputs, original: Runnable, rewritten: Runnable) -> list[SpeedUp]:
+    """The speed-up at the sizes that the plan is for, first, and at its guard points."""
+    threads = job.options.threads
+    session = original.timed_session(threads)
+    feeds = []
+    for sizes in _sizes(graph, job.context.sizes):
+        for style in Style:
+            feed = samples.feed(session, sizes, style)
+            try:
+                session.run(None, feed)
+            except RUN_ERRORS:
+                continue
+            feeds.append(SizedFeed(sizes, feed))
+            break
+    del session
+    if not feeds:
+        return []
+    return measure_speed_up(
+        lambda: original.timed_session(threads), lambda: rewritten.timed_session(threads), feeds, threads
+    )
+
+
+def _sizes(graph: Graph, sizes: Sizes) -> list[dict[str, int]]:
+    """The sizes of the symbolic dimensions, by name, at every point and guard point."""
+    points = [
+        {name: point_of_range(each, at) for name, each in sizes.ranges.items()} for at in range(len(sizes.points))
+    ]
+    guards = [{each.name: guard[each.dim] for each in symbols(graph.inputs)} for guard in sizes.guards]
+    return [each for number, each in enumerate([*points, *guards]) if each not in [*points, *guards][:number]]
+
+
+def _row(found: SpeedUp) -> MeasuredReport:
+    return MeasuredReport(
+        sizes=dict(found.sizes),
+        seconds_before=found.before.median,
+        seconds_after=found.after.median,
+        speed_up=found.runs.median,
+        low=found.runs.low,
+        high=found.runs.high,
+        creation_speed_up=found.creation.median,
+        sessions=found.blocks,
+    )
+
+
+def reason_to_keep(found: list[SpeedUp]) -> str:
+    """The reason to leave the original alone; empty if the rewritten model is faster, or nothing was measured."""
+    for each in found:
+        if each.is_slower:
+            at = f" at {sizes_text(each.sizes)}" if each.sizes else ""
+            return f"measured, the result is slower: {each.runs.median:.2f} times as fast{at}"
+    if found and not any(each.is_faster for each in found):
+        runs = found[0].runs
+        return f"measured, the result is not faster: {runs.low:.2f} to {runs.high:.2f} times as fast"
+    return ""
+
+
+__all__ = ["VARIABLE", "measure", "reason_to_keep"]
