@@ -96,12 +96,17 @@ def test_imports_of_networkx() -> None:
 def test_imports_of_onnx() -> None:
     """Only `onnx_io`, the packages that accept or run models, and type inference import onnx."""
     others = {name.split(".")[0] for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")}
-    assert others <= {"api", "backend", "driver", "inference", "runtime", "testing", "verification"}
+    assert others <= {"api", "backend", "driver", "inference", "kernel_times", "runtime", "testing", "verification"}
 
 
 def test_imports_of_onnxruntime() -> None:
-    """Only `bench`, `calibrate` and `runtime` import onnxruntime; `verification` and `backend` use `runtime.session`."""
-    assert {name.split(".")[0] for name in importers("onnxruntime")} == {"bench", "calibrate", "runtime"}
+    """Only packages that time it, and `runtime`, import onnxruntime; `verification` and `backend` use `runtime.session`."""
+    assert {name.split(".")[0] for name in importers("onnxruntime")} == {
+        "bench",
+        "calibrate",
+        "kernel_times",
+        "runtime",
+    }
 
 
 def test_imports_of_the_solver_and_the_terminal() -> None:

@@ -56,6 +56,33 @@ class InputReport(ReportModel):
     given: bool = Field(description="whether its values were given; if not, they are random")
 
 
+class KernelKind(ReportModel):
+    """All executed kernels of one op type."""
+
+    op: str
+    nodes: int
+    estimated: float = Field(description="seconds of a run: the sum of the kernels' times, each timed alone")
+    traced: float = Field(description="seconds of a run: the sum of their times in a traced run")
+
+
+class KernelDifference(KernelKind):
+    """All executed kernels of one op type and equal shapes."""
+
+    shapes: str = Field(description="element types and shapes of the inputs")
+
+
+class Explanation(ReportModel):
+    """Estimated against measured kernel times of a model in onnxruntime."""
+
+    estimated: float = Field(description="seconds of all kernels, each timed alone")
+    traced: float = Field(description="seconds of all kernels in a traced run")
+    not_alone: float = Field(
+        description="the part of `estimated` that is traced: ops with bodies, and non-tensor operands"
+    )
+    kinds: list[KernelKind] = Field(description="the slowest first")
+    differences: list[KernelDifference] = Field(description="those with the largest difference of estimated and traced")
+
+
 class ModelReport(ReportModel):
     """One model in one runtime."""
 
@@ -70,6 +97,7 @@ class ModelReport(ReportModel):
     creation_speed_up: Ratio | None
     memory: PeakMemory
     profile: Profile
+    explanation: Explanation | None = Field(default=None, description="null unless it was asked for")
     samples: list[list[float]] = Field(description="seconds of every run, in the order of the rounds, block by block")
 
 

@@ -10,12 +10,14 @@ from string import ascii_uppercase
 from layoutopt.bench.bench_inputs import DimensionSizes, feeds, resolve_dimension_sizes
 from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport, PeakMemory
 from layoutopt.bench.caveats import input_caveats, machine_caveats, ratio_caveats
+from layoutopt.bench.explanation import explain
 from layoutopt.bench.measure import BenchCase, Measurements, Progress, by_count, by_time, measure, measure_memories
 from layoutopt.bench.peak_memory import check_anonymous_memory
 from layoutopt.bench.runtimes import load_runtime
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import path_text
 from layoutopt.ir.types import Array
+from layoutopt.kernel_times import KernelStore, Machine, default_folder
 from layoutopt.onnx_io.interface import Interface, read_interface
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
 from layoutopt.timing.interleaved import pinned, usable_cpus
@@ -35,6 +37,8 @@ def bench(
     inputs: Mapping[str, Array] | None = None,
     runtimes: Sequence[str] = ("onnxruntime",),
     memory: bool = False,
+    explained: bool = False,
+    store: KernelStore | None = None,
     progress: Progress = lambda step: None,
 ) -> BenchReport:
     """Time models against each other; the first is the baseline.
@@ -50,6 +54,8 @@ def bench(
         inputs: values by the name of the input, which also determine symbolic dimensions.
         runtimes: onnxruntime, openvino; every model is run in each runtime that can run it.
         memory: measure anonymous memory too, which only Linux reports.
+        explained: time the kernels of each model alone, and compare their sum with a run.
+        store: the times of kernels that were timed before; by default those in the user's cache folder.
         progress: called with the name of each step.
 
     Raises:
@@ -82,7 +88,12 @@ def bench(
         found = measure_memories(candidates, threads, progress, measures_anonymous=memory)
         cases, memories, exclusions = _runnable_cases(candidates, found)
         measured = measure(cases, threads, warm_up, limits, progress)
-    reports = [_model_report(index, case, memories[index], measured, given) for index, case in enumerate(cases)]
+        kernels = store or KernelStore(Machine.current(threads), default_folder())
+        explanations = [explain(case, kernels, progress) if explained else None for case in cases]
+    reports = [
+        _model_report(index, case, memories[index], measured, given).model_copy(update={"explanation": explanation})
+        for index, (case, explanation) in enumerate(zip(cases, explanations, strict=True))
+    ]
     wall, busy = (sum(getattr(each, of) for each in measured.timed) for of in ("seconds", "cpu_seconds"))
     machine = MachineReport(cpu=_cpu_name(), cpus=cpus, threads=threads, pinned_to=cpu, cpu_share=busy / wall)
     return BenchReport(

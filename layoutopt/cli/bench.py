@@ -46,6 +46,9 @@ def bench(
     memory: Annotated[
         bool, Option("--memory", help="Measure the anonymous memory of one and of four sessions (Linux).")
     ] = False,
+    explain: Annotated[
+        bool, Option("--explain", help="Time every kernel alone, and compare estimated with measured kernel times.")
+    ] = False,
     profile: Annotated[bool, Option("--profile", help="Print the time per op type, side by side.")] = False,
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="Write all measurements as JSON; `-` for stdout.")
@@ -90,6 +93,7 @@ def bench(
                 inputs=given,
                 runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
                 memory=memory,
+                explained=explain,
                 progress=progress,
             )
         except (DimensionError, InputError) as error:

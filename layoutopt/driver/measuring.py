@@ -14,7 +14,7 @@ from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
-from layoutopt.verification import LARGE, Runnable, runnable
+from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, as_runnable
 from layoutopt.verification.original_runs import RUN_ERRORS
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
@@ -39,11 +39,13 @@ def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
     job.progress("measuring")
     has_float16 = any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values)
     with scratch_folder() as folder:
-        original = Runnable.of(job.path, has_float16) if job.path else runnable(source, folder / "a.onnx", has_float16)
-        rewritten = runnable(final, folder / "b.onnx", has_float16)
+        original = (
+            Runnable.of(job.path, has_float16) if job.path else as_runnable(source, folder / "a.onnx", has_float16)
+        )
+        rewritten = as_runnable(final, folder / "b.onnx", has_float16)
         found, reason = [], ""
         if original.is_large or rewritten.is_large:
-            reason = f"more than {LARGE // 1_000_000} MB of weights"
+            reason = f"more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights"
         else:
             try:
                 found = _speed_ups(job, graph, samples, original, rewritten)

@@ -62,8 +62,8 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         return None
     if job.options.verify:
         final = _verified(job, gate, source, graph, emitted, final)
-    context.unchanged = measure(job, source, graph, samples, final)
-    if context.unchanged:
+    context.reason_to_keep = measure(job, source, graph, samples, final)
+    if context.reason_to_keep:
         return None
     if final is not emitted:
         drop_inner_types(final)

@@ -22,7 +22,8 @@ from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.type_names import type_proto
 from layoutopt.runtime.utf8_paths import utf8_path
 
-_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+"""The configuration entry for the folder of the external data of a model in bytes."""
 REORDERS = frozenset(["Transpose", "ReorderInput", "ReorderOutput"])
 """Ops of onnxruntime that only change the format of a tensor."""
 
@@ -110,7 +111,7 @@ class Session:
             utf8_path(folder or ".") as data,
         ):
             if folder is not None:
-                config[_DATA_FOLDER] = data
+                config[DATA_FOLDER] = data
             self._session = inference_session(
                 source, optimises=optimises, threads=threads, disabled=disabled, config=config, trace=trace
             )

@@ -4,14 +4,14 @@ test inputs -> runs of the original -> rounding spread -> comparison as a whole 
 """
 
 from layoutopt.verification.data_movement import DataMovement
-from layoutopt.verification.gate import CutCandidates, EquivalenceGate, runnable
+from layoutopt.verification.gate import CutCandidates, EquivalenceGate, as_runnable
 from layoutopt.verification.observed_values import ObservedValue
-from layoutopt.verification.runnable import LARGE, Runnable
+from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable
 from layoutopt.verification.verdict import Comparison, Verification
 from layoutopt.verification.whole_model import verify_models
 
 __all__ = [
-    "LARGE",
+    "MAX_PREPACKED_BYTES",
     "Comparison",
     "CutCandidates",
     "DataMovement",
@@ -19,6 +19,6 @@ __all__ = [
     "ObservedValue",
     "Runnable",
     "Verification",
-    "runnable",
+    "as_runnable",
     "verify_models",
 ]

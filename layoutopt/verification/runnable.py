@@ -4,7 +4,7 @@ Edited copies of a model (more outputs, perturbed weights) are messages. Where t
 refers to the original's files, so that no weight is copied and onnxruntime maps all of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TypeAlias
 import onnx
 
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
-from layoutopt.runtime.session import Session
+from layoutopt.runtime.session import DATA_FOLDER, Session, inference_session
 from layoutopt.verification import upcast
 
 Source: TypeAlias = bytes | str | PathLike[str]
@@ -87,8 +87,20 @@ class Runnable:
 
     def timed_session(self, threads: int) -> Session:
         """A session with onnxruntime's default options but for the number of threads."""
-        without: Sequence[str] = FLOAT16_CRASHES if self.has_float16 else ()
-        return Session(self.source, threads=threads, without=without, folder=self.folder, polls=True)
+        disabled: Sequence[str] = CRASHING_OPTIMIZERS if self.has_float16 else ()
+        return Session(self.source, threads=threads, disabled=disabled, folder=self.folder, polls=True)
+
+    def save_optimised(self, path: Path, config: Mapping[str, str], threads: int) -> None:
+        """Write the form after onnxruntime's optimiser at its default level.
+
+        Args:
+            path: the file.
+            config: entries of the session's configuration.
+            threads: threads of onnxruntime.
+        """
+        folder = {} if self.folder is None else {DATA_FOLDER: str(self.folder)}
+        disabled = CRASHING_OPTIMIZERS if self.has_float16 else ()
+        inference_session(self.source, threads=threads, disabled=disabled, saved=path, config={**config, **folder})
 
 
 def _resolve_links(message: onnx.ModelProto, folder: Path) -> Path:

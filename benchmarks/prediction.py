@@ -1,0 +1,130 @@
+"""Predicted against measured speed-ups of `layoutopt optimize --target cpu`, for networks that nothing was fitted to.
+
+    python benchmarks/prediction.py [--light] [--seconds S] [--store FOLDER] [FILE or NETWORK ...]
+
+Two predictions are compared with a measurement in pairs, one thread on one CPU, in processor time:
+
+- *kernels*: the sum of the times of the executed kernels of the original and of the result, each timed alone (`kernel_times`);
+- *plan*: the planner's estimate for the target, `plan.seconds_before / plan.seconds_after`.
+
+Prints a Markdown table, and for both predictions Spearman's rank correlation with the measured speed-up, the median and the
+largest error. Kernel times go to a new folder unless --store names one, so that each network is predicted from scratch.
+"""
+
+import argparse
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import onnx
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parents[1] / "tests" / "e2e")]
+
+import light
+import zoo
+
+import layoutopt
+from layoutopt.errors import LayoutoptError
+from layoutopt.kernel_times import KernelStore, Machine, estimate_run
+from layoutopt.sample_inputs import sample_inputs_for
+from layoutopt.timing.speed_up import SizedFeed, measure_speed_up
+from layoutopt.verification import Runnable
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One network: predicted and measured speed-ups, the interval of the latter, and the seconds that the prediction took."""
+
+    name: str
+    kernels: float
+    plan: float
+    measured: float
+    low: float
+    high: float
+    seconds: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("models", nargs="*", metavar="FILE or NETWORK")
+    parser.add_argument("--light", action="store_true")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--store", type=Path)
+    arguments = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        store = KernelStore(Machine.current(), arguments.store or folder / "times")
+        print(
+            "| network | predicted: kernels | predicted: plan | measured | interval | seconds |\n|---|---|---|---|---|---|"
+        )
+        for path in paths(arguments.models, arguments.light, folder):
+            try:
+                row = predict(path, folder / "out.onnx", store, arguments.seconds)
+            except LayoutoptError as error:
+                print(f"{path.stem}: {error}", file=sys.stderr)
+                continue
+            if row is not None:
+                rows.append(row)
+                interval = f"{row.low:.2f} to {row.high:.2f}"
+                cells = (row.name, f"{row.kernels:.3f}", f"{row.plan:.2f}", f"{row.measured:.3f}", interval)
+                print(f"| {' | '.join(cells)} | {row.seconds:.1f} |", flush=True)
+    if len(rows) > 1:
+        measured = np.array([row.measured for row in rows])
+        print(summary("kernels", np.array([row.kernels for row in rows]), measured))
+        print(summary("plan", np.array([row.plan for row in rows]), measured))
+
+
+def paths(models: list[str], is_light: bool, folder: Path) -> list[Path]:
+    """The files of the networks."""
+    if models:
+        return [Path(each) if Path(each).exists() else zoo.save(each, folder) for each in models]
+    if is_light:
+        return [save_light(each, folder) for each in light.NAMES]
+    return [zoo.save(each, folder) for each in zoo.NAMES]
+
+
+def save_light(name: str, folder: Path) -> Path:
+    """Write a light model of the onnx package into a folder."""
+    path = folder / f"{name}.onnx"
+    onnx.save(light.load(name), path)
+    return path
+
+
+def predict(path: Path, out: Path, store: KernelStore, seconds: float) -> Row | None:
+    """The predictions and the measurement of one network; None if it is left unchanged."""
+    result = layoutopt.optimize(path, "cpu", measure=False)
+    if not result.report.changed or result.plan is None:
+        return None
+    result.save(out)
+    original, rewritten = Runnable.of(path), Runnable.of(out)
+    samples = sample_inputs_for(path, {}, {})
+    session = original.timed_session(1)
+    feed = samples.feed(session, samples.planned)
+    del session
+    begin = perf_counter()
+    before, after = (estimate_run(each, feed, store).seconds for each in (original, rewritten))
+    passed = perf_counter() - begin
+    sizes = [SizedFeed(samples.planned, feed)]
+    (found,) = measure_speed_up(
+        lambda: original.timed_session(1), lambda: rewritten.timed_session(1), sizes, seconds=seconds
+    )
+    plan = result.plan.baseline / result.plan.seconds
+    return Row(path.stem, before / after, plan, found.runs.median, found.runs.low, found.runs.high, passed)
+
+
+def summary(name: str, predicted: np.ndarray, measured: np.ndarray) -> str:
+    """Rank correlation and errors of a prediction, in one line."""
+    ranks = [np.argsort(np.argsort(each)) for each in (predicted, measured)]
+    correlation = np.corrcoef(*ranks)[0, 1]
+    errors = np.abs(predicted / measured - 1)
+    return (
+        f"{name}: rank correlation {correlation:.2f}, median error {np.median(errors):.1%}, largest {errors.max():.1%}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The kernels that onnxruntime executes for a model, after its own optimiser: from its optimised form and a trace.
+
+The optimised form has the nodes and the constants; the trace has the shapes of a run and the time of every node.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from layoutopt.files import scratch_folder
+from layoutopt.kernel_times.kernel_model import KernelModel, Operand
+from layoutopt.runtime.session import inference_session, is_kernel_event
+from layoutopt.verification.runnable import Runnable
+
+_RUNS = 5  # with a trace, after one without
+_INLINE = 1024  # bytes above which constants stay in a file of their own, unread
+
+_SAVED = {
+    "session.optimized_model_external_initializers_file_name": "weights",
+    "session.optimized_model_external_initializers_min_size_in_bytes": str(_INLINE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedKernel:
+    """One node of the optimised form.
+
+    Attributes:
+        node: its name in the optimised form.
+        op: its op type, with the domain unless it is ONNX's own.
+        shapes: shapes of its inputs, as text.
+        traced: the median of its times in traced runs, in seconds.
+        model: the kernel alone; None if it has bodies, or operands that are no tensors.
+    """
+
+    node: str
+    op: str
+    shapes: str
+    traced: float
+    model: KernelModel | None
+
+
+def executed_kernels(model: Runnable, feed: Mapping[str, Any], threads: int = 1) -> list[ExecutedKernel]:
+    """The kernels of one run, in the order of the optimised form; nodes in bodies belong to the node that has the body.
+
+    Args:
+        model: the model.
+        feed: its inputs.
+        threads: threads of onnxruntime.
+
+    Raises:
+        RuntimeError: and other exceptions of onnxruntime, which does not load or run the model.
+    """
+    with scratch_folder() as folder:
+        saved = folder / "optimised.onnx"
+        model.save_optimised(saved, _SAVED, threads)
+        message = onnx.load(str(saved), load_external_data=False)
+        for number, node in enumerate(message.graph.node):
+            node.name = f"kernel{number}"
+        saved.write_bytes(message.SerializeToString())
+        session = inference_session(str(saved), optimises=False, threads=threads, trace=folder / "trace")
+        for _ in range(1 + _RUNS):
+            session.run(None, dict(feed))
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        return _kernels(message, events, folder)
+
+
+def _kernels(message: onnx.ModelProto, events: Sequence[Mapping[str, Any]], folder: Path) -> list[ExecutedKernel]:
+    times: dict[str, list[float]] = defaultdict(list)
+    arguments: dict[str, Mapping[str, Any]] = {}
+    for event in filter(is_kernel_event, events):
+        name = event["name"].removesuffix("_kernel_time")
+        times[name].append(event["dur"] * 1e-6)
+        arguments[name] = event["args"]
+    constants = {each.name: each for each in message.graph.initializer}
+    found = []
+    for node in message.graph.node:
+        if node.name not in times:  # removed by onnxruntime when it loads the optimised form
+            continue
+        operands = _operands(node, arguments[node.name], constants, folder)
+        shapes = ", ".join(each.text for each in operands if each is not None) if operands is not None else ""
+        op = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        model = KernelModel.of(node, operands, message.opset_import) if operands is not None else None
+        found.append(ExecutedKernel(node.name, op, shapes, float(np.median(times[node.name][1:])), model))
+    return found
+
+
+def _operands(
+    node: onnx.NodeProto, arguments: Mapping[str, Any], constants: Mapping[str, onnx.TensorProto], folder: Path
+) -> list[Operand | None] | None:
+    """The inputs of a node; None if one is not a tensor, or the node has bodies.
+
+    A trace lists the tensors that exist during a run; constants that a kernel has packed are missing.
+    """
+    if any(each.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for each in node.attribute):
+        return None
+    traced: list[tuple[str, list[int]]] = []
+    for each in arguments.get("input_type_shape", []):
+        traced += each.items()
+    found: list[Operand | None] = []
+    for name in node.input:
+        if not name:
+            found.append(None)
+        elif name in constants:
+            constant = Operand.of_constant(constants[name], folder)
+            found.append(constant)
+            if traced and (constant.dtype, constant.shape) == (traced[0][0], tuple(traced[0][1])):
+                del traced[0]
+        elif traced:
+            dtype, shape = traced.pop(0)
+            found.append(Operand(dtype, tuple(shape)))
+        else:
+            return None
+    return found if not traced else None

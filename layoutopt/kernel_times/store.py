@@ -1,0 +1,77 @@
+"""The store of kernel times: one file per machine, onnxruntime and number of threads, in the user's cache folder.
+
+    {"kernel_times": 1, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
+    {"kernel": "com.microsoft.nchwc::Conv-1 (...) 0f3a...", "seconds": 0.000129}
+
+A line is appended for every measurement. A damaged line is ignored, and measured again; a folder that cannot be written costs
+the time to measure again, and nothing else.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+
+import platformdirs
+
+from layoutopt.kernel_times.machine import Machine
+
+_VERSION = 1
+
+
+def default_folder() -> Path:
+    """The user's cache folder for kernel times."""
+    return Path(platformdirs.user_cache_dir("layoutopt")) / "kernel_times"
+
+
+class KernelStore:
+    """The times of kernels on one machine, in seconds.
+
+    Args:
+        machine: the machine.
+        folder: the folder of the file; None keeps the times in memory only.
+    """
+
+    def __init__(self, machine: Machine, folder: Path | None = None) -> None:
+        self.machine = machine
+        text = json.dumps(asdict(machine))
+        self.path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
+        self._seconds: dict[str, float] = {}
+        self._read()
+
+    def get(self, key: str) -> float | None:
+        """The time of a kernel; None if it was not measured."""
+        return self._seconds.get(key)
+
+    def add(self, times: Mapping[str, float]) -> None:
+        """Store the times of kernels, by their keys."""
+        self._seconds.update(times)
+        if self.path is None or not times:
+            return
+        lines = [{"kernel": key, "seconds": seconds} for key, seconds in times.items()]
+        header = [] if self.path.exists() else [{"kernel_times": _VERSION, **asdict(self.machine)}]
+        text = "".join(f"{json.dumps(each)}\n" for each in [*header, *lines])
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError:
+            self.path = None  # the folder cannot be written: the times stay in memory
+
+    def _read(self) -> None:
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path is not None else []
+        except (OSError, UnicodeDecodeError):
+            return
+        for line in lines:
+            try:
+                record = json.loads(line)
+                key, seconds = record["kernel"], float(record["seconds"])
+            except (ValueError, TypeError, KeyError):
+                continue
+            if isinstance(key, str) and 0 <= seconds < float("inf"):
+                self._seconds[key] = seconds
+
+
+__all__ = ["KernelStore", "default_folder"]
