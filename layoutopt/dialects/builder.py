@@ -147,6 +147,22 @@ class OpBuilder:
         literal = target.data is None and self._opset >= _ZERO_IS_ZERO_SINCE
         return self._move("Reshape", value, [target], type, {"allowzero": 1} if literal else {})
 
+    def expand(self, value: Value, like: Value, axes: int) -> Value:
+        """The elements of `value`, repeated along the last `axes` axes to the extents of `like`."""
+        assert isinstance(value.type, TensorType) and value.shape is not None and like.shape is not None
+        extents = like.shape[-axes:]
+        if value.shape[-axes:] == extents:
+            return value
+        if all(isinstance(extent, int) for extent in extents):
+            target = self.constant(np.asarray(extents, dtype=np.int64), "extents")
+        else:
+            rank = len(like.shape)
+            (whole,) = self.op("Shape", [like], [TensorType(DType.INT64, (rank,))])
+            target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
+        shape = (*value.shape[:-axes], *extents)
+        (result,) = self.op("Expand", [value, target], [TensorType(value.type.dtype, shape)])
+        return result
+
     def prepend_flatten(self, value: Value) -> Value:
         """Record a Flatten of a value and a Reshape back, before all ops recorded so far; returns the result."""
         assert isinstance(value.type, TensorType) and value.shape is not None
@@ -188,7 +204,7 @@ class OpBuilder:
         assert isinstance(old, int), f"the extent of axis {axis} of {value.name} is unknown"
         type = TensorType(value.type.dtype, (*value.shape[:axis], extent, *value.shape[axis + 1 :]))
         if extent < old:
-            return self._slice(value, axis, extent, type)
+            return self._slice(value, axis, 0, extent, type)
         if value.type.dtype not in _PAD_TYPES and promoted_type(value.type.dtype, "Pad", self._opset) is None:
             missing = (*value.shape[:axis], extent - old, *value.shape[axis + 1 :])
             (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
@@ -274,10 +290,10 @@ class OpBuilder:
         self._count += 1
         return f"{self._prefix}/{stem}_{self._count}"
 
-    def _slice(self, value: Value, axis: int, extent: int, type: TensorType) -> Value:
+    def _slice(self, value: Value, axis: int, start: int, end: int, type: TensorType) -> Value:
         if self._opset < 10:
-            return self._move("Slice", value, [], type, {"starts": (0,), "ends": (extent,), "axes": (axis,)})
-        numbers = [self.constant(np.asarray([number], dtype=np.int64), "slice") for number in (0, extent, axis)]
+            return self._move("Slice", value, [], type, {"starts": (start,), "ends": (end,), "axes": (axis,)})
+        numbers = [self.constant(np.asarray([number], dtype=np.int64), "slice") for number in (start, end, axis)]
         return self._move("Slice", value, numbers, type)
 
     def _target(self, value: Value, shape: Shape) -> Value:

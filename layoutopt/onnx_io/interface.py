@@ -78,11 +78,12 @@ def _input(value: ir.Value) -> Input:
     if value.shape is None:
         return Input(name, type, None)
     dims = (dim if isinstance(dim, int) else dim.value for dim in value.shape)
-    return Input(
-        name,
-        type,
-        tuple(dim if isinstance(dim, int) else dimension_name(name, axis, dim) for axis, dim in enumerate(dims)),
-    )
+    return Input(name, type, tuple(_extent(name, axis, dim) for axis, dim in enumerate(dims)))
+
+
+def _extent(input: str, axis: int, dim: int | str | None) -> int | str:
+    """The extent, or the name of a symbolic dimension; PaddlePaddle declares -1 for a dimension without a name."""
+    return dim if isinstance(dim, int) and dim >= 0 else dimension_name(input, axis, dim)
 
 
 def dimension_name(input: str, axis: int, dim: object) -> str:

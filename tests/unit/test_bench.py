@@ -148,6 +148,15 @@ def test_dimensions_without_a_name(tmp_path: Path) -> None:
     assert resolve_dimension_sizes([read_interface(tmp_path / "a.onnx")], {"x[2]": 7}, {}).sizes == {"x[2]": 7}
 
 
+def test_a_negative_extent_is_a_dimension_without_a_name(tmp_path: Path) -> None:
+    model = parser.parse_model(HEADER + SHORT)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    onnx.save(model, tmp_path / "m.onnx")
+    report = bench([tmp_path / "m.onnx"], runs=2, dims={"x[0]": 3})
+    assert [each.shape for each in report.models[0].inputs] == [[3, 4, 8, 8]]
+
+
 def test_an_input_of_unknown_rank_takes_what_is_given(tmp_path: Path) -> None:
     model = parser.parse_model(HEADER + SHORT)
     model.graph.input[0].type.tensor_type.ClearField("shape")

@@ -96,6 +96,24 @@ def test_gates_scale_what_is_smaller(channels: int, size: int, gates: int) -> No
     assert sum(group > 1 for group in groups) == gates
 
 
+def test_a_gate_of_a_symbolic_batch_is_repeated_for_a_row() -> None:
+    gate = "p = GlobalAveragePool(a) z = Sigmoid(p)"
+    found = kinds(network(f"a = {CONV} (x, w1, b1) {gate} m = Mul(a, z) y = {CONV} (m, w2)", batch="N"))
+    assert found["ReorderInput"] == 1 and found["ReorderOutput"] == 1
+    assert found["Mul"] == found["Expand"] == 1
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub"])
+def test_a_computed_number_per_channel_is_repeated_for_a_row(kind: str) -> None:
+    found = kinds(network(f"a = {CONV} (x, w1, b1) p = GlobalMaxPool(a) m = {kind}(p, a) y = {CONV} (m, w2)"))
+    assert found[kind] == found["Expand"] == 1
+
+
+def test_identities_hide_nothing() -> None:
+    body = f"a = {CONV} (x, w1, b1) i = Identity(a) r = Relu(i) j = Identity(r) y = {CONV} (j, w2)"
+    assert kinds(network(body)) == {"ReorderInput": 1, "Conv": 2, "ReorderOutput": 1}
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_every_sample_has_gates_of_its_own(batch: int) -> None:
     gate = "p = GlobalAveragePool(a) z = Sigmoid(p)"

@@ -3,8 +3,8 @@
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, kernel_call, native_writer
-from layoutopt.formats import Shape
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, float32_type, kernel_call, native_writer
+from layoutopt.formats import Shape, product
 from layoutopt.ir.types import Array, Op, Slot, TensorType, Value
 from layoutopt.ops import Y, estimated_extent, estimated_volume
 
@@ -40,6 +40,8 @@ def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool
 
     A gate has computed numbers for each sample and channel. (N, C, H, W) has the same bytes as (1, NC, H, W), so every channel
     of every sample has its own filter.
+    The groups of a convolution are an attribute, so with a symbolic batch, or computed numbers to add, the op runs on rows of
+    the image.
     """
     y = op.outputs[0]
     if write_elementwise(op, builder, arrays):
@@ -54,6 +56,8 @@ def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool
         filters = _scale_and_shift(op, builder, 1 - index, estimated_extent(shape[1])) or _gate(
             op, builder, 1 - index, shape
         )
+        if filters is None and array is not None and _write_by_rows(op, builder, arrays, index):
+            return True
         if filters is None or array is None or filters[0].shape is None:
             continue
         groups = estimated_extent(filters[0].shape[0])
@@ -95,6 +99,34 @@ def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] |
     if _aligned(value.shape, len(y.shape)) != expected or estimated_volume(gate.shape or ()) != groups:
         return None
     return [builder.reshape(gate, (groups, 1, 1, 1))]
+
+
+def _write_by_rows(op: Op, builder: OpBuilder, arrays: BlockedArrays, index: int) -> bool:
+    """Write an op with a number per channel on rows of input `index`, for which the numbers are repeated.
+
+    onnxruntime runs a broadcast in spans, as long as the innermost axes that are not broadcast: a row of W columns of a
+    block each has W times as many elements as the block alone, which takes 5 times as long for W = 160.
+    """
+    y, numbers, array = op.outputs[0], builder.raw(1 - index), builder.raw(index)
+    value = op.inputs[1 - index]
+    if y is None or y.shape is None or numbers is None or array is None or value is None or value.shape is None:
+        return False
+    batch, channels, height, width = arrays.declared(op, builder, Y)
+    block = arrays.feature_block(builder.format(Y))
+    first, second = (part.axis for part in builder.format(Y).parts[:2])
+    aligned = _aligned(value.shape, len(y.shape))
+    expected = tuple(extent if axis == second else 1 for axis, extent in enumerate(y.shape))
+    samples = aligned[first]
+    without = tuple(1 if axis == first else extent for axis, extent in enumerate(aligned))
+    if without != expected or samples not in (1, batch) or product(numbers.shape or ()) != product((samples, channels)):
+        return False
+    blocks = estimated_extent(channels) // block
+    image = builder.reshape(array, (batch, blocks, height, width, block))
+    operands = [image]
+    operands.insert(1 - index, builder.expand(builder.reshape(numbers, (samples, blocks, 1, 1, block)), image, 2))
+    (result,) = builder.op(op.op_type, operands, [float32_type(image.shape or ())])
+    builder.set_output(0, builder.reshape(result, arrays.declared(op, builder, Y)))
+    return True
 
 
 def _aligned(shape: Shape, rank: int) -> Shape:
