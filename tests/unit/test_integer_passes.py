@@ -417,8 +417,8 @@ def test_a_product_becomes_a_convolution(shape: tuple[int, ...], per_channel: bo
     assert [kind for kind in kinds(graph) if kind != "Reshape"] == ["QLinearConv"]
     feed = {"q": np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)}
     for optimised in (False, True):
-        expected = run(model.SerializeToString(), feed, optimised=optimised)
-        np.testing.assert_array_equal(run(result, feed, optimised=optimised), expected)
+        expected = run(model.SerializeToString(), feed, optimises=optimised)
+        np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
 
 
 @pytest.mark.parametrize(
