@@ -19,6 +19,7 @@ random numbers of these statistics, the same ones every time.
 
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,21 +28,39 @@ from onnx import numpy_helper
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.onnx"))
+DEPLOYED = sorted(path.stem for path in (FOLDER / "deployed").glob("*.onnx"))
 
 
 def load(name: str) -> onnx.ModelProto:
-    """A network with weights; KeyError if there is no such network."""
-    if name not in NAMES:
-        raise KeyError(f"no network {name!r}; there are {', '.join(NAMES)}")
-    return filled(onnx.load(FOLDER / f"{name}.onnx"))
+    """A network of NAMES or DEPLOYED with weights; KeyError if there is no such network."""
+    if name not in (*NAMES, *DEPLOYED):
+        raise KeyError(f"no network {name!r}; there are {', '.join((*NAMES, *DEPLOYED))}")
+    return filled(onnx.load((FOLDER if name in NAMES else FOLDER / "deployed") / f"{name}.onnx"))
 
 
 def filled(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, with random weights instead of the emptied ones."""
-    for tensor in model.graph.initializer:
-        if tensor.doc_string.startswith("{"):
-            tensor.CopyFrom(numpy_helper.from_array(_values(tensor), tensor.name))
+    for tensor in constants(model.graph):
+        filled_tensor(tensor)
     return model
+
+
+def filled_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The tensor, with elements if it is emptied."""
+    if tensor.doc_string.startswith("{"):
+        tensor.CopyFrom(numpy_helper.from_array(_values(tensor), tensor.name))
+    return tensor
+
+
+def constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The initializers of a graph and the tensors of its Constant nodes, also of the graphs inside of it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t") and node.op_type == "Constant":
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from constants(attribute.g)
 
 
 def save(name: str, folder: Path) -> Path:
