@@ -35,6 +35,11 @@ class RmsNormalization(FusionPattern):
             return None
         normalized = result_of(quotient[-1])
         reader = only_reader(graph, normalized) if normalized is not None else None
+        while reader is not None and reader.kind == "Cast" and (after := result_of(reader)) is not None:
+            if after.dtype is not x.dtype:  # TorchScript writes Casts from float32 to float32 before the scale
+                return None
+            quotient.append(reader)
+            normalized, reader = after, only_reader(graph, after)
         if normalized is None or reader is None or reader.kind != "Mul":
             return None
         scale, result = other_input(reader, normalized), result_of(reader)

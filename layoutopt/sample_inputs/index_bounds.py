@@ -25,6 +25,7 @@ def extents_read(graph: Graph, op: Op) -> Iterator[tuple[Dim, Dim]]:
     data, indices = op.inputs[0], op.inputs[1]
     if data is None or not data.shape or indices is None or not _is_input(graph, data):
         return
+    columns: Mapping[int, Value]
     if op.op_type == "Gather":
         columns = {op.integer("axis") % len(data.shape): indices}
     else:

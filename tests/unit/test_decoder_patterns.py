@@ -39,6 +39,7 @@ SQUARE = "s = Pow (x, two) m = ReduceMean <keepdims = 1> (s, last) e = Add (m, t
 NORMS = {
     "dynamo": f"{SQUARE} i = Reciprocal (r) n = Mul (x, i) w = Mul (weight, n)",
     "TorchScript": f"{SQUARE} i = Div (one, r) n = Mul (x, i) w = Mul (n, weight)",
+    "TorchScript with a Cast": f"{SQUARE} i = Div (one, r) n = Mul (x, i) c = Cast <to = 1> (n) w = Mul (weight, c)",
     "quotient": "s = Mul (x, x) m = ReduceMean <keepdims = 1> (s, last) e = Add (tiny, m) r = Sqrt (e) n = Div (x, r) "
     "w = Mul (n, weight)",
 }
