@@ -2,10 +2,10 @@
 
     python benchmarks/decoders.py [--seconds S] [--blocks N] [NETWORK ...]
 
-By default the decoders of examples/zoo/deployed, planned without `--dim`, one thread. Prints a Markdown table: for one new token
-with 16 and with 512 tokens in the cache, and for 64 new tokens with an empty cache, the CPU time of a run of the original
-over that of the rewritten model. Runs alternate in one process; the number is the median of all pairs, the range that of
-the medians of the blocks, each of which creates both sessions anew.
+By default the decoders of examples/zoo/deployed, planned without `--dim`, one thread. Prints a Markdown table: for one new
+token with 16 and with 512 tokens in the cache, and for 64 new tokens with an empty cache, the CPU time of a run of the
+original over that of the rewritten model. Runs alternate in one process; the number is the median of all pairs, the range
+that of the medians of the blocks, each of which creates both sessions anew.
 """
 
 import argparse

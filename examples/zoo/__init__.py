@@ -15,6 +15,10 @@ random numbers of these statistics, the same ones every time.
 | vit_s, swinv2 | attention: head shuffles, window partitions |
 | sd_vae_decoder | GroupNorm through Reshape and InstanceNormalization, upsampling |
 | whisper_enc | 1-D convolutions |
+
+`deployed` has networks that people deploy, with symbolic sizes. Those of `benchmarks/export/decoders.py` are decoders with
+key-value caches: gpt2, llama, qwen2, t5; `script`, `dynamo` and `genai` are their exporters, and `int4` has products of 4-bit
+integers.
 """
 
 import json
