@@ -7,7 +7,7 @@ after:  x -> Transpose {perm = 0, 1, 3, 2}
 from layoutopt.formats import product
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.patterns.base import FusionPattern, Match, only_reader, register_pattern, result_of
+from layoutopt.patterns.base import FusionPattern, Match, register_pattern, result_of
 
 
 @register_pattern
@@ -23,7 +23,7 @@ class BatchedTranspose(FusionPattern):
         merged, exchanged = op.inputs[0], op.outputs[0]
         if merged is None or exchanged is None or op.integers("perm") != (0, 2, 1):
             return None
-        before, after = graph.producer(merged), only_reader(graph, exchanged)
+        before, after = graph.producer(merged), graph.only_reader(exchanged)
         if before is None or after is None or before.kind != "Reshape" or after.kind != "Reshape":
             return None
         x, y = before.inputs[0], result_of(after)

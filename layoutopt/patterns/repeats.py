@@ -13,7 +13,7 @@ import numpy as np
 
 from layoutopt.formats import Dim, Extent, Shape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops.base import OLDEST_OPSET
 
 _RANK = 4
@@ -124,7 +124,7 @@ def _copied(graph: Graph, step: Op, x: Value) -> Value:
 def _reshaped(graph: Graph, x: Value, shape: Shape, target: tuple[Dim, ...], near: Op) -> Value:
     """The result of a Reshape, whose target has 0 for the extents that it keeps."""
     numbers = np.array(target, np.int64)
-    constant = graph.new_value(f"{x.name}__target", TensorType(DType.INT64, numbers.shape), data=ArrayData(numbers))
+    constant = graph.new_constant(numbers, f"{x.name}__target")
     result = graph.new_value(f"{x.name}__rows", _typed(x, shape))
     producer = graph.producer(x)
     graph.add_op(

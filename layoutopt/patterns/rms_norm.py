@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
-from layoutopt.patterns.base import FusionPattern, Match, number, only_reader, other_input, register_pattern, result_of
+from layoutopt.patterns.base import FusionPattern, Match, number, other_input, register_pattern, result_of
 
 
 @register_pattern
@@ -34,12 +34,12 @@ class RmsNormalization(FusionPattern):
         if quotient is None:
             return None
         normalized = result_of(quotient[-1])
-        reader = only_reader(graph, normalized) if normalized is not None else None
+        reader = graph.only_reader(normalized)
         while reader is not None and reader.kind == "Cast" and (after := result_of(reader)) is not None:
             if after.dtype is not x.dtype:  # TorchScript writes Casts from float32 to float32 before the scale
                 return None
             quotient.append(reader)
-            normalized, reader = after, only_reader(graph, after)
+            normalized, reader = after, graph.only_reader(after)
         if normalized is None or reader is None or reader.kind != "Mul":
             return None
         scale, result = other_input(reader, normalized), result_of(reader)
@@ -75,14 +75,14 @@ def _mean_square(graph: Graph, root: Op) -> tuple[Value, float, list[Op]] | None
 def _quotient(graph: Graph, root: Op, x: Value) -> list[Op] | None:
     """The ops that divide x by a root: Div, or Mul by its Reciprocal; None for anything else."""
     value = result_of(root)
-    op = only_reader(graph, value) if value is not None else None
+    op = graph.only_reader(value)
     if value is None or op is None:
         return None
     if op.kind == "Div" and op.inputs[0] is x and op.inputs[1] is value:
         return [op]
     if op.kind == "Reciprocal" or (op.kind == "Div" and number(op.inputs[0]) == 1.0):
         inverse = result_of(op)
-        product = only_reader(graph, inverse) if inverse is not None else None
+        product = graph.only_reader(inverse)
         if inverse is not None and product is not None and product.kind == "Mul" and other_input(product, inverse) is x:
             return [op, product]
     return None
