@@ -20,4 +20,4 @@ class FoldRepeats(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Every op; only matrix products change."""
         for op in graph.ops:
-            fold_repeated_operand(graph, op)
+            fold_repeated_operand(graph, op, context.sizes)
