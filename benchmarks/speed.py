@@ -88,7 +88,7 @@ def parse() -> argparse.Namespace:
 def models(arguments: argparse.Namespace, folder: Path) -> Iterator[Path]:
     """The files, one after the other; one that was made here is removed before the next."""
     source = light if arguments.light else zoo
-    for network in arguments.networks or (source.DEPLOYED if arguments.deployed else source.NAMES):
+    for network in arguments.networks or (zoo.DEPLOYED if arguments.deployed else source.NAMES):
         if Path(network).suffix == ".onnx":
             yield Path(network)
             continue

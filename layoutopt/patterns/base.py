@@ -46,11 +46,13 @@ class FusionPattern(ABC):
         name: the name in notes.
         fused_op: the kind of the fused op: its type, with the domain in front unless it is ai.onnx.
         anchors: the op types at which the pattern is matched.
+        needs_kernel: whether the fused op belongs to a runtime although its domain is ai.onnx.
     """
 
     name: ClassVar[str]
     fused_op: ClassVar[str]
     anchors: ClassVar[tuple[str, ...]]
+    needs_kernel: ClassVar[bool] = False
 
     @abstractmethod
     def match(self, graph: Graph, op: Op) -> Match | None:

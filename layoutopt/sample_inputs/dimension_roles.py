@@ -62,6 +62,7 @@ _CONVOLUTIONS = frozenset(
 _SPECTRA = frozenset({"STFT", "DFT"})
 _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 _VIEWS = frozenset({"Transpose", "Reshape", "Identity", "Cast", "Squeeze", "Unsqueeze", "Slice", "Gather"})
+_PAST_KEYS = {"Attention": 4, "com.microsoft::MultiHeadAttention": 6, "com.microsoft::GroupQueryAttention": 3}
 _AUDIO_STEP = 64  # reduction factor above which a dimension counts audio samples
 _LARGE_SIZE = 1 << 20  # a size at which the ratio of a dimension and a computed extent is measured
 _PRIORITY = tuple(Role)
@@ -109,6 +110,10 @@ def _implied_roles(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
         yield from _roles_of_lookup(graph, op)
     elif op.op_type == "Concat":
         yield from _roles_of_cache(graph, op)
+    elif op.kind in _PAST_KEYS and len(op.inputs) > _PAST_KEYS[op.kind]:
+        past = op.inputs[_PAST_KEYS[op.kind]]
+        if past is not None and len(past.shape or ()) == 4 and _is_given(graph, past):
+            yield from ((name, Role.PAST) for name in _single_name((past.shape or ())[2]))
 
 
 def _roles_of_lookup(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:

@@ -4,6 +4,8 @@ Concat, Add, Where ...        extents of two operands are equal            total
 Conv, pooling                 the result is not empty                      (samples-400)//320+1 >= 1
 Reshape                       the number of elements is preserved          N*H*W = 49*((N*H*W)//49)
 Slice, Gather of a table      indices are within the table                 length <= 512
+Gather, GatherND of an input  indices count up to its extent               total = past + new
+GroupQueryAttention           the cache holds old and new tokens           total = past + new
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.nary import Nary  # operands that broadcast against each other
+from layoutopt.sample_inputs.index_bounds import extents_read
 
 Comparator: TypeAlias = Literal["=", ">=", "<="]
 
@@ -102,10 +105,13 @@ def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
             yield from ((dim, "=", 1) for dim in squeezed)
         case "Slice":
             yield from _sliced(op)
-        case "Gather":
+        case "Gather" | "GatherND":
             yield from _looked_up(graph, op)
+            yield from ((extent, "=", read) for extent, read in extents_read(graph, op))
         case "GRU" | "LSTM" | "RNN":
             yield from _recurrent(op, shapes)
+        case "GroupQueryAttention":
+            yield from _cached(op, shapes)
 
 
 def _computed(op: Op) -> Iterator[Dim]:
@@ -195,7 +201,13 @@ def _sliced(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
 def _looked_up(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     """Indices that a Range or CumSum counts up to a length must be within the constant table."""
     table, indices = op.inputs[0], op.inputs[1]
-    if table is None or not table.is_constant or table.static_shape is None or indices is None:
+    if (
+        op.op_type == "GatherND"
+        or table is None
+        or not table.is_constant
+        or table.static_shape is None
+        or indices is None
+    ):
         return
     rows = table.static_shape[op.integer("axis") % len(table.static_shape)]
     length, offset = _count(graph, indices)
@@ -240,6 +252,20 @@ def _recurrent(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Co
             yield from _equal((state[1], x[1]))
             if recurrence is not None:
                 yield from _equal((recurrence[2], state[2]))
+
+
+def _cached(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
+    """Query [batch, new, heads * size], also with keys and values; cache [batch, heads, past, size]; length past + new."""
+    query, key, _, past = shapes[:4]
+    total = op.elements(6)
+    if query is None or past is None or len(query) != 3 or len(past) != 4:
+        return
+    heads = op.integer("num_heads") + (2 * op.integer("kv_num_heads") if key is None else 0)
+    if isinstance(query[2], int) and heads and query[2] % heads == 0:
+        yield past[3], "=", query[2] // heads
+    yield past[0], "=", query[0]
+    if total and total[0] is not None:
+        yield total[0], "=", Extent.of(past[2]) + query[1]
 
 
 __all__ = ["Comparator", "Relation", "relations_of"]

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 from sized_models import POSITIONS, audio, decoder, prepare, written
 
 import layoutopt
@@ -100,6 +101,44 @@ REQUIRED_SIZES = {
         {},
     ),
 }
+
+
+MASKS = {
+    "by coordinates, as torch.onnx.export with dynamo": """
+        c = Max (b, k) e = Shape (c)
+        b2 = Expand (b, e) b3 = Unsqueeze (b2, last) k2 = Expand (k, e) k3 = Unsqueeze (k2, last)
+        at = Concat <axis = -1> (b3, k3) read = GatherND (mask, at)""",
+    "flattened, as torch.onnx.export with TorchScript": """
+        flat = Flatten <axis = 2> (mask) row = Mul (b, length) at = Add (k, row)
+        found = Gather <axis = 0> (flat, at) read = Squeeze (found, last)""",
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_that_is_read_by_indices_is_as_long_as_the_cache(name: str) -> None:
+    body = f"""
+        i0 = Constant <value_int = 0> () i1 = Constant <value_int = 1> () last = Constant <value_ints = [-1]> ()
+        whole = Concat <axis = 1> (past, new) y = Relu (whole)
+        size = Shape <start = 0, end = 1> (past) batch = Squeeze (size) n = Range (i0, batch, i1) b = Unsqueeze (n, last)
+        long = Shape <start = 1, end = 2> (whole) cache = Squeeze (long) k = Range (i0, cache, i1)
+        length = Shape <start = 1, end = 2> (mask) {MASKS[name]}"""
+    model = written("float[N,P,4] past, float[N,S,4] new, int64[N,T] mask", body, "float[?,?,?] y, int64[?,?] read")
+    inputs, sizes = prepare(model, may_run=False)
+    assert sizes.ranges["T"][0] == sizes.ranges["P"][0] + sizes.ranges["S"][0]
+    check_runs(model, inputs, sizes)
+    _, given = prepare(model, dims={"P": (1, 40), "S": 1})
+    assert [point["T"] for point in given.points] == [2, 7, 41]
+
+
+def test_a_cache_of_grouped_query_attention() -> None:
+    body = """t = Shape <start = 1> (mask) u = Squeeze (t) total = Cast <to = 6> (u)
+        y, keys, values = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2> (x, , , k, v, ends, total)"""
+    inputs = "float[N,S,64] x, float[N,2,P,D] k, float[N,2,P,D] v, int32[N] ends, int64[N,T] mask"
+    model = written(inputs, body, "float[?,?,?] y, float[?,?,?,?] keys, float[?,?,?,?] values")
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    _, sizes = prepare(model, may_run=False)
+    size = {name: low for name, (low, _) in sizes.ranges.items()}
+    assert size["D"] == 8 and size["T"] == size["P"] + size["S"] and "cache" in sizes.reasons["P"]
 
 
 @pytest.mark.parametrize("name", REQUIRED_SIZES)

@@ -109,7 +109,13 @@ def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool
     for each in found:
         row, types = each.kernel, " ".join(each.binding.values())
         limits = (text("; ".join(row.limits), "dim"),) if show_all else ()
-        rows.add_row(text(f"{row.domain}::{row.op}"), text(types, "dim"), row.since, _support(each.support), *limits)
+        rows.add_row(
+            text(f"{row.domain}::{row.op}" if row.domain else row.op),
+            text(types, "dim"),
+            row.since,
+            _support(each.support),
+            *limits,
+        )
     section("kernels", "those that layoutopt emits", rows)
     if not show_all:
         footnote("--all lists the limits of each kernel.")
