@@ -69,7 +69,7 @@ def forms(network: str, folder: Path) -> tuple[Path, Path, layoutopt.Report]:
     outputs = {each.name for each in graph.output}
     kept = [node.name for node in graph.node if not outputs.isdisjoint(node.output) or node.op_type == "AveragePool"]
     path = quantized(source, per_channel=True, folder=folder, reduce_range=True, nodes_to_exclude=kept)
-    result = layoutopt.optimize(path, "cpu")
+    result = layoutopt.optimize(path, "cpu", measure=False)
     result.save(folder / f"{network}_optimised.onnx")
     return path, folder / f"{network}_optimised.onnx", result.report
 

@@ -229,7 +229,9 @@ def evaluate(case: Case, configuration: Configuration, before: Outcome) -> Verdi
         # The networks take long, and are verified elsewhere (e2e).
         # The case has inputs of its own, for results that cannot be compared on random ones.
         verify = not is_foreign and case.kind != "real"
-        result = layoutopt.optimize(case.model, target, dialect=dialect, verify=verify, allow_unverified=True)
+        result = layoutopt.optimize(
+            case.model, target, dialect=dialect, verify=verify, allow_unverified=True, measure=False
+        )
     except layoutopt.LayoutoptError as error:
         return verdict("refused", False, _line(error))
     except Exception as error:  # a bug, which must not hide the others

@@ -142,6 +142,7 @@ def optimize(case: Case, model: Model, verify: bool = False) -> Result:
         mode=case.mode,
         pins=case.pins,
         verify=verify,
+        measure=False,
         allow_unverified=True,  # the fuzzer compares on its own inputs
     )
 

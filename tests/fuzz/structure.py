@@ -107,7 +107,7 @@ def evaluate(given: Example, folder: Path) -> Verdict:
     session, runs = _runs(source)
     context = f"{', '.join(given.mutations)}; {dict(given.options)}"
     try:
-        result = layoutopt.optimize(source, **given.options)
+        result = layoutopt.optimize(source, **given.options, measure=False)
         result.save(out, external_data=given.external)
     except LayoutoptError as error:
         text = f"{type(error).__name__}: {error}"
