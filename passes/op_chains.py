@@ -48,7 +48,7 @@ def trace_forward(op: Op, input_axis: int) -> TracedOp | None:
         return None
     averaged = averaged_axes_of(op)
     if isinstance(rule, View):
-        output_axis = rule.same_axis(op, input_axis)
+        output_axis = rule.unmerged_axis(op, input_axis)
     else:
         output_axis = input_axis if averaged is not None and input_axis not in averaged else None
     channels = x.shape[input_axis]

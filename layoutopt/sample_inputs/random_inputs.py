@@ -139,7 +139,7 @@ def _values_in_range(
             return generator.integers(1, _LARGEST_SIZE + 1, shape).astype(np.float64)
         case RangeKind.MASK:
             mask = np.ones(shape) if is_first else _suffix_of_zeros(shape, generator)
-            is_one = (range.kept == 1) == (range.scale > 0)
+            is_one = (range.unmasked_value == 1) == (range.scale > 0)
             return mask if is_one else 1 - mask
         case RangeKind.POSITIVE:
             return np.abs(generator.normal(size=shape)) + 0.1

@@ -39,7 +39,7 @@ from layoutopt.verification.other_blocks import defined_block, with_definitions
 from layoutopt.verification.random_numbers import RANDOM_OPS, with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.segments import Cuts, compare_segments, margin_of
+from layoutopt.verification.segments import Cuts, compare_segments, relative_margin
 from layoutopt.verification.traced_run import executed_data_movement
 from layoutopt.verification.verdict import Verification
 from layoutopt.verification.whole_model import verify_models
@@ -93,7 +93,7 @@ class CutCandidates:
         dtypes = {**self.optional, **self.required}
         chosen = [*required, *saturated, *evenly_spaced(optional, MAX_CUTS)]
         values = [each for each in chosen if each.original in dtypes]
-        margins = {name: margin_of(dtype) for name, dtype in self.rounding_sources.items()}
+        margins = {name: relative_margin(dtype) for name, dtype in self.rounding_sources.items()}
         return Cuts(
             values, {each.original: dtypes[each.original] for each in values}, frozenset(self.required), margins
         )

@@ -9,9 +9,9 @@ from layoutopt.dialects.onnxruntime_cuda.images import (
     DOMAIN,
     DTYPES,
     channels_last,
-    image,
     image_type,
     is_channels_last,
+    reshaped_to_nhwc,
 )
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops import X, Y
@@ -30,7 +30,11 @@ def write_convolution(op: Op, builder: OpBuilder) -> bool:
     ):
         return False
     bias = builder.declared_input(2) if len(op.inputs) > 2 else None
-    inputs = [image(builder, x), builder.packed_constant(w, channels_last(4)), *([bias] if bias is not None else [])]
+    inputs = [
+        reshaped_to_nhwc(builder, x),
+        builder.packed_constant(w, channels_last(4)),
+        *([bias] if bias is not None else []),
+    ]
     # Without the attribute, onnxruntime 1.32 infers shapes as for filters (O, I, H, W).
     attributes = {**op.attributes, "kernel_shape": w.static_shape[2:]}
     (result,) = builder.op(NHWC_CONV, inputs, [image_type(y)], attributes, DOMAIN)

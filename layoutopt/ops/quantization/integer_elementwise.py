@@ -79,13 +79,13 @@ class IntegerConcat(OneAxis, QuantizedOp):
     def axis(self, op: Op) -> int:
         return op.integer("axis") % rank_of(op.outputs[0])
 
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         """The result and the pieces, each of which is followed by its scale and zero point."""
         return {Y: 1, **dict.fromkeys((Slot("in", index) for index in range(2, len(op.inputs), 3)), 0)}
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.outputs[0]))))
+        return dict.fromkeys(self.minimum_ranks(op), tuple(range(rank_of(op.outputs[0]))))
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
