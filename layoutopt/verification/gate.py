@@ -56,7 +56,7 @@ class CutCandidates:
     """The values of the original graph at which both models can be cut, taken before any rewrite.
 
     Attributes:
-        before_saturation: operands of saturating ops at the outputs.
+        before_saturation: operands of saturating activations at the outputs.
         optional: the element types of the other floating-point values.
         required: the element types of rounded integers and operands of discontinuous ops; a model is cut at all of them.
         rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
@@ -186,7 +186,7 @@ class ComparedModels:
         original: the reference model.
         cuttable: the rewritten model before onnxruntime's optimisations, which keeps more of the original's values.
         final: the rewritten model that is returned.
-        before_saturation: the operands of saturating ops that the original and `cuttable` have in common.
+        before_saturation: the operands of saturating activations that the original and `cuttable` have in common.
         common_values: function that returns all values that they have in common.
     """
 

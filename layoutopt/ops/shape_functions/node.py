@@ -55,7 +55,7 @@ class Operand:
     Attributes:
         type: its type.
         symbolic_elements: the elements of a small tensor of whole numbers, as extents; None if they are unknown.
-        constant: the elements of a small constant of any type.
+        constant: the elements of a small tensor of any type, if all are known numbers.
     """
 
     type: TensorType | OpaqueType
