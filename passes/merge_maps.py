@@ -45,26 +45,30 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     assert value is not None and y is not None and y.shape is not None
     views: list[TracedOp] = []
     affines: list[Op] = []
-    at = axis
+    value_axis = axis
     while True:
         first = graph.only_producer(value)
         if first is None:
             return ""
-        if mapped_axis_of(first) == at:
+        if mapped_axis_of(first) == value_axis:
             break
-        view = trace_backward(first, at) if is_view(first) else None
+        view = trace_backward(first, value_axis) if is_view(first) else None
         affine = affine_of(first)
         if view is not None:
             views.append(view)
-            value, at = view.source, view.input_axis
-        elif affine is not None and affine.axis in (None, at) and (before := first.inputs[affine.index]) is not None:
+            value, value_axis = view.source, view.input_axis
+        elif (
+            affine is not None
+            and affine.axis in (None, value_axis)
+            and (before := first.inputs[affine.index]) is not None
+        ):
             affines.append(first)
             value = before
         else:
             return ""
     source = first.inputs[0]
     assert source is not None and source.shape is not None and value.shape is not None
-    out_channels, between, in_channels = y.shape[axis], value.shape[at], source.shape[at]
+    out_channels, between, in_channels = y.shape[axis], value.shape[value_axis], source.shape[value_axis]
     if not (isinstance(out_channels, int) and isinstance(between, int) and isinstance(in_channels, int)):
         return "an extent is unknown"
     if in_channels * out_channels * MIN_GAIN > between * (in_channels + out_channels):

@@ -1,4 +1,4 @@
-"""ValueType inference on a graph: op by op, in topological order, through bodies and calls of functions.
+"""Type inference on a graph: op by op, in topological order, through bodies and calls of functions.
 
 For each op, shape functions (`ops.shape_functions`) and onnx's inference for the one node infer the types of its results from
 those of its operands (`op_inference`), which are compared with the declared types (`merge`). `regions` maps types between an op

@@ -1,4 +1,4 @@
-"""ValueType inference at the boundaries of regions.
+"""Type inference at the boundaries of regions.
 
 The inputs of a body have the types of the op's operands, without the scan axes; the results of the op have the types of the
 body's results. The state of a loop may have another shape in every iteration. It keeps its initial shape if no iteration

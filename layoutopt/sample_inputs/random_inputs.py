@@ -13,8 +13,8 @@ from layoutopt.ir.types import Array, DType
 from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange
 
 _LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
-_INDICES = (0, 2)
-_MAX_ELEMENTS = 1 << 40
+_INDICES = (0, 2)  # range of integers that may be indices
+_MAX_ELEMENTS = 1 << 40  # no memory is large enough for more
 _CHUNK = 1 << 20  # elements that are drawn at a time
 _LARGEST_SIZE = 4  # of an extent that is the value of an input
 _RANGES = {

@@ -12,9 +12,9 @@ Floating-point values may differ by a multiple of the rounding spread of the sam
 the values that enter it are perturbed, as in `rounding_spread`. Operands of discontinuous ops (`ops.discontinuous`) enter both
 models unperturbed.
 
-Rounded integers must be between the roundings of a slightly smaller and a slightly larger floating-point value, by `MARGINS`
-of the largest magnitude. Integers that an op computes from integers may differ by one step. Differences must be rare: with
-sums in another order, integers of 8 bits rounded from float32 differ in one element of a thousand.
+Rounded integers must be between the roundings of a slightly smaller and a slightly larger floating-point value, by
+`RELATIVE_MARGINS` of the largest magnitude. Integers that an op computes from integers may differ by one step. Differences must
+be rare: with sums in another order, integers of 8 bits rounded from float32 differ in one element of a thousand.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -51,7 +51,7 @@ SEGMENT_ULPS = 8
 """The difference that is always accepted, in units in the last place of the largest magnitude. In eight other networks of
 examples/zoo and 325 pairs of a trained model and a target, no value differs by more than that and by more than 4.2 spreads."""
 
-MARGINS = {DType.FLOAT64: 1e-7, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 6e-2}
+RELATIVE_MARGINS = {DType.FLOAT64: 1e-7, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 6e-2}
 """The accepted difference of floating-point values before rounding to integers, relative to the largest magnitude."""
 
 ROUNDING_ULPS = 32
@@ -85,7 +85,7 @@ class Cuts:
 
 def relative_margin(dtype: DType) -> Array:
     """The accepted relative difference before a rounding, as an array of the floating-point type."""
-    return np.asarray(MARGINS[dtype], dtype.numpy)
+    return np.asarray(RELATIVE_MARGINS[dtype], dtype.numpy)
 
 
 def compare_segments(original: Runnable, rewritten: Runnable, cuts: Cuts, request: Request) -> Verification:

@@ -21,7 +21,10 @@ _W = Slot("in", 1)
 
 
 def write_convolution(op: Op, builder: OpBuilder) -> bool:
-    """Record a convolution of images (N, H, W, C) with constant filters (O, H, W, I), in float32 or float16."""
+    """Record a 2-D convolution of images (N, H, W, C) with constant filters, in float32 or float16; False for others.
+
+    The filters must be (O, H, W, I) in the plan, or have the same bytes.
+    """
     x, w, y = op.inputs[0], op.inputs[1], op.outputs[0]
     if x is None or w is None or y is None or not w.is_constant or x.dtype not in DTYPES or x.rank != 4:
         return False
