@@ -49,8 +49,8 @@ def _own(keys: Keys, merged: Table, table: Table) -> Keys:
     if len(keys) < 2 or keys[0] != "kernel" or not isinstance(keys[1], int):
         return keys
     rows, row = table.get("kernel", []), merged["kernel"][keys[1]]
-    numbers = [number for number, each in enumerate(rows) if each is row] if isinstance(rows, list) else []
-    return ("kernel", numbers[0], *keys[2:]) if numbers else ()
+    indices = [index for index, each in enumerate(rows) if each is row] if isinstance(rows, list) else []
+    return ("kernel", indices[0], *keys[2:]) if indices else ()
 
 
 def _defined(table: Table, keys: Keys) -> Keys:

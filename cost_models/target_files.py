@@ -1,8 +1,8 @@
-"""Reader of target files: TOML, inheritance, validation, and errors of one line.
+"""Reader of target files: TOML, inheritance, validation, and one-line error messages.
 
 A file may inherit another one. Tables are merged key by key; a number and its source are replaced together. A kernel row
-replaces the inherited row of the same family, ops, variant, dtypes, results, formats, strided and direct, or removes it with
-`removed = true`; all other rows are added.
+replaces the inherited row with the same `family`, `ops`, `variant` (such as `depthwise`), `dtypes`, `results` (element types of
+the result), `formats`, `strided` and `direct`, or removes it with `removed = true`; all other rows are added.
 """
 
 import re
@@ -19,11 +19,12 @@ from layoutopt.cost_models.spec import SpecModel, TargetSpec
 from layoutopt.errors import TargetError
 from layoutopt.files import path_text
 
-_IDENTITY = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
+_IDENTITY_KEYS = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
+_KEY_STEP = "[key]"  # the step that pydantic adds to the path of an invalid key of a table
 _NUMBER_HINT = 'write { value = ..., source = "..." }'
 _TARGETS_HINT = "see the targets that come with layoutopt"
-_ROW = re.compile(r"Value error, kernel\[(\d+)\]")
-_LINE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
+_ROW_IN_MESSAGE = re.compile(r"Value error, kernel\[(\d+)\]")
+_TOML_MESSAGE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
@@ -31,7 +32,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
 
     Args:
         path: the file.
-        resolve: returns the file that the `inherits` of a file names.
+        resolve: maps the value of `inherits` and the inheriting file to the inherited file.
 
     Raises:
         TargetError: the file cannot be read, is not TOML, or violates the schema.
@@ -80,7 +81,7 @@ def read_toml(path: Path) -> Table:
     except RecursionError:
         raise TargetError("is nested too deeply", where=str(path), hint=_TARGETS_HINT) from None
     except tomllib.TOMLDecodeError as error:
-        match = _LINE.match(str(error))
+        match = _TOML_MESSAGE.match(str(error))
         where = f"{path}:{match[2]}" if match is not None and match[2] else str(path)
         what = match[1] if match is not None else str(error)
         raise TargetError(f"is not TOML: {what}", where=where, hint="mend that line") from None
@@ -111,7 +112,7 @@ def identity(row: Any) -> Any:
     """The values that identify a kernel row: a row replaces the inherited row of equal identity."""
     if not isinstance(row, dict):
         return row
-    return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY)]
+    return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY_KEYS)]
 
 
 def schema_error(
@@ -140,8 +141,9 @@ def schema_error(
         what = message if not key else f"{key}: {message[0].lower()}{message[1:]}"
         what += f", found {found}" if key and not isinstance(first["input"], dict) else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    named = _ROW.match(first["msg"]) if not first["loc"] else None
-    keys = ("kernel", int(named[1])) if named is not None else tuple(step for step in first["loc"] if step != "[key]")
+    row_in_message = _ROW_IN_MESSAGE.match(first["msg"]) if not first["loc"] else None
+    loc = tuple(step for step in first["loc"] if step != _KEY_STEP)
+    keys = ("kernel", int(row_in_message[1])) if row_in_message is not None else loc
     where = location_of(keys, merged, layers)
     return TargetError(what + more, where=where, hint=hint)
 
@@ -150,7 +152,7 @@ def key_path(loc: tuple[int | str, ...]) -> str:
     """The path of a key as text, such as `kernel[3].formats.x`."""
     text = ""
     for step in loc:
-        if step != "[key]":
+        if step != _KEY_STEP:
             text += f"[{step}]" if isinstance(step, int) else f".{step}"
     return text.lstrip(".")
 

@@ -67,7 +67,7 @@ from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast
 from layoutopt.ops.interfaces.contraction_modes import ContractionModes, ContractionOp
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.interfaces.linear_map import LinearMap, LinearMapOp
-from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingOp
+from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingActivation
 from layoutopt.ops.interfaces.pads import PadFolding, Pads, ZeroPadOp
 from layoutopt.ops.interfaces.resampling import AveragingOp, ExtentChange
 from layoutopt.ops.operands import chosen_signature, padded_output, present, present_type, rank_of, shape_of
@@ -141,7 +141,7 @@ __all__ = [
     "QuantizedOp",
     "RooflineModel",
     "RuntimeSpec",
-    "SaturatingOp",
+    "SaturatingActivation",
     "Shape",
     "Signature",
     "Slot",

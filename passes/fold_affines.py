@@ -60,7 +60,7 @@ class FoldAffines(Pass):
             if not isinstance(rule, View):
                 break
             before = producer.inputs[0]
-            axes = {rule.axis_after(producer, each): each for each in range(before.rank or 0)} if before else {}
+            axes = {rule.permuted_axis(producer, each): each for each in range(before.rank or 0)} if before else {}
             if before is None or (axis is not None and axes.get(axis) is None):
                 return f"{producer.kind} before it splits or merges the axis"
             axis = None if axis is None else axes[axis]
@@ -82,7 +82,7 @@ class FoldAffines(Pass):
                 return f"{use.op.kind} reads it as a parameter"
             if not isinstance(rule, View):
                 break
-            axis = None if axis is None else rule.axis_after(use.op, axis)
+            axis = None if axis is None else rule.permuted_axis(use.op, axis)
             if affine.axis is not None and axis is None:
                 return f"{use.op.kind} behind it splits or merges the axis"
             after = use.op.outputs[0]

@@ -73,7 +73,7 @@ class FoldConstants(Pass):
         """Turn captured constants into constants of the bodies, sharing the elements. Returns whether there were any."""
         found = False
         for op in graph.ops:
-            captured = range(op.own_inputs, len(op.inputs)) if region_rule(op) is not None else ()
+            captured = range(op.uncaptured_input_count, len(op.inputs)) if region_rule(op) is not None else ()
             constants = [
                 (index, value) for index in captured if (value := op.inputs[index]) is not None and value.is_constant
             ]

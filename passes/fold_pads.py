@@ -50,7 +50,7 @@ class FoldPads(Pass):
             rule = rule_of(use.op)
             if not isinstance(rule, View):
                 break
-            moved = {rule.axis_after(use.op, axis): ends for axis, ends in padding.items()}
+            moved = {rule.permuted_axis(use.op, axis): ends for axis, ends in padding.items()}
             padding = {axis: ends for axis, ends in moved.items() if axis is not None}
             value = use.op.outputs[0]
             if len(padding) < len(moved) or value is None or value.shape is None:

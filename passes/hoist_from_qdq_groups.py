@@ -125,7 +125,7 @@ def _moved_parameter(graph: Graph, view: Op, parameter: Value | None) -> Value |
     assert isinstance(parameter.type, TensorType)
     shape = list(parameter.shape)
     for before, dim in enumerate(parameter.shape):
-        after = rule.axis_after(view, before)
+        after = rule.permuted_axis(view, before)
         assert after is not None
         shape[after] = dim
     result = graph.new_value(f"{parameter.name}__moved", TensorType(parameter.type.dtype, tuple(shape)))

@@ -42,13 +42,16 @@ def is_average(op: Op) -> bool:
 
 
 def trace_forward(op: Op, input_axis: int) -> TracedOp | None:
-    """An op with the axis of its output that an axis of its first input becomes; None if the op changes that axis."""
+    """A view op or an average, with the axis of its output that an axis of its first input becomes.
+
+    None for other ops, if the op changes that axis, or if it cannot be rebuilt for another extent of the axis.
+    """
     rule, x = rule_of(op), op.inputs[0] if op.inputs else None
     if x is None or x.shape is None or len(op.outputs) != 1:
         return None
     averaged = averaged_axes_of(op)
     if isinstance(rule, View):
-        output_axis = rule.same_axis(op, input_axis)
+        output_axis = rule.unmerged_axis(op, input_axis)
     else:
         output_axis = input_axis if averaged is not None and input_axis not in averaged else None
     channels = x.shape[input_axis]
@@ -58,7 +61,7 @@ def trace_forward(op: Op, input_axis: int) -> TracedOp | None:
 
 
 def trace_backward(op: Op, output_axis: int) -> TracedOp | None:
-    """An op with the axis of its first input that becomes an axis of its output; None if there is none."""
+    """A view op or an average, with the axis of its first input that becomes an axis of its output; None if none does."""
     rank = op.inputs[0].rank if op.inputs and op.inputs[0] is not None else None
     traced = (trace_forward(op, axis) for axis in range(rank or 0))
     return next((each for each in traced if each is not None and each.output_axis == output_axis), None)
@@ -91,7 +94,10 @@ def rebuild_chain(graph: Graph, chain: Sequence[TracedOp], value: Value) -> Valu
 
 
 def apply_map(graph: Graph, op: Op, map: LinearMap, value: Value) -> Value | None:
-    """The result of a linear map on a value, by an op like `op`; None if no such op has the map, or a weight overflows."""
+    """The result of a linear map on a value, by a copy of `op` with other constants.
+
+    None if no constants give the copy that map, or if one of them overflows its element type.
+    """
     weight, constants = op.inputs[1], with_linear_map(op, map)
     if constants is None or weight is None or weight.dtype is None:
         return None

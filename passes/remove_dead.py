@@ -34,7 +34,7 @@ class RemoveDead(Pass):
 
     def _release(self, graph: Graph, op: Op) -> None:
         """Remove the captured values that no body of an op reads."""
-        for index in reversed(range(op.own_inputs, len(op.inputs))):
+        for index in reversed(range(op.uncaptured_input_count, len(op.inputs))):
             position = index - len(op.inputs)
             if not any(body.is_used(body.inputs[position]) for body in op.bodies.values()):
                 graph.remove_capture(op, index)

@@ -14,7 +14,7 @@ from layoutopt.sample_inputs import SampleInputs, bound_sizes, symbols_of
 Feed: TypeAlias = dict[str, Array]
 
 MIN_SIZE = 2
-"""The smallest inferred size of a symbolic dimension: size 1 would broadcast where other sizes do not fit."""
+"""The smallest default size of a symbolic dimension: size 1 would broadcast where other sizes are an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def resolve_dimension_sizes(
     given: Mapping[str, Array],
     inferred: Mapping[str, int] | None = None,
 ) -> DimensionSizes:
-    """A size for every symbolic dimension: given by name or by arrays, otherwise inferred or the default, at least 2.
+    """A size for every symbolic dimension: given by name or by arrays; otherwise inferred; otherwise the default, at least 2.
 
     Args:
         interfaces: the inputs of all models.
@@ -67,7 +67,7 @@ def feeds(
     given: Mapping[str, Array],
     samples: SampleInputs | None = None,
 ) -> list[Feed]:
-    """The inputs of all models; a model takes those of the first model that have its types and shapes.
+    """The inputs of all models: given arrays, else those of the first model where type and shape agree, else its own.
 
     Raises:
         LayoutoptError: an input has a type without random values, or without numpy arrays.

@@ -14,7 +14,7 @@ _MIN_CPU_SHARE = 0.95  # CPU time over wall time, for one thread
 
 
 def ratio_caveats(models: Sequence[ModelReport]) -> Iterator[str]:
-    """Caveats of speed-ups: the spread is wider than the effect, or there are too few rounds."""
+    """Caveats of speed-ups: too few rounds; no difference is shown, or the spread is wider than the effect."""
     baseline = models[0]
     for model in models[1:]:
         pair, speed_up = f"{model.label} against {baseline.label}", model.speed_up
@@ -29,7 +29,7 @@ def ratio_caveats(models: Sequence[ModelReport]) -> Iterator[str]:
 
 
 def machine_caveats(machine: MachineReport, models: Sequence[ModelReport]) -> Iterator[str]:
-    """Caveats of the machine: other load, threads without CPUs of their own."""
+    """Caveats of the machine: threads that share CPUs, drift, and for one thread other load or a system without pinning."""
     if machine.threads > machine.cpus:
         yield f"{machine.threads} threads share {machine.cpus} CPUs"
     if machine.threads == 1 and machine.pinned_to is None:

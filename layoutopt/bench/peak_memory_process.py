@@ -1,10 +1,10 @@
 """The process that `peak_memory` starts.
 
-    python -m layoutopt.bench.peak_memory_process MODEL RUNTIME THREADS SESSIONS INPUTS [LIBRARY ...]
+    python -m layoutopt.bench.peak_memory_process MODEL RUNTIME THREADS SESSION_COUNT INPUTS_PICKLE [CUSTOM_OP_LIBRARY ...]
 
-If SESSIONS is not 0, it also measures anonymous memory after one session and after that many. It prints one line of JSON. The
-high-water mark of its resident set is VmHWM on Linux, where ru_maxrss includes the parent's peak because it survives exec, and
-ru_maxrss elsewhere.
+The process prints one line of JSON. If SESSION_COUNT is not 0, it also measures anonymous memory with 1 and with SESSION_COUNT
+sessions open. Peak resident memory is VmHWM on Linux and ru_maxrss elsewhere; on Linux ru_maxrss survives exec and includes the
+parent's peak.
 """
 
 import json
@@ -36,18 +36,22 @@ def anonymous_bytes() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 
 
-def _measurement(model: Path, runtime_name: str, threads: int, sessions: int, inputs: Path) -> dict[str, Any]:
+def _measurement(
+    model: Path, runtime_name: str, threads: int, session_count: int, inputs_pickle: Path
+) -> dict[str, Any]:
     """The fields of `PeakMemory`, or of the error of loading or running the model."""
     runtime = load_runtime(runtime_name)
-    feed = pickle.loads(inputs.read_bytes())
+    feed = pickle.loads(inputs_pickle.read_bytes())
     before = peak_bytes()
-    anonymous = {"before": anonymous_bytes(), "sessions": sessions} if sessions else {}
+    anonymous = {"before": anonymous_bytes(), "sessions": session_count} if session_count else {}
     try:
         sessions_in_memory = [_session_after_a_run(runtime, model, threads, feed)]
         peak = peak_bytes()
-        if sessions:
+        if session_count:
             anonymous["one_session"] = anonymous_bytes()
-            sessions_in_memory += [_session_after_a_run(runtime, model, threads, feed) for _ in range(sessions - 1)]
+            sessions_in_memory += [
+                _session_after_a_run(runtime, model, threads, feed) for _ in range(session_count - 1)
+            ]
             anonymous["several_sessions"] = anonymous_bytes()
     except ModelError as error:
         return {"what": error.what, "where": error.where, "hint": error.hint}
@@ -61,6 +65,8 @@ def _session_after_a_run(runtime: Runtime, model: Path, threads: int, feed: Feed
 
 
 if __name__ == "__main__":
-    _model, _runtime, _threads, _sessions, _inputs, *_libraries = sys.argv[1:]
+    _model, _runtime, _threads, _session_count, _inputs_pickle, *_libraries = sys.argv[1:]
     with kernel_libraries(_libraries):
-        print(json.dumps(_measurement(Path(_model), _runtime, int(_threads), int(_sessions), Path(_inputs))))
+        print(
+            json.dumps(_measurement(Path(_model), _runtime, int(_threads), int(_session_count), Path(_inputs_pickle)))
+        )

@@ -69,8 +69,8 @@ def bench(
     dims = assignments.parse_dim_sizes(dim or [])
 
     from layoutopt.bench.benchmark import bench as run_benchmark
-    from layoutopt.cli.files.after_writing import after_writing
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.bench import print_bench
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.errors import DimensionError, InputError
@@ -101,5 +101,5 @@ def bench(
             raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
     record.write(report)
     if not record.is_printed:
-        with after_writing(record.files):
+        with reporting_written_files(record.files):
             print_bench(report, profile)

@@ -41,8 +41,8 @@ def calibrate(
         raise UsageError("not a target file", where=f"-o {output}", hint=hint)
 
     from layoutopt.calibrate import calibrate as run_calibration
-    from layoutopt.cli.files.after_writing import after_writing
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.calibrate import print_calibration
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.files import FileKind, Overwrite, is_same_file, write_text
@@ -67,7 +67,7 @@ def calibrate(
     if resume is None:
         state.unlink(missing_ok=True)
     if not record.is_printed:
-        with after_writing([output, *record.files]):
+        with reporting_written_files([output, *record.files]):
             print_calibration(report, output)
 
 

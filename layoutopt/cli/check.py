@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli.exit_codes import UnfitError
+from layoutopt.cli.exit_codes import IncompatibleError
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 
@@ -13,10 +13,16 @@ from layoutopt.cli.options.force import Force
 def check(
     model: Annotated[
         Path | None,
-        Argument(metavar="FILE", help="An ONNX file; without FILE, layoutopt's own kernel table is checked."),
+        Argument(
+            metavar="FILE", help="An ONNX file; without FILE, the onnxruntime kernels that layoutopt emits are checked."
+        ),
     ] = None,
     show_all: Annotated[
-        bool, Option("--all", help="List standard ONNX operators too; without FILE, list the limits of each kernel.")
+        bool,
+        Option(
+            "--all",
+            help="List standard ONNX operators too; without FILE, list the restrictions of each kernel.",
+        ),
     ] = False,
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="Write all results as JSON; `-` for stdout.")
@@ -28,7 +34,8 @@ def check(
 
     For FILE: compares the block size that its weights are packed for with the block size of this machine,
     queries onnxruntime for a kernel for every operator and its element types, and loads the file. Without FILE:
-    queries onnxruntime for every kernel that layoutopt emits. The exit code is 10 if something does not fit.
+    queries onnxruntime for every kernel that layoutopt emits. The exit code is 10 if the file
+    is incompatible with this machine or a kernel is missing.
     """
     from layoutopt.runtime.custom_ops import kernel_libraries
 
@@ -40,8 +47,8 @@ def check(
 
 
 def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool) -> None:
-    from layoutopt.cli.files.after_writing import after_writing
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.check import model_record, print_model
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.report.compatibility import check_model
@@ -51,16 +58,16 @@ def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool)
         compatibility = check_model(model, progress)
     record.write(model_record(model, compatibility))
     if not record.is_printed:
-        with after_writing(record.files):
+        with reporting_written_files(record.files):
             print_model(model, compatibility, show_all)
     if compatibility.problems:
         problem, hint = next(iter(compatibility.problems.items()))
-        raise UnfitError(problem, where=str(model), hint=hint)
+        raise IncompatibleError(problem, where=str(model), hint=hint)
 
 
 def _check_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
-    from layoutopt.cli.files.after_writing import after_writing
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.check import kernels_record, print_kernels
     from layoutopt.report.compatibility import check_kernels, this_machine
 
@@ -68,9 +75,9 @@ def _check_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
     machine, found = this_machine(), check_kernels()
     record.write(kernels_record(machine, found))
     if not record.is_printed:
-        with after_writing(record.files):
+        with reporting_written_files(record.files):
             print_kernels(machine, found, show_all)
     missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in found if not each.is_present)
     if missing:
         problem = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
-        raise UnfitError(problem, hint="install a version that has them")
+        raise IncompatibleError(problem, hint="install a version that has them")

@@ -23,8 +23,8 @@ class NotVerifiedError(LayoutoptError):
     exit_code: ClassVar[int] = 9
 
 
-class UnfitError(LayoutoptError):
-    """`check` found that the model does not fit this machine."""
+class IncompatibleError(LayoutoptError):
+    """`check` found that the model is incompatible with this machine."""
 
     exit_code: ClassVar[int] = 10
 

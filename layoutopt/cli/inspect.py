@@ -34,8 +34,8 @@ def inspect(
     No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
     printed, unless --target is given.
     """
-    from layoutopt.cli.files.after_writing import after_writing
     from layoutopt.cli.files.pictures import require_drawing
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
     from layoutopt.cli.rendering.inspect import print_inspected
     from layoutopt.cli.rendering.warnings import repairs_of, warn_of_repairs
@@ -51,5 +51,5 @@ def inspect(
         warn_of_repairs(repairs_of(found.report))
     if plot is not None:
         draw_inspected(found, plot, overwrite)
-    with after_writing([plot] if plot is not None else []):
+    with reporting_written_files([plot] if plot is not None else []):
         print_inspected(found, show_all, as_json)

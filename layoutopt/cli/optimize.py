@@ -113,9 +113,9 @@ def optimize(
     pins, dims = assignments.parse_pins(pin or []), assignments.parse_dim_ranges(dim or [])
 
     from layoutopt import api
-    from layoutopt.cli.files.after_writing import after_writing
     from layoutopt.cli.files.dump import parse_dumps
     from layoutopt.cli.files.outputs import Outputs
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.optimize import print_summary
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.cli.rendering.warnings import repairs_of, warn, warn_of_repairs, warnings_of
@@ -159,5 +159,5 @@ def optimize(
     for text in warnings_of(result.report):
         warn(text)
     if not quiet and not outputs.prints_report:
-        with after_writing(outputs.files):
+        with reporting_written_files(outputs.files):
             print_summary(result, outputs)

@@ -6,14 +6,14 @@ import onnx
 import onnx.helper
 import onnx_ir as ir
 
-from layoutopt.inference.merge import Type
+from layoutopt.inference.merge import ValueType
 from layoutopt.inference.onnx_inference import InferredType, infer_with_schema, type_proto
 from layoutopt.ir.types import Op
 from layoutopt.onnx_io.converter.captures import captures_of
 from layoutopt.onnx_io.schema import find_schema
 
 
-def infer_bodied_node(op: Op, types: Sequence[Type | None], opsets: Mapping[str, int]) -> list[InferredType]:
+def infer_bodied_node(op: Op, types: Sequence[ValueType | None], opsets: Mapping[str, int]) -> list[InferredType]:
     """The types of the outputs of an op with bodies.
 
     Args:
@@ -22,7 +22,7 @@ def infer_bodied_node(op: Op, types: Sequence[Type | None], opsets: Mapping[str,
         opsets: the opsets of the model.
 
     Raises:
-        REFUSALS, MISTYPED: as for `infer_node`.
+        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
     """
     schema = find_schema(op.op_type, op.domain, op.version)
     if schema is None or not isinstance(op.origin, ir.Node):

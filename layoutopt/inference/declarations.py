@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from layoutopt.errors import ModelError
 from layoutopt.formats import Dim, Extent, is_unknown
 from layoutopt.inference.driver import Inference, infer
-from layoutopt.inference.merge import HINT, Type
+from layoutopt.inference.merge import HINT, ValueType
 from layoutopt.inference.onnx_inference import type_proto
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import OpaqueType, TensorType, Value
@@ -81,7 +81,7 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     extended = _declared_only({value: type for value, type in declared.items() if value not in outputs}, found, known)
     found = _infer_with_declared_only(found, names, extended)
     found.commit()
-    wrong: dict[Value, Type] = {
+    wrong: dict[Value, ValueType] = {
         value: type
         for value, type in declared.items()
         if _contradicts(type, value.type, known) or (value in extended and not _covers(value.type, extended[value]))
@@ -93,7 +93,7 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     return [Repair(value.name, _fault(value, type), "the declared shape is ignored") for value, type in wrong.items()]
 
 
-def _declared_only(declared: Mapping[Value, TensorType], found: Inference, known: Set[str]) -> dict[Value, Type]:
+def _declared_only(declared: Mapping[Value, TensorType], found: Inference, known: Set[str]) -> dict[Value, ValueType]:
     """The inferred types, extended by the numbers that only the declared shapes contain; empty if there are none.
 
     The result is empty if a declared extent contradicts inference: the declared shapes then belong to an earlier version of the
@@ -106,7 +106,7 @@ def _declared_only(declared: Mapping[Value, TensorType], found: Inference, known
     return {value: type for value, type in extended.items() if type != inferred[value]}
 
 
-def _infer_with_declared_only(found: Inference, names: DimNames, extended: Mapping[Value, Type]) -> Inference:
+def _infer_with_declared_only(found: Inference, names: DimNames, extended: Mapping[Value, ValueType]) -> Inference:
     """Infer a graph again with the extended types, as far as inference preserves them.
 
     A model may declare a shape of a loop state that the body does not preserve. Types inferred from such a declaration are also
@@ -156,7 +156,7 @@ def _infer_without_shapes(graph: Graph, names: DimNames) -> tuple[Inference, dic
         raise contradiction from None
 
 
-def _declared(graph: Graph) -> dict[Value, Type]:
+def _declared(graph: Graph) -> dict[Value, ValueType]:
     """The types of the computed values of a graph and its bodies before anything is inferred."""
     return {value: value.type for value in _computed(graph)}
 
@@ -185,17 +185,17 @@ def _without_schema(graph: Graph) -> Iterator[Value]:
             yield from (value for value in op.outputs if value is not None)
 
 
-def _misdeclared_elements(declared: Mapping[Value, Type]) -> dict[Value, OpaqueType]:
+def _misdeclared_elements(declared: Mapping[Value, ValueType]) -> dict[Value, OpaqueType]:
     """The declared types of sequences and optional values whose elements have other inferred shapes."""
     opaque = {value: type for value, type in declared.items() if isinstance(type, OpaqueType)}
     return {value: type for value, type in opaque.items() if contradict(type_proto(type), type_proto(value.type))}
 
 
-def _fault(value: Value, declared: Type) -> str:
+def _fault(value: Value, declared: ValueType) -> str:
     return f"is declared as {_text(declared)}, but is {_text(value.type)}"
 
 
-def _text(type: Type) -> str:
+def _text(type: ValueType) -> str:
     """A type as text for a message; the text of a sequence has the shape of its elements."""
     shape = type.origin[1] if isinstance(type, OpaqueType) and isinstance(type.origin, tuple) else None
     return f"{type} of shape {shape}" if shape is not None else str(type)
@@ -207,7 +207,7 @@ def _names(values: Iterable[Value]) -> frozenset[str]:
     return frozenset(name for dim in dims if isinstance(dim, Extent) for name in dim.names)
 
 
-def _contradicts(declared: TensorType, found: Type, known: Set[str]) -> bool:
+def _contradicts(declared: TensorType, found: ValueType, known: Set[str]) -> bool:
     """Whether a declared shape has a number where inference finds another number or an expression of dimensions.
 
     Args:
@@ -223,7 +223,7 @@ def _contradicts(declared: TensorType, found: Type, known: Set[str]) -> bool:
     return any(isinstance(a, int) and a != b and not _is_open(b, known) for a, b in pairs)
 
 
-def _has_other_extents(declared: TensorType, found: Type, known: Set[str]) -> bool:
+def _has_other_extents(declared: TensorType, found: ValueType, known: Set[str]) -> bool:
     """Whether a declared shape has the inferred rank and a number that contradicts the inferred shape."""
     shape = found.shape if isinstance(found, TensorType) else None
     is_of_rank = shape is not None and declared.shape is not None and len(shape) == len(declared.shape)
@@ -235,7 +235,7 @@ def _is_open(dim: Dim, known: Set[str]) -> bool:
     return isinstance(dim, Extent) and is_unknown(dim) and not dim.names <= known
 
 
-def _with_declared_extents(declared: TensorType, found: Type, known: Set[str]) -> Type:
+def _with_declared_extents(declared: TensorType, found: ValueType, known: Set[str]) -> ValueType:
     """The inferred type, with the numbers that only the declared shape contains."""
     if not isinstance(found, TensorType) or declared.shape is None or _contradicts(declared, found, known):
         return found
@@ -245,7 +245,7 @@ def _with_declared_extents(declared: TensorType, found: Type, known: Set[str]) -
     return TensorType(found.dtype, tuple(a if isinstance(a, int) and _is_open(b, known) else b for a, b in pairs))
 
 
-def _covers(type: Type, required: Type) -> bool:
+def _covers(type: ValueType, required: ValueType) -> bool:
     """Whether a type has all numbers of the shape of `required`."""
     if not isinstance(type, TensorType) or not isinstance(required, TensorType) or required.shape is None:
         return False

@@ -2,8 +2,10 @@
 
 For each op, shape functions (`ops.shape_functions`) and onnx's inference for the one node infer the types of its results from
 those of its operands (`op_inference`), which are compared with the declared types (`merge`). `regions` maps types between an op
-and its bodies; a call is inferred as the body of its function. An op caches its result and the operands that it was inferred
-from, so that a second run infers only ops whose operands have changed.
+and its bodies; a call is inferred as the body of its function. An op stores its result and the operands that it was inferred
+from (`CachedInference`), so that a second run infers only ops whose operands have changed.
+
+Data propagation, in the sense of ONNX, is the inference of the elements of small tensors, from which shapes are computed.
 """
 
 from bisect import bisect_left
@@ -16,9 +18,9 @@ from layoutopt.errors import ModelError
 from layoutopt.formats import Dim, Extent, is_unknown
 from layoutopt.inference.bodied_node import infer_bodied_node
 from layoutopt.inference.calls import Callee, Callees, bound_attributes
-from layoutopt.inference.merge import UNTYPED, Type, merged_type, without_names
-from layoutopt.inference.onnx_inference import MISTYPED, REFUSALS, InferredType, as_inferred, small_array
-from layoutopt.inference.op_inference import Record, infer_elements, infer_results
+from layoutopt.inference.merge import UNTYPED, ValueType, merged_type, without_names
+from layoutopt.inference.onnx_inference import SHAPE_ERRORS, TYPE_ERROR, InferredType, as_inferred, small_array
+from layoutopt.inference.op_inference import CachedInference, infer_elements, infer_results
 from layoutopt.inference.regions import Boundary
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, TensorType, Value
@@ -29,52 +31,51 @@ from layoutopt.ops.region_ops import ControlFlow, region_rule
 from layoutopt.ops.shape_functions import MAX_ELEMENTS, Elements, Node, Operand, array_of, as_elements
 
 _MAX_ATTEMPTS = 8  # widenings of the type of a loop state before its shape is dropped
-_MAX_VISITS = (
-    1000  # of bodies in one inference; nested loops multiply visits, so shapes of loop states are dropped then
-)
-_MAX_CALL_DEPTH = 100  # of nested calls
+_MAX_VISITS = 1000
+"""Visits of bodies in one inference after which shapes of loop states are dropped; nested loops multiply visits."""
+_MAX_CALL_DEPTH = 100  # nested calls
 _MAX_CONSTANT_ELEMENTS = 1024  # of a constant whose elements are read
 _MAX_BOUND = 1 << 20  # no larger lower bound of a dimension is computed
-_FOLLOWED = frozenset(
+_PROPAGATED_TYPES = frozenset(
     (DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
 )
-"""Element types of small tensors whose elements are followed; floating-point ones because shapes are scaled by them."""
+"""Element types of small tensors in data propagation; floating-point ones because shapes are scaled by them."""
 _NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 
 
 class Inference:
-    """The types of the values of a graph and its bodies, and the elements of small integer tensors.
+    """The types of the values of a graph and its bodies, and the elements of small tensors.
 
     Args:
-        graph: a main graph, which is not changed.
+        graph: a main graph. Inference sets `Op.inferred` of its ops; only `commit` changes its values.
         names: generates names of unknown dimensions.
-        declared: the declared types that inference uses.
+        declared: the declared types to merge with the inferred ones.
         inputs: types of the graph's inputs that replace their own.
         bounds: lower bounds of dimensions of inputs, where these are above 1.
-        follows_elements: whether to follow the elements of small tensors.
+        propagates_data: whether to infer the elements of small tensors.
         is_lenient: whether shapes that contradict each other are ignored.
-        keeps_records: whether ops cache their results.
+        caches_results: whether ops store the results of inference; lenient results are never stored.
     """
 
     def __init__(
         self,
         graph: Graph,
         names: DimNames,
-        declared: Mapping[Value, Type],
+        declared: Mapping[Value, ValueType],
         *,
-        inputs: Mapping[Value, Type] = MappingProxyType({}),
+        inputs: Mapping[Value, ValueType] = MappingProxyType({}),
         bounds: Mapping[str, int] = _NO_BOUNDS,
-        follows_elements: bool = True,
+        propagates_data: bool = True,
         is_lenient: bool = False,
-        keeps_records: bool = True,
+        caches_results: bool = True,
     ) -> None:
         self.graph = graph
         self._names = names
         self._declared = declared
         self._bounds = bounds
-        self._follows_elements = follows_elements
+        self._propagates_data = propagates_data
         self._is_lenient = is_lenient
-        self._keeps_records = keeps_records
+        self._caches_results = caches_results
         self._callees = Callees(graph)
         self._operands: dict[Value, Operand] = {}
         self._aliases: dict[Value, Value | None] = {}
@@ -98,13 +99,16 @@ class Inference:
             self._operands[value] = found
         return found
 
-    def type_of(self, value: Value) -> Type:
+    def type_of(self, value: Value) -> ValueType:
         """The type of a value."""
         found = self.operand(value)
         return UNTYPED if found is None else found.type
 
     def lower_bounds(self) -> dict[str, int]:
-        """The smallest sizes of input dimensions with which no tensor that the results depend on is empty."""
+        """Least sizes of input dimensions such that every tensor that the results depend on has elements.
+
+        Extents of several dimensions, and of unknown ones, are ignored; sizes of 1 are left out.
+        """
         bounds: dict[str, int] = {}
         needed = set(self.graph.outputs)
         for op in reversed(self.graph.ops):
@@ -120,7 +124,7 @@ class Inference:
         return {name: bound for name, bound in bounds.items() if bound > 1 and not is_unknown(name)}
 
     def commit(self) -> None:
-        """Set the inferred types of the values of the graph, and the elements of vectors and scalars."""
+        """Set the inferred types of the values of the graph and its bodies, and the elements of vectors and scalars."""
         given = set(self.graph.inputs)
         for graph in self.graph.regions():
             for value in graph.values:
@@ -130,8 +134,9 @@ class Inference:
                 assert found is not None
                 if found.type != UNTYPED and isinstance(found.type, TensorType | type(value.type)):
                     value.give_type(found.type)
-                is_list = found.elements is not None and found.elements.ndim < 2 and value not in self._aliases
-                value.elements = _as_dims(found.elements) if found.elements is not None and is_list else None
+                elements = found.symbolic_elements if value not in self._aliases else None
+                is_scalar_or_vector = elements is not None and elements.ndim < 2
+                value.elements = _as_dims(elements) if elements is not None and is_scalar_or_vector else None
 
     # --- the walk ------------------------------------------------------------------------------------------------
 
@@ -159,32 +164,32 @@ class Inference:
             tuple(value is not None for value in op.outputs),
             self._bounds,
         )
-        record = op.inferred if isinstance(op.inferred, Record) else None
-        if record is None or not record.is_valid_for(node):
-            record = Record(node, self._checked(op, lambda: infer_results(node, is_lenient=self._is_lenient)))
-            if self._keeps_records and not self._is_lenient:
-                op.inferred = record
-        elif record.elements is None:
-            record.take_bounds_of(node)
-        self._set_types(op, record.types)
-        if self._follows_elements:
-            self._set_elements(op, record)
+        cached = op.inferred if isinstance(op.inferred, CachedInference) else None
+        if cached is None or not cached.is_valid_for(node):
+            cached = CachedInference(node, self._checked(op, lambda: infer_results(node, is_lenient=self._is_lenient)))
+            if self._caches_results and not self._is_lenient:
+                op.inferred = cached
+        elif cached.elements is None:
+            cached.replace_bounds(node)
+        self._set_types(op, cached.types)
+        if self._propagates_data:
+            self._set_elements(op, cached)
 
-    def _set_elements(self, op: Op, record: Record) -> None:
-        """Set the elements of small results."""
-        sizes = [self._followed_shape(value) for value in op.outputs]
+    def _set_elements(self, op: Op, cached: CachedInference) -> None:
+        """Set the elements of small results of a standard operator."""
+        sizes = [self._propagated_shape(value) for value in op.outputs]
         if op.domain or not any(size is not None for size in sizes):
             return
-        if record.elements is None:
-            record.elements = infer_elements(record.node)
-        for value, size, elements in zip(op.outputs, sizes, record.elements, strict=True):
+        if cached.elements is None:
+            cached.elements = infer_elements(cached.node)
+        for value, size, elements in zip(op.outputs, sizes, cached.elements, strict=True):
             if value is not None and size is not None and elements is not None and elements.size == prod(size):
                 self._set(value, self.type_of(value), elements.reshape(size))
 
-    def _followed_shape(self, value: Value | None) -> tuple[int, ...] | None:
-        """The shape of a result whose elements are followed; None for others."""
+    def _propagated_shape(self, value: Value | None) -> tuple[int, ...] | None:
+        """The shape of a result that takes part in data propagation; None for other results."""
         type = UNTYPED if value is None else self.type_of(value)
-        if not isinstance(type, TensorType) or type.shape is None or type.dtype not in _FOLLOWED:
+        if not isinstance(type, TensorType) or type.shape is None or type.dtype not in _PROPAGATED_TYPES:
             return None
         sizes = tuple(dim for dim in type.shape if isinstance(dim, int))
         return sizes if len(sizes) == len(type.shape) and prod(sizes) <= MAX_ELEMENTS else None
@@ -198,23 +203,23 @@ class Inference:
                     value, merged_type(type, declared, self._names, display_name(op), is_lenient=self._is_lenient)
                 )
 
-    def _set(self, value: Value, type: Type, elements: Elements | None = None) -> None:
-        array = array_of(elements, type.dtype.numpy) if isinstance(type, TensorType) else None
-        self._operands[value] = Operand(type, elements, array)
+    def _set(self, value: Value, type: ValueType, elements: Elements | None = None) -> None:
+        constant = array_of(elements, type.dtype.numpy) if isinstance(type, TensorType) else None
+        self._operands[value] = Operand(type, elements, constant)
 
     def _checked(self, op: Op, infer: Callable[[], list[InferredType]]) -> list[InferredType]:
-        """The inferred types of an op; None for each output if operands contradict each other and that is ignored.
+        """The types that `infer` returns; None for each output if shapes contradict each other and that is ignored.
 
         Raises:
-            ModelError: the operands contradict each other.
+            ModelError: an operand has a type that the op does not take, or shapes contradict each other and that is an error.
         """
         try:
             return infer()
-        except REFUSALS as error:
+        except SHAPE_ERRORS as error:
             if self._is_lenient:
                 return [None] * len(op.outputs)
             raise model_error(error, display_name(op)) from error
-        except MISTYPED as error:
+        except TYPE_ERROR as error:
             raise model_error(error, display_name(op)) from error
 
     # --- bodies and calls ----------------------------------------------------------------------------------------
@@ -223,7 +228,7 @@ class Inference:
         """Make the captured inputs of bodies aliases of the outer values."""
         for body in op.bodies.values():
             formals = body.inputs[len(body.inputs) - op.captured :]
-            self._aliases.update(zip(formals, op.inputs[op.own_inputs :], strict=True))
+            self._aliases.update(zip(formals, op.inputs[op.uncaptured_input_count :], strict=True))
 
     def _enter_bodies(self, op: Op, rule: ControlFlow) -> None:
         """Infer the bodies of an op, and again with wider types of the loop states until the bodies preserve them.
@@ -278,40 +283,39 @@ class Inference:
         results = [*map(self.operand, body.outputs), *[None] * len(op.outputs)][: len(op.outputs)]
         self._set_types(op, [None if result is None else as_inferred(result.type) for result in results])
         for value, result in zip(op.outputs, results, strict=True):
-            if value is not None and result is not None and result.elements is not None:
-                self._set(value, self.type_of(value), result.elements)
+            if value is not None and result is not None and result.symbolic_elements is not None:
+                self._set(value, self.type_of(value), result.symbolic_elements)
 
 
 def infer(
     graph: Graph,
     names: DimNames,
-    declared: Mapping[Value, Type],
+    declared: Mapping[Value, ValueType],
     *,
-    inputs: Mapping[Value, Type] = MappingProxyType({}),
-    keeps_records: bool = True,
+    inputs: Mapping[Value, ValueType] = MappingProxyType({}),
+    caches_results: bool = True,
 ) -> Inference:
     """Infer the types of a graph.
 
-    More elements of small tensors are followed than onnx and runtimes follow, so a contradiction is an error only if it is
-    found without them too.
+    A contradiction that only data propagation finds is not an error: onnx and runtimes propagate the elements of fewer tensors.
 
     Args:
-        graph, names, declared, inputs, keeps_records: as for `Inference`.
+        graph, names, declared, inputs, caches_results: as for `Inference`.
 
     Raises:
         ModelError: shapes or element types contradict each other.
     """
 
-    def run(*, follows_elements: bool = True, is_lenient: bool = False) -> Inference:
+    def run(*, propagates_data: bool = True, is_lenient: bool = False) -> Inference:
         make = partial(
             Inference,
             graph,
             names,
             declared,
             inputs=inputs,
-            follows_elements=follows_elements,
+            propagates_data=propagates_data,
             is_lenient=is_lenient,
-            keeps_records=keeps_records and follows_elements,
+            caches_results=caches_results and propagates_data,
         )
         found = make()
         bounds = found.lower_bounds()
@@ -320,7 +324,7 @@ def infer(
     try:
         return run()
     except ModelError:
-        run(follows_elements=False)
+        run(propagates_data=False)
         return run(is_lenient=True)
 
 
@@ -340,7 +344,10 @@ def _as_dims(elements: Elements) -> tuple[Dim | None, ...]:
 
 
 def _smallest_nonempty_size(dim: Extent, name: str) -> int:
-    """The smallest size of a dimension for which an extent that grows with it is not 0."""
+    """The least size of dimension `name` at which the extent `dim`, which grows with it, is not 0.
+
+    1 if that size is above half of `_MAX_BOUND`.
+    """
     high = 1
     while (dim.at({name: high}) or 0) < 1 and high < _MAX_BOUND:
         high *= 2

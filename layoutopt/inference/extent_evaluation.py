@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from layoutopt.errors import ModelError
 from layoutopt.formats import Dim, Extent, Shape, is_unknown
 from layoutopt.inference.driver import infer
-from layoutopt.inference.merge import Type
+from layoutopt.inference.merge import ValueType
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import TensorType, Value
@@ -29,12 +29,12 @@ def _found_at(
     graph: Graph, point: Mapping[str, int], shapes: Mapping[Value, Shape], unknown: Collection[Dim]
 ) -> dict[str, int]:
     """The sizes of unknown dimensions at one point, inferred from the inputs alone, not from other declared shapes."""
-    inputs: dict[Value, Type] = {}
+    inputs: dict[Value, ValueType] = {}
     for value in graph.inputs:
         if isinstance(value.type, TensorType) and value.shape is not None:
             inputs[value] = TensorType(value.type.dtype, (Extent.of(dim).at(point) or 1 for dim in value.shape))
     try:
-        inferred = infer(graph, DimNames(), {}, inputs=inputs, keeps_records=False)
+        inferred = infer(graph, DimNames(), {}, inputs=inputs, caches_results=False)
     except ModelError:
         return {}
     found: dict[str, int] = {}

@@ -8,7 +8,8 @@ from layoutopt.inference.onnx_inference import InferredType
 from layoutopt.ir.types import DType, OpaqueType, TensorType
 from layoutopt.onnx_io.converter.vocabulary import DimNames
 
-Type: TypeAlias = TensorType | OpaqueType
+ValueType: TypeAlias = TensorType | OpaqueType
+"""The type of a value, where every unknown extent has a name; an `InferredType` may lack the element type or extents."""
 
 UNTYPED = OpaqueType(UNKNOWN)
 """The type of a value whose type is unknown."""
@@ -19,14 +20,16 @@ _TOO_LARGE = 1 << 63  # an extent that no file can contain, and no kernel comput
 _NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in onnx's messages
 
 
-def without_names(type: Type, names: DimNames) -> Type:
+def without_names(type: ValueType, names: DimNames) -> ValueType:
     """A declared type with fresh names for the named dimensions of its shape."""
     if not isinstance(type, TensorType) or type.shape is None:
         return type
     return TensorType(type.dtype, tuple(_dim(None, dim, names) for dim in type.shape))
 
 
-def merged_type(found: InferredType, declared: Type, names: DimNames, where: str, *, is_lenient: bool = False) -> Type:
+def merged_type(
+    found: InferredType, declared: ValueType, names: DimNames, where: str, *, is_lenient: bool = False
+) -> ValueType:
     """The type of a value: of each extent a number if either type has one, else the inferred expression, else a fresh name.
 
     Args:
@@ -85,4 +88,4 @@ def _check_compatible(found: tuple[Dim | None, ...], declared: tuple[Dim, ...], 
             raise ModelError(what, where=where, hint=HINT)
 
 
-__all__ = ["HINT", "UNTYPED", "Type", "merged_type", "without_names"]
+__all__ = ["HINT", "UNTYPED", "ValueType", "merged_type", "without_names"]

@@ -21,11 +21,11 @@ from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.sidecar import has_map
 from layoutopt.ops.shape_functions import Node
 
-REFUSALS = (onnx.shape_inference.InferenceError, ValueError, IndexError, RuntimeError)
-"""The exceptions of onnx where the shapes of operands contradict each other."""
+SHAPE_ERRORS = (onnx.shape_inference.InferenceError, ValueError, IndexError, RuntimeError)
+"""The exceptions of onnx if the shapes of operands contradict each other."""
 
-MISTYPED = onnx.checker.ValidationError
-"""The exception of onnx where an operand has a type that the operator does not take."""
+TYPE_ERROR = onnx.checker.ValidationError
+"""The exception of onnx if an operand has a type that the operator does not take."""
 
 _MAX_CONSTANT_BYTES = 1024  # of a constant whose elements onnx reads: shapes, axes, pads and sizes are smaller
 _LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas
@@ -41,7 +41,7 @@ class PartialType:
 
 
 InferredType: TypeAlias = PartialType | OpaqueType | None
-"""The inferred type of a result; None if it is unknown."""
+"""The type of a result as far as inference of its op determines it; `merge` completes it to a `ValueType`. None if unknown."""
 
 
 def as_inferred(type: TensorType | OpaqueType) -> InferredType:
@@ -76,8 +76,8 @@ def infer_node(node: Node) -> list[InferredType]:
     """The types of the outputs, as onnx infers them.
 
     Raises:
-        REFUSALS: the shapes of the operands contradict each other.
-        MISTYPED: an operand has a type that the operator does not take.
+        SHAPE_ERRORS: the shapes of the operands contradict each other.
+        TYPE_ERROR: an operand has a type that the operator does not take.
     """
     schema = find_schema(node.op_type, node.domain, node.version)
     if schema is None:
@@ -89,7 +89,7 @@ def infer_node(node: Node) -> list[InferredType]:
         if name in schema.attributes:  # an equivalent node has attributes of another operator, too
             ir.serde.serialize_attribute_into(proto.attribute.add(), attribute_to_ir(name, value, schema))
     given = {name: operand for name, operand in zip(inputs, node.operands, strict=True) if operand is not None}
-    data = {name: _tensor(each.array) for name, each in given.items() if each.array is not None}
+    data = {name: _tensor(each.constant) for name, each in given.items() if each.constant is not None}
     types = {name: type_proto(each.type) for name, each in given.items()}
     found = infer_with_schema(schema, proto, types, data, _imports(node.domain, node.version))
     return [found.get(name) for name in outputs]
@@ -105,7 +105,7 @@ def infer_with_schema(
     """The types of the outputs of a node by name.
 
     Raises:
-        REFUSALS, MISTYPED: as for `infer_node`.
+        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
     """
     found = onnx.shape_inference.infer_node_outputs(schema, proto, dict(types), dict(data), None, list(imports))
     return {name: _read(type) for name, type in found.items()}
@@ -189,8 +189,8 @@ def _extent(text: str) -> Dim:
 
 
 __all__ = [
-    "MISTYPED",
-    "REFUSALS",
+    "SHAPE_ERRORS",
+    "TYPE_ERROR",
     "InferredType",
     "PartialType",
     "as_inferred",

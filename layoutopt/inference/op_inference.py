@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from layoutopt.formats import Dim, Extent
 from layoutopt.inference.onnx_inference import (
-    MISTYPED,
-    REFUSALS,
+    SHAPE_ERRORS,
+    TYPE_ERROR,
     InferredType,
     PartialType,
     as_inferred,
@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Record:
-    """The cached results of inference for an op.
+class CachedInference:
+    """The results of inference for an op, which the op stores.
 
     Attributes:
         node: the op with the operands that the results were inferred from.
@@ -57,8 +57,11 @@ class Record:
             and (not old.has_used_bounds or old.bounds == node.bounds)
         )
 
-    def take_bounds_of(self, node: Node) -> None:
-        """Replace the node by an equal one with other bounds, with which elements are computed."""
+    def replace_bounds(self, node: Node) -> None:
+        """Replace the node by an equal one with other bounds.
+
+        The types hold for both, but `infer_elements` reads the bounds of the node.
+        """
         node.has_used_bounds = self.node.has_used_bounds
         self.node = node
 
@@ -75,7 +78,7 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[InferredType]
         is_lenient: whether shapes of operands that contradict each other are ignored.
 
     Raises:
-        REFUSALS, MISTYPED: as for `infer_node`.
+        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
     """
     if not has_inference(node):
         results = zip(results_of(node), schema_dtypes(node), strict=True)
@@ -83,7 +86,7 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[InferredType]
         return found if node.domain else _with_shapes(node, found)
     try:
         by_onnx = infer_node(node)
-    except REFUSALS as error:
+    except SHAPE_ERRORS as error:
         if not is_lenient and not is_tolerated(str(error)):
             raise
         by_onnx = _without_shapes(node)
@@ -101,7 +104,7 @@ def _without_shapes(node: Node) -> list[InferredType]:
     bare = [Operand(TensorType(type.dtype, None)) if isinstance(type, TensorType) else None for type in operands]
     try:
         return infer_node(replace(node, operands=bare))
-    except REFUSALS:
+    except SHAPE_ERRORS:
         return [None] * len(node.outputs)
 
 
@@ -124,7 +127,7 @@ def _found(result: TensorType | OpaqueType | Equivalent) -> InferredType:
         return as_inferred(result)
     try:
         (found,) = infer_results(result.node)
-    except (*REFUSALS, MISTYPED):
+    except (*SHAPE_ERRORS, TYPE_ERROR):
         return None
     if not isinstance(found, PartialType):
         return found
@@ -156,4 +159,4 @@ def _dim(by_onnx: Dim | None, by_shape_function: Extent | None) -> Dim | None:
     return by_onnx if isinstance(by_onnx, int) or by_shape_function is None else by_shape_function.dim
 
 
-__all__ = ["Record", "infer_elements", "infer_results"]
+__all__ = ["CachedInference", "infer_elements", "infer_results"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import UNKNOWN, Dim
-from layoutopt.inference.merge import HINT, UNTYPED, Type, without_names
+from layoutopt.inference.merge import HINT, UNTYPED, ValueType, without_names
 from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import DimNames
 from layoutopt.onnx_io.onnx_messages import display_name
@@ -38,13 +38,13 @@ class Boundary:
 
     op: Op
     rule: ControlFlow
-    type_of: Callable[[Value], Type]
-    declared: Mapping[Value, Type]
+    type_of: Callable[[Value], ValueType]
+    declared: Mapping[Value, ValueType]
     names: DimNames
 
-    def body_input_types(self) -> dict[Value, Type]:
+    def body_input_types(self) -> dict[Value, ValueType]:
         """The initial types of the inputs of bodies, without captured values."""
-        found: dict[Value, Type] = {}
+        found: dict[Value, ValueType] = {}
         for boundary_value in self.rule.boundary_values(self.op):
             given = next((self._inner_type(each) for each in boundary_value.sources if not each.body), UNTYPED)
             for port in boundary_value.targets:
@@ -55,9 +55,9 @@ class Boundary:
                         found[value] = _COUNTERS[port.slot.index]
         return found
 
-    def widened_states(self, assumed: Mapping[Value, Type]) -> dict[Value, Type]:
+    def widened_states(self, assumed: Mapping[Value, ValueType]) -> dict[Value, ValueType]:
         """The widened types of the loop states that the body does not preserve."""
-        found: dict[Value, Type] = {}
+        found: dict[Value, ValueType] = {}
         for boundary_value, value in self._states():
             after = next(self._inner_type(each) for each in boundary_value.sources if each.body)
             type = assumed[value]
@@ -66,7 +66,7 @@ class Boundary:
                 found[value] = wider
         return found
 
-    def without_shapes(self, assumed: Mapping[Value, Type]) -> dict[Value, Type]:
+    def without_shapes(self, assumed: Mapping[Value, ValueType]) -> dict[Value, ValueType]:
         """The types of the loop states without shapes."""
         states = {value: assumed[value] for _, value in self._states()}
         return {value: TensorType(type.dtype, None) for value, type in states.items() if isinstance(type, TensorType)}
@@ -78,9 +78,9 @@ class Boundary:
                 states = (operand(self.op, each) for each in boundary_value.targets if each.body)
                 yield from ((boundary_value, value) for value in states if value is not None)
 
-    def output_types(self) -> dict[Value, Type]:
+    def output_types(self) -> dict[Value, ValueType]:
         """The types of the op's outputs. A loop may have no iteration, so the initial state is among the possible results."""
-        found: dict[Value, Type] = {}
+        found: dict[Value, ValueType] = {}
         for boundary_value in self.rule.boundary_values(self.op):
             given = [(each, self._inner_type(each)) for each in boundary_value.sources]
             outside = {dim for each, type in given if not each.body for dim in _shape(type) or ()}
@@ -113,11 +113,11 @@ class Boundary:
     def _is_captured(self, port: RegionPort) -> bool:
         return port.slot.index >= len(self.op.bodies[port.body].inputs) - self.op.captured
 
-    def _declared(self, value: Value) -> Type:
+    def _declared(self, value: Value) -> ValueType:
         """The declared type without names of dimensions, which may differ in the next iteration."""
         return without_names(self.declared.get(value, UNTYPED), self.names)
 
-    def _inner_type(self, port: RegionPort) -> Type:
+    def _inner_type(self, port: RegionPort) -> ValueType:
         """The type of an operand without the scan axes, which the body's operand lacks."""
         value = operand(self.op, port)
         type = UNTYPED if value is None else self.type_of(value)
@@ -125,7 +125,7 @@ class Boundary:
             return type
         return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in port.scan_axes))
 
-    def _initial_type(self, declared: Type, initial: Type) -> Type:
+    def _initial_type(self, declared: ValueType, initial: ValueType) -> ValueType:
         """The type of an input in the first iteration: the declared extents where those of the operand are unknown."""
         if not isinstance(initial, TensorType) or initial.shape is None:
             return declared if initial == UNTYPED or _shape(declared) is not None else initial
@@ -142,7 +142,7 @@ class Boundary:
             return self.names.fresh()
         return initial if _precision(initial) else declared
 
-    def _common(self, one: Type, other: Type) -> Type:
+    def _common(self, one: ValueType, other: ValueType) -> ValueType:
         """The most precise type that covers two types.
 
         Raises:
@@ -158,7 +158,9 @@ class Boundary:
         pairs = zip(one.shape, other.shape, strict=True)
         return TensorType(one.dtype, tuple(a if a == b else self.names.fresh() for a, b in pairs))
 
-    def _outer_type(self, inner: Type, port: RegionPort, outside: set[Dim], extents: Sequence[Dim | None]) -> Type:
+    def _outer_type(
+        self, inner: ValueType, port: RegionPort, outside: set[Dim], extents: Sequence[Dim | None]
+    ) -> ValueType:
         """The type outside of a body of a result of type `inner`. Extents that are defined only in the body get new names."""
         if not isinstance(inner, TensorType):
             return UNTYPED if port.scan_axes else inner
@@ -170,7 +172,7 @@ class Boundary:
         return TensorType(inner.dtype, tuple(dims))
 
 
-def _shape(type: Type) -> tuple[Dim, ...] | None:
+def _shape(type: ValueType) -> tuple[Dim, ...] | None:
     return type.shape if isinstance(type, TensorType) else None
 
 

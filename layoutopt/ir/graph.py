@@ -311,7 +311,7 @@ class Graph(DefUseGraph):
 
     def remove_capture(self, op: Op, index: int) -> None:
         """Remove the captured input `index` of an op, which none of its bodies reads, from the op and its bodies."""
-        assert index >= op.own_inputs
+        assert index >= op.uncaptured_input_count
         for body in op.bodies.values():
             body_input = body.inputs.pop(index - len(op.inputs))
             body.remove_value(body_input)

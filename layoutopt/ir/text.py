@@ -51,7 +51,7 @@ def _header(title: str, graph: Graph) -> str:
 def _op_text(op: Op) -> str:
     results = ", ".join("_" if value is None else _declaration(value) for value in op.outputs)
     names = ["_" if value is None else value.name for value in op.inputs]
-    own, captured = ", ".join(names[: op.own_inputs]), ", ".join(names[op.own_inputs :])
+    own, captured = ", ".join(names[: op.uncaptured_input_count]), ", ".join(names[op.uncaptured_input_count :])
     operands = f"{own} | {captured}".lstrip() if captured else own
     attributes = ", ".join(f"{name}={_attribute_text(value)}" for name, value in sorted(op.attributes.items()))
     kind = op.op_type if op.domain in ("", "layoutopt") else op.kind

@@ -308,7 +308,7 @@ class Op:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
-    def own_inputs(self) -> int:
+    def uncaptured_input_count(self) -> int:
         """The number of inputs without the captured ones."""
         return len(self.inputs) - self.captured
 

@@ -96,7 +96,7 @@ def bodies_are_closed(graph: Graph) -> Iterator[str]:
             yield f"{op!r}, which has no body"
         for name, body in op.bodies.items():
             is_written_elsewhere = body.root is not graph.root and body.stage == graph.stage
-            if len(body.inputs) < op.captured or None in op.inputs[op.own_inputs :] or is_written_elsewhere:
+            if len(body.inputs) < op.captured or None in op.inputs[op.uncaptured_input_count :] or is_written_elsewhere:
                 yield f"{name} of {op!r}"
 
 

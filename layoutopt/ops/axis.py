@@ -10,7 +10,7 @@ from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, TensorT
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
-from layoutopt.ops.interfaces.numerics import SaturatingOp
+from layoutopt.ops.interfaces.numerics import SaturatingActivation
 from layoutopt.ops.operands import present_type, rank_of, shape_of
 from layoutopt.ops.padding_state import has_padding
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
@@ -140,7 +140,7 @@ class OneAxis(AxiswiseRule):
 
 
 @register
-class Softmax(OneAxis, SaturatingOp):
+class Softmax(OneAxis, SaturatingActivation):
     """Softmax, LogSoftmax, Hardmax. Before opset 13 they normalise over all axes from `axis` on together."""
 
     family = "softmax"

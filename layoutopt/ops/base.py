@@ -98,14 +98,14 @@ class LayoutRule(KernelProfile, ABC):
     ranks: ClassVar[Mapping[Slot, int]] = MappingProxyType({})
     padding: ClassVar[PaddingTransfer] = PaddingTransfer(Padding.ANY, None, None)
 
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         """The operands whose rank has to be known, and the least rank of each."""
         del op
         return self.ranks
 
     def missing_rank(self, op: Op) -> Inapplicable | None:
         """The reason why an operand does not have the rank that the rule requires; None if all have it."""
-        for slot, least in self.required_ranks(op).items():
+        for slot, least in self.minimum_ranks(op).items():
             values = op.inputs if slot.side == "in" else op.outputs
             rank = None if slot.index >= len(values) or (value := values[slot.index]) is None else value.rank
             if rank is None:

@@ -86,7 +86,7 @@ class Concat(ConcatOrSplit, ConcatenationOp):
         return op.inputs
 
     @override
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         return {**dict.fromkeys((Slot("in", index) for index in range(len(op.inputs))), 0), Y: 0}
 
     @override
@@ -113,12 +113,12 @@ class Split(ConcatOrSplit):
         return op.outputs
 
     @override
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         return dict.fromkeys((X, *(slot for slot in op.slots() if slot.side == "out")), 0)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; the input with the lengths does not take part."""
-        return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.inputs[0]))))
+        return dict.fromkeys(self.minimum_ranks(op), tuple(range(rank_of(op.inputs[0]))))
 
     @override
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:

@@ -35,7 +35,7 @@ def _captures(op: Op) -> list[BoundaryValue]:
     found = []
     for offset in range(op.captured):
         inner = ((name, len(body.inputs) - op.captured + offset) for name, body in op.bodies.items())
-        found.append(_input_value(Slot("in", op.own_inputs + offset), *inner))
+        found.append(_input_value(Slot("in", op.uncaptured_input_count + offset), *inner))
     return found
 
 
@@ -56,7 +56,7 @@ class If(ControlFlow):
         """Whether there are two branches with as many results as the op."""
         bodies = op.bodies.values()
         alike = all((len(body.inputs), len(body.outputs)) == (op.captured, len(op.outputs)) for body in bodies)
-        return set(op.bodies) == {"then_branch", "else_branch"} and op.own_inputs == 1 and alike
+        return set(op.bodies) == {"then_branch", "else_branch"} and op.uncaptured_input_count == 1 and alike
 
     @override
     def boundary_values(self, op: Op) -> list[BoundaryValue]:
@@ -95,15 +95,15 @@ class Loop(ControlFlow):
     def is_well_formed(self, op: Op) -> bool:
         """Whether the body has as many states among its results as among its inputs."""
         body = op.bodies.get("body")
-        if body is None or len(op.bodies) > 1 or op.own_inputs < 2:
+        if body is None or len(op.bodies) > 1 or op.uncaptured_input_count < 2:
             return False
-        states = op.own_inputs - 2
+        states = op.uncaptured_input_count - 2
         enough = len(body.outputs) >= 1 + states and len(op.outputs) <= len(body.outputs) - 1
         return enough and len(body.inputs) == 2 + states + op.captured and None not in op.inputs[2:]
 
     def boundary_values(self, op: Op) -> list[BoundaryValue]:
         """The boundary values: counter and condition are canonical, a state has one storage in all iterations."""
-        body, states = op.bodies["body"], op.own_inputs - 2
+        body, states = op.bodies["body"], op.uncaptured_input_count - 2
         found = [BoundaryValue((RegionPort(Slot("in", index)),), (), is_fixed=True) for index in range(2)]
         found += [BoundaryValue((), (RegionPort(Slot("in", index), "body"),), is_fixed=True) for index in range(2)]
         found.append(BoundaryValue((RegionPort(Slot("out", 0), "body"),), (), is_fixed=True))
@@ -172,7 +172,7 @@ class Scan(ControlFlow):
     def _extents(self, op: Op) -> tuple[int, int, int]:
         """The index of the first state among the inputs, the number of states, and the number of sequences."""
         first, sequences = int(op.version <= _LAST_BATCHED_OPSET), op.integer("num_scan_inputs")
-        return first, op.own_inputs - first - sequences, sequences
+        return first, op.uncaptured_input_count - first - sequences, sequences
 
     def _lists(self, op: Op) -> list[tuple[str, int]]:
         _, states, sequences = self._extents(op)
@@ -188,7 +188,9 @@ class Scan(ControlFlow):
         if all(axis >= 0 for axis in axes):
             return list(axes)
         first, states, _ = self._extents(op)
-        values = op.inputs[first + states : op.own_inputs] if name == "scan_input_axes" else op.outputs[states:]
+        values = (
+            op.inputs[first + states : op.uncaptured_input_count] if name == "scan_input_axes" else op.outputs[states:]
+        )
         ranks = [None if value is None else value.rank for value in values]
         if name == "scan_output_axes":  # the rank of the op's result may not be known yet
             inner = [value.rank for value in op.bodies["body"].outputs[states:]]
@@ -227,7 +229,7 @@ class Scan(ControlFlow):
     def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
         first, states, sequences = self._extents(op)
         axes = self._axes(op, "scan_input_axes", sequences) or []
-        scanned = zip(op.inputs[first + states : op.own_inputs], axes, strict=False)
+        scanned = zip(op.inputs[first + states : op.uncaptured_input_count], axes, strict=False)
         shapes = [(None if value is None else shape_of(value), axis) for value, axis in scanned]
         found = [None if shape is None else shape[axis] for shape, axis in shapes]
         return next((each for each in found if isinstance(each, int)), found[0] if found else None)

@@ -53,7 +53,7 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
     weight: ClassVar[int] = 1
 
     @override
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         return dict.fromkeys((X, Slot("in", self.weight), Y), 0)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:

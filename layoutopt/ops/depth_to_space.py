@@ -37,7 +37,7 @@ class DepthToSpace(View, AxisLetters):
         pieces, perm = self._pieces(op, x)
         return _through(format, y, tuple(pieces[axis] for axis in perm), tuple(map(perm.index, range(len(perm)))), x)
 
-    def same_axis(self, op: Op, axis: int) -> int | None:
+    def unmerged_axis(self, op: Op, axis: int) -> int | None:
         """The batch axis for itself; None for the others, since channels and spatial axes are mixed."""
         del op
         return axis if axis == 0 else None

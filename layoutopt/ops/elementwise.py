@@ -28,7 +28,7 @@ class Elementwise(AxiswiseRule):
     is_always_agnostic = True
     ranks = MappingProxyType({})
 
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         """All operands, unless the rule lists those that it requires."""
         return self.ranks or dict.fromkeys(op.slots(), 0)
 

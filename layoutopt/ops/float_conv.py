@@ -42,9 +42,9 @@ class AffineFoldingConvolution(Convolution, AffineFolding):
         if b is None:
             return None
         if side == "out":
-            scale, shift = affine.along(len(b))
+            scale, shift = affine.broadcast_to(len(b))
             return {1: w * _along(scale, self._weight_axis(op, "out"), w.ndim), **_bias(op, b * scale + shift)}
-        scale, shift = affine.along(self._channels(op, w, "in"))
+        scale, shift = affine.broadcast_to(self._channels(op, w, "in"))
         axis = self._weight_axis(op, "in")
         if affine.is_scale_only:
             return {1: w * _along(scale, axis, w.ndim)}

@@ -65,7 +65,7 @@ class GroupNormalization(GroupNormalizationRule, AffineFolding):
             return None
         if scale.size != x.shape[1]:
             return None
-        factor, shift = affine.along(scale.size)
+        factor, shift = affine.broadcast_to(scale.size)
         return {1: scale * factor, 2: bias * factor + shift}
 
 

@@ -45,7 +45,7 @@ class MultiHeadRule(LayoutRule, AxisLetters):
     is_always_agnostic = True
 
     @override
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         return dict.fromkeys(self.operands_with_heads, 0)
 
     @override

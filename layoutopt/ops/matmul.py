@@ -22,7 +22,7 @@ class ScaleFoldingProduct(MatrixProduct, AffineFolding):
         if affine.axis not in (None, rank - 1) or op.integer("transA"):
             return None
         axis = n if side == "out" else k
-        scale, _ = affine.along(weight.shape[axis])
+        scale, _ = affine.broadcast_to(weight.shape[axis])
         return {1: weight * (scale if axis else scale[:, None])}
 
 
@@ -58,7 +58,7 @@ class AffineFoldingProduct(BiasedMatrixProduct, AffineFolding):
         if op.attributes.get("beta", 1.0) != 1.0 or op.attributes.get("alpha", 1.0) != 1.0:
             return None
         k, n = operand_axes(op, "transB", 2)
-        scale, shift = affine.along(weight.shape[n if side == "out" else k])
+        scale, shift = affine.broadcast_to(weight.shape[n if side == "out" else k])
         if side == "out":
             return {1: weight * (scale if n else scale[:, None]), 2: c * scale + shift}
         added = shift @ (weight if k == 0 else weight.T)

@@ -73,7 +73,7 @@ class ChannelNormalization(SpatialRule, KernelFormats, AffineOp, AffineFolding):
         scale, bias = float_constant(op, 1), float_constant(op, 2)
         if side == "in" or affine.axis not in (None, 1) or scale is None or bias is None:
             return None
-        factor, shift = affine.along(scale.size)
+        factor, shift = affine.broadcast_to(scale.size)
         return {1: scale * factor, 2: bias * factor + shift}
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
@@ -114,7 +114,7 @@ class LayerNormalization(AxiswiseRule):
     padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY, "any without an epsilon")
 
     @override
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         return dict.fromkeys((slot for slot in op.slots() if slot.side == "in"), 0)
 
     def axes(self, op: Op) -> Axes | Inapplicable:

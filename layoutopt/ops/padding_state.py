@@ -47,7 +47,7 @@ def with_padding_states(
         rule: the rule of the op.
         op: the op.
         signature: the formats of its operands.
-        worst: the largest state that each input can have; ANY by default. The padding of constants is always zero.
+        largest: the largest state that each input can have; ANY by default. The padding of constants is always zero.
     """
     return _undominated(padding_cases(rule, op, signature, largest))
 

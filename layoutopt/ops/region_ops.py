@@ -261,7 +261,7 @@ def inline_region(graph: Graph, op: Op, name: str) -> None:
     after:  x -> Relu -> y                   x -> Identity -> y
     """
     body = op.bodies[name]
-    values = dict(zip(body.inputs, op.inputs[op.own_inputs :], strict=True))
+    values = dict(zip(body.inputs, op.inputs[op.uncaptured_input_count :], strict=True))
     for value in body.values:
         if value not in values:
             value.name = value.tensor = graph.fresh_name(f"{value.name}__unwrapped")

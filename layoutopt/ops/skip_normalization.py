@@ -30,7 +30,7 @@ class SkipNormalization(AxiswiseRule):
     padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY, "the sum as for Add")
 
     @override
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         return {**dict.fromkeys(op.slots(), 0), X: 2}
 
     def axes(self, op: Op) -> Axes | Inapplicable:

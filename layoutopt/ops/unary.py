@@ -10,7 +10,7 @@ from typing_extensions import override
 from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.base import register
 from layoutopt.ops.elementwise import Elementwise
-from layoutopt.ops.interfaces.numerics import SaturatingOp
+from layoutopt.ops.interfaces.numerics import SaturatingActivation
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 
 ZERO, FINITE, ANY = Padding.ZERO, Padding.FINITE, Padding.ANY
@@ -33,7 +33,7 @@ _UNARY: dict[str, tuple[Padding, Padding]] = {
 
 
 @register
-class Unary(Elementwise, SaturatingOp):
+class Unary(Elementwise, SaturatingActivation):
     """One tensor in, one tensor out."""
 
     ops: ClassVar[tuple[str, ...]] = (*_UNARY, "IsNaN", "IsInf", "LeakyRelu", "Shrink")
@@ -50,7 +50,7 @@ class Unary(Elementwise, SaturatingOp):
         return PaddingTransfer(*_UNARY[kind], ANY)
 
     @override
-    def is_saturating(self, op: Op) -> bool:
+    def is_saturating_activation(self, op: Op) -> bool:
         return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:

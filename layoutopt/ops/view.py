@@ -54,13 +54,16 @@ class View(LayoutRule):
             return Inapplicable(f"{text} does not propagate from {x.type} to {y.type}")
         return signature_of(op, {X: given, Y: other} if X in known else {X: other, Y: given})
 
-    def axis_after(self, op: Op, axis: int) -> int | None:
-        """The axis of the output that an axis of the input becomes; None if it does not stay one axis."""
+    def permuted_axis(self, op: Op, axis: int) -> int | None:
+        """The position of an axis of the input in the output; None unless the view op only permutes axes."""
         del op, axis
         return None
 
-    def same_axis(self, op: Op, axis: int) -> int | None:
-        """The axis of the output with the elements of an axis of the input and as many elements before and behind it."""
+    def unmerged_axis(self, op: Op, axis: int) -> int | None:
+        """The axis of the output that has the extent of an axis of the input and as many elements before and behind it.
+
+        None if the view op splits or merges the axis or moves elements across it; for a Reshape also if its extent is 1.
+        """
         x, y = op.inputs[0], op.outputs[0]
         if x is None or y is None or x.shape is None or y.shape is None:
             return None
@@ -105,12 +108,12 @@ class Transpose(View, ExtentChange):
         return format.propagate_transpose(self.perm(op))
 
     @override
-    def axis_after(self, op: Op, axis: int) -> int | None:
+    def permuted_axis(self, op: Op, axis: int) -> int | None:
         return self.perm(op).index(axis)
 
     @override
-    def same_axis(self, op: Op, axis: int) -> int | None:
-        return self.axis_after(op, axis)
+    def unmerged_axis(self, op: Op, axis: int) -> int | None:
+        return self.permuted_axis(op, axis)
 
     @override
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
@@ -135,7 +138,7 @@ class Reshape(View, ExtentChange):
         """
         if op.op_type != "Reshape":
             return {}
-        x, target, position = op.inputs[0], op.elements(1), self.same_axis(op, axis)
+        x, target, position = op.inputs[0], op.elements(1), self.unmerged_axis(op, axis)
         if x is None or x.shape is None or target is None or position is None:
             return None
         copies, named, old = not op.integer("allowzero"), target[position], x.shape[axis]

@@ -43,7 +43,7 @@ class GroupNormalization(FusionPattern):
         following, reader = _affines(graph, result)
         if following and not _can_fold(reader, following[-1][0].outputs[0], following[-1][1]):
             for each, affine in following:
-                scales, shifts = affine.along(_channels(x))
+                scales, shifts = affine.broadcast_to(_channels(x))
                 factor, shift = factor * scales, shift * scales + shifts
                 inner.append(each)
         last = result_of(inner[-1])

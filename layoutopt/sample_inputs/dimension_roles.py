@@ -63,7 +63,7 @@ _SPECTRA = frozenset({"STFT", "DFT"})
 _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 _VIEWS = frozenset({"Transpose", "Reshape", "Identity", "Cast", "Squeeze", "Unsqueeze", "Slice", "Gather"})
 _PAST_KEYS = {"Attention": 4, "com.microsoft::MultiHeadAttention": 6, "com.microsoft::GroupQueryAttention": 3}
-_AUDIO_STEP = 64  # reduction factor above which a dimension counts audio samples
+_AUDIO_STEP = 64  # least reduction factor of a dimension that counts audio samples
 _LARGE_SIZE = 1 << 20  # a size at which the ratio of a dimension and a computed extent is measured
 _PRIORITY = tuple(Role)
 

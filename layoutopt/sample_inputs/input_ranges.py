@@ -1,15 +1,17 @@
 """Ranges of the values of inputs, inferred from the ops that use them.
 
-An input is tracked through ops that only move, cast, scale or shift its elements, also into subgraphs, to ops that restrict
-their operands:
+An input is tracked through ops that move, cast, round, clip, scale or shift its elements, and through Abs, Relu and ReduceMax,
+also into subgraphs, to ops that restrict their operands:
 
     Gather, ScatterND, OneHot, embeddings      an index below the extent of the indexed axis
-    comparison with a Range                    a length: at most that of the Range
+    comparison with a Range or 0, 1, 2, ...    a length: at most that of the Range or constant
     Range, Reshape, Expand, TopK, Slice ...    a size: a small positive integer
-    Equal with constants                       one of them (a sample rate, a language)
-    Mul by -1e4 or less, condition of Where    an attention mask: ones, then zeros
+    Equal with one constant                    that constant (a sample rate, a language); for 0 and 1 a mask
+    Equal with a constant 0, 1, 2, ...         an index below its size
+    Mul by less than -100, condition of Where  an attention mask: ones, then zeros; Where has a branch below -100
     Div by 255, OneHot of 256 classes          bytes
     Log, Sqrt, GridSample, Asin                values in the domain of the function
+    Resize scales, Mul and Div by one number   a factor near 1
 """
 
 from collections import deque
@@ -50,10 +52,10 @@ class ValueRange:
         low: the smallest value.
         high: the largest value, possibly an expression of dimensions.
         choices: the possible values, for a choice.
-        scale: the factor of an element between the input and the restricting op.
-        shift: the offset that is added after the factor.
+        scale, shift: the restricting op reads scale * x + shift for an element x of the input, and low, high and choices
+            restrict that number: low <= scale * x + shift <= high.
         is_integer: whether elements are integers, also in a floating-point type.
-        kept: for a mask, the value of unmasked positions.
+        unmasked_value: for a mask, the value of unmasked positions.
     """
 
     kind: RangeKind
@@ -63,7 +65,7 @@ class ValueRange:
     scale: float = 1.0
     shift: float = 0.0
     is_integer: bool = False
-    kept: int = 1
+    unmasked_value: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,11 @@ class _TrackedValue:
     shift: float = 0.0
 
 
-_ELEMENT_PRESERVING = frozenset(
+_RANGE_PRESERVING = frozenset(
     {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Expand", "Tile", "Slice", "Split", "Cast"}
     | {"Concat", "Pad", "SequenceConstruct", "Dropout", "Abs", "Relu", "Clip", "Floor", "Ceil", "Round", "ReduceMax"}
 )
+"""Ops whose operand gets the range that is required of their result."""
 _SIZES: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
         "Range": (0, 1, 2),
@@ -101,8 +104,8 @@ _SIZES: Mapping[str, tuple[int, ...]] = MappingProxyType(
 _COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _POSITIVE = frozenset({"Log", "Sqrt", "Reciprocal"})
 _UNIT = frozenset({"Asin", "Acos", "Atanh"})
-_MAX_POSITIONS = 1 << 16  # largest number of positions or classes in a constant
-_MASKING = -100.0  # factors and fill values below this one mask logits
+_MAX_POSITIONS = 1 << 16  # elements of the largest constant 0, 1, 2, ... that counts sequence positions or classes
+_MASKING_LIMIT = -100.0  # factors and fill values below this limit mask logits
 _BYTES = (255.0, 256.0)
 
 
@@ -112,12 +115,12 @@ def value_ranges(graph: Graph) -> dict[str, ValueRange]:
     for value in graph.inputs:
         ranges = list(_ranges(graph, value))
         if ranges:
-            found[value.name] = _tightest(ranges)
+            found[value.name] = _combined_range(ranges)
     return found
 
 
-def _tightest(ranges: list[ValueRange]) -> ValueRange:
-    """The range of the most restrictive kind; of several index ranges the smallest static one."""
+def _combined_range(ranges: list[ValueRange]) -> ValueRange:
+    """The most restrictive kind of range: the union of its choices, or the range with the smallest static upper bound."""
     order = list(RangeKind)
     best = min(ranges, key=lambda each: order.index(each.kind))
     alike = [each for each in ranges if each.kind is best.kind]
@@ -142,15 +145,15 @@ def _ranges(graph: Graph, input: Value) -> Iterator[ValueRange]:
 
 
 def _tracked_results(tracked: _TrackedValue, op: Op, index: int) -> Iterator[_TrackedValue]:
-    """The results of an op that have the elements of an operand, and the inputs of its subgraphs that capture it."""
-    if op.bodies and index >= op.own_inputs:
+    """The results whose elements are those of operand `index`, scaled and shifted; for a captured operand the body inputs."""
+    if op.bodies and index >= op.uncaptured_input_count:
         for body in op.bodies.values():
             yield replace(tracked, graph=body, value=body.inputs[index - len(op.inputs)])
         return
-    is_moved = (op.op_type in _ELEMENT_PRESERVING and (index == 0 or op.op_type == "Concat")) or (
+    is_range_preserved = (op.op_type in _RANGE_PRESERVING and (index == 0 or op.op_type == "Concat")) or (
         op.op_type == "Gather" and index == 0
     )
-    if is_moved:
+    if is_range_preserved:
         yield from (replace(tracked, value=value) for value in op.outputs if value is not None)
         return
     if op.op_type == "Not":
@@ -176,9 +179,9 @@ def _tracked_results(tracked: _TrackedValue, op: Op, index: int) -> Iterator[_Tr
 
 def _required_range(tracked: _TrackedValue, op: Op, index: int) -> ValueRange | None:
     """The range that an op requires of an operand; None if it requires none."""
-    is_index = _index_range(op, index)
-    if is_index is not None:
-        return is_index
+    index_range = _index_range(op, index)
+    if index_range is not None:
+        return index_range
     kind, shape = op.op_type, tracked.value.shape
     if kind == "Equal" and (classes := _count_from_zero(op.constant(1 - index))):
         return ValueRange(RangeKind.INDEX, 0, classes - 1, is_integer=True)
@@ -193,8 +196,8 @@ def _required_range(tracked: _TrackedValue, op: Op, index: int) -> ValueRange | 
         )
     if kind in _COMPARISONS and (positions := _positions(tracked.graph, op.inputs[1 - index])):
         return ValueRange(RangeKind.LENGTH, 1, positions, is_integer=True)
-    if kind in ("Mul", "Where") and (kept := _unmasked_value(op, index)) is not None:
-        return ValueRange(RangeKind.MASK, kept=kept)
+    if kind in ("Mul", "Where") and (unmasked := _unmasked_value(op, index)) is not None:
+        return ValueRange(RangeKind.MASK, unmasked_value=unmasked)
     if kind == "Cast" and op.outputs[0] is not None and str(op.outputs[0].dtype) == "uint8":
         return ValueRange(RangeKind.BYTE, 0, 255, is_integer=True)
     if _scales_bytes(op, index):
@@ -264,7 +267,9 @@ def _unmasked_value(op: Op, index: int) -> int | None:
 
 
 def _is_masking(fill: Array | None) -> bool:
-    return fill is not None and fill.size == 1 and fill.dtype.kind == "f" and float(fill.reshape(-1)[0]) < _MASKING
+    return (
+        fill is not None and fill.size == 1 and fill.dtype.kind == "f" and float(fill.reshape(-1)[0]) < _MASKING_LIMIT
+    )
 
 
 def _scales_bytes(op: Op, index: int) -> bool:

@@ -13,8 +13,8 @@ from layoutopt.ir.types import Array, DType
 from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange
 
 _LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
-_INDICES = (0, 2)
-_MAX_ELEMENTS = 1 << 40
+_INDICES = (0, 2)  # range of integers that may be indices
+_MAX_ELEMENTS = 1 << 40  # no memory is large enough for more
 _CHUNK = 1 << 20  # elements that are drawn at a time
 _LARGEST_SIZE = 4  # of an extent that is the value of an input
 _RANGES = {
@@ -139,7 +139,7 @@ def _values_in_range(
             return generator.integers(1, _LARGEST_SIZE + 1, shape).astype(np.float64)
         case RangeKind.MASK:
             mask = np.ones(shape) if is_first else _suffix_of_zeros(shape, generator)
-            is_one = (range.kept == 1) == (range.scale > 0)
+            is_one = (range.unmasked_value == 1) == (range.scale > 0)
             return mask if is_one else 1 - mask
         case RangeKind.POSITIVE:
             return np.abs(generator.normal(size=shape)) + 0.1

@@ -39,7 +39,7 @@ from layoutopt.verification.other_blocks import defined_block, with_definitions
 from layoutopt.verification.random_numbers import RANDOM_OPS, with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.segments import Cuts, compare_segments, margin_of
+from layoutopt.verification.segments import Cuts, compare_segments, relative_margin
 from layoutopt.verification.traced_run import executed_data_movement
 from layoutopt.verification.verdict import Verification
 from layoutopt.verification.whole_model import verify_models
@@ -56,7 +56,7 @@ class CutCandidates:
     """The values of the original graph at which both models can be cut, taken before any rewrite.
 
     Attributes:
-        before_saturation: operands of saturating ops at the outputs.
+        before_saturation: operands of saturating activations at the outputs.
         optional: the element types of the other floating-point values.
         required: the element types of rounded integers and operands of discontinuous ops; a model is cut at all of them.
         rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
@@ -93,7 +93,7 @@ class CutCandidates:
         dtypes = {**self.optional, **self.required}
         chosen = [*required, *saturated, *evenly_spaced(optional, MAX_CUTS)]
         values = [each for each in chosen if each.original in dtypes]
-        margins = {name: margin_of(dtype) for name, dtype in self.rounding_sources.items()}
+        margins = {name: relative_margin(dtype) for name, dtype in self.rounding_sources.items()}
         return Cuts(
             values, {each.original: dtypes[each.original] for each in values}, frozenset(self.required), margins
         )
@@ -186,7 +186,7 @@ class ComparedModels:
         original: the reference model.
         cuttable: the rewritten model before onnxruntime's optimisations, which keeps more of the original's values.
         final: the rewritten model that is returned.
-        before_saturation: the operands of saturating ops that the original and `cuttable` have in common.
+        before_saturation: the operands of saturating activations that the original and `cuttable` have in common.
         common_values: function that returns all values that they have in common.
     """
 

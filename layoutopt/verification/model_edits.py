@@ -1,4 +1,4 @@
-"""Edits of a ModelProto in place: inner values become outputs, or inputs, which cuts the model into segments.
+"""Edits of a ModelProto in place: exposes inner values as outputs; replaces them by inputs, to cut the model into segments.
 
 Only values that nodes of the main graph compute are edited; other names are ignored.
 """
@@ -13,8 +13,8 @@ from onnx import numpy_helper
 from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.converter.vocabulary import TO_IR
 
-LOWER, UPPER, MARGIN = "__lower", "__upper", "__margin"
-"""Suffixes of the outputs that hold the lower bound, the upper bound and the perturbation of a rounded value."""
+LOWER, UPPER, PERTURBATION = "__lower", "__upper", "__perturbation"
+"""Suffixes of the outputs that hold the bounds of a rounded value, and the absolute perturbation of its operand."""
 
 COMPUTED = "__computed"
 """Suffix of the output that holds the computed value at a cut; the value's own name becomes an input."""
@@ -34,64 +34,65 @@ def add_outputs(message: onnx.ModelProto, names: Iterable[str]) -> None:
             message.graph.output.add().name = name
 
 
-def add_bound_outputs(message: onnx.ModelProto, margins: Mapping[str, Array]) -> None:
-    """Append outputs for the rounded values of slightly smaller and slightly larger floating-point operands.
+def add_bound_outputs(message: onnx.ModelProto, relative_margins: Mapping[str, Array]) -> None:
+    """For each rounded value, append the results of rounding its operand minus and plus a perturbation, and the perturbation.
 
     before: x -> QuantizeLinear -> q
-    after:  m = margins[q] max |x|      x - m -> QuantizeLinear -> q__lower      x + m -> QuantizeLinear -> q__upper
+    after:  m = relative_margins[q] max |x|      x - m -> QuantizeLinear -> q__lower      x + m -> QuantizeLinear -> q__upper
 
     Args:
         message: the model; only values among its outputs are edited.
-        margins: the relative perturbation for each rounded value, in the type of the floating-point operand.
+        relative_margins: for each rounded value, the perturbation of its floating-point operand relative to the largest
+            magnitude, as a scalar of the operand's element type.
     """
     outputs = {info.name for info in message.graph.output}
     for node in tuple(message.graph.node):
         name = node.output[0] if node.output else ""
-        if name in outputs and name in margins:
-            _add_bound_outputs(message.graph, node, margins[name])
+        if name in outputs and name in relative_margins:
+            _add_bound_outputs(message.graph, node, relative_margins[name])
 
 
-def _add_bound_outputs(graph: onnx.GraphProto, node: onnx.NodeProto, margin: Array) -> None:
+def _add_bound_outputs(graph: onnx.GraphProto, node: onnx.NodeProto, relative_margin: Array) -> None:
     x, name = node.input[0], node.output[0]
-    m = f"{name}{MARGIN}"
-    size, largest, part = (f"{m}_{word}" for word in ("size", "largest", "part"))
-    graph.initializer.append(numpy_helper.from_array(np.asarray(margin), part))
+    perturbation = f"{name}{PERTURBATION}"
+    magnitudes, largest, relative = (f"{perturbation}_{word}" for word in ("magnitudes", "largest", "relative"))
+    graph.initializer.append(numpy_helper.from_array(np.asarray(relative_margin), relative))
     graph.node.extend(
         [
-            onnx.helper.make_node("Abs", [x], [size]),
-            onnx.helper.make_node("ReduceMax", [size], [largest], keepdims=0),
-            onnx.helper.make_node("Mul", [largest, part], [m]),
+            onnx.helper.make_node("Abs", [x], [magnitudes]),
+            onnx.helper.make_node("ReduceMax", [magnitudes], [largest], keepdims=0),
+            onnx.helper.make_node("Mul", [largest, relative], [perturbation]),
         ]
     )
-    graph.output.add().name = m
+    graph.output.add().name = perturbation
     for kind, suffix in (("Sub", LOWER), ("Add", UPPER)):
-        moved, result = f"{name}{suffix}_before", f"{name}{suffix}"
-        graph.node.append(onnx.helper.make_node(kind, [x, m], [moved]))
+        perturbed, result = f"{name}{suffix}_operand", f"{name}{suffix}"
+        graph.node.append(onnx.helper.make_node(kind, [x, perturbation], [perturbed]))
         rounding = graph.node.add()
         rounding.CopyFrom(node)
-        rounding.name, rounding.input[0], rounding.output[0] = result, moved, result
+        rounding.name, rounding.input[0], rounding.output[0] = result, perturbed, result
         graph.output.add().name = result
 
 
 def cut_at(message: onnx.ModelProto, values: Mapping[str, DType]) -> None:
-    """Turn values into inputs of the same name, and return the computed values as outputs `NAME__computed`.
+    """Turn values into inputs of the same name, and expose what the model computes for them as outputs `NAME__computed`.
 
     Args:
         message: the model.
-        values: the element types of the values to cut at; graph outputs are not cut.
+        values: the element types of the values to cut at, by name; graph outputs are not cut.
     """
     outputs = {info.name for info in message.graph.output}
     computed = computed_names(message)
-    chosen = {name: dtype for name, dtype in values.items() if name in computed and name not in outputs}
+    cut_types = {name: dtype for name, dtype in values.items() if name in computed and name not in outputs}
     del message.graph.value_info[:]
     for node in message.graph.node:
         for index, name in enumerate(node.output):
-            if name in chosen:
+            if name in cut_types:
                 node.output[index] = f"{name}{COMPUTED}"
-    for name, dtype in chosen.items():
+    for name, dtype in cut_types.items():
         element = int(TO_IR[dtype])
         message.graph.input.append(onnx.helper.make_tensor_value_info(name, element, None))
         message.graph.output.append(onnx.helper.make_tensor_value_info(f"{name}{COMPUTED}", element, None))
 
 
-__all__ = ["COMPUTED", "LOWER", "MARGIN", "UPPER", "add_bound_outputs", "add_outputs", "computed_names", "cut_at"]
+__all__ = ["COMPUTED", "LOWER", "PERTURBATION", "UPPER", "add_bound_outputs", "add_outputs", "computed_names", "cut_at"]

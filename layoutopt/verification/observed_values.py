@@ -9,7 +9,7 @@ from layoutopt.formats.shapes import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
 from layoutopt.ops import View, discontinuous_inputs, rule_of
-from layoutopt.ops.interfaces.numerics import is_quantized, is_saturating
+from layoutopt.ops.interfaces.numerics import is_quantized, is_saturating_activation
 
 _FEW_BITS = frozenset({DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
 
@@ -67,7 +67,7 @@ def _agrees(declared: Shape, shape: tuple[int, ...]) -> bool:
 
 
 def values_before_saturation(graph: Graph) -> list[str]:
-    """The operands of saturating ops at the outputs, such as a final Softmax; view ops in between are skipped.
+    """The operands of saturating activations at the outputs, such as a final Softmax; view ops in between are skipped.
 
     Graph inputs and graph outputs are left out: verification compares outputs anyway.
     """
@@ -79,7 +79,7 @@ def values_before_saturation(graph: Graph) -> list[str]:
             before = producer.inputs[0] if producer.inputs else None
             if before is None or rule is None:
                 break
-            if is_saturating(producer):
+            if is_saturating_activation(producer):
                 if before not in graph.inputs and not graph.is_output(before):
                     found.append(before.name)
                 break

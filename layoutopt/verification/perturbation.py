@@ -23,22 +23,25 @@ WEIGHT_ULPS = 4
 weights, 46 trained models) move 0.2 to 1.8 times as far as those of their rewrites for onnxruntime, Winograd convolutions
 included."""
 
-_MIN_ELEMENTS = 8  # elements; smaller constants are scales of a Resize, exponents, thresholds
+_MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 MAX_PERTURBED_BYTES = 256_000_000
 """Largest number of bytes of weights that are perturbed, the smallest tensors first; the other tensors stay mapped."""
 
 
 def perturbed_inputs(feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """The inputs of a model with every floating-point element one unit in the last place higher or lower."""
+    """The inputs of a model with every floating-point element one unit in the last place higher or lower.
+
+    Arrays of whole numbers, and of other element types than those of `EPSILONS`, are the same objects as in `feed`.
+    """
     generator = np.random.default_rng(seed)
     return {name: _perturbed(value, generator, 1) for name, value in feed.items()}
 
 
 def perturb_weights(model: onnx.ModelProto, seed: int, ulps: int = WEIGHT_ULPS) -> bool:
-    """Move the weights in a message by up to `ulps` units in the last place, and return whether it has any.
+    """Move the weights in a message by up to `ulps` units in the last place, and return whether any weight has moved.
 
-    Tensors in external data are not changed.
+    Tensors in external data, of at most 8 elements, of whole numbers, and beyond `MAX_PERTURBED_BYTES` are not changed.
     """
     generator = np.random.default_rng(seed)
     remaining, is_changed = MAX_PERTURBED_BYTES, False
@@ -73,7 +76,7 @@ def perturb_sums(model: onnx.ModelProto, seed: int) -> bool:
 
 
 def _add_noise(graph: onnx.GraphProto, node: onnx.NodeProto, seed: int, *, has_cast_like: bool) -> None:
-    """Add noise to the result of one node."""
+    """Add noise to the result of one reduction."""
     name, exact = node.output[0], f"{node.output[0]}__exact"
     node.output[0] = exact
     cast = (
@@ -107,7 +110,7 @@ def _weights(model: onnx.ModelProto) -> Iterator[TensorProto]:
     for tensor in (*initializers, *constants):
         if (
             tensor.data_type in _FLOATS
-            and _count(tensor) > _MIN_ELEMENTS
+            and _count(tensor) > _MAX_PARAMETER_ELEMENTS
             and tensor.data_location != TensorProto.EXTERNAL
         ):
             yield tensor

@@ -12,9 +12,9 @@ Floating-point values may differ by a multiple of the rounding spread of the sam
 the values that enter it are perturbed, as in `rounding_spread`. Operands of discontinuous ops (`ops.discontinuous`) enter both
 models unperturbed.
 
-Rounded integers must be between the roundings of a slightly smaller and a slightly larger floating-point value, by `MARGINS`
-of the largest magnitude. Integers that an op computes from integers may differ by one step. Differences must be rare: with
-sums in another order, integers of 8 bits rounded from float32 differ in one element of a thousand.
+Rounded integers must be between the roundings of a slightly smaller and a slightly larger floating-point value, by
+`RELATIVE_MARGINS` of the largest magnitude. Integers that an op computes from integers may differ by one step. Differences must
+be rare: with sums in another order, integers of 8 bits rounded from float32 differ in one element of a thousand.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -27,7 +27,15 @@ from layoutopt.ir.types import Array, DType
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.verification.difference import INFINITE, Difference, difference, maximum
-from layoutopt.verification.model_edits import COMPUTED, LOWER, MARGIN, UPPER, add_bound_outputs, add_outputs, cut_at
+from layoutopt.verification.model_edits import (
+    COMPUTED,
+    LOWER,
+    PERTURBATION,
+    UPPER,
+    add_bound_outputs,
+    add_outputs,
+    cut_at,
+)
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, Run, one_line, run_original
 from layoutopt.verification.perturbation import perturb_sums, perturb_weights, perturbed_inputs
@@ -43,7 +51,7 @@ SEGMENT_ULPS = 8
 """The difference that is always accepted, in units in the last place of the largest magnitude. In eight other networks of
 examples/zoo and 325 pairs of a trained model and a target, no value differs by more than that and by more than 4.2 spreads."""
 
-MARGINS = {DType.FLOAT64: 1e-7, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 6e-2}
+RELATIVE_MARGINS = {DType.FLOAT64: 1e-7, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 6e-2}
 """The accepted difference of floating-point values before rounding to integers, relative to the largest magnitude."""
 
 ROUNDING_ULPS = 32
@@ -63,21 +71,21 @@ class Cuts:
         values: the values in both models.
         dtypes: the element type of each, by the original's name.
         unperturbed: rounded integers and operands of discontinuous ops, which are never perturbed.
-        margins: for integers that floating-point values are rounded to, the accepted relative difference of these.
+        relative_margins: by rounded integer, the accepted difference of its floating-point operand, relative to the largest.
     """
 
     values: Sequence[ObservedValue]
     dtypes: Mapping[str, DType]
     unperturbed: frozenset[str] = frozenset()
-    margins: Mapping[str, Array] = field(default_factory=dict)
+    relative_margins: Mapping[str, Array] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.values)
 
 
-def margin_of(dtype: DType) -> Array:
+def relative_margin(dtype: DType) -> Array:
     """The accepted relative difference before a rounding, as an array of the floating-point type."""
-    return np.asarray(MARGINS[dtype], dtype.numpy)
+    return np.asarray(RELATIVE_MARGINS[dtype], dtype.numpy)
 
 
 def compare_segments(original: Runnable, rewritten: Runnable, cuts: Cuts, request: Request) -> Verification:
@@ -112,7 +120,7 @@ class _CutRun:
 def _run_original(original: Runnable, cuts: Cuts, request: Request) -> list[_CutRun]:
     message = original.message()
     add_outputs(message, [*(each.original for each in request.observed), *(each.original for each in cuts.values)])
-    add_bound_outputs(message, cuts.margins)
+    add_bound_outputs(message, cuts.relative_margins)
     session = original.edited(message).session(optimises=False)
     runs, failures = run_original(session, request.inputs, request.seed, request.limits)
     if not runs:
@@ -138,7 +146,7 @@ def _cut_session(
 def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequence[_CutRun]) -> dict[str, Difference]:
     """The rounding spread of every value within its segment of the original."""
     observed = [each.original for each in request.observed]
-    names = [name for name in runs[0].values if not name.endswith((LOWER, UPPER, MARGIN))]
+    names = [name for name in runs[0].values if not name.endswith((LOWER, UPPER, PERTURBATION))]
     at_cuts = {each.original for each in cuts.values}
     found: dict[str, list[Difference]] = {name: [] for name in names}
     for seed in (None, request.seed):
@@ -179,7 +187,7 @@ def _compare_run(
         expected = cut_run.values[name]
         actual = counterparts.unpack(name, physical, expected)
         is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
-        if is_integer and (name in at_cuts or name in cuts.margins):
+        if is_integer and (name in at_cuts or name in cuts.relative_margins):
             one = _compare_rounded(name, cut_run.values, actual)
         else:
             one = Comparison.against_spread(
@@ -200,19 +208,19 @@ def _compare_rounded(name: str, expected_outputs: Mapping[str, Any], actual: Arr
     dtype = str(expected.dtype)
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return Comparison(name, dtype, INFINITE, Difference(), limit)
-    margin = expected_outputs.get(f"{name}{MARGIN}", np.float32(np.nan))
+    perturbation = expected_outputs.get(f"{name}{PERTURBATION}", np.float32(np.nan))
     wide = actual.astype(np.int64)
     steps = np.abs(expected.astype(np.int64) - wide)
     distance = steps.max(initial=0)
-    if np.isfinite(margin):
+    if np.isfinite(perturbation):
         bounds = [expected_outputs[f"{name}{suffix}"].astype(np.int64) for suffix in (LOWER, UPPER)]
         beyond = np.maximum(np.minimum(*bounds) - wide, wide - np.maximum(*bounds)).max(initial=0)
         distance = 1 + beyond if beyond > 0 else 0
     bits = DType.of(expected).bits
     levels = 2.0**bits if bits <= _FULL_RANGE_BITS else 1 + 2 * np.abs(expected.astype(np.float64)).max(initial=0)
-    accepted = min(1.0, ROUNDING_ULPS * float(np.finfo(margin.dtype).eps) * levels) * steps.size
+    accepted = min(1.0, ROUNDING_ULPS * float(np.finfo(perturbation.dtype).eps) * levels) * steps.size
     error = max(float(distance), np.count_nonzero(steps) / max(1.0, accepted))
     return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)
 
 
-__all__ = ["Cuts", "compare_segments", "margin_of"]
+__all__ = ["Cuts", "compare_segments", "relative_margin"]

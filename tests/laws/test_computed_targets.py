@@ -91,7 +91,7 @@ def test_other_channels_go_the_same_way(case: tuple[Op, int]) -> None:
     changed = shape_edits_of(op, axis, OTHERS)
     if changed is None:
         return
-    place = rule.same_axis(op, axis)
+    place = rule.unmerged_axis(op, axis)
     assert place is not None and y.shape[place] == CHANNELS
     numbers = changed.get(1, {})
     assert all(isinstance(elements[each], int) for each in numbers)

@@ -361,7 +361,7 @@ def test_the_command_on_a_model_that_fits(save, capsys) -> None:
     path = str(save(PLAIN))
     code, out, err = run(capsys, path)
     assert (code, err) == (0, "")
-    for part in ("fits", "no blocked weights", "for 2 of 2 nodes", "can be created", "2 more, standard ONNX"):
+    for part in ("compatible", "no blocked weights", "for 2 of 2 nodes", "can be created", "2 more, standard ONNX"):
         assert part in out
     assert "Relu" not in out and "Relu" in run(capsys, path, "--all")[1]
     record = json.loads(run(capsys, path, "--json", "-")[1])
@@ -375,7 +375,7 @@ def test_the_command_on_a_model_that_fits(save, capsys) -> None:
 def test_the_command_on_a_model_that_does_not_fit(save, capsys, tmp_path) -> None:
     path = save("g (float[2] x) => (float[2] y) { y = my.Op(x) }")
     code, out, err = run(capsys, str(path), "--json", str(tmp_path / "out.json"))
-    assert code == 10 and "does not fit" in out and "cannot run" in out
+    assert code == 10 and "incompatible" in out and "cannot run" in out
     assert err.startswith(f"error: {path}: onnxruntime ") and err.count("\n") == 1
     record = json.loads((tmp_path / "out.json").read_text())
     assert not record["fits"] and len(record["problems"]) == 2 and record["operators"][0]["status"] == "missing"

@@ -92,7 +92,7 @@ def test_replacing_uses_leaves_outputs(graph: Graph) -> None:
 def test_bodies_are_closed(graph: Graph) -> None:
     branch = graph.ops[1]
     body = branch.bodies["then_branch"]
-    assert (branch.captured, branch.own_inputs) == (1, 1)
+    assert (branch.captured, branch.uncaptured_input_count) == (1, 1)
     assert body.root is graph and body.opsets is graph.opsets and graph.regions() == [graph, body]
     (other,) = graph.capture(branch, graph.value("a"))
     assert [value.name for value in body.inputs] == ["x", "a"] and branch.inputs[1:] == (

@@ -16,7 +16,7 @@ from layoutopt.verification import Comparison, ObservedValue, Verification, gate
 from layoutopt.verification.difference import Difference
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.segments import Cuts, compare_segments, margin_of
+from layoutopt.verification.segments import Cuts, compare_segments, relative_margin
 
 FOUR = Format.canonical(4)
 DIFFERS = Verification(
@@ -76,7 +76,7 @@ def compared(
     rewritten: onnx_ir.Model, original: onnx_ir.Model | None = None, *, knows_fractions: bool = True
 ) -> Verification:
     dtypes = dict.fromkeys(BETWEEN, DType.UINT8)
-    margins = dict.fromkeys(BETWEEN, margin_of(DType.FLOAT32)) if knows_fractions else {}
+    margins = dict.fromkeys(BETWEEN, relative_margin(DType.FLOAT32)) if knows_fractions else {}
     cuts = Cuts([ObservedValue(name, name, FOUR) for name in BETWEEN], dtypes, frozenset(BETWEEN), margins)
     return compare_segments(runnable(original or chain()), runnable(rewritten), cuts, Request())
 
@@ -127,7 +127,10 @@ def test_a_margin_that_is_infinite_is_none() -> None:
 
 def test_values_before_a_final_op_are_compared_too() -> None:
     cuts = Cuts(
-        [ObservedValue("q3", "q3", FOUR)], {"q3": DType.UINT8}, frozenset({"q3"}), {"q3": margin_of(DType.FLOAT32)}
+        [ObservedValue("q3", "q3", FOUR)],
+        {"q3": DType.UINT8},
+        frozenset({"q3"}),
+        {"q3": relative_margin(DType.FLOAT32)},
     )
     both = runnable(chain(end="Sigmoid")), runnable(chain(end="Sigmoid"))
     verdict = compare_segments(*both, cuts, Request(observed=[ObservedValue("z", "z", FOUR)]))
@@ -166,7 +169,7 @@ def cut(gain: float = 1.0, *, bias: float = 0.0, inside: bool = False) -> onnx_i
 
 def cut_apart(rewritten: onnx_ir.Model, *, inside: bool) -> Verification:
     values = [ObservedValue("y", "y", FOUR)] if inside else []
-    cuts = Cuts(values, {"y": DType.INT32} if inside else {}, frozenset("y"), {"y": margin_of(DType.FLOAT16)})
+    cuts = Cuts(values, {"y": DType.INT32} if inside else {}, frozenset("y"), {"y": relative_margin(DType.FLOAT16)})
     return compare_segments(runnable(cut(inside=inside)), runnable(rewritten), cuts, Request())
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.after_writing import after_writing
+from layoutopt.cli.files.reporting_written_files import reporting_written_files
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import file_size, show_text
 from layoutopt.driver.result import Result
@@ -76,7 +76,7 @@ class Outputs:
             with staged_text(self._report, json_text(result.report), FileKind.REPORT, self._overwrite):
                 self._save(result)
         if self.prints_report:
-            with after_writing(self.files):
+            with reporting_written_files(self.files):
                 show_text(json_text(result.report))
 
     def _save(self, result: Result) -> None:

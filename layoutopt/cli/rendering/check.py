@@ -22,7 +22,7 @@ _WORDS = {"kernel": "kernel", "composed": "expanded to", "missing": "cannot run:
 def print_model(model: Path, compatibility: Compatibility, show_all: bool) -> None:
     """Print the verdict on a model, and its operators without a kernel, or all operators."""
     machine, problems = compatibility.machine, compatibility.problems
-    verdict = text("does not fit", "bold red") if problems else text("fits", "green")
+    verdict = text("incompatible", "bold red") if problems else text("compatible", "green")
     shown = [each for each in compatibility.usages if show_all or each.domain or each.support.status != "kernel"]
     rows: list[tuple[str, RenderableType]] = [
         ("verdict", styled_line(verdict, f" onnxruntime {machine.onnxruntime} on this machine")),
@@ -96,7 +96,7 @@ def _support(support: Support) -> Text:
 
 
 def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool) -> None:
-    """Print layoutopt's kernel table, with the limits of each kernel if `show_all`."""
+    """Print the onnxruntime kernels that layoutopt emits; if `show_all`, with their restrictions."""
     available = sum(each.is_present for each in found)
     show(
         key_values(
@@ -105,7 +105,7 @@ def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool
             ("kernels", text(f"{available} of {len(found)} available", "" if available == len(found) else "red")),
         )
     )
-    rows = table("=op", "=types", "=since", "=", *(("limits",) if show_all else ()))
+    rows = table("=op", "=types", "=since", "=", *(("restrictions",) if show_all else ()))
     for each in found:
         row, types = each.kernel, " ".join(each.binding.values())
         limits = (text("; ".join(row.limits), "dim"),) if show_all else ()
@@ -118,7 +118,7 @@ def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool
         )
     section("kernels", "those that layoutopt emits", rows)
     if not show_all:
-        footnote("--all lists the limits of each kernel.")
+        footnote("--all lists the restrictions of each kernel, such as ranks and attributes.")
 
 
 def model_record(model: Path, compatibility: Compatibility) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def model_record(model: Path, compatibility: Compatibility) -> dict[str, Any]:
 
 
 def kernels_record(machine: Machine, found: Sequence[KernelCheck]) -> dict[str, Any]:
-    """The JSON record of layoutopt's kernel table."""
+    """The JSON record of the onnxruntime kernels that layoutopt emits."""
     return {
         "fits": all(each.is_present for each in found),
         **_machine_record(machine),

@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.files.after_writing import after_writing
 from layoutopt.cli.files.pictures import write_picture
+from layoutopt.cli.files.reporting_written_files import reporting_written_files
 from layoutopt.cli.options.element_types import parse_dtype
 from layoutopt.cli.rendering.memory_runs import MemoryRun, memory_runs
 from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, show_json, styled_line, table, text
@@ -44,7 +44,7 @@ def print_format(
         from layoutopt.plot import draw_memory
 
         write_picture(draw_memory(layout, name, letters), plot, Overwrite(force=force))
-    with after_writing([plot] if plot is not None else []):
+    with reporting_written_files([plot] if plot is not None else []):
         if as_json:
             show_json(_record(name, format, letters, entry, layout, element))
         else:

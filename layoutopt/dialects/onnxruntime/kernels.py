@@ -23,7 +23,7 @@ class Kernel(BaseModel):
         inputs: an element type per input, or a letter that `types` binds.
         types: the bindings that have a kernel.
         attributes: the attributes that the kernel requires.
-        limits: further restrictions, in words.
+        limits: further restrictions, such as ranks and attributes, in words.
         since: the oldest onnxruntime that has the kernel.
     """
 

@@ -70,7 +70,10 @@ def _fuse_residual(graph: Graph, norm: Op) -> None:
 
 
 def _operands(add: Op, total: Value) -> tuple[Value | None, Value | None]:
-    """The image and the residual of a sum: another image, or a number per sample and channel; None if they are neither."""
+    """The image and the residual of a sum: another image, or a number per sample and channel.
+
+    None if the operands are neither, or if one is constant.
+    """
     if total.shape is None or len(total.shape) != 4 or any(_is_constant(each) for each in add.inputs):
         return None, None
     batch, _, _, channels = total.shape

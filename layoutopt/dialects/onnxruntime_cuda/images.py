@@ -30,8 +30,8 @@ def image_shape(value: Value) -> Shape:
     return (batch, height, product(width), channels)
 
 
-def image(builder: OpBuilder, value: Value) -> Value:
-    """The first input as an array (N, H, W, C); `value` is the input in the planned graph."""
+def reshaped_to_nhwc(builder: OpBuilder, value: Value) -> Value:
+    """The first input, reshaped to (N, H, W, C); `value` is the input in the planned graph."""
     array = builder.declared_input(0)
     assert array is not None
     return builder.reshape(array, image_shape(value))
@@ -43,4 +43,4 @@ def image_type(value: Value) -> TensorType:
     return TensorType(value.dtype, image_shape(value))
 
 
-__all__ = ["DOMAIN", "DTYPES", "channels_last", "image", "image_shape", "image_type", "is_channels_last"]
+__all__ = ["DOMAIN", "DTYPES", "channels_last", "image_shape", "image_type", "is_channels_last", "reshaped_to_nhwc"]

@@ -94,7 +94,7 @@ class Emission:
         """Add the values of a body: the captured outer values, and its own values under unused names."""
         self._captured[body] = op.captured
         formals = body.inputs[len(body.inputs) - op.captured :]
-        for formal, value in zip(formals, op.inputs[op.own_inputs :], strict=True):
+        for formal, value in zip(formals, op.inputs[op.uncaptured_input_count :], strict=True):
             assert value is not None
             self._values[formal] = self._values[value]
         for value in body.values:
@@ -284,7 +284,7 @@ class _Emitter:
         node = ir.Node(
             op.domain,
             op.op_type,
-            [None if value is None else self._values[value] for value in op.inputs[: op.own_inputs]],
+            [None if value is None else self._values[value] for value in op.inputs[: op.uncaptured_input_count]],
             self._attributes(op),
             outputs=[ir.Value(name="") if value is None else self._values[value] for value in op.outputs],
             overload=op.overload,

@@ -39,7 +39,7 @@ class Affine:
         """Whether the shift is zero."""
         return not self.shift.any()
 
-    def along(self, extent: int) -> tuple[Array, Array]:
+    def broadcast_to(self, extent: int) -> tuple[Array, Array]:
         """Scale and shift with one number per element of an axis of that extent."""
         return np.broadcast_to(self.scale, (extent,)), np.broadcast_to(self.shift, (extent,))
 

@@ -1,4 +1,4 @@
-"""Numeric behaviour that verification depends on: saturation, quantisation, discontinuity.
+"""Numeric behaviour that verification depends on: saturating activations, quantisation, discontinuity.
 
     saturation      Sigmoid, Softmax        large differences of the input become small ones of the result
     quantisation    QuantizeLinear          the result is rounded to integers of few bits
@@ -21,11 +21,14 @@ class QuantizedOp:
     """The op converts to or from integers of few bits, or computes on such integers with their scales."""
 
 
-class SaturatingOp:
-    """An op that may map large differences of its input to small ones, so that verification compares its input."""
+class SaturatingActivation:
+    """An activation function that may be bounded, such as Sigmoid, and so map large differences of its input to small ones.
 
-    def is_saturating(self, op: Op) -> bool:
-        """Whether this op is saturating; true for all ops of the family by default."""
+    Verification compares its input. Clamping in quantisation is not meant.
+    """
+
+    def is_saturating_activation(self, op: Op) -> bool:
+        """Whether this op saturates; true for all ops of the rule by default."""
         del op
         return True
 
@@ -35,10 +38,10 @@ def is_quantized(op: Op) -> bool:
     return isinstance(rule_of(op), QuantizedOp)
 
 
-def is_saturating(op: Op) -> bool:
+def is_saturating_activation(op: Op) -> bool:
     """Whether an op maps large differences of its input to small ones."""
     rule = rule_of(op)
-    return isinstance(rule, SaturatingOp) and rule.is_saturating(op)
+    return isinstance(rule, SaturatingActivation) and rule.is_saturating_activation(op)
 
 
 def discontinuous_inputs(op: Op) -> list[Value]:
@@ -53,4 +56,4 @@ def discontinuous_inputs(op: Op) -> list[Value]:
     return [value for value in op.inputs if value is not None and value.dtype is not None and value.dtype.is_float]
 
 
-__all__ = ["QuantizedOp", "SaturatingOp", "discontinuous_inputs", "is_quantized", "is_saturating"]
+__all__ = ["QuantizedOp", "SaturatingActivation", "discontinuous_inputs", "is_quantized", "is_saturating_activation"]

@@ -2,9 +2,9 @@
 
 from layoutopt.ops.quantization import (  # noqa: F401  -- importing a family registers its rules
     integer_conv,
-    integer_elementwise,
     integer_matmul,
     qdq_ops,
+    qlinear_ops,
 )
 from layoutopt.ops.quantization.commute import is_lossless_round_trip
 from layoutopt.ops.quantization.qdq_group import (

@@ -15,11 +15,11 @@ from layoutopt.ops.quantization.qdq_ops import SCALE, ZERO_POINT, Dequantize, Qd
 from layoutopt.ops.slice import Slice
 from layoutopt.ops.view import View
 
-_BYTE = 8
+_BYTE_BITS = 8
 _EXACT_BITS = 16  # integers of up to 16 bits are unchanged by a multiplication by a float32 and a division by it
-_TRANSPOSES_ALL_TYPES = 21  # since this opset Transpose supports all quantised element types
-_PADS_INTEGERS = 11
-_PAD_VALUE = 2  # the input of Pad with the constant
+_ALL_TYPES_TRANSPOSE_OPSET = 21  # since this opset Transpose supports all quantised element types
+_INTEGER_PAD_OPSET = 11  # since this opset Pad supports integers
+_PAD_VALUE = 2  # index of the input of Pad that is the pad value
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +59,41 @@ def commute(qdq_op: Op, data_movement: Op) -> Commuted | None:
 
 
 def _commute_with_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Commuted | None:
-    """The Q/DQ op with its axis as the view op maps it; a blocked scale requires that the view op keeps every axis."""
+    """The changes for a view op, which maps the axis of the scale.
+
+    None if the scale is per axis and the view op splits or merges that axis, or if there is a scale per block of an axis
+    (`block_size`) and the op is a QuantizeLinear or the view op does more than permute axes.
+    """
     axis = rule.axis(qdq_op)
     if axis is None:
         return Commuted(dict(qdq_op.attributes))
     source = view.inputs[0]
     assert source is not None and source.rank is not None
     if rule.is_per_axis(qdq_op):
-        after = {before: view_rule.same_axis(view, before) for before in range(source.rank)}
+        axis_map = {before: view_rule.unmerged_axis(view, before) for before in range(source.rank)}
         if isinstance(rule, Quantize):
-            after = {position: before for before, position in after.items() if position is not None}
-        position = after.get(axis)
-        return None if position is None else Commuted({**qdq_op.attributes, "axis": position})
-    axes = [view_rule.axis_after(view, before) for before in range(source.rank)]
+            axis_map = {after: before for before, after in axis_map.items() if after is not None}
+        new_axis = axis_map.get(axis)
+        return None if new_axis is None else Commuted({**qdq_op.attributes, "axis": new_axis})
+    axes = [view_rule.permuted_axis(view, before) for before in range(source.rank)]
     if isinstance(rule, Quantize) or None in axes:
         return None
-    moved = tuple(
+    moved_inputs = tuple(
         index for index in (SCALE, ZERO_POINT) if index < len(qdq_op.inputs) and qdq_op.inputs[index] is not None
     )
-    return Commuted({**qdq_op.attributes, "axis": axes[axis] or 0}, moved)
+    return Commuted({**qdq_op.attributes, "axis": axes[axis] or 0}, moved_inputs)
 
 
 def _commute_with_pad(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
-    """The Q/DQ op behind a Pad of 8-bit integers, which runtimes support."""
-    if dtype.bits != _BYTE or dtype.is_float or pad.version < _PADS_INTEGERS:
+    """The changes for a Pad with zeros; None unless it pads 8-bit integers, because runtimes pad no others.
+
+    The Pad of the integers fills with the zero point, which must be a scalar.
+    """
+    if dtype.bits != _BYTE_BITS or dtype.is_float or pad.version < _INTEGER_PAD_OPSET:
         return None
     if is_absent_or_zero(qdq_op, ZERO_POINT):
-        empty = len(pad.inputs) > _PAD_VALUE and pad.inputs[_PAD_VALUE] is not None
-        return None if empty else Commuted(dict(qdq_op.attributes))
+        has_pad_value = len(pad.inputs) > _PAD_VALUE and pad.inputs[_PAD_VALUE] is not None
+        return None if has_pad_value else Commuted(dict(qdq_op.attributes))
     zero = qdq_op.inputs[ZERO_POINT]
     if zero is None or zero.rank != 0:
         return None
@@ -94,10 +101,10 @@ def _commute_with_pad(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
 
 
 def _supports_type(data_movement: Op, dtype: DType) -> bool:
-    """Whether every runtime has the data-movement op for integers of this type."""
-    if dtype.bits >= _BYTE and not dtype.is_float:
+    """Whether every runtime has the data-movement op for elements of this type, an integer or float of few bits."""
+    if dtype.bits >= _BYTE_BITS and not dtype.is_float:
         return True
-    return data_movement.op_type == "Transpose" and data_movement.version >= _TRANSPOSES_ALL_TYPES
+    return data_movement.op_type == "Transpose" and data_movement.version >= _ALL_TYPES_TRANSPOSE_OPSET
 
 
 def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:
@@ -116,8 +123,8 @@ def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:
     least, most = np.finfo(np.float32).tiny, np.finfo(np.float32).max / 2 ** (_EXACT_BITS + 1)
     if not bool(((scale >= least) & (scale <= most)).all()):
         return False
-    same = all(_is_same(quantize, dequantize, index) for index in (SCALE, ZERO_POINT))
-    return same and (rule.axis(quantize) is None or quantize.attributes == dequantize.attributes)
+    is_same = all(_is_same(quantize, dequantize, index) for index in (SCALE, ZERO_POINT))
+    return is_same and (rule.axis(quantize) is None or quantize.attributes == dequantize.attributes)
 
 
 def _is_same(one: Op, other: Op, index: int) -> bool:

@@ -65,7 +65,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         return {"a": Slot("in", a), "b": Slot("in", b), "y": Y}
 
     @override
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         return dict.fromkeys(self.roles(op).values(), 2)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:

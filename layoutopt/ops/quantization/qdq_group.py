@@ -65,7 +65,7 @@ def find_qdq_groups(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool
 
     Args:
         graphs: the graphs.
-        has_kernel: whether the target has a kernel for an op on integers, given the op and the same op on integers.
+        has_kernel: whether the target has a kernel for a group, given its op and the same op on integers.
     """
     groups = QdqGroups()
     for graph in graphs:
@@ -141,7 +141,7 @@ def _dequantizers(graph: Graph, op: Op) -> Iterator[Op | None]:
 
 
 def _epilogues(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
-    """The index of every output, with its activations and QuantizeLinear; empty if an output has another reader."""
+    """The index of every output, with its activations and QuantizeLinear; empty if an output has none."""
     epilogues = []
     for number, value in enumerate(op.outputs):
         if value is None:
@@ -154,7 +154,7 @@ def _epilogues(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
 
 
 def _epilogue(graph: Graph, value: Value) -> list[Op] | None:
-    """The ops from a value to its QuantizeLinear; None if a value between has another reader."""
+    """The ops from a value to its QuantizeLinear; None if another op than ACTIVATIONS, or another reader, is between."""
     chain: list[Op] = []
     while True:
         use: Use | None = graph.uses(value)[0] if graph.has_one_use(value) else None

@@ -33,7 +33,7 @@ ElementFunction: TypeAlias = Callable[[Node], Elements | list[Elements] | None]
 
 _BOOL = 9  # TensorProto.BOOL
 
-MAX_ELEMENTS = 64  # of a tensor whose elements are followed: shapes, pads and window counts are far smaller
+MAX_ELEMENTS = 64  # of a tensor in data propagation: shapes, pads and window counts are far smaller
 
 FUNCTIONS: dict[str, ElementFunction] = {}
 

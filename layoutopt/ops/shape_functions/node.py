@@ -54,13 +54,13 @@ class Operand:
 
     Attributes:
         type: its type.
-        elements: the elements of a small tensor of integers; None if they are unknown.
-        array: the elements of a small constant of any type.
+        symbolic_elements: the elements of a small tensor of whole numbers, as extents; None if they are unknown.
+        constant: the elements of a small tensor of any type, if all are known numbers.
     """
 
     type: TensorType | OpaqueType
-    elements: Elements | None = None
-    array: Array | None = None
+    symbolic_elements: Elements | None = None
+    constant: Array | None = None
 
     @property
     def dims(self) -> Extents | None:
@@ -70,13 +70,17 @@ class Operand:
 
     def is_same(self, other: "Operand") -> bool:
         """Whether another operand has the same type and the same known elements."""
-        if self.type != other.type or (self.elements is None) != (other.elements is None):
+        if self.type != other.type or (self.symbolic_elements is None) != (other.symbolic_elements is None):
             return False
-        if self.elements is not None and other.elements is not None:
-            return self.elements.shape == other.elements.shape and list(self.elements.flat) == list(other.elements.flat)
-        if self.array is None or other.array is None:
-            return self.array is other.array
-        return self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array, equal_nan=True)
+        if self.symbolic_elements is not None and other.symbolic_elements is not None:
+            return self.symbolic_elements.shape == other.symbolic_elements.shape and list(
+                self.symbolic_elements.flat
+            ) == list(other.symbolic_elements.flat)
+        if self.constant is None or other.constant is None:
+            return self.constant is other.constant
+        return self.constant.dtype == other.constant.dtype and np.array_equal(
+            self.constant, other.constant, equal_nan=True
+        )
 
     @property
     def dtype(self) -> DType | None:
@@ -129,12 +133,12 @@ class Node:
     def elements(self, index: int = 0) -> Elements | None:
         """The elements of an input, as extents."""
         operand = self.operand(index)
-        return None if operand is None else operand.elements
+        return None if operand is None else operand.symbolic_elements
 
     def constant(self, index: int) -> Array | None:
         """The elements of an input that is a small constant."""
         operand = self.operand(index)
-        return None if operand is None else operand.array
+        return None if operand is None else operand.constant
 
     def vector(self, index: int) -> list[MaybeExtent] | None:
         """The elements of an input that is a list, or one number."""

@@ -9,7 +9,7 @@ from layoutopt.files import path_text
 
 
 @contextmanager
-def after_writing(files: Sequence[Path]) -> Iterator[None]:
+def reporting_written_files(files: Sequence[Path]) -> Iterator[None]:
     """Context in which a command prints its results; if printing fails, the error names the files already written.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Ops of com.microsoft on integers of few bits with scales: element by element, along an axis, in windows.
+"""Quantised (QLinear) ops of com.microsoft: element-wise, along an axis, pooling; and NhwcMaxPool.
 
-Every tensor is followed by its scale and its zero point, which are scalars and take no part in layout. A padding element of few
-bits is always finite.
+In the inputs of a QLinear op, the scale and zero point of each quantised tensor are scalars, which have no format. Padding
+elements are integers of 8 bits, so they are always finite.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.elementwise import Elementwise
 from layoutopt.ops.interfaces.axis_letters import feature_map_letters
-from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingOp
+from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingActivation
 from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.pool import SpatialRule
@@ -26,25 +26,25 @@ from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume, is_ca
 
 @register
 class IntegerElementwise(Elementwise, QuantizedOp):
-    """One or two tensors, broadcast; a condition before them."""
+    """Element-wise ops on one or two quantised tensors, with broadcasting; QLinearWhere also on a boolean condition."""
 
     padding = PaddingTransfer(
         Padding.FINITE, Padding.FINITE, Padding.FINITE, "zero if the op maps zero to zero and all zero points are zero"
     )
-    _TENSORS: ClassVar[dict[str, tuple[int, ...]]] = {
+    _TENSOR_OPERANDS: ClassVar[dict[str, tuple[int, ...]]] = {
         "QLinearAdd": (0, 3),
         "QLinearMul": (0, 3),
         "QLinearWhere": (0, 1, 4),
         "QLinearSigmoid": (0,),
         "QLinearLeakyRelu": (0,),
     }
-    _KEEPS_ZERO: ClassVar[tuple[str, ...]] = ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu")
-    ops: ClassVar[tuple[str, ...]] = tuple(f"com.microsoft::{kind}" for kind in _TENSORS)
+    _ZERO_PRESERVING: ClassVar[tuple[str, ...]] = ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu")
+    ops: ClassVar[tuple[str, ...]] = tuple(f"com.microsoft::{kind}" for kind in _TENSOR_OPERANDS)
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
         axes = super().axes(op)
-        tensors = {Slot("in", index) for index in self._TENSORS[op.op_type]}
+        tensors = {Slot("in", index) for index in self._TENSOR_OPERANDS[op.op_type]}
         return (
             axes
             if isinstance(axes, Inapplicable)
@@ -52,24 +52,37 @@ class IntegerElementwise(Elementwise, QuantizedOp):
         )
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
-        """Zero if the op maps zero to zero, no operand broadcasts and all zero points are zero; else finite."""
+        """Zero if the five conditions below hold; else finite.
+
+        The op maps zero to zero, all tensors have the shape of the result, none is constant, all padding is zero, and all zero
+        points are zero. The rule uses no padding of constants, whose state in `inputs` is zero whatever their format is.
+        """
         y = op.outputs[0]
-        tensors = [op.inputs[index] for index in self._TENSORS[op.op_type]]
-        same = all(value is not None and y is not None and value.shape == y.shape for value in tensors)
-        computed = all(value is not None and not value.is_constant for value in tensors)
-        zeros = all(is_absent_or_zero(op, index) for index, value in enumerate(op.inputs) if _is_zero_point(value))
-        keeps = op.op_type in self._KEEPS_ZERO and same and computed and zeros and not any(inputs)
-        return (Padding.ZERO if keeps else Padding.FINITE,)
+        tensors = [op.inputs[index] for index in self._TENSOR_OPERANDS[op.op_type]]
+        have_result_shape = all(value is not None and y is not None and value.shape == y.shape for value in tensors)
+        none_constant = all(value is not None and not value.is_constant for value in tensors)
+        zero_points_are_zero = all(
+            is_absent_or_zero(op, index) for index, value in enumerate(op.inputs) if _is_zero_point(value)
+        )
+        zero_padding = all(state is Padding.ZERO for state in inputs)
+        keeps_zero = (
+            op.op_type in self._ZERO_PRESERVING
+            and have_result_shape
+            and none_constant
+            and zero_points_are_zero
+            and zero_padding
+        )
+        return (Padding.ZERO if keeps_zero else Padding.FINITE,)
 
 
 def _is_zero_point(value: Value | None) -> bool:
-    """Whether an operand is a scalar integer."""
+    """Whether an operand is a zero point, which is a single integer; scales are floating-point numbers."""
     return value is not None and value.shape in ((), (1,)) and value.dtype is not None and not value.dtype.is_float
 
 
 @register
 class IntegerConcat(OneAxis, QuantizedOp):
-    """Concatenation of pieces with scales of their own."""
+    """Concatenation of inputs with a scale and zero point each."""
 
     family = "rearrangement"
     padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.FINITE)
@@ -79,13 +92,13 @@ class IntegerConcat(OneAxis, QuantizedOp):
     def axis(self, op: Op) -> int:
         return op.integer("axis") % rank_of(op.outputs[0])
 
-    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """The result and the pieces, each of which is followed by its scale and zero point."""
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """The result and the concatenated inputs, each of which is followed by its scale and zero point."""
         return {Y: 1, **dict.fromkeys((Slot("in", index) for index in range(2, len(op.inputs), 3)), 0)}
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.outputs[0]))))
+        return dict.fromkeys(self.minimum_ranks(op), tuple(range(rank_of(op.outputs[0]))))
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
@@ -94,8 +107,8 @@ class IntegerConcat(OneAxis, QuantizedOp):
 
 
 @register
-class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
-    """Softmax of integers; attribute `opset` has the opset of Softmax that it follows."""
+class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingActivation):
+    """Quantised Softmax; attribute `opset` is the opset whose definition of Softmax it has."""
 
     family = "softmax"
     padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.FINITE)
@@ -103,9 +116,9 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The axes of x and y; Inapplicable before opset 13 if axes behind the op's axis have several elements."""
-        behind = shape_of(op.inputs[0])[self.axis(op) + 1 :]
-        flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in behind)
-        return Inapplicable("before opset 13 it normalises over several axes") if flattened else super().axes(op)
+        dims_behind = shape_of(op.inputs[0])[self.axis(op) + 1 :]
+        is_flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in dims_behind)
+        return Inapplicable("before opset 13 it normalises over several axes") if is_flattened else super().axes(op)
 
     @override
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
@@ -120,7 +133,7 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
 
 
 class ChannelsFirstOrLast(SpatialRule, QuantizedOp):
-    """An op on images that may be channels-last."""
+    """An op on images in the order (N, C, *spatial) or (N, *spatial, C)."""
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """No roles for channels-last ops, so no kernel of a target matches."""
@@ -146,7 +159,7 @@ class ChannelsFirstOrLast(SpatialRule, QuantizedOp):
 
 @register
 class IntegerPooling(ChannelsFirstOrLast):
-    """Averages of integers, quantised again."""
+    """Average pooling of integers, with a quantised result."""
 
     family = "pooling"
     padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.FINITE)
