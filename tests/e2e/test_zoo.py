@@ -16,7 +16,12 @@ TARGETS = ("cpu-avx512", "gpu-hopper", "ascend-910b")
 DIALECTS = ("functions", "ops")
 WAYS = (*product(TARGETS, DIALECTS), ("cpu", None))  # the last one: this machine, native kernels
 NETWORKS = (*zoo.NAMES, *light.NAMES)
-SLOW = ("light_vgg19", "upernet")  # half a minute each: emulated convolutions of large images
+SLOW = (
+    "light_bvlc_alexnet",
+    "light_vgg19",
+    "light_zfnet512",
+    "upernet",
+)  # 10 to 30 s: emulated convolutions of large images
 QUICK = [(name, *WAYS[number % len(WAYS)]) for number, name in enumerate(NETWORKS) if name not in SLOW]
 
 

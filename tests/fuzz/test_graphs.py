@@ -51,9 +51,9 @@ def test_many_random_graphs_compute_the_same(case: Case) -> None:
 
 def test_the_campaign_finds_nothing() -> None:
     prepare()
-    found = list(outcomes(examine, range(40)))
+    found = list(outcomes(examine, range(24)))
     assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
-    assert sum(outcome.kind == "equal" for _, outcome in found) >= 35
+    assert sum(outcome.kind == "equal" for _, outcome in found) >= 20
 
 
 def test_a_number_makes_one_example() -> None:
