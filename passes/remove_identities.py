@@ -16,7 +16,7 @@ class RemoveIdentities(Pass):
     """Remove Identity ops; those that give an output or a pinned value its name stay."""
 
     name = "remove-identities"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Let the readers of every copy read what is copied."""

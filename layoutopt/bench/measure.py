@@ -6,6 +6,7 @@ all rounds, and runs them in turns. Memory is measured in a separate process, pr
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -17,7 +18,7 @@ from layoutopt.bench.runtimes import Runtime, Session, first_run, open_session
 from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.interface import Interface
-from layoutopt.timing.interleaved import Action, IsOver, Rounds, in_rounds
+from layoutopt.timing.interleaved import Action, IsOver, Rounds, in_rounds, timed
 
 Progress: TypeAlias = Callable[[str], None]
 
@@ -116,7 +117,7 @@ def _block(
     sessions: dict[str, Session] = {}
     created = in_rounds([_creation(sessions, case, threads) for case in cases], _after(1), starts_last=starts_last)
     output_types = [_output_types(case, sessions[case.label]) for case in cases]
-    actions = [_run(sessions[case.label], case.feed) for case in cases]
+    actions = [timed(partial(sessions[case.label].run, case.feed)) for case in cases]
     in_rounds(actions, _after(warm_up - 1))  # the first warm-up run was for the output types
     return created, in_rounds(actions, limit, starts_last=starts_last), output_types
 
@@ -130,17 +131,6 @@ def _creation(sessions: dict[str, Session], case: BenchCase, threads: int) -> Ac
         return passed
 
     return create
-
-
-def _run(session: Session, feed: Feed) -> Action:
-    def run() -> float:
-        begin = perf_counter()
-        outputs = session.run(feed)
-        passed = perf_counter() - begin
-        del outputs  # outside of the next run's time
-        return passed
-
-    return run
 
 
 def _output_types(case: BenchCase, session: Session) -> list[str]:
@@ -158,5 +148,5 @@ def _profile(case: BenchCase, threads: int) -> Profile:
         session = case.runtime.open_profiled(case.path, threads, folder)
         session.run(case.feed)
         is_over: IsOver = lambda done, passed: done >= max_runs or (done >= min_runs and passed >= limit)  # noqa: E731
-        in_rounds([_run(session, case.feed)], is_over)
+        in_rounds([timed(partial(session.run, case.feed))], is_over)
         return session.profile(skipped=1)

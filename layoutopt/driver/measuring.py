@@ -1,17 +1,20 @@
 """The stage `measure` of a job: runs of the original and the rewritten model in turns, in the runtime that runs the result."""
 
 import os
+from collections.abc import Mapping
+from time import perf_counter
 
 import onnx_ir
 
 from layoutopt.driver.job import Job
-from layoutopt.errors import LayoutoptError
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, point_of_range, symbols
 from layoutopt.ir.types import DType
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
+from layoutopt.runtime.errors import error_message
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, as_runnable
@@ -19,6 +22,11 @@ from layoutopt.verification.original_runs import RUN_ERRORS
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured, as with `measure=False`."""
+
+_MAX_RUN_SECONDS = 5.0
+"""Time of a run of the original above which it is not measured: a measurement has at least eight runs."""
+
+_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
 
 
 def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, final: onnx_ir.Model) -> str:
@@ -49,9 +57,9 @@ def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         else:
             try:
                 found = _speed_ups(job, graph, samples, original, rewritten)
-                reason = "" if found else "no random inputs run"
-            except RUN_ERRORS as error:
-                reason = str(LayoutoptError(str(error)))
+                reason = "" if found else f"the original does not run within {_MAX_RUN_SECONDS:.0f} s on random inputs"
+            except _ERRORS as error:
+                reason = error_message(error)
     rows = [_row(each) for each in found]
     job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows)
     return reason_to_keep(found)
@@ -70,25 +78,32 @@ def _obstacle(job: Job) -> str:
 
 
 def _speed_ups(job: Job, graph: Graph, samples: SampleInputs, original: Runnable, rewritten: Runnable) -> list[SpeedUp]:
-    """The speed-up at the sizes that the plan is for, first, and at its guard points."""
+    """The speed-up at the sizes that the plan is for, first, and at its guard points; without sizes that do not run."""
     threads = job.options.threads
     session = original.timed_session(threads)
-    feeds = []
-    for sizes in _sizes(graph, job.context.sizes):
-        for style in Style:
-            feed = samples.feed(session, sizes, style)
-            try:
-                session.run(None, feed)
-            except RUN_ERRORS:
-                continue
-            feeds.append(SizedFeed(sizes, feed))
-            break
+    found = [_feed(session, samples, sizes) for sizes in _sizes(graph, job.context.sizes)]
     del session
-    if not feeds:
+    feeds = [each for each in found if each is not None]
+    if found[0] is None:
         return []
     return measure_speed_up(
         lambda: original.timed_session(threads), lambda: rewritten.timed_session(threads), feeds, threads
     )
+
+
+def _feed(session: Session, samples: SampleInputs, sizes: Mapping[str, int]) -> SizedFeed | None:
+    """Inputs on which the original runs; None if there are none, a run takes too long, or memory is too small."""
+    for style in Style:
+        try:
+            feed = samples.feed(session, sizes, style)
+            begin = perf_counter()
+            session.run(None, feed, _MAX_RUN_SECONDS)
+        except (TimeoutError, MemoryError):
+            return None
+        except RUN_ERRORS:
+            continue
+        return SizedFeed(sizes, feed) if perf_counter() - begin <= _MAX_RUN_SECONDS else None
+    return None
 
 
 def _sizes(graph: Graph, sizes: Sizes) -> list[dict[str, int]]:

@@ -8,10 +8,11 @@ same CPUs.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter, thread_time
 from typing import Any, Protocol, TypeAlias
 
-from layoutopt.timing.interleaved import Action, IsOver, in_rounds, pinned, without_collections
+from layoutopt.timing.interleaved import IsOver, in_rounds, pinned, timed, without_collections
 from layoutopt.timing.statistics import MedianEstimate, Ratio, median_estimate, ratio
 
 SECONDS = 1.0
@@ -121,21 +122,21 @@ def measure_speed_up(
     models = [original, rewritten]
     clocks = Clocks.of(threads, clock)
     created: list[list[list[float]]] = [[], []]
-    timed: list[list[list[list[float]]]] = [[[] for _ in feeds] for _ in models]
+    runs_of: list[list[list[list[float]]]] = [[[] for _ in feeds] for _ in models]
     begin, block = perf_counter(), 0
     with pinned(threads), without_collections():
         while block < BLOCKS and (block < _FEWEST_BLOCKS or perf_counter() - begin < _ENOUGH_SECONDS):
             for number, creation, runs in _block(models, feeds, clocks, seconds / BLOCKS, block % 2 == 1):
                 created[number].append([creation])
                 for size, times in enumerate(runs):
-                    timed[number][size].append(times)
+                    runs_of[number][size].append(times)
             block += 1
     creation_ratio = ratio(created[0], created[1])
     return [
         SpeedUp(
             each.sizes, median_estimate(before), median_estimate(after), ratio(before, after), creation_ratio, block
         )
-        for each, before, after in zip(feeds, *timed, strict=True)
+        for each, before, after in zip(feeds, *runs_of, strict=True)
     ]
 
 
@@ -171,7 +172,7 @@ def _timed(
     """The times of every session at every size."""
     found: list[list[list[float]]] = [[] for _ in sessions]
     for number, each in enumerate(feeds):
-        actions = [_run(session, each.feed, clock) for session in sessions]
+        actions = [timed(partial(session.run, None, each.feed), clock) for session in sessions]
         limit = seconds if number == 0 else seconds / 2
         in_rounds(actions, _ends_after(1, 0.0))  # warm-up
         for session, times in enumerate(in_rounds(actions, _ends_after(_MOST_ROUNDS, limit)).times):
@@ -190,17 +191,6 @@ def _as_long(found: list[tuple[int, float, list[list[float]]]]) -> list[tuple[in
 
 def _ends_after(rounds: int, seconds: float) -> IsOver:
     return lambda done, passed: done >= rounds or (done >= 1 and passed >= seconds)
-
-
-def _run(session: Runs, feed: Feed, clock: Clock) -> Action:
-    def run() -> float:
-        begin = clock()
-        outputs = session.run(None, feed)
-        passed = clock() - begin
-        del outputs  # outside of the next run's time
-        return passed
-
-    return run
 
 
 __all__ = ["Feed", "SizedFeed", "SpeedUp", "measure_speed_up"]
