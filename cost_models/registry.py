@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
@@ -20,11 +18,11 @@ from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType
 from layoutopt.registry import EntryPoints, instance_of
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.processor import instruction_sets
 
 TARGETS = Path(__file__).parent / "targets"
 HOST = "cpu"
 _BLOCK = "{C0}"
-_CPUINFO = Path("/proc/cpuinfo")
 
 
 def target_names() -> tuple[str, ...]:
@@ -145,7 +143,7 @@ def host_target() -> str:
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
         return "cpu-neon"
-    features = host_features()
+    features = instruction_sets()
     if "avx512f" in features:
         return "cpu-avx512"
     if "avx2" in features:
@@ -155,25 +153,6 @@ def host_target() -> str:
         where=HOST,
         hint=f"name a target: {', '.join(target_names())}",
     )
-
-
-def host_name() -> str:
-    """The model name of this machine's processor."""
-    lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if _CPUINFO.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-def host_features() -> set[str]:
-    """The instruction set extensions of this machine, in lower case."""
-    if _CPUINFO.is_file():
-        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("flags"):
-                return set(line.partition(":")[2].split())
-    # Not Linux: use the features that numpy found for its own kernels. Its levels are those of the x86-64 psABI.
-    extensions: dict[str, list[str]] = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[assignment]
-    found = {name.lower() for key in ("baseline", "found") for name in extensions.get(key, [])}
-    return found | ({"avx2"} if "x86_v3" in found else set()) | ({"avx512f"} if "x86_v4" in found else set())
 
 
 __all__ = ["find_target", "load_target", "target_names"]

@@ -1,6 +1,5 @@
 """Benchmark of model files against each other, from files to the report."""
 
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -19,6 +18,7 @@ from layoutopt.files import path_text
 from layoutopt.ir.types import Array
 from layoutopt.kernel_times import KernelStore, Machine, default_folder
 from layoutopt.onnx_io.interface import Interface, read_interface
+from layoutopt.runtime.processor import processor_name
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
 from layoutopt.timing.interleaved import pinned, usable_cpus
 from layoutopt.timing.statistics import median_estimate, ratio
@@ -95,7 +95,7 @@ def bench(
         for index, (case, explanation) in enumerate(zip(cases, explanations, strict=True))
     ]
     wall, busy = (sum(getattr(each, of) for each in measured.timed) for of in ("seconds", "cpu_seconds"))
-    machine = MachineReport(cpu=_cpu_name(), cpus=cpus, threads=threads, pinned_to=cpu, cpu_share=busy / wall)
+    machine = MachineReport(cpu=processor_name(), cpus=cpus, threads=threads, pinned_to=cpu, cpu_share=busy / wall)
     return BenchReport(
         layoutopt_version=VERSION,
         machine=machine,
@@ -174,12 +174,3 @@ def _model_report(
         profile=measured.profiles[index],
         samples=times,
     )
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

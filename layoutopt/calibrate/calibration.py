@@ -21,9 +21,10 @@ from layoutopt.calibrate.target_file import target_file_text
 from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out
 from layoutopt.calibrate.timing import measure, measure_overhead
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
-from layoutopt.cost_models.registry import host_name, host_target
+from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType
+from layoutopt.runtime.processor import processor_name
 from layoutopt.timing.interleaved import pinned
 from layoutopt.version import VERSION
 
@@ -67,7 +68,7 @@ def calibrate(
     if name not in _BLOCKED:
         raise TargetError("has no blocked kernels to calibrate", where=name, hint=f"it works on {', '.join(_BLOCKED)}")
     base = load_target("cpu").spec
-    conditions = Conditions(host_name(), str(onnxruntime.__version__), threads, name)
+    conditions = Conditions(processor_name(), str(onnxruntime.__version__), threads, name)
     grid = kernel_cases(base.block(DType.FLOAT32), quick)
     with StateFile(state, conditions) as kept:
         known = len([case for case in grid if case.key in kept.seconds])

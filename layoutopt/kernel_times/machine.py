@@ -1,12 +1,12 @@
 """The properties of this machine that the time of a kernel depends on."""
 
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnxruntime
 
-_CPUINFO = Path("/proc/cpuinfo")
+from layoutopt.runtime.processor import processor_fields, processor_name, reported_instruction_sets
+
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _INSTRUCTIONS = {
     *(
@@ -47,23 +47,15 @@ class Machine:
     @classmethod
     def current(cls, threads: int = 1) -> "Machine":
         """This machine; what the system does not report is an empty text."""
-        fields = _fields()
-        flags = (fields.get("flags") or fields.get("Features") or "").split()
-        names = (fields.get("model name") or platform.processor() or platform.machine(), fields.get("cpu family"))
+        fields = processor_fields()
+        names = (processor_name(), fields.get("cpu family"), fields.get("model"))
         return cls(
-            " ".join(each for each in (*names, fields.get("model")) if each),
-            " ".join(sorted(_INSTRUCTIONS.intersection(flags))),
+            " ".join(each for each in names if each),
+            " ".join(sorted(_INSTRUCTIONS & reported_instruction_sets())),
             " ".join(_text(path / "size") for path in sorted(_CACHES.glob("index*"))),
             str(onnxruntime.__version__),
             threads,
         )
-
-
-def _fields() -> dict[str, str]:
-    """The description of the first processor on Linux; empty on other systems."""
-    first = _text(_CPUINFO).split("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _text(path: Path) -> str:

@@ -145,23 +145,16 @@ def test_a_base_is_no_target() -> None:
 )
 def test_the_host(machine: str, features: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(registry, "host_features", lambda: features)
+    monkeypatch.setattr(registry, "instruction_sets", lambda: features)
     assert load_target("cpu").name == expected
 
 
 def test_a_host_that_no_target_describes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    monkeypatch.setattr(registry, "host_features", set)
+    monkeypatch.setattr(registry, "instruction_sets", set)
     with pytest.raises(TargetError) as error:
         load_target("cpu")
     assert "riscv64" in message(error)
-
-
-def test_features_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    known = registry.host_features()
-    monkeypatch.setattr(registry, "_CPUINFO", tmp_path / "none")
-    found = registry.host_features()
-    assert {"avx2", "avx512f"} & found == {"avx2", "avx512f"} & known
 
 
 # --- the user's own -----------------------------------------------------------------------------------------
