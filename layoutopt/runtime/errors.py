@@ -13,7 +13,7 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 )
 """The exceptions of loading and running models: onnxruntime's own classes, and those of its Python code."""
 
-_MESSAGE_LENGTH = 200
+_MESSAGE_LENGTH = 300
 
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
 _NOT_THE_MODEL = re.compile(
@@ -51,7 +51,7 @@ def raise_if_out_of_memory(error: BaseException) -> None:
 
 
 def error_message(error: BaseException, text: str | None = None) -> str:
-    """The message of an exception in one line of at most 200 characters; the name of its class if it has no message.
+    """The message of an exception in one line of at most 300 characters; the name of its class if it has no message.
 
     Args:
         error: the exception.

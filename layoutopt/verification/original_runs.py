@@ -13,7 +13,7 @@ from layoutopt import onnx_io
 from layoutopt.errors import LayoutoptError
 from layoutopt.files import scratch_folder
 from layoutopt.ir.types import Array
-from layoutopt.runtime.errors import RUNTIME_ERRORS, is_out_of_memory, raise_if_out_of_memory
+from layoutopt.runtime.errors import RUNTIME_ERRORS, error_message, is_out_of_memory, raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.verification.runnable import Runnable, Source
@@ -113,7 +113,7 @@ def run_original(
                 runs += [Run(sample.sizes, feed, session.run(None, feed, limits.run)) for feed in feeds]
             except _SAMPLE_ERRORS as error:
                 too_large = error if is_out_of_memory(error) else too_large
-                failures.append(f"{_at_sizes(sample.sizes)}: {one_line(error)}")
+                failures.append(f"{_at_sizes(sample.sizes)}: {error_message(error)}")
             else:
                 done[sample.group] = done.get(sample.group, 0) + 1
         if runs:
@@ -137,7 +137,7 @@ def load_and_run(
         session = model.session(optimises=optimises)
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
-        return f"the original cannot be run: {one_line(error)}"
+        return f"the original cannot be run: {error_message(error)}"
     runs, failures = run_original(session, inputs, seed, limits, only_once=only_once)
     return (session, runs) if runs else f"the original cannot be run{failures[0]}"
 
@@ -186,18 +186,12 @@ def misdeclared_outputs(session: Session, outputs: Sequence[Any]) -> dict[str, s
     return found
 
 
-def one_line(error: BaseException) -> str:
-    """The message of an error in one line of at most 300 characters."""
-    return " ".join(str(error).split())[:300]
-
-
 __all__ = [
     "RUN_ERRORS",
     "Run",
     "TimeLimits",
     "load_and_run",
     "misdeclared_outputs",
-    "one_line",
     "run_model_once",
     "run_original",
     "run_source_once",

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from layoutopt.ir.types import Array, DType
-from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.verification.difference import INFINITE, Difference, difference, maximum
 from layoutopt.verification.model_edits import (
@@ -37,7 +37,7 @@ from layoutopt.verification.model_edits import (
     cut_at,
 )
 from layoutopt.verification.observed_values import ObservedValue
-from layoutopt.verification.original_runs import RUN_ERRORS, Run, one_line, run_original
+from layoutopt.verification.original_runs import RUN_ERRORS, Run, run_original
 from layoutopt.verification.perturbation import perturb_sums, perturb_weights, perturbed_inputs
 from layoutopt.verification.request import Counterparts, Request
 from layoutopt.verification.runnable import Runnable
@@ -105,7 +105,7 @@ def compare_segments(original: Runnable, rewritten: Runnable, cuts: Cuts, reques
         comparisons = [each for run in runs for each in _compare_run(session, run, cuts, request, spread)]
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
-        return Verification("not verified", f"the models cannot be run segment by segment: {one_line(error)}")
+        return Verification("not verified", f"the models cannot be run segment by segment: {error_message(error)}")
     return Verification.of(comparisons)
 
 

@@ -23,13 +23,13 @@ from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
-from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import Given, SampleInputs, sample_inputs_for
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.numeric_profile import NumericProfile, numeric_profile
 from layoutopt.verification.observed_values import ObservedValue
-from layoutopt.verification.original_runs import RUN_ERRORS, Run, load_and_run, misdeclared_outputs, one_line
+from layoutopt.verification.original_runs import RUN_ERRORS, Run, load_and_run, misdeclared_outputs
 from layoutopt.verification.other_blocks import block_of, defined_block, with_definitions
 from layoutopt.verification.request import Request
 from layoutopt.verification.rounding_spread import RoundingSpread, measure_spread, perturbed_copy
@@ -257,7 +257,7 @@ class _Comparison:
                 )
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
-            return f"the original can be run, the rewritten model cannot{at_sizes}: {one_line(error)}"
+            return f"the original can be run, the rewritten model cannot{at_sizes}: {error_message(error)}"
         return actual_outputs
 
     def _compare(

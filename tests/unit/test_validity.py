@@ -15,7 +15,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cli import entry, exit_codes
 from layoutopt.driver import arguments
 from layoutopt.passes.base import Pass, Pipeline
-from layoutopt.runtime.errors import RUNTIME_ERRORS, is_about_the_model, is_out_of_memory
+from layoutopt.runtime.errors import RUNTIME_ERRORS, error_message, is_about_the_model, is_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
 
 Fail = next(each for each in RUNTIME_ERRORS if each.__name__ == "Fail")
@@ -55,6 +55,13 @@ MEMORY = [
     Fail("[ONNXRuntimeError] : 1 : FAIL : bfc_arena.cc:360 Failed to allocate memory for requested buffer of size 8"),
     RuntimeError("std::bad_alloc"),
 ]
+
+
+def test_a_message_is_one_short_line() -> None:
+    assert error_message(ValueError("no  such\n input")) == "no such input"
+    assert error_message(TimeoutError()) == "TimeoutError"
+    assert error_message(ValueError("n" * 300)) == "n" * 300
+    assert error_message(ValueError("n" * 301)) == "n" * 297 + "..."
 
 
 @pytest.mark.parametrize("body", [VALID, INVALID])
