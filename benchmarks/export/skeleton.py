@@ -139,7 +139,7 @@ def biases(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
 
 
 def scale(tensor: onnx.TensorProto, factor: float) -> None:
-    """Multiply the elements, or the statistics that stand for them."""
+    """Multiply the elements of a tensor by a factor; of an emptied tensor, the statistics of its elements."""
     if tensor.doc_string.startswith("{"):
         ((kind, values),) = json.loads(tensor.doc_string).items()
         scaled = significant(values * factor) if kind == "fill" else [significant(value * factor) for value in values]

@@ -12,7 +12,7 @@ from layoutopt.verification.runnable import Runnable
 
 
 @dataclass(frozen=True, slots=True)
-class KernelTime:
+class TimedKernel:
     """An executed kernel with its time.
 
     Attributes:
@@ -34,7 +34,7 @@ class RunEstimate:
         kernels: the executed kernels.
     """
 
-    kernels: Sequence[KernelTime]
+    kernels: Sequence[TimedKernel]
 
     @property
     def seconds(self) -> float:
@@ -70,9 +70,9 @@ def estimate_run(
     return RunEstimate([_timed(each, store) for each in kernels])
 
 
-def _timed(kernel: ExecutedKernel, store: KernelStore) -> KernelTime:
+def _timed(kernel: ExecutedKernel, store: KernelStore) -> TimedKernel:
     seconds = store.get(kernel.model.key) if kernel.model is not None else None
-    return KernelTime(kernel, kernel.traced if seconds is None else seconds, seconds is not None)
+    return TimedKernel(kernel, kernel.traced if seconds is None else seconds, seconds is not None)
 
 
-__all__ = ["KernelTime", "RunEstimate", "estimate_run"]
+__all__ = ["RunEstimate", "TimedKernel", "estimate_run"]

@@ -8,7 +8,7 @@ import pytest
 
 from layoutopt.bench.explanation import explanation
 from layoutopt.kernel_times import ExecutedKernel, KernelStore, Machine, RunEstimate, estimate_run, executed_kernels
-from layoutopt.kernel_times.run_estimate import KernelTime
+from layoutopt.kernel_times.run_estimate import TimedKernel
 from layoutopt.kernel_times.timed_kernels import time_kernels
 from layoutopt.verification import Runnable
 
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written_keeps_times_in_memory(tmp_path: Path) -
 def test_an_explanation_sums_by_kind_and_sorts_by_difference() -> None:
     rows = [("Conv", "a", 5.0, 4.0), ("Conv", "a", 5.0, 5.0), ("Conv", "b", 1.0, 4.0), ("Relu", "a", 2.0, 2.0)]
     kernels = [
-        KernelTime(ExecutedKernel("", op, shapes, traced, None), seconds, is_alone=op == "Conv")
+        TimedKernel(ExecutedKernel("", op, shapes, traced, None), seconds, is_alone=op == "Conv")
         for op, shapes, seconds, traced in rows
     ]
     found = explanation(RunEstimate(kernels))

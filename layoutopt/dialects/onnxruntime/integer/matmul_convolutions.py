@@ -18,8 +18,10 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, TensorType
 from layoutopt.passes.base import Pass, PassContext
 
-_INPUTS, _OUTPUTS, _FEWEST = 4, 8, 16
-_FEWEST_ROWS = 4  # the kernel computes so many at once
+_INPUT_CHANNELS_MULTIPLE = 4
+_OUTPUT_CHANNELS_MULTIPLE = 8
+_MIN_OUTPUT_CHANNELS = 16
+_MIN_ROWS = 4  # the rows that the kernel computes at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ def _has_kernel(op: Op) -> bool:
     if x.static_shape is None or len(x.static_shape) < 2 or scales is None or scales.size not in (1, weights.shape[1]):
         return False
     inputs, outputs = weights.shape
-    is_aligned = inputs % _INPUTS == 0 and outputs % _OUTPUTS == 0 and outputs >= _FEWEST
-    return is_aligned and prod(x.static_shape[:-1]) >= _FEWEST_ROWS
+    are_multiples = inputs % _INPUT_CHANNELS_MULTIPLE == 0 and outputs % _OUTPUT_CHANNELS_MULTIPLE == 0
+    return are_multiples and outputs >= _MIN_OUTPUT_CHANNELS and prod(x.static_shape[:-1]) >= _MIN_ROWS
 
 
 def _rewrite(graph: Graph, op: Op) -> None:

@@ -35,7 +35,7 @@ ELEMENTWISE = frozenset(
 
 _INTEGERS = (DType.INT8, DType.UINT8)
 _INT32 = 6  # the element type in ONNX
-_GATHERS = 11  # since this opset there is GatherElements
+_MIN_OPSET = 11  # the first opset with GatherElements
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Chain:
         x: the integers that are read.
         y: the integers that are computed.
         ops: the ops, in order.
-        dead: those that nothing else needs.
+        replaced: those that the table replaces, because only ops of the chain read their results (`y` excepted).
     """
 
     x: Value
     y: Value
     ops: list[Op]
-    dead: list[Op]
+    replaced: list[Op]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Tabulate(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Look at every tensor of integers, the last one first, so that chains are as long as possible."""
-        if graph.opsets.get("", 0) < _GATHERS:
+        if graph.opsets.get("", 0) < _MIN_OPSET:
             return
         sources, removed = _sources(graph), set[Value | None]()
         for y in reversed(sources):
@@ -75,7 +75,7 @@ class Tabulate(Pass):
             if table is not None:
                 graph.replace_value(y, _look_up(graph, table, chain))
                 graph.remove_if_dead(producer)
-                removed.update(each for op in chain.dead for each in op.outputs)
+                removed.update(each for op in chain.replaced for each in op.outputs)
 
 
 def _sources(graph: Graph) -> dict[Value, Value]:
@@ -107,15 +107,15 @@ def _chain(graph: Graph, x: Value, y: Value) -> Chain:
         seen.add(value)
         found.append(producer)
         pending.extend(each for each in producer.inputs if each is not None)
-    places = {op: place for place, op in enumerate(graph.ops)}
-    ops = sorted(found, key=places.__getitem__)
-    dead: list[Op] = []
+    positions = {op: position for position, op in enumerate(graph.ops)}
+    ops = sorted(found, key=positions.__getitem__)
+    replaced: list[Op] = []
     for op in reversed(ops):
         result = op.outputs[0]
         assert result is not None
-        if result is y or not (graph.is_output(result) or any(use.op not in dead for use in graph.uses(result))):
-            dead.append(op)
-    return Chain(x, y, ops, dead)
+        if result is y or not (graph.is_output(result) or any(use.op not in replaced for use in graph.uses(result))):
+            replaced.append(op)
+    return Chain(x, y, ops, replaced)
 
 
 def _is_faster(chain: Chain) -> bool:
@@ -123,7 +123,7 @@ def _is_faster(chain: Chain) -> bool:
     costs, shape = kernel_costs(), chain.y.static_shape
     assert shape is not None
     elements = prod(shape)
-    before = sum(costs[op.op_type].seconds(elements) for op in chain.dead)
+    before = sum(costs[op.op_type].seconds(elements) for op in chain.replaced)
     after = sum(costs[op].seconds(elements) for op in ("Reshape", "Cast", "GatherElements", "Reshape"))
     return after < before
 
