@@ -7,18 +7,19 @@ Two predictions are compared with a measurement in pairs, one thread on one CPU,
 - *kernels*: the sum of the times of the executed kernels of the original and of the result, each timed alone (`kernel_times`);
 - *plan*: the planner's estimate for the target, `plan.seconds_before / plan.seconds_after`.
 
-Prints a Markdown table, and for both predictions Spearman's rank correlation with the measured speed-up, the median and the
-largest error. Kernel times go to a new folder unless --store names one, so that each network is predicted from scratch.
+Prints a Markdown table, and for both predictions Spearman's rank correlation with the measured speed-up (for four or more
+networks), the median and the largest error. Kernel times go to a new folder unless --store names one, so that each network is
+predicted from scratch.
 """
 
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
 import onnx
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parents[1] / "tests" / "e2e")]
@@ -27,6 +28,7 @@ import light
 import zoo
 
 import layoutopt
+from layoutopt.calibrate.agreement import median_error, rank_correlation
 from layoutopt.errors import LayoutoptError
 from layoutopt.kernel_times import KernelStore, Machine, estimate_run
 from layoutopt.sample_inputs import sample_inputs_for
@@ -72,10 +74,10 @@ def main() -> None:
                 interval = f"{row.low:.2f} to {row.high:.2f}"
                 cells = (row.name, f"{row.kernels:.3f}", f"{row.plan:.2f}", f"{row.measured:.3f}", interval)
                 print(f"| {' | '.join(cells)} | {row.seconds:.1f} |", flush=True)
-    if len(rows) > 1:
-        measured = np.array([row.measured for row in rows])
-        print(summary("kernels", np.array([row.kernels for row in rows]), measured))
-        print(summary("plan", np.array([row.plan for row in rows]), measured))
+    if rows:
+        measured = [row.measured for row in rows]
+        print(summary("kernels", [row.kernels for row in rows], measured))
+        print(summary("plan", [row.plan for row in rows], measured))
 
 
 def paths(models: list[str], is_light: bool, folder: Path) -> list[Path]:
@@ -116,13 +118,13 @@ def predict(path: Path, out: Path, store: KernelStore, seconds: float) -> Row | 
     return Row(path.stem, before / after, plan, found.runs.median, found.runs.low, found.runs.high, passed)
 
 
-def summary(name: str, predicted: np.ndarray, measured: np.ndarray) -> str:
+def summary(name: str, predicted: Sequence[float], measured: Sequence[float]) -> str:
     """Rank correlation and errors of a prediction, in one line."""
-    ranks = [np.argsort(np.argsort(each)) for each in (predicted, measured)]
-    correlation = np.corrcoef(*ranks)[0, 1]
-    errors = np.abs(predicted / measured - 1)
+    correlation = rank_correlation(predicted, measured)
+    ranks = "not defined" if correlation is None else f"{correlation:.2f}"
+    largest = max(abs(found / truth - 1) for found, truth in zip(predicted, measured, strict=True))
     return (
-        f"{name}: rank correlation {correlation:.2f}, median error {np.median(errors):.1%}, largest {errors.max():.1%}"
+        f"{name}: rank correlation {ranks}, median error {median_error(predicted, measured):.1%}, largest {largest:.1%}"
     )
 
 

@@ -34,7 +34,17 @@ from onnx import TensorProto
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-VOCABULARY, WIDTH, LAYERS, HEADS = 4096, 512, 2, 8
+VOCABULARY, WIDTH, LAYERS, HEADS, KEY_HEADS = 4096, 512, 2, 8, 2
+GROUPED_QUERIES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": WIDTH,
+    "intermediate_size": 1408,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KEY_HEADS,
+    "max_position_embeddings": 2048,
+}
+"""The configuration that Llama and Qwen2 have in common."""
 
 
 class Cached(torch.nn.Module):
@@ -94,31 +104,11 @@ def gpt2():
 
 
 def llama():
-    config = transformers.LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=1408,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS // 4,
-        max_position_embeddings=2048,
-        attn_implementation="eager",
-    )
-    return transformers.LlamaForCausalLM(config)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**GROUPED_QUERIES, attn_implementation="eager"))
 
 
 def qwen2():
-    config = transformers.Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=1408,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS // 4,
-        max_position_embeddings=2048,
-        attn_implementation="sdpa",
-        tie_word_embeddings=True,
-    )
+    config = transformers.Qwen2Config(**GROUPED_QUERIES, attn_implementation="sdpa", tie_word_embeddings=True)
     return transformers.Qwen2ForCausalLM(config)
 
 
@@ -138,7 +128,7 @@ def t5():
 def export(name: str, path: Path, dynamo: bool) -> None:
     torch.manual_seed(0)
     network = NETWORKS[name]().eval()
-    heads = {"llama": HEADS // 4, "qwen2": HEADS // 4}.get(name, HEADS)
+    heads = KEY_HEADS if name in ("llama", "qwen2") else HEADS
     batch, new, past = 2, 3, 5
     caches = [torch.randn(batch, heads, past, WIDTH // HEADS) for _ in range(2 * LAYERS)]
     ids = torch.randint(0, VOCABULARY, (batch, new))
