@@ -1,23 +1,17 @@
 """Chains of element-wise ops on 8-bit integers as tables."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir
 import pytest
+from integer_models import HEADER, kinds, rewritten, run
 from onnx import numpy_helper
 
-from layoutopt import inference, onnx_io
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.dialects.onnxruntime.integer.tabulate import ELEMENTWISE, Tabulate
 from layoutopt.ir.dtype import Array
-from layoutopt.ir.graph import Graph
-from layoutopt.passes.base import PassContext, Pipeline
-from layoutopt.runtime.session import inference_session
 
-HEADER = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
 GELU = """
     a = DequantizeLinear (q, xs, xz)
     b = Div (a, root)
@@ -47,16 +41,6 @@ def model_of(ops: str, dtype: str = "uint8", outputs: str = "", shape: str = "2,
     return model
 
 
-def rewritten(model: onnx.ModelProto) -> tuple[Graph, bytes]:
-    graph = inference.lift(onnx_ir.serde.deserialize_model(model))
-    Pipeline((Tabulate(),)).run(graph, PassContext(None))  # type: ignore[arg-type]
-    return graph, onnx_io.to_bytes(onnx_io.emit(graph))
-
-
-def kinds(graph: Graph) -> list[str]:
-    return [op.op_type for op in graph.ops]
-
-
 def check(model: onnx.ModelProto, result: bytes) -> None:
     """The two models return the same integers for every integer."""
     (given, *_) = model.graph.input
@@ -64,15 +48,15 @@ def check(model: onnx.ModelProto, result: bytes) -> None:
     shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
     feed: dict[str, Any] = {name: np.arange(np.prod(shape)).astype(dtype).reshape(shape) for name in ("q", "r")}
     for optimised in (False, True):
-        expected: Sequence[Any] = inference_session(model.SerializeToString(), optimises=optimised).run(None, feed)
-        for one, other in zip(expected, inference_session(result, optimises=optimised).run(None, feed), strict=True):
+        expected = run(model.SerializeToString(), feed, optimises=optimised)
+        for one, other in zip(expected, run(result, feed, optimises=optimised), strict=True):
             np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_a_chain_is_one_look_up(dtype: str) -> None:
     model = model_of(GELU, dtype)
-    graph, result = rewritten(model)
+    graph, result = rewritten(model, Tabulate())
     assert kinds(graph) == ["Reshape", "Cast", "GatherElements", "Reshape"]
     check(model, result)
 
@@ -82,12 +66,12 @@ def test_a_value_that_something_else_reads_stays() -> None:
     model = model_of(
         GELU + "s = com.microsoft.QLinearAdd (e, es, ez, r, xs, xz, ps, xz)", outputs=", uint8[2,32,32,16] s"
     )
-    graph, result = rewritten(model)
+    graph, result = rewritten(model, Tabulate())
     assert kinds(graph).count("GatherElements") == 1
     assert "Erf" not in kinds(graph)
     check(model, result)
     model = model_of(GELU, outputs=", uint8[2,32,32,16] f")
-    graph, result = rewritten(model)
+    graph, result = rewritten(model, Tabulate())
     assert kinds(graph).count("GatherElements") == 1
     check(model, result)
 
@@ -103,7 +87,7 @@ def test_a_value_that_something_else_reads_stays() -> None:
     ids=["cheap", "symbolic", "per channel", "two tensors"],
 )
 def test_ops_that_stay(ops: str, shape: str) -> None:
-    graph, _ = rewritten(model_of(ops, shape=shape))
+    graph, _ = rewritten(model_of(ops, shape=shape), Tabulate())
     assert "GatherElements" not in kinds(graph)
 
 
