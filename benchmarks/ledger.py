@@ -97,7 +97,9 @@ def saved(network: str, folder: Path) -> Path:
 def entry_of(path: Path, configuration: tuple[str, str]) -> Entry:
     """Optimise a network in one configuration."""
     start = process_time()
-    result = layoutopt.optimize(path, configuration[0], dialect=configuration[1], verify=False, measure=False)
+    result = layoutopt.optimize(
+        path, configuration[0], dialect=configuration[1], verify=False, measure=False, calibrate=False
+    )
     seconds = process_time() - start
     plan, report, proto = result.report.plan, result.report, result.proto
     assert plan is not None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
 
+from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
 from layoutopt.cost.standard import adjacent_elements
 from layoutopt.cost_models.conversions import (
@@ -99,9 +100,10 @@ class Estimate:
 class RooflineModel:
     """The roofline model of a target file. Prices are cached by the structure of ops, so that equal ops share them."""
 
-    def __init__(self, spec: TargetSpec) -> None:
-        """Price with the numbers of `spec`."""
+    def __init__(self, spec: TargetSpec, measured: MeasuredPrices | None = None) -> None:
+        """Price with the numbers of `spec`, and with measured prices where there are any."""
         self.spec = spec
+        self._measured = measured
         self._caches: dict[Structure, _PriceCache] = {}
         self._conversions: dict[tuple[Any, ...], float] = {}
 
@@ -118,6 +120,10 @@ class RooflineModel:
     def __repr__(self) -> str:
         """The constructor with the name of the target."""
         return f"RooflineModel({self.name})"
+
+    def with_measured(self, measured: MeasuredPrices) -> "RooflineModel":
+        """The model of the same target with measured prices."""
+        return RooflineModel(self.spec, measured)
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that the target's kernels for this op require, the fastest kernel first."""
@@ -175,7 +181,8 @@ class RooflineModel:
             efficiency = memory.blocked_cast_efficiency
         moved = sum(physical_bytes(type, storage.format) for storage in (src, dst))
         overhead = launch.cast_overhead or launch.overhead
-        return overhead.value + moved / (memory.serving(moved) * efficiency.value)
+        seconds = overhead.value + moved / (memory.serving(moved) * efficiency.value)
+        return seconds if self._measured is None else self._measured.conversion(type, src.format, dst.format, seconds)
 
     def _cache_of(self, op: Op) -> "_PriceCache":
         key = structure(op)
@@ -201,7 +208,8 @@ class RooflineModel:
         formats = formats_of(op, signature)
         supporting = self._supporting(op, signature, cache, formats)
         if supporting:
-            return min(map(self.seconds, supporting)) + self._gather_pieces(op, signature)
+            seconds = min(map(self.seconds, supporting)) + self._gather_pieces(op, signature)
+            return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)
         return min(self._emulate(op, cache, formats, row, inner) for row, inner in _emulations(op, cache))
 
     def _gather_pieces(self, op: Op, signature: Signature) -> float:
@@ -302,7 +310,8 @@ class RooflineModel:
 
     def _run(self, op: Op, cache: "_PriceCache", row: BoundKernel | None, formats: Formats) -> float:
         """Seconds of a kernel on operands in formats that it supports; without a row, at the rate of the vector unit."""
-        return self.seconds(_work(op, cache, row, formats))
+        seconds = self.seconds(_work(op, cache, row, formats))
+        return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)
 
 
 def _emulations(op: Op, cache: "_PriceCache") -> list[tuple[BoundKernel | None, Formats]]:

@@ -5,6 +5,7 @@ With `portable`, make_portable comes before finish: it adds a branch of standard
 """
 
 from collections.abc import Callable, Mapping
+from os import PathLike
 
 from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.driver.arguments import Model, Target
@@ -42,6 +43,8 @@ def optimize(
     portable: bool = False,
     measure: bool = True,
     threads: int = 1,
+    calibrate: bool = True,
+    profile: str | PathLike[str] | None = None,
     strict: bool = False,
     custom_ops: Libraries = (),
     pipeline: Pipeline | None = None,
@@ -80,7 +83,12 @@ def optimize(
             operators, planned for the runtime "any", on all other machines. Weights of convolutions are in the file twice.
         measure: run the original and the result in turns, for one to three seconds, if this machine's onnxruntime has the
             kernels of the result. The original stays unchanged if the result is not faster: `report.measurement`.
-        threads: threads of the sessions that are measured; with one, the process is pinned to one CPU.
+        threads: threads of the sessions that are measured and of the kernels that are timed; with one, the process is pinned to
+            one CPU.
+        calibrate: plan for this machine with kernels that are timed on it, for up to five seconds, and kept in the user's cache
+            folder: `report.calibration`. Otherwise the plan has the prices of the target.
+        profile: a file of kernel times to plan with, of this machine or another one: none is timed then, so that a model gets
+            the same plan everywhere.
         strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
             repaired, and a note of the report with the source "read" names it.
         custom_ops: the path of a shared library with kernels of custom operators, or several; onnxruntime uses them to fold
@@ -118,6 +126,8 @@ def optimize(
         portable=portable,
         measure=measure,
         threads=threads,
+        calibrate=calibrate,
+        profile=profile,
         strict=strict,
         pipeline=pipeline,
         watch=watch,

@@ -7,7 +7,7 @@ after:  every op has its signature, every value has the storage of its producer,
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from layoutopt.cost import sized
+from layoutopt.cost import CostModel, sized
 from layoutopt.errors import PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.cast import storage_name
@@ -40,20 +40,24 @@ class AssignFormats(Pass):
                 what = "cannot be pinned: no op reads it, or it has become part of another op"
                 raise PinError(what, where=name, hint="pin a tensor before or behind it")
             pins[value] = format
-        request = PlanRequest(
-            graph,
-            sized(context.cost_model, context.sizes),
-            pins,
-            free_constants=context.mode == "inference",
-            keeps_qdq_groups=context.keeps_qdq_groups,
-            deadline=Deadline(context.time_limit),
-            guards=[sized(context.cost_model, each) for each in context.sizes.at_guards()],
-        )
-        context.plan = make_plan(request)
+        deadline = Deadline(context.time_limit)
+
+        def request_at(model: CostModel) -> PlanRequest:
+            return PlanRequest(
+                graph,
+                sized(model, context.sizes),
+                pins,
+                free_constants=context.mode == "inference",
+                keeps_qdq_groups=context.keeps_qdq_groups,
+                deadline=deadline,
+                guards=[sized(model, each) for each in context.sizes.at_guards()],
+            )
+
+        context.cost_model, context.plan = context.make_plan(graph, context, lambda model: make_plan(request_at(model)))
         if context.plan.is_guarded:
             context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
         if context.counts_moves:
-            context.least_moves = least_moves(request)
+            context.least_moves = least_moves(request_at(context.cost_model))
         if context.plan.stopped:
             context.note(self, context.plan.stopped, _stopped(context.plan, context.time_limit))
         for op, reasons in context.plan.notes.items():

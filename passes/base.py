@@ -26,6 +26,8 @@ Mode: TypeAlias = Literal["inference", "training"]
 Sessions: TypeAlias = Literal["balanced", "fast"]
 Evaluate: TypeAlias = Callable[[Graph, Sequence[Value]], Sequence[Array | None]]
 Moment: TypeAlias = Literal["before", "after"]
+PlanWith: TypeAlias = Callable[[CostModel], Plan]
+MakePlan: TypeAlias = Callable[[Graph, "PassContext", PlanWith], tuple[CostModel, Plan]]
 Watch: TypeAlias = Callable[[Moment, "Pass", Graph], None]
 
 
@@ -56,6 +58,8 @@ class PassContext:
         counts_moves: whether the planner also computes the minimum of moves.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         has_baked_passes: whether the dialect has passes on quantised models after baking.
+        make_plan: returns the plan and the cost model that it has the prices of, given a function that plans at the prices of
+            a cost model. By default it is called with `cost_model`.
         plan: the plan; None before planning.
         least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
         notes: the ops and values to which passes did not apply, with reasons.
@@ -82,6 +86,7 @@ class PassContext:
     counts_moves: bool = False
     keeps_qdq_groups: bool = False
     has_baked_passes: bool = False
+    make_plan: MakePlan = lambda graph, context, plan_with: (context.cost_model, plan_with(context.cost_model))
     plan: Plan | None = None
     least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)

@@ -12,36 +12,14 @@ import numpy as np
 
 from layoutopt import onnx_io
 from layoutopt.cost_models import RooflineModel
-from layoutopt.dialects import Dialect, OnnxRuntime
+from layoutopt.dialects import OnnxRuntime
 from layoutopt.formats import Format
 from layoutopt.ir.cast import CAST, DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Signature, Storage, TensorType, Value
+from layoutopt.kernel_times.lowered_kernel import RandomConstant, lowered_alone
 
 OPSET = 20
-_DIALECT = OnnxRuntime()
-
-
-@dataclass(frozen=True, slots=True)
-class _Weight:
-    """A lazy constant of random numbers.
-
-    They are small, so that no result is infinite or denormal, and not zero, because some kernels skip zeros.
-    """
-
-    shape: tuple[int, ...]
-    seed: int
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return 4 * prod(self.shape)
-
-    def numpy(self) -> Array:
-        """The elements."""
-        spread = np.float32(prod(self.shape[1:]) ** -0.5)
-        array: Array = np.random.default_rng(self.seed).standard_normal(self.shape, dtype=np.float32) * spread
-        return array
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +51,7 @@ class KernelOperand:
         if self.numbers or self.scales:
             array: Array = np.asarray(self.numbers or self.scales, np.int64 if self.numbers else np.float32)
             return Value(name, TensorType(DType.of(array), array.shape), data=ArrayData(array))
-        data = _Weight(self.shape, seed) if self.is_constant else None
+        data = RandomConstant(self.shape, seed) if self.is_constant else None
         return Value(name, TensorType(DType.FLOAT32, self.shape), storage=self.storage, data=data)
 
     def __str__(self) -> str:
@@ -164,11 +142,7 @@ class KernelCase:
         graph.stage = "cast"
         if self.domain:
             graph.opsets[self.domain] = 1
-        # Without the dialect's passes: there is nothing to fuse, and the block-size check would be timed too. Not by the
-        # dialect's own `lower`, for which no array is blocked in a graph without packed filters.
-        lowered = Dialect.lower(_DIALECT, graph)
-        _remove_interface_reshapes(lowered)
-        return onnx_io.to_bytes(onnx_io.emit(lowered))
+        return onnx_io.to_bytes(onnx_io.emit(lowered_alone(graph, OnnxRuntime())))
 
 
 def chain(length: int) -> bytes:
@@ -183,29 +157,6 @@ def chain(length: int) -> bytes:
         value = result
     graph.outputs.append(value)
     return onnx_io.to_bytes(onnx_io.emit(graph))
-
-
-def _remove_interface_reshapes(graph: Graph) -> None:
-    """Give inputs and outputs the shapes of the dialect's kernels, without the Reshapes at the interface."""
-    for index, value in enumerate(graph.inputs):
-        uses = graph.uses(value)
-        if len(uses) == 1 and uses[0].op.op_type == "Reshape" and value.rank == 5:
-            op, result = uses[0].op, uses[0].op.outputs[0]
-            assert result is not None
-            fresh = graph.new_value(value.name, result.type)
-            graph.replace_uses(result, fresh)
-            if graph.is_output(result):
-                continue
-            graph.remove_op(op)
-            graph.inputs[index] = fresh
-            graph.remove_value(value)
-    for index, value in enumerate(graph.outputs):
-        producer = graph.producer(value)
-        if producer is not None and producer.op_type == "Reshape" and value.rank == 5:
-            source = producer.inputs[0]
-            assert source is not None
-            graph.set_output(index, source)
-            graph.remove_op(producer)
 
 
 def _attribute_text(value: Attribute) -> str:

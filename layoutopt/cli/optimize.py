@@ -68,6 +68,14 @@ def optimize(
         bool, Option("--measure/--no-measure", help="Run both models in turns, and keep MODEL if OUT is not faster.")
     ] = True,
     threads: Annotated[int, Option("--threads", metavar="N", help="Threads of the sessions that are measured.")] = 1,
+    calibrate: Annotated[
+        bool,
+        Option("--calibrate/--no-calibrate", help="Plan with kernels timed on this machine, for up to 5 s."),
+    ] = True,
+    profile: Annotated[
+        Path | None,
+        Option("--profile", metavar="FILE", help="Plan with these kernel times, and time none."),
+    ] = None,
     time_limit: Annotated[
         float | None,
         Option("--time-limit", metavar="S", help="Seconds for the planner; then the best plan found so far is used."),
@@ -148,6 +156,8 @@ def optimize(
             portable=portable,
             measure=measure,
             threads=threads,
+            calibrate=calibrate,
+            profile=profile,
             strict=strict,
             custom_ops=custom_ops or (),
             watch=watch,

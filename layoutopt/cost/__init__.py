@@ -4,6 +4,7 @@ Layout rules decide which signatures are legal; a cost model only prices them. I
 kernel costs as much as its emulation, conversions included.
 """
 
+from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
 from layoutopt.cost.multi_target import MultiTargetCostModel
 from layoutopt.cost.sized import SizedCostModel, sized
@@ -14,6 +15,7 @@ __all__ = [
     "CostModel",
     "CostModelWrapper",
     "EmulatingCostModel",
+    "MeasuredPrices",
     "MultiTargetCostModel",
     "NativeKernels",
     "SizedCostModel",

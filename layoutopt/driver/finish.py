@@ -78,6 +78,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         moved_before=_movement(verdict.moved_before) if verdict is not None else None,
         moved_after=_movement(verdict.moved_after) if verdict is not None else None,
         dims=dim_reports(sizes),
+        calibration=job.calibration,
         measurement=job.measurement,
         ops=found.ops,
         casts=found.casts,

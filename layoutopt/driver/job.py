@@ -22,7 +22,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
-from layoutopt.report.schema import Counts, MeasurementReport, PortableReport
+from layoutopt.report.schema import CalibrationReport, Counts, MeasurementReport, PortableReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import Given, InputSet, input_sets
@@ -52,6 +52,8 @@ class Options:
     portable: bool
     measure: bool
     threads: int
+    calibrate: bool
+    profile: str | PathLike[str] | None
     strict: bool
     pipeline: Pipeline | None
     watch: Watch | None
@@ -79,6 +81,7 @@ class Job:
         before: the numbers of casts and transposes of the lifted model.
         passes: the result of each pass.
         verification: the verdict; None before verification.
+        calibration: the kernels that were timed for the plan; None before planning.
         measurement: the measured speed-up; None before it.
         portable: the branches of a portable result; None for any other one.
     """
@@ -98,6 +101,7 @@ class Job:
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
     verification: Verification | None = None
+    calibration: CalibrationReport | None = None
     measurement: MeasurementReport | None = None
     portable: PortableReport | None = None
 

@@ -6,6 +6,7 @@ from time import perf_counter
 
 import onnx_ir
 
+from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.job import Job
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
@@ -19,9 +20,6 @@ from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, as_runnable
 from layoutopt.verification.original_runs import RUN_ERRORS
-
-VARIABLE = "LAYOUTOPT_NO_MEASURE"
-"""An environment variable: if it is not empty, nothing is measured, as with `measure=False`."""
 
 _MAX_RUN_SECONDS = 5.0
 """Time of a run of the original above which it is not measured: a measurement has at least eight runs."""

@@ -1,10 +1,12 @@
 """The stage `rewrite` of a job: passes, emission, baking and verification."""
 
 from dataclasses import replace
+from functools import partial
 
 import onnx_ir
 
 from layoutopt import inference, onnx_io
+from layoutopt.driver.calibration import calibrated_plan
 from layoutopt.driver.job import Job
 from layoutopt.driver.measuring import measure
 from layoutopt.driver.model_faults import has_same_fault, is_loadable, raise_if_refused
@@ -52,6 +54,7 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         is_emulated=job.runtime.is_emulated,
         candidates=CutCandidates.of(graph),
     )
+    context.make_plan = partial(calibrated_plan, job)
     job.passes = job.pipeline.run(graph, context, job.watch)
     emitted = None if context.reason_to_keep else _emitted(job, source)
     if emitted is None:

@@ -119,6 +119,15 @@ class KernelModel:
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
+    @property
+    def optimises(self) -> bool:
+        """The kernel runs as it is: onnxruntime has optimised the model that it is from."""
+        return False
+
+    def serialized(self, generator: np.random.Generator) -> bytes:
+        """The model as bytes."""
+        return bytes(self.proto(generator).SerializeToString())
+
     def feed(self, generator: np.random.Generator) -> dict[str, Array]:
         """Random inputs of the model."""
         return {

@@ -31,14 +31,41 @@ class KernelStore:
     Args:
         machine: the machine.
         folder: the folder of the file; None keeps the times in memory only.
+
+    Attributes:
+        is_complete: whether the times are all that count: then no kernel is timed.
     """
 
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
         self.machine = machine
+        self.is_complete = False
         text = json.dumps(asdict(machine))
         self.path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
         self._seconds: dict[str, float] = {}
         self._read()
+
+    @classmethod
+    def of_file(cls, path: Path) -> "KernelStore":
+        """The times of a file, of this machine or another one, which is not changed.
+
+        Raises:
+            ValueError: it cannot be read, or is no file of kernel times.
+        """
+        try:
+            header = json.loads(path.read_text(encoding="utf-8").partition("\n")[0])
+            version = header.pop("kernel_times")
+            machine = Machine(**header)
+        except OSError as error:
+            raise ValueError(f"cannot be read: {error.strerror}") from error
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise ValueError("is no file of kernel times") from None
+        if version != _VERSION:
+            raise ValueError(f"has kernel times of version {version}, and this layoutopt reads version {_VERSION}")
+        store = cls(machine)
+        store.path = path
+        store._read()
+        store.path, store.is_complete = None, True
+        return store
 
     def get(self, key: str) -> float | None:
         """The time of a kernel; None if it was not measured."""

@@ -131,6 +131,17 @@ class VerificationReport(ReportModel):
     )
 
 
+class CalibrationReport(ReportModel):
+    """The prices of the plan from kernels timed on this machine."""
+
+    reason: str = Field(default="", description="if the prices are those of the target: why; `off` if requested")
+    timed: int = Field(default=0, description="kernels timed in this call")
+    known: int = Field(default=0, description="kernels of the plan with a time, from this call or an earlier one")
+    share: float = Field(default=0.0, description="their share of the plan's estimated time")
+    seconds: float = Field(default=0.0, description="for timing and planning")
+    cpu: str = Field(default="", description="the processor of the times")
+
+
 class MeasuredReport(ReportModel):
     """Runs of the original and the result in turns, at one choice of sizes, on this machine."""
 
@@ -252,6 +263,7 @@ class Report(ReportModel):
     moved_after: DataMovementReport | None = Field(
         default=None, description="data movement of the result; null where onnxruntime does not run its kernels"
     )
+    calibration: CalibrationReport | None = Field(default=None, description="null if nothing was planned")
     measurement: MeasurementReport | None = Field(default=None, description="null if nothing was rewritten")
     ops: list[OpReport]
     casts: list[CastReport]

@@ -230,7 +230,7 @@ def evaluate(case: Case, configuration: Configuration, before: Outcome) -> Verdi
         # The case has inputs of its own, for results that cannot be compared on random ones.
         verify = not is_foreign and case.kind != "real"
         result = layoutopt.optimize(
-            case.model, target, dialect=dialect, verify=verify, allow_unverified=True, measure=False
+            case.model, target, dialect=dialect, verify=verify, allow_unverified=True, measure=False, calibrate=False
         )
     except layoutopt.LayoutoptError as error:
         return verdict("refused", False, _line(error))

@@ -10,6 +10,7 @@ from layoutopt.cli.rendering.warnings import repairs_of
 from layoutopt.driver.result import Result
 from layoutopt.files import path_text
 from layoutopt.report.schema import (
+    CalibrationReport,
     DimReport,
     GrowthReport,
     GrowthRequestReport,
@@ -35,6 +36,7 @@ def print_summary(result: Result, outputs: Outputs) -> None:
         ("result", text("rewritten", "bold green") if report.changed else unchanged),
         *_runs_in(report),
         *plan_lines(report),
+        *_calibrated(report.calibration),
         *_growth(report.growth),
         *_portable(report.portable),
         *_repaired(report),
@@ -231,6 +233,14 @@ def _verified(verdict: VerificationReport) -> Text:
         caveat = "  but the outputs do not depend on the inputs, so this is weak evidence"
         parts.append_text(text(caveat, "yellow"))
     return parts
+
+
+def _calibrated(found: CalibrationReport | None) -> list[tuple[str, Text]]:
+    """The kernels that were timed; empty if the prices are those of the target."""
+    if found is None or found.reason:
+        return []
+    now = f", {found.timed} of them timed now in {seconds(found.seconds)}" if found.timed else ""
+    return [("prices", styled_line(f"{found.share:.0%} from kernels timed on this machine", (now, "dim")))]
 
 
 def _measured(found: MeasurementReport | None) -> list[tuple[str, Text]]:

@@ -1,0 +1,86 @@
+"""The prices of a job from kernels timed on this machine, if the result is for this machine."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from layoutopt.cost import CostModel
+from layoutopt.cost_models import RooflineModel
+from layoutopt.cost_models.registry import HOST, host_target
+from layoutopt.driver.job import Job
+from layoutopt.errors import ArgumentError, TargetError
+from layoutopt.files import path_text
+from layoutopt.ir.graph import Graph
+from layoutopt.kernel_times import KernelStore, Machine, default_folder, refine_prices
+from layoutopt.passes.base import PassContext
+from layoutopt.passes.check_gain import has_quantized_ops
+from layoutopt.planner import Plan
+from layoutopt.report.schema import CalibrationReport
+
+VARIABLE = "LAYOUTOPT_NO_MEASURE"
+"""An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
+
+BUDGET = 5.0
+"""Seconds for timing kernels and planning again; what was timed is in the store for later calls."""
+
+
+def calibrated_plan(
+    job: Job, graph: Graph, context: PassContext, plan_with: Callable[[CostModel], Plan]
+) -> tuple[CostModel, Plan]:
+    """The plan at measured prices with its cost model; the target's own prices if kernels of this machine do not count.
+
+    Args:
+        job: the call of `optimize`, whose `calibration` gets the report.
+        graph: the graph, unplanned.
+        context: the state of the passes.
+        plan_with: plans at the prices of a cost model.
+    """
+    model = context.cost_model
+    reason = _obstacle(job, graph)
+    job.calibration = CalibrationReport(reason=reason)
+    if reason or not isinstance(model, RooflineModel):
+        return model, plan_with(model)
+    store = _store(job)
+    found = refine_prices(graph, model, context.sizes, plan_with, store, BUDGET, job.progress)
+    job.calibration = CalibrationReport(
+        timed=found.timed, known=found.known, share=found.share, seconds=found.seconds, cpu=store.machine.cpu
+    )
+    return found.model, found.plan
+
+
+def _obstacle(job: Job, graph: Graph) -> str:
+    """The reason why the prices of the target count; empty if there is none."""
+    options = job.options
+    if not options.calibrate or os.environ.get(VARIABLE):
+        return "off"
+    if options.profile is None and not _is_host(options.target):
+        return f"{job.hardware.name} is not this machine"
+    if not job.dialect.is_native or not isinstance(job.context.cost_model, RooflineModel):
+        return "only kernels of onnxruntime on this machine are timed"
+    return "kernels of quantised models are not timed" if has_quantized_ops(graph) else ""
+
+
+def _is_host(target: object) -> bool:
+    try:
+        return target in (HOST, host_target())
+    except TargetError:
+        return False
+
+
+def _store(job: Job) -> KernelStore:
+    """The times of kernels: those of a profile, or those in the user's cache folder.
+
+    Raises:
+        ArgumentError: the profile is no file of kernel times.
+    """
+    if job.options.profile is None:
+        return KernelStore(Machine.current(job.options.threads), default_folder())
+    path = Path(job.options.profile)
+    try:
+        return KernelStore.of_file(path)
+    except ValueError as error:
+        hint = f"give a file like those in {default_folder()}"
+        raise ArgumentError(str(error), where=path_text(path), hint=hint) from None
+
+
+__all__ = ["BUDGET", "calibrated_plan"]

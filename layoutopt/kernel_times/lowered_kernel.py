@@ -1,0 +1,227 @@
+"""A planned op as a model of its own: one op with a signature, lowered as the dialect `onnxruntime` writes it.
+
+    Conv, x: NCHW8c, w: OIHW8i8o  -->  com.microsoft.nchwc.Conv on inputs of the declared shapes, w random
+
+onnxruntime optimises the model at its default level, since it does the same with the kernel in the written model: a plain
+convolution runs as a blocked one between two reorders.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from math import prod
+
+import numpy as np
+
+from layoutopt import onnx_io
+from layoutopt.dialects import Dialect, OnnxRuntime
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
+from layoutopt.formats import Format
+from layoutopt.ir.cast import CAST, DOMAIN
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import is_symbolic
+from layoutopt.ir.types import (
+    Array,
+    Attribute,
+    Data,
+    DType,
+    Op,
+    Opaque,
+    Signature,
+    Slot,
+    Storage,
+    TensorType,
+    Value,
+)
+from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.version import VERSION
+
+_KEPT = 16
+"""Elements up to which a floating-point constant keeps its elements: scales, bounds, epsilon."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomConstant:
+    """A lazy float32 constant of random numbers.
+
+    They are small, so that no result is infinite or denormal, and not zero, because some kernels skip zeros.
+    """
+
+    shape: tuple[int, ...]
+    seed: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return 4 * prod(self.shape)
+
+    def numpy(self) -> Array:
+        """The elements."""
+        return _small_numbers(np.random.default_rng(self.seed), self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredKernel:
+    """An op on operands in given formats.
+
+    Attributes:
+        op: the op, with extents that are all known.
+        formats: the format of every operand of known rank.
+        opsets: the operator sets of its model.
+    """
+
+    op: Op
+    formats: Mapping[Slot, Format]
+    opsets: Mapping[str, int]
+
+    @classmethod
+    def of(cls, op: Op, formats: Mapping[Slot, Format], opsets: Mapping[str, int]) -> "LoweredKernel | None":
+        """The kernel of an op; None if it cannot run alone: bodies, symbolic extents, activations other than float32."""
+        opaque = any(isinstance(each, Opaque) for each in op.attributes.values())
+        if op.bodies or opaque or not all(_is_timed(each) for each in (*op.inputs, *op.outputs) if each is not None):
+            return None
+        return cls(op, formats, opsets)
+
+    @classmethod
+    def of_conversion(
+        cls, type: TensorType, src: Format, dst: Format, opsets: Mapping[str, int]
+    ) -> "LoweredKernel | None":
+        """The kernel of a conversion."""
+        op = Op(CAST, (Value("x", type),), (Value("y", type),), domain=DOMAIN, version=1)
+        return cls.of(op, {Slot("in", 0): src, Slot("out", 0): dst}, opsets)
+
+    @cached_property
+    def key(self) -> str:
+        """The op, its operands and attributes in one line, which is equal for equal kernels."""
+        op = self.op
+        operands = [_text(each, self.formats.get(Slot("in", index))) for index, each in enumerate(op.inputs)]
+        results = [_text(each, self.formats.get(Slot("out", index))) for index, each in enumerate(op.outputs)]
+        fields = " ".join(f"{name}={_attribute_text(each)}" for name, each in sorted(op.attributes.items()))
+        positions = {value: str(index) for index, value in reversed([*enumerate(op.inputs)])}
+        shared = "".join(positions[each] for each in op.inputs) if len(positions) < len(op.inputs) else ""
+        text = f"{op.kind}-{op.version} ({', '.join(operands)}) -> {', '.join(results)} {fields} {shared}".rstrip()
+        return f"layoutopt {VERSION}: {text}"
+
+    @cached_property
+    def _lowered(self) -> Graph:
+        graph = Graph("kernel", dict(self.opsets))
+        graph.stage = "cast"
+        op, added = self.op, dict[Value, Value]()
+        for index, value in enumerate(op.inputs):
+            if value is not None and value not in added:
+                added[value] = graph.add_value(self._operand(value, f"x{index}", Slot("in", index)))
+        graph.inputs += [each for each in added.values() if not each.is_constant]
+        inputs = tuple(value and added[value] for value in op.inputs)
+        outputs = tuple(
+            value and graph.add_value(self._operand(value, f"y{index}", Slot("out", index)))
+            for index, value in enumerate(op.outputs)
+        )
+        alone = op.copy(inputs, outputs, name="kernel", order=())
+        alone.signature = Signature(
+            tuple(None if each is None else each.storage for each in inputs),
+            tuple(None if each is None else each.storage for each in outputs),
+        )
+        graph.add_op(alone)
+        graph.outputs += [each for each in outputs if each is not None]
+        block = blocked_channels()
+        return lowered_alone(graph, OnnxRuntime(BlockedArrays((block,) if block else ())))
+
+    def _operand(self, value: Value, name: str, slot: Slot) -> Value:
+        format = self.formats.get(slot)
+        data: Data | None = value.data
+        if data is not None and not _keeps_elements(value):
+            assert value.shape is not None
+            data = RandomConstant(tuple(map(int, value.shape)))
+        return Value(name, value.type, storage=None if format is None else Storage(format), data=data)
+
+    @property
+    def optimises(self) -> bool:
+        """Whether onnxruntime optimises the model: always, as it optimises the written one."""
+        return True
+
+    def serialized(self, generator: np.random.Generator) -> bytes:
+        """The ONNX model."""
+        del generator  # random constants have their own
+        return onnx_io.to_bytes(onnx_io.emit(self._lowered))
+
+    def feed(self, generator: np.random.Generator) -> dict[str, Array]:
+        """Random inputs of the model."""
+        shapes = {each.name: each.shape for each in self._lowered.inputs}
+        return {name: _small_numbers(generator, tuple(map(int, shape or ()))) for name, shape in shapes.items()}
+
+
+def lowered_alone(graph: Graph, dialect: OnnxRuntime) -> Graph:
+    """A planned graph of ops without neighbours, lowered; its inputs and outputs are the arrays of the kernels.
+
+    Without the dialect's passes: there is nothing to fuse, and the check of the block size would be timed too. Not by the
+    dialect's own `lower`, for which no array is blocked in a graph without blocked filters.
+    """
+    lowered = Dialect.lower(dialect, graph)
+    remove_interface_reshapes(lowered)
+    return lowered
+
+
+def remove_interface_reshapes(graph: Graph) -> None:
+    """Give inputs and outputs the shapes of the kernels: without the Reshapes at the interface, which copy there."""
+    for index, value in enumerate(graph.inputs):
+        uses = graph.uses(value)
+        if len(uses) != 1 or uses[0].op.op_type != "Reshape":
+            continue
+        op, result = uses[0].op, uses[0].op.outputs[0]
+        assert result is not None
+        fresh = graph.new_value(value.name, result.type)
+        graph.replace_uses(result, fresh)
+        if graph.is_output(result):
+            continue
+        graph.remove_op(op)
+        graph.inputs[index] = fresh
+        graph.remove_value(value)
+    for index, value in enumerate(graph.outputs):
+        producer = graph.producer(value)
+        if producer is not None and producer.op_type == "Reshape":
+            source = producer.inputs[0]
+            assert source is not None
+            graph.set_output(index, source)
+            graph.remove_op(producer)
+
+
+def _is_timed(value: Value) -> bool:
+    """Whether an operand can be drawn at random, or is a constant."""
+    type = value.type
+    if not isinstance(type, TensorType) or type.shape is None or is_symbolic(type.shape):
+        return False
+    return value.is_constant or type.dtype is DType.FLOAT32
+
+
+def _keeps_elements(value: Value) -> bool:
+    """Whether the time of a kernel may depend on the elements of a constant: axes, sizes, bounds."""
+    assert isinstance(value.type, TensorType) and value.shape is not None
+    return value.dtype is not DType.FLOAT32 or prod(map(int, value.shape)) <= _KEPT
+
+
+def _text(value: Value | None, format: Format | None) -> str:
+    """Element type, shape and format of an operand, with a digest of the elements of a constant of integers."""
+    if value is None:
+        return "-"
+    assert isinstance(value.type, TensorType)
+    shape = "x".join(map(str, value.shape or ())) or "scalar"
+    text = f"{value.type.dtype.label} {shape}{'' if format is None or format.is_canonical else f':{format}'}"
+    if value.data is None:
+        return text
+    if value.dtype is DType.FLOAT32:
+        return f"constant {text}"
+    return f"constant {text} {sha256(value.data.numpy().tobytes()).hexdigest()[:16]}"
+
+
+def _attribute_text(value: Attribute) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _small_numbers(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    spread = np.float32(max(prod(shape[1:]), 1) ** -0.5)
+    numbers: Array = generator.standard_normal(shape, dtype=np.float32) * spread
+    return numbers
+
+
+__all__ = ["LoweredKernel", "RandomConstant", "lowered_alone"]

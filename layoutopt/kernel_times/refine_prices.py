@@ -1,0 +1,187 @@
+"""Prices from measurement: plan, time the kernels that the plan uses, and plan again until all of them have been timed.
+
+The kernels of a plan are a few of those that the planner compares. A kernel enters the plan if its corrected estimate is the
+best; then it is timed, and stays only if its time is the best as well.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+from layoutopt.cost import sized
+from layoutopt.cost_models import RooflineModel
+from layoutopt.cost_models.roofline import structure
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Sizes
+from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.store import KernelStore
+from layoutopt.kernel_times.stored_prices import StoredPrices, UsedKernel, merged
+from layoutopt.kernel_times.timed_kernels import QUICK, time_kernels
+from layoutopt.ops import View, canonical_signature, rule_of
+from layoutopt.ops.region_ops import regions_with_rule
+from layoutopt.planner import Plan
+from layoutopt.timing.interleaved import pinned
+
+PlanWith = Callable[[RooflineModel], Plan]
+
+_PLANS = 6  # the largest number, the first and the last included
+_BATCH = 32  # kernels that run in turns
+_NEGLIGIBLE = 1e-3  # of a plan's time: kernels below it are not timed
+
+
+@dataclass(frozen=True, slots=True)
+class RefinedPlan:
+    """A plan at measured prices.
+
+    Attributes:
+        model: the cost model with these prices.
+        plan: the plan.
+        timed: the number of kernels that were timed for it.
+        known: the number of kernels of the plan that have a time.
+        share: their share of the plan's time.
+        seconds: the time that it took.
+    """
+
+    model: RooflineModel
+    plan: Plan
+    timed: int
+    known: int
+    share: float
+    seconds: float
+
+
+def refine_prices(
+    graph: Graph,
+    model: RooflineModel,
+    sizes: Sizes,
+    plan_with: PlanWith,
+    store: KernelStore,
+    budget: float,
+    progress: Callable[[str], None],
+) -> RefinedPlan:
+    """Plan at measured prices.
+
+    Args:
+        graph: the graph, unplanned.
+        model: the cost model of the target, whose estimates count for kernels that were not timed.
+        sizes: the sizes of symbolic dimensions.
+        plan_with: plans at the prices of a cost model.
+        store: the times of kernels on this machine; new ones are added.
+        budget: seconds after which no further kernel is timed; the last plan takes longer.
+        progress: called with what is timed.
+    """
+    prices = StoredPrices(store, graph.opsets)
+    begin, timed, is_last = perf_counter(), set[str](), False
+    priced, plan = model, None
+    for number in range(_PLANS):
+        prices.correct_estimates()
+        refined = model.with_measured(prices)
+        found = plan_with(refined)
+        if plan is not None and found.stopped:
+            break
+        priced, plan = refined, found
+        used = _used(graph, model.with_measured(prices), sizes, prices, plan.signatures)
+        wanted = _wanted(used)
+        if not number:  # the times of the original's kernels correct the estimates of many others
+            wanted |= _wanted(_used(graph, model.with_measured(prices), sizes, prices, {}))
+        wanted = {key: each for key, each in wanted.items() if key not in timed}  # without those that do not run alone
+        if found.stopped or is_last or not wanted or store.is_complete:
+            break
+        progress(f"timing {len(wanted)} kernels")
+        timed.update(_time([*wanted.values()], store, begin + budget))
+        if is_last := number == _PLANS - 2 or perf_counter() - begin >= budget:
+            prices.be_cautious()
+    assert plan is not None
+    total = sum(each.total for each in used)
+    known = [each for each in used if each.is_timed]
+    share = sum(each.total for each in known) / total if total else 0.0
+    return RefinedPlan(priced, plan, len(timed), len(known), share, perf_counter() - begin)
+
+
+def _wanted(used: list[UsedKernel]) -> dict[str, LoweredKernel]:
+    """The kernels to time, by key, those with the largest share first."""
+    total = sum(each.total for each in used)
+    pending = [each for each in used if not each.is_timed and each.total >= _NEGLIGIBLE * total]
+    ranked = sorted(pending, key=lambda each: -each.total)
+    return {each.kernel.key: each.kernel for each in ranked if each.kernel is not None}
+
+
+def _time(kernels: list[LoweredKernel], store: KernelStore, end: float) -> list[str]:
+    """Time kernels until `end`, in seconds of the clock, and return the keys of those that were tried."""
+    tried: list[str] = []
+    with pinned(store.machine.threads):
+        for start in range(0, len(kernels), _BATCH):
+            found = time_kernels(kernels[start : start + _BATCH], store.machine.threads, QUICK)
+            times = {each.key: seconds for each, seconds in found}
+            store.add({key: seconds for key, seconds in times.items() if seconds is not None})
+            tried += times
+            if perf_counter() >= end:
+                break
+    return tried
+
+
+def _used(
+    graph: Graph, model: RooflineModel, sizes: Sizes, prices: StoredPrices, signatures: Mapping[Op, Signature]
+) -> list[UsedKernel]:
+    """The kernels of a plan; those of the original without any signatures.
+
+    Args:
+        graph: the graph.
+        model: a new cost model with `prices`, which has priced nothing.
+        sizes: the sizes of symbolic dimensions.
+        prices: records the kernels.
+        signatures: the plan.
+    """
+    at_sizes = sized(model, sizes)
+    found: dict[Hashable, tuple[list[UsedKernel], int]] = {}
+
+    def price(key: Hashable, action: Callable[..., float], *arguments: object) -> None:
+        if key not in found:
+            with prices.recording() as used:
+                action(*arguments)
+            found[key] = used, 0
+        used, count = found[key]
+        found[key] = used, count + 1
+
+    for each in regions_with_rule(graph):
+        for op in each.ops:
+            signature = signatures.get(op) or canonical_signature(op)
+            price((structure(op), signature), at_sizes.kernel_seconds, op, signature)
+        for value, src, dst in _conversions(each, signatures):
+            price((value.type, src, dst), at_sizes.conversion_seconds, value, src, dst)
+    return merged(found)
+
+
+def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[tuple[Value, Storage, Storage]]:
+    """The conversions of a plan in one graph: each tensor once per storage that readers require."""
+    stored: dict[Value, Storage] = {}
+    done: set[tuple[Value, Storage]] = set()
+    for op in graph.ops:
+        signature = signatures.get(op)
+        if signature is None:
+            continue
+        for value, required in zip(op.inputs, signature.inputs, strict=True):
+            if value is None or required is None or value.is_constant or value.rank is None:
+                continue
+            has = stored.get(value) or Storage(Format.canonical(value.rank))
+            if has.format != required.format and (value, required) not in done:
+                done.add((value, required))
+                yield value, has, required
+        pairs = zip(op.outputs, signature.outputs, strict=True)
+        stored |= {value: storage for value, storage in pairs if value is not None and storage is not None}
+        yield from _move_of_view(op, signature)
+
+
+def _move_of_view(op: Op, signature: Signature) -> Iterator[tuple[Value, Storage, Storage]]:
+    """The conversion that a view op makes, unless its result has the bytes of its input."""
+    rule, y = rule_of(op), op.outputs[0]
+    source, target = signature.inputs[0], signature.outputs[0]
+    if isinstance(rule, View) and y is not None and source is not None and target is not None:
+        same = rule.output_format(op, source.format)
+        if same is not None and same != target.format:
+            yield y, Storage(same), target
+
+
+__all__ = ["RefinedPlan", "refine_prices"]

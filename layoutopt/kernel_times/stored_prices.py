@@ -1,0 +1,116 @@
+"""Prices from stored kernel times, with corrected estimates for kernels that were not timed.
+
+price of a timed kernel     its time
+price of any other one      estimate * geometric mean of time / estimate over the timed kernels of the same kind,
+                            and 10 % more in the last plan, which should not rest on estimates that are too low
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import exp, log
+
+from layoutopt.cost import MeasuredPrices
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Slot, TensorType
+from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.store import KernelStore
+
+_CAUTION = 1.1
+_LIMIT = log(4)
+"""The largest correction of an estimate, as the logarithm of a factor: a kind with stranger times is better left alone."""
+
+
+@dataclass(slots=True)
+class UsedKernel:
+    """A kernel that a plan uses.
+
+    Attributes:
+        kernel: the kernel; None if it cannot be timed alone.
+        seconds: its price.
+        count: the ops and conversions of the plan that use it.
+        is_timed: whether the price is a time.
+    """
+
+    kernel: LoweredKernel | None
+    seconds: float
+    count: int
+    is_timed: bool
+
+    @property
+    def total(self) -> float:
+        """Seconds of all its uses."""
+        return self.seconds * self.count
+
+
+class StoredPrices(MeasuredPrices):
+    """The prices of a store.
+
+    Args:
+        store: the times of kernels on this machine.
+        opsets: the operator sets of the model.
+    """
+
+    def __init__(self, store: KernelStore, opsets: Mapping[str, int]) -> None:
+        self._store = store
+        self._opsets = dict(opsets)
+        self._corrections: dict[Hashable, float] = {}
+        self._caution = 1.0
+        self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
+        self._used: list[UsedKernel] | None = None
+
+    def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
+        """Seconds of the kernel for an op on operands in given formats."""
+        others = tuple(str(each) for each in formats.values() if not each.is_canonical)
+        return self._price(LoweredKernel.of(op, formats, self._opsets), (op.kind, others), estimate)
+
+    def conversion(self, type: TensorType, src: Format, dst: Format, estimate: float) -> float:
+        """Seconds of a conversion that moves bytes."""
+        kernel = LoweredKernel.of_conversion(type, src, dst, self._opsets)
+        return self._price(kernel, (str(src), str(dst)), estimate)
+
+    def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
+        seconds = self._store.get(kernel.key) if kernel is not None else None
+        if seconds is not None and kernel is not None and seconds > 0 and estimate > 0:
+            self._ratios[kind][kernel.key] = log(seconds / estimate)
+        found = estimate * self._corrections.get(kind, 1.0) * self._caution if seconds is None else seconds
+        if self._used is not None:
+            self._used.append(UsedKernel(kernel, found, 1, seconds is not None))
+        return found
+
+    def correct_estimates(self) -> None:
+        """Correct the estimates of all kinds by the times of the kernels that have been priced."""
+        means = {kind: sum(each.values()) / len(each) for kind, each in self._ratios.items()}
+        self._corrections = {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
+
+    def be_cautious(self) -> None:
+        """Raise the prices of kernels that were not timed."""
+        self._caution = _CAUTION
+
+    @contextmanager
+    def recording(self) -> Iterator[list[UsedKernel]]:
+        """Record the kernels that are priced, in the list that this yields."""
+        self._used = []
+        try:
+            yield self._used
+        finally:
+            self._used = None
+
+
+def merged(used: Mapping[Hashable, tuple[list[UsedKernel], int]]) -> list[UsedKernel]:
+    """The distinct kernels with the numbers of their uses."""
+    counts: Counter[str] = Counter()
+    found: dict[str, UsedKernel] = {}
+    others = []
+    for kernels, count in used.values():
+        for each in kernels:
+            if each.kernel is None:
+                others.append(UsedKernel(None, each.seconds, count, False))
+                continue
+            counts[each.kernel.key] += count
+            found[each.kernel.key] = each
+    return [UsedKernel(each.kernel, each.seconds, counts[key], each.is_timed) for key, each in found.items()] + others
+
+
+__all__ = ["StoredPrices", "UsedKernel", "merged"]

@@ -1,0 +1,287 @@
+"""Plans at measured prices: kernels of planned ops alone, corrected estimates, the search with invented times, real calls."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import onnx
+import platformdirs
+import pytest
+
+import layoutopt
+from layoutopt import inference, onnx_io
+from layoutopt.calibrate.grid import kernel_cases
+from layoutopt.calibrate.kernel_case import KernelCase
+from layoutopt.cost import CostModel, CostModelWrapper
+from layoutopt.cost_models import load_target
+from layoutopt.cost_models.roofline import formats_of
+from layoutopt.driver.calibration import VARIABLE
+from layoutopt.errors import ArgumentError
+from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import NO_SIZES
+from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
+from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, refine_prices
+from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.stored_prices import StoredPrices
+from layoutopt.kernel_times.timed_kernels import QUICK, Effort, TimedModel, time_kernels
+from layoutopt.planner import Plan, PlanRequest, make_plan
+from layoutopt.runtime.kernel_queries import blocked_channels
+
+MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
+OPSETS = {"": 20, "com.microsoft": 1}
+
+NETWORK = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[1,32,14,14] x) => (float[1,32,14,14] y)
+<float[64,32,3,3] first, float[64,1,3,3] second, float[32,64,1,1] third>
+{
+    a = Conv<pads=[1,1,1,1]>(x, first)
+    b = Relu(a)
+    c = Conv<pads=[1,1,1,1], group=64>(b, second)
+    d = Sigmoid(c)
+    e = Conv(d, third)
+    f = Transpose<perm=[0,2,3,1]>(e)
+    h = Softmax<axis=-1>(f)
+    y = Transpose<perm=[0,3,1,2]>(h)
+}"""
+
+
+def network() -> onnx.ModelProto:
+    found = onnx.parser.parse_model(NETWORK)
+    generator = np.random.default_rng(0)
+    for name, shape in (("first", (64, 32, 3, 3)), ("second", (64, 1, 3, 3)), ("third", (32, 64, 1, 1))):
+        weights = generator.normal(size=shape).astype(np.float32)
+        found.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    return found
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return inference.lift(onnx_io.from_message(network()))
+
+
+def plan(graph: Graph, model: CostModel) -> Plan:
+    return make_plan(PlanRequest(graph, model))
+
+
+def kernel_of(case: KernelCase) -> LoweredKernel | None:
+    op = case.op()
+    assert op.signature is not None
+    if is_cast(op):
+        value, src, dst = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
+        assert value is not None and isinstance(value.type, TensorType) and src is not None and dst is not None
+        return LoweredKernel.of_conversion(value.type, src.format, dst.format, OPSETS)
+    return LoweredKernel.of(op, formats_of(op, op.signature), OPSETS)
+
+
+def families() -> list[KernelCase]:
+    """The smallest kernel of every family of calibration."""
+    first: dict[str, KernelCase] = {}
+    for case in sorted(kernel_cases(blocked_channels() or 8), key=KernelCase.nbytes):
+        first.setdefault(case.family, case)
+    return list(first.values())
+
+
+def test_the_kernels_of_all_families_are_timed_alone() -> None:
+    kernels = [kernel_of(case) for case in families()]
+    assert all(each is not None for each in kernels)
+    found = dict(time_kernels([each for each in kernels if each is not None], 1, QUICK))
+    assert len(kernels) > 30
+    assert [each.key for each, seconds in found.items() if seconds is None or seconds <= 0] == []
+
+
+def test_equal_kernels_have_equal_keys_and_others_have_other_keys() -> None:
+    cases = kernel_cases(8)
+    keys = [found.key for case in cases if (found := kernel_of(case)) is not None]
+    again = [found.key for case in cases if (found := kernel_of(case)) is not None]
+    assert keys == again
+    assert len(set(keys)) == len({case.key for case in cases}) == len(cases)
+
+
+class InventedTimes:
+    """Times of kernels from their keys: 10 us times a number between 1 / factor and factor.
+
+    Attributes:
+        calls: the number of kernels that were timed.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.calls = 0
+
+    def seconds(self, kernel: TimedModel) -> float:
+        digest = int.from_bytes(sha256(kernel.key.encode()).digest()[:4]) / 2**32
+        return float(1e-5 * self.factor ** (2 * digest - 1))
+
+    def __call__(
+        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort
+    ) -> Iterator[tuple[LoweredKernel, float | None]]:
+        for each in kernels:
+            self.calls += 1
+            yield each, self.seconds(each)
+
+
+class AllKnown(StoredPrices):
+    """The prices of all kernels at invented times."""
+
+    def __init__(self, times: InventedTimes) -> None:
+        super().__init__(KernelStore(MACHINE), {"": 18})
+        self.times = times
+
+    def _price(self, kernel: LoweredKernel | None, kind: object, estimate: float) -> float:
+        return estimate if kernel is None else self.times.seconds(kernel)
+
+
+class Refined:
+    """Plans at measured prices, with invented times."""
+
+    def __init__(self, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.graph, self.monkeypatch = graph, monkeypatch
+
+    def __call__(self, times: InventedTimes, budget: float = 60.0, store: KernelStore | None = None) -> RefinedPlan:
+        self.monkeypatch.setattr(sys.modules["layoutopt.kernel_times.refine_prices"], "time_kernels", times)
+        model, store = load_target("cpu-avx2"), store or KernelStore(MACHINE)
+        return refine_prices(self.graph, model, NO_SIZES, partial(plan, self.graph), store, budget, lambda step: None)
+
+
+@pytest.fixture
+def refined(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Refined:
+    return Refined(graph, monkeypatch)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 4.0])
+def test_the_last_plan_is_nearly_as_good_as_one_that_knows_every_time(
+    factor: float, graph: Graph, refined: Refined
+) -> None:
+    times = InventedTimes(factor)
+    found = refined(times)
+    known = load_target("cpu-avx2").with_measured(AllKnown(times))
+    best = plan(graph, known)
+    price = plan(graph, Forced(known, found.plan)).seconds
+    assert found.share > 0.95
+    assert found.timed == times.calls
+    assert best.seconds <= price * (1 + 1e-9)
+    assert price <= best.seconds * 1.15
+
+
+class Forced(CostModelWrapper):
+    """The prices of a cost model, under which ops have the signatures of a given plan, because others cost a second more."""
+
+    def __init__(self, model: CostModel, plan: Plan) -> None:
+        super().__init__(model)
+        self._plan = plan
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        seconds = self._model.kernel_seconds(op, signature)
+        chosen = self._plan.signatures.get(op)
+        return seconds if chosen is None or str(chosen) == str(signature) else seconds + 1.0
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        return self._model.conversion_seconds(value, src, dst)
+
+
+def test_stored_times_are_not_measured_again(refined: Refined) -> None:
+    store, times = KernelStore(MACHINE), InventedTimes(2.0)
+    first = refined(times, store=store)
+    calls = times.calls
+    second = refined(times, store=store)
+    assert calls > 0 and first.timed == calls
+    assert second.timed <= 2  # the corrections of estimates are better now, so that the plan may change once more
+    assert second.plan.seconds <= first.plan.seconds * 1.01
+
+
+def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
+    found = refined(InventedTimes(2.0), budget=0.0)
+    assert 0 < found.timed <= 64
+    assert found.plan.optimal
+
+
+def test_a_complete_store_times_nothing(refined: Refined, tmp_path: Path) -> None:
+    KernelStore(MACHINE, tmp_path).add({"layoutopt 0: Conv": 1e-3})
+    (path,) = tmp_path.iterdir()
+    store = KernelStore.of_file(path)
+    assert (store.machine, store.get("layoutopt 0: Conv")) == (MACHINE, 1e-3)
+    before = path.read_bytes()
+    times = InventedTimes(2.0)
+    assert refined(times, store=store).timed == times.calls == 0
+    store.add({"layoutopt 0: Relu": 1e-3})
+    assert path.read_bytes() == before
+
+
+def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
+    model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
+    cases = [each for each in kernel_cases(8) if each.family == "matrix product"]
+    kernels = [found for each in cases if (found := kernel_of(each)) is not None]
+    store.add({each.key: 3 * case.price(model) for case, each in zip(cases[:-1], kernels[:-1], strict=True)})
+    prices = StoredPrices(store, OPSETS)
+    for _ in range(2):
+        priced = model.with_measured(prices)
+        found = [case.price(priced) for case in cases]
+        prices.correct_estimates()
+    assert found == pytest.approx([3 * case.price(model) for case in cases])
+    prices.be_cautious()
+    assert cases[-1].price(model.with_measured(prices)) == pytest.approx(3.3 * cases[-1].price(model))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of its own, with measuring on."""
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
+    return tmp_path
+
+
+def test_optimize_times_kernels_once(cache: Path) -> None:
+    first = layoutopt.optimize(network(), "cpu", measure=False).report.calibration
+    assert first is not None and not first.reason
+    assert first.timed > 0 and first.known > 0 and 0.9 < first.share <= 1
+    (path,) = (cache / "layoutopt" / "kernel_times").iterdir()
+    second = layoutopt.optimize(network(), "cpu", measure=False).report.calibration
+    assert second is not None and second.timed <= 2
+    times = path.read_bytes()
+    third = layoutopt.optimize(network(), "cpu", measure=False, profile=path)
+    fourth = layoutopt.optimize(network(), "cpu", measure=False, profile=path)
+    assert third.report.calibration is not None and third.report.calibration.timed == 0
+    assert third.proto == fourth.proto
+    assert path.read_bytes() == times
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"calibrate": False}, "off"),
+        ({"target": "gpu-hopper"}, "gpu-hopper is not this machine"),
+        ({"runtime": "any"}, "only kernels of onnxruntime on this machine are timed"),
+    ],
+)
+def test_other_plans_have_the_prices_of_the_target(options: dict[str, str], reason: str, cache: Path) -> None:
+    report = layoutopt.optimize(network(), **{"target": "cpu", **options}, measure=False).report  # type: ignore[arg-type]
+    assert report.calibration is not None and report.calibration.reason == reason
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b"\x00\xff", "is no file of kernel times"),
+        (b"{}\n", "is no file of kernel times"),
+        (b"[1]\n", "is no file of kernel times"),
+        (
+            json.dumps(
+                {"kernel_times": 9, "cpu": "", "instructions": "", "caches": "", "onnxruntime": "", "threads": 1}
+            ),
+            "9",
+        ),
+    ],
+)
+def test_what_is_no_profile_is_refused(content: bytes | str | None, error: str, cache: Path) -> None:
+    path = cache / "profile.jsonl"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ArgumentError, match=error):
+        layoutopt.optimize(network(), "cpu", profile=path)
