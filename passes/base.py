@@ -28,6 +28,7 @@ Evaluate: TypeAlias = Callable[[Graph, Sequence[Value]], Sequence[Array | None]]
 Moment: TypeAlias = Literal["before", "after"]
 PlanWith: TypeAlias = Callable[[CostModel], Plan]
 MakePlan: TypeAlias = Callable[[Graph, "PassContext", PlanWith], tuple[CostModel, Plan]]
+TimeGraphs: TypeAlias = Callable[[Sequence[Graph]], Sequence[float | None]]
 Watch: TypeAlias = Callable[[Moment, "Pass", Graph], None]
 
 
@@ -60,6 +61,8 @@ class PassContext:
         has_baked_passes: whether the dialect has passes on quantised models after baking.
         make_plan: returns the plan and the cost model that it has the prices of, given a function that plans at the prices of
             a cost model. By default it is called with `cost_model`.
+        time_graphs: times lowered graphs in the runtime, in seconds; None for a graph that was not timed. Not set if nothing is
+            to be timed.
         plan: the plan; None before planning.
         least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
         notes: the ops and values to which passes did not apply, with reasons.
@@ -87,6 +90,7 @@ class PassContext:
     keeps_qdq_groups: bool = False
     has_baked_passes: bool = False
     make_plan: MakePlan = lambda graph, context, plan_with: (context.cost_model, plan_with(context.cost_model))
+    time_graphs: TimeGraphs | None = None
     plan: Plan | None = None
     least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)

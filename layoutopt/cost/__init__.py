@@ -4,6 +4,7 @@ Layout rules decide which signatures are legal; a cost model only prices them. I
 kernel costs as much as its emulation, conversions included.
 """
 
+from layoutopt.cost.fused import FusedOps
 from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
 from layoutopt.cost.multi_target import MultiTargetCostModel
@@ -15,6 +16,7 @@ __all__ = [
     "CostModel",
     "CostModelWrapper",
     "EmulatingCostModel",
+    "FusedOps",
     "MeasuredPrices",
     "MultiTargetCostModel",
     "NativeKernels",

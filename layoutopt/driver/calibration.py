@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from layoutopt.cost import CostModel
@@ -11,7 +12,7 @@ from layoutopt.driver.job import Job
 from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.files import path_text
 from layoutopt.ir.graph import Graph
-from layoutopt.kernel_times import KernelStore, Machine, default_folder, refine_prices
+from layoutopt.kernel_times import KernelStore, Machine, default_folder, refine_prices, time_graphs
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan
@@ -41,6 +42,7 @@ def calibrated_plan(
     if reason or not isinstance(model, RooflineModel):
         return model, plan_with(model)
     store = _store(job)
+    context.time_graphs = partial(time_graphs, store=store, budget=BUDGET)
     found = refine_prices(graph, model, context.sizes, plan_with, store, BUDGET, job.progress)
     job.calibration = CalibrationReport(
         timed=found.timed, known=found.known, share=found.share, seconds=found.seconds, cpu=store.machine.cpu

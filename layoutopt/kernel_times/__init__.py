@@ -6,7 +6,7 @@ plan -> its ops and conversions -> one model per distinct kernel -> times -> pri
 
 from layoutopt.kernel_times.executed import ExecutedKernel, executed_kernels
 from layoutopt.kernel_times.machine import Machine
-from layoutopt.kernel_times.refine_prices import RefinedPlan, refine_prices
+from layoutopt.kernel_times.refinement import RefinedPlan, refine_prices, time_graphs
 from layoutopt.kernel_times.run_estimate import RunEstimate, estimate_run
 from layoutopt.kernel_times.store import KernelStore, default_folder
 
@@ -20,4 +20,5 @@ __all__ = [
     "estimate_run",
     "executed_kernels",
     "refine_prices",
+    "time_graphs",
 ]

@@ -17,6 +17,7 @@ import numpy as np
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
+from layoutopt.dialects.onnxruntime.passes.winograd import promising_alternatives
 from layoutopt.formats import Format
 from layoutopt.ir.cast import CAST, DOMAIN
 from layoutopt.ir.graph import Graph
@@ -34,6 +35,8 @@ from layoutopt.ir.types import (
     TensorType,
     Value,
 )
+from layoutopt.kernel_times.lowered_graph import LoweredGraph
+from layoutopt.ops import X
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.version import VERSION
 
@@ -134,6 +137,14 @@ class LoweredKernel:
             assert value.shape is not None
             data = RandomConstant(tuple(map(int, value.shape)))
         return Value(name, value.type, storage=None if format is None else Storage(format), data=data)
+
+    @cached_property
+    def alternatives(self) -> "list[LoweredGraph]":
+        """Other algorithms for the same op on the same formats: Winograd's, for some blocked convolutions."""
+        x = self.formats.get(X)
+        if self.op.op_type != "Conv" or x is None or x.is_canonical:
+            return []
+        return [LoweredGraph(each) for each in promising_alternatives(self._lowered, blocked_channels() or 0)]
 
     @property
     def optimises(self) -> bool:

@@ -58,6 +58,7 @@ class StoredPrices(MeasuredPrices):
         self._corrections: dict[Hashable, float] = {}
         self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
+        self._alternatives: dict[str, list[str]] = {}
         self._used: list[UsedKernel] | None = None
 
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
@@ -71,13 +72,23 @@ class StoredPrices(MeasuredPrices):
         return self._price(kernel, (str(src), str(dst)), estimate)
 
     def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
-        seconds = self._store.get(kernel.key) if kernel is not None else None
+        seconds = self._time(kernel) if kernel is not None else None
         if seconds is not None and kernel is not None and seconds > 0 and estimate > 0:
             self._ratios[kind][kernel.key] = log(seconds / estimate)
         found = estimate * self._corrections.get(kind, 1.0) * self._caution if seconds is None else seconds
         if self._used is not None:
             self._used.append(UsedKernel(kernel, found, 1, seconds is not None))
         return found
+
+    def _time(self, kernel: LoweredKernel) -> float | None:
+        """The time of the fastest algorithm that was timed; None if the direct one was not."""
+        seconds = self._store.get(kernel.key)
+        if seconds is None:
+            return None
+        if kernel.key not in self._alternatives:
+            self._alternatives[kernel.key] = [each.key for each in kernel.alternatives]
+        times = [self._store.get(key) for key in self._alternatives[kernel.key]]
+        return min([seconds, *(each for each in times if each is not None)])
 
     def correct_estimates(self) -> None:
         """Correct the estimates of all kinds by the times of the kernels that have been priced."""

@@ -241,8 +241,9 @@ def evaluate(case: Case, configuration: Configuration, before: Outcome) -> Verdi
         return verdict(before if is_same else "crashed", False, result.report.reason)
     if is_foreign and any(NAME.split("{")[0] in node.name for node in result.proto.graph.node):
         return verdict(None, True, "packed for another machine")
-    define(result.proto, CUDA)  # onnxruntime has no kernels for them on the CPU
-    after, detail = outcome(result.proto, case)
+    message = result.proto
+    define(message, CUDA)  # onnxruntime has no kernels for them on the CPU
+    after, detail = outcome(message, case)
     return verdict(after, True, detail)
 
 

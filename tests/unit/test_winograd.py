@@ -19,7 +19,7 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target, load_target
 from layoutopt.dialects.onnxruntime import DOMAIN
-from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, choose, tilings
+from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Prices, Winograd, choose, tilings
 from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
 from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import WinogradRewriter
@@ -341,7 +341,7 @@ def _site_of(channels: int, filters: int, height: int, width: int) -> Any:
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
     """As measured; see the docstring of Speeds."""
-    tiles = choose(_site_of(*shape), MachineRates())
+    tiles = choose(_site_of(*shape), Prices(MachineRates()))
     assert (tiles and tuple(each.outputs for each in tiles)) == expected
 
 

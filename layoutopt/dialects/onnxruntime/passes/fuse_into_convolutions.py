@@ -15,7 +15,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, Value
 from layoutopt.passes.base import Pass, PassContext
 
-_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish")
+ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish")
 _SINCE = {"HardSwish": (1, 31)}  # the first onnxruntime whose convolution has the activation
 
 
@@ -35,7 +35,7 @@ class FuseIntoConvolutions(Pass):
             if op.op_type == "Add":
                 _fuse_residual(graph, op)
         for op in graph.ops:
-            if op.op_type in _ACTIVATIONS:
+            if op.op_type in ACTIVATIONS:
                 _fuse_activation(graph, op)
 
 

@@ -15,7 +15,7 @@ from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN
 from layoutopt.dialects.packed import Packed
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import DType, Op, TensorType
+from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.ops.signatures import estimated_extent
 from layoutopt.passes.base import Pass, PassContext
 
@@ -38,7 +38,8 @@ class ScaleFilters(Pass):
             return
         for op in graph.ops:
             reader = _scaled_convolution(graph, op)
-            if reader is not None and _is_filter_cheaper(op, reader):
+            image, filters = op.outputs[0], reader.inputs[1] if reader is not None else None
+            if reader is not None and image and filters and is_filter_cheaper(image, filters):
                 _scale_filter(graph, op, reader, context.block)
 
 
@@ -64,9 +65,9 @@ def _scaled_convolution(graph: Graph, gate: Op) -> Op | None:
     return reader if filters.static_shape[1] == weight.static_shape[0] else None
 
 
-def _is_filter_cheaper(gate: Op, reader: Op) -> bool:
-    image, filters = gate.outputs[0], reader.inputs[1]
-    assert image is not None and image.shape is not None and filters is not None and filters.shape is not None
+def is_filter_cheaper(image: Value, filters: Value) -> bool:
+    """Whether it takes less time to scale the filter of a convolution than the image that it reads."""
+    assert image.shape is not None and filters.shape is not None
     return (
         prod(map(estimated_extent, image.shape)) * _IMAGE > prod(map(estimated_extent, filters.shape)) * _FILTER + _OPS
     )

@@ -6,11 +6,12 @@ rows take 4.5, tiles of 4 x 4 outputs 2.25, by the same kernel at the same rate.
 before: Conv(3x3)
 after:  36 x depthwise Conv (B^T d) -> 36 x Conv(1x1) -> Add, Sub, depthwise Conv(1x1) (A^T) -> 5 x Concat
 
-`estimate` selects the tiles of each convolution, or none, by the estimated time.
+The tiles of each convolution, or none, are selected by their times where they can be measured, else by estimates.
 
     algorithm   the transform matrices in rational arithmetic
     site        the properties of a convolution, and the tiles of its image
     estimate    the estimated times of a convolution, direct and in tiles
+    measured    the measured times
     selection   the convolutions to rewrite within the limit on the growth of the file
     constants   the transformed filters
     rewrite     the ops of a convolution in tiles
@@ -30,6 +31,7 @@ from layoutopt.dialects.onnxruntime.passes.winograd.estimate import (
     filter_growth,
     winograd_seconds,
 )
+from layoutopt.dialects.onnxruntime.passes.winograd.measured import MeasuredTimes, alone
 from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import WinogradRewriter
 from layoutopt.dialects.onnxruntime.passes.winograd.selection import TilingOption, record_growth, select
 from layoutopt.dialects.onnxruntime.passes.winograd.site import ConvolutionAxis, Site, Tiles, can_be_tiled, site_of
@@ -38,14 +40,17 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
-__all__ = ["MachineRates", "Winograd", "choose", "tilings"]
+__all__ = ["MachineRates", "Prices", "Winograd", "choose", "promising_alternatives", "tilings"]
 
 _OUTPUTS = (2, 4)
+_MEASURED_TILINGS = 3
+_MEASURED_RATIO = 2.0  # of an estimate to the best one
+_MIN_MEASURED_SPEED_UP = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Winograd(Pass):
-    """Compute 3x3 convolutions with fewer products if that is estimated to be faster, within the permitted growth of the file.
+    """Compute 3x3 convolutions with fewer products if that is faster, within the permitted growth of the file.
 
     Attributes:
         rates: the rates of the machine; by default those measured for the block size.
@@ -65,13 +70,17 @@ class Winograd(Pass):
         if context.sessions == "fast":
             rates = replace(rates, op_seconds=FAST_SESSIONS_OP)
         runs = expected_runs(graph)
-        options = [
-            option
+        sites = [
+            (each, site)
             for each in regions_with_rule(graph)
             for op in each.ops
-            if (site := site_of(op, block)) is not None
-            for option in _options(each, site, rates, runs[each])
+            if (site := site_of(op, block)) is not None and tilings(site)
         ]
+        times = MeasuredTimes(context.time_graphs, block) if context.time_graphs is not None else None
+        if times is not None:
+            ranked = sorted(sites, key=lambda each: -runs[each[0]] * direct_seconds(each[1], rates))
+            times.measure((site, promising(site, rates)) for _, site in ranked)
+        options = [option for each, site in sites for option in _options(each, site, Prices(rates, times), runs[each])]
         chosen = select(options, context.growth.limit - stored_bytes(graph.regions()))
         record_growth(context.growth, options, chosen)
         constants = {each: Constants(each, block) for each in dict.fromkeys(option.graph for option in chosen)}
@@ -81,30 +90,70 @@ class Winograd(Pass):
             WinogradRewriter(option.graph, constants[option.graph], site, option.tiles).run()
 
 
-def _options(graph: Graph, site: Site, rates: MachineRates, runs: float) -> list[TilingOption]:
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The seconds of convolutions: measured if the direct one and all promising tilings are, else estimated.
+
+    Attributes:
+        rates: the rates of the machine.
+        measured: the measured times, if there are any.
+    """
+
+    rates: MachineRates
+    measured: MeasuredTimes | None = None
+
+    def of(self, site: Site) -> tuple[float, dict[tuple[Tiles, Tiles], float], float]:
+        """The seconds of the direct convolution and of the usable tilings, and the smallest speed-up worth a rewrite."""
+        usable = [each for each in tilings(site) if filter_growth(each) <= self.rates.max_filter_growth]
+        if self.measured is not None and (direct := self.measured.seconds(site, None)) is not None:
+            found = {each: self.measured.seconds(site, each) for each in usable}
+            timed = {each: seconds for each, seconds in found.items() if seconds is not None}
+            if timed:
+                return direct, timed, _MIN_MEASURED_SPEED_UP
+        estimates = {each: winograd_seconds(site, each, self.rates) for each in usable}
+        return direct_seconds(site, self.rates), estimates, self.rates.min_speedup
+
+
+def _options(graph: Graph, site: Site, prices: Prices, runs: float) -> list[TilingOption]:
     """The best tiling of a convolution, and those that are faster than no tiling and have smaller filters than the best."""
-    best = choose(site, rates)
+    best = choose(site, prices)
     if best is None:
         return []
-    direct = direct_seconds(site, rates)
+    direct, tiled, min_speedup = prices.of(site)
     found = []
-    for tiles in tilings(site):
-        seconds = winograd_seconds(site, tiles, rates)
-        is_smaller = filter_growth(tiles) < filter_growth(best) and seconds <= direct / rates.min_speedup
+    for tiles, seconds in tiled.items():
+        is_smaller = filter_growth(tiles) < filter_growth(best) and seconds <= direct / min_speedup
         if tiles == best or is_smaller:
             found.append(TilingOption(graph, site, tiles, runs * (direct - seconds)))
     return found
 
 
-def choose(site: Site, rates: MachineRates) -> tuple[Tiles, Tiles] | None:
-    """The tiles of rows and columns for a convolution; None if no tiling is estimated to be faster.
+def choose(site: Site, prices: Prices) -> tuple[Tiles, Tiles] | None:
+    """The tiles of rows and columns for a convolution; None if no tiling is faster.
 
     Of tilings with about equal times, the one with the smallest filters, which is also the most accurate.
     """
-    candidates = [each for each in tilings(site) if filter_growth(each) <= rates.max_filter_growth]
-    seconds = {each: winograd_seconds(site, each, rates) for each in candidates}
-    limit = min(min(seconds.values(), default=0.0) * rates.tie_ratio, direct_seconds(site, rates) / rates.min_speedup)
-    return min((each for each in candidates if seconds[each] <= limit), key=filter_growth, default=None)
+    direct, seconds, min_speedup = prices.of(site)
+    limit = min(min(seconds.values(), default=0.0) * prices.rates.tie_ratio, direct / min_speedup)
+    return min((each for each in seconds if seconds[each] <= limit), key=filter_growth, default=None)
+
+
+def promising(site: Site, rates: MachineRates) -> list[tuple[Tiles, Tiles]]:
+    """The tilings that may be the fastest one, or faster than none, by an estimate that is far from every machine's times."""
+    usable = [each for each in tilings(site) if filter_growth(each) <= rates.max_filter_growth]
+    seconds = {each: winograd_seconds(site, each, rates) for each in usable}
+    limit = min(seconds.values(), default=0.0) * _MEASURED_RATIO
+    fastest = sorted((each for each in usable if seconds[each] <= limit), key=seconds.__getitem__)[:_MEASURED_TILINGS]
+    return fastest if limit and seconds[fastest[0]] <= _MEASURED_RATIO * direct_seconds(site, rates) else []
+
+
+def promising_alternatives(graph: Graph, block: int) -> list[Graph]:
+    """The promising tilings of a lowered graph that consists of one convolution; none for any other graph."""
+    ops, rates = graph.ops, MACHINE_RATES.get(block)
+    site = site_of(ops[0], block) if len(ops) == 1 and rates is not None else None
+    if site is None or rates is None or not isinstance(site.batch, int):
+        return []
+    return [alone(site, tiling, block) for tiling in promising(site, rates)]
 
 
 def tilings(site: Site) -> list[tuple[Tiles, Tiles]]:

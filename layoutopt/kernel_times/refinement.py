@@ -4,27 +4,27 @@ The kernels of a plan are a few of those that the planner compares. A kernel ent
 best; then it is timed, and stays only if its time is the best as well.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from layoutopt.cost import sized
+from layoutopt.cost import CostModel, FusedOps, sized
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.roofline import structure
+from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.lowered_graph import LoweredGraph
 from layoutopt.kernel_times.store import KernelStore
 from layoutopt.kernel_times.stored_prices import StoredPrices, UsedKernel, merged
-from layoutopt.kernel_times.timed_kernels import QUICK, time_kernels
+from layoutopt.kernel_times.timed_kernels import QUICK, TimedModel, time_kernels
 from layoutopt.ops import View, canonical_signature, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
+from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
 from layoutopt.timing.interleaved import pinned
-
-PlanWith = Callable[[RooflineModel], Plan]
 
 _PLANS = 6  # the largest number, the first and the last included
 _BATCH = 32  # kernels that run in turns
@@ -44,7 +44,7 @@ class RefinedPlan:
         seconds: the time that it took.
     """
 
-    model: RooflineModel
+    model: CostModel
     plan: Plan
     timed: int
     known: int
@@ -72,20 +72,25 @@ def refine_prices(
         budget: seconds after which no further kernel is timed; the last plan takes longer.
         progress: called with what is timed.
     """
-    prices = StoredPrices(store, graph.opsets)
+    prices, fused = StoredPrices(store, graph.opsets), fused_ops(graph)
+
+    def new_model() -> CostModel:
+        return FusedOps(model.with_measured(prices), fused)
+
     begin, timed, is_last = perf_counter(), set[str](), False
-    priced, plan = model, None
+    priced: CostModel = model
+    plan: Plan | None = None
     for number in range(_PLANS):
         prices.correct_estimates()
-        refined = model.with_measured(prices)
+        refined = new_model()
         found = plan_with(refined)
         if plan is not None and found.stopped:
             break
         priced, plan = refined, found
-        used = _used(graph, model.with_measured(prices), sizes, prices, plan.signatures)
+        used = _used(graph, new_model(), sizes, prices, plan.signatures)
         wanted = _wanted(used)
         if not number:  # the times of the original's kernels correct the estimates of many others
-            wanted |= _wanted(_used(graph, model.with_measured(prices), sizes, prices, {}))
+            wanted |= _wanted(_used(graph, new_model(), sizes, prices, {}))
         wanted = {key: each for key, each in wanted.items() if key not in timed}  # without those that do not run alone
         if found.stopped or is_last or not wanted or store.is_complete:
             break
@@ -100,15 +105,35 @@ def refine_prices(
     return RefinedPlan(priced, plan, len(timed), len(known), share, perf_counter() - begin)
 
 
-def _wanted(used: list[UsedKernel]) -> dict[str, LoweredKernel]:
-    """The kernels to time, by key, those with the largest share first."""
+def time_graphs(graphs: Sequence[Graph], store: KernelStore, budget: float) -> list[float | None]:
+    """The times of lowered graphs in seconds; None for those that do not run, or for which no time is left.
+
+    Args:
+        graphs: the graphs, the most important ones first.
+        store: the times of kernels on this machine; new ones are added.
+        budget: seconds after which no further graph is timed.
+    """
+    models = [LoweredGraph(each) for each in graphs]
+    missing = {each.key: each for each in models if store.get(each.key) is None}
+    if missing and not store.is_complete:
+        _time([*missing.values()], store, perf_counter() + budget)
+    return [store.get(each.key) for each in models]
+
+
+def _wanted(used: list[UsedKernel]) -> dict[str, TimedModel]:
+    """The kernels to time, with other algorithms for their ops, by key; those with the largest share first."""
     total = sum(each.total for each in used)
     pending = [each for each in used if not each.is_timed and each.total >= _NEGLIGIBLE * total]
     ranked = sorted(pending, key=lambda each: -each.total)
-    return {each.kernel.key: each.kernel for each in ranked if each.kernel is not None}
+    found: dict[str, TimedModel] = {}
+    for each in ranked:
+        if each.kernel is not None:
+            models: list[TimedModel] = [each.kernel, *each.kernel.alternatives]
+            found |= {model.key: model for model in models}
+    return found
 
 
-def _time(kernels: list[LoweredKernel], store: KernelStore, end: float) -> list[str]:
+def _time(kernels: Sequence[TimedModel], store: KernelStore, end: float) -> list[str]:
     """Time kernels until `end`, in seconds of the clock, and return the keys of those that were tried."""
     tried: list[str] = []
     with pinned(store.machine.threads):
@@ -123,13 +148,13 @@ def _time(kernels: list[LoweredKernel], store: KernelStore, end: float) -> list[
 
 
 def _used(
-    graph: Graph, model: RooflineModel, sizes: Sizes, prices: StoredPrices, signatures: Mapping[Op, Signature]
+    graph: Graph, model: CostModel, sizes: Sizes, prices: StoredPrices, signatures: Mapping[Op, Signature]
 ) -> list[UsedKernel]:
     """The kernels of a plan; those of the original without any signatures.
 
     Args:
         graph: the graph.
-        model: a new cost model with `prices`, which has priced nothing.
+        model: a new cost model with `prices`, which has priced nothing yet.
         sizes: the sizes of symbolic dimensions.
         prices: records the kernels.
         signatures: the plan.
@@ -184,4 +209,4 @@ def _move_of_view(op: Op, signature: Signature) -> Iterator[tuple[Value, Storage
             yield y, Storage(same), target
 
 
-__all__ = ["RefinedPlan", "refine_prices"]
+__all__ = ["RefinedPlan", "refine_prices", "time_graphs"]

@@ -16,9 +16,10 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.calibrate.kernel_case import KernelCase
-from layoutopt.cost import CostModel, CostModelWrapper
+from layoutopt.cost import CostModel, CostModelWrapper, FusedOps
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.roofline import formats_of
+from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.errors import ArgumentError
 from layoutopt.ir.cast import is_cast
@@ -143,7 +144,7 @@ class Refined:
         self.graph, self.monkeypatch = graph, monkeypatch
 
     def __call__(self, times: InventedTimes, budget: float = 60.0, store: KernelStore | None = None) -> RefinedPlan:
-        self.monkeypatch.setattr(sys.modules["layoutopt.kernel_times.refine_prices"], "time_kernels", times)
+        self.monkeypatch.setattr(sys.modules["layoutopt.kernel_times.refinement"], "time_kernels", times)
         model, store = load_target("cpu-avx2"), store or KernelStore(MACHINE)
         return refine_prices(self.graph, model, NO_SIZES, partial(plan, self.graph), store, budget, lambda step: None)
 
@@ -159,7 +160,7 @@ def test_the_last_plan_is_nearly_as_good_as_one_that_knows_every_time(
 ) -> None:
     times = InventedTimes(factor)
     found = refined(times)
-    known = load_target("cpu-avx2").with_measured(AllKnown(times))
+    known = FusedOps(load_target("cpu-avx2").with_measured(AllKnown(times)), fused_ops(graph))
     best = plan(graph, known)
     price = plan(graph, Forced(known, found.plan)).seconds
     assert found.share > 0.95

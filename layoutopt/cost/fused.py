@@ -1,0 +1,41 @@
+"""Prices of ops that a runtime fuses into their neighbours."""
+
+from collections.abc import Collection
+
+from layoutopt.cost.model import CostModel, CostModelWrapper, emulation_conversions
+from layoutopt.ir.types import Op, Signature, Storage, Value
+
+
+class FusedOps(CostModelWrapper):
+    """A cost model under which some ops cost nothing in blocked formats, because the runtime fuses them there.
+
+    Args:
+        model: the prices of all other ops and formats.
+        fused: the names of the results of these ops.
+    """
+
+    def __init__(self, model: CostModel, fused: Collection[str]) -> None:
+        super().__init__(model)
+        self._fused = fused
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        """Estimated seconds of the op under a signature; 0 if it is fused."""
+        y, storage = op.outputs[0], signature.outputs[0]
+        if y is None or storage is None or y.name not in self._fused or storage.format.is_plain:
+            return self._model.kernel_seconds(op, signature)
+        same = (
+            each is None or value is None or value.shape != y.shape or each.format == storage.format
+            for value, each in zip(op.inputs, signature.inputs, strict=True)
+        )
+        return 0.0 if all(same) else self._model.kernel_seconds(op, signature)
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        """Estimated seconds of a conversion of a tensor between storages."""
+        return self._model.conversion_seconds(value, src, dst)
+
+    def emulation_conversions(self, op: Op, signature: Signature) -> int:
+        """The number of operands that are converted within the op, without constants."""
+        return emulation_conversions(self._model, op, signature)
+
+
+__all__ = ["FusedOps"]

@@ -1,0 +1,74 @@
+"""The ops that cost nothing in blocked formats, because `fuse-into-convolutions` or `scale-filters` removes them.
+
+Conv -> Add(residual) -> Relu      one convolution with a residual and an activation
+Mul(gate) -> Conv                  a convolution whose filter is multiplied by the gate
+"""
+
+from layoutopt.dialects.onnxruntime.convolution import KINDS
+from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS
+from layoutopt.dialects.onnxruntime.passes.scale_filters import is_filter_cheaper
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Value
+from layoutopt.ops import View, rule_of
+from layoutopt.ops.region_ops import regions_with_rule
+
+
+def fused_ops(graph: Graph) -> frozenset[str]:
+    """The names of the results of these ops, in the graph and its bodies; `graph` is not planned yet."""
+    return frozenset(name for each in regions_with_rule(graph) for name in _fused_in(each))
+
+
+def _fused_in(graph: Graph) -> set[str]:
+    found: set[str] = set()
+    residual: set[Value] = set()  # results of convolutions that can still add a residual, and then be activated
+    active: set[Value] = set()  # those that can still be activated
+    for op in graph.ops:
+        y, x = op.outputs[0] if op.outputs else None, op.inputs[0] if op.inputs else None
+        is_only_reader = x is not None and graph.only_reader(x) is op
+        if y is None:
+            continue
+        if op.kind in KINDS and "activation" not in op.attributes:
+            residual.add(y)
+            active.add(y)
+        elif isinstance(rule_of(op), View) and is_only_reader:
+            residual |= {y} if x in residual else set()
+            active |= {y} if x in active else set()
+        elif op.kind == "Add" and _adds_residual(graph, op, residual):
+            found.add(y.name)
+            active.add(y)
+        elif _is_activation(op, active, is_only_reader) or (op.kind == "Mul" and _scales_filters(graph, op, y)):
+            found.add(y.name)
+    return found
+
+
+def _is_activation(op: Op, active: set[Value], is_only_reader: bool) -> bool:
+    return op.kind in ACTIVATIONS and op.inputs[0] in active and is_only_reader
+
+
+def _adds_residual(graph: Graph, add: Op, residual: set[Value]) -> bool:
+    """Whether an operand of an Add is the result of a convolution without other readers."""
+    one, other, *_ = [*add.inputs, None, None]
+    if one is None or other is None or one is other or one.shape != other.shape:
+        return False
+    return any(each in residual and graph.only_reader(each) is add for each in (one, other))
+
+
+def _scales_filters(graph: Graph, mul: Op, y: Value) -> bool:
+    """Whether a product with one number per channel is moved to the filter of the convolution that reads it."""
+    shapes = [each.shape for each in mul.inputs if each is not None]
+    if y.shape is None or len(shapes) != 2 or sum(shape != y.shape for shape in shapes) != 1:
+        return False
+    result: Value | None = y
+    while result is not None:
+        reader = graph.only_reader(result)
+        if reader is None or graph.is_output(result):
+            return False
+        if reader.kind in KINDS:
+            filters = reader.inputs[1]
+            is_read = reader.inputs[0] is result and reader.integer("group", 1) == 1
+            return is_read and filters is not None and filters.is_constant and is_filter_cheaper(y, filters)
+        result = reader.outputs[0] if isinstance(rule_of(reader), View) else None
+    return False
+
+
+__all__ = ["fused_ops"]

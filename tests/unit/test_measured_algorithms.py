@@ -1,0 +1,178 @@
+"""Prices of algorithms and of fused ops: Winograd by measured times, and what costs nothing in blocked formats."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import layoutopt
+from layoutopt import inference, onnx_io
+from layoutopt.cost import FusedOps
+from layoutopt.cost_models import load_target
+from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
+from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, promising, tilings
+from layoutopt.dialects.onnxruntime.passes.winograd.measured import alone
+from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Signature
+from layoutopt.kernel_times.lowered_graph import LoweredGraph
+from layoutopt.ops import canonical_signature, rule_of
+from layoutopt.passes.base import PassContext
+from layoutopt.runtime.kernel_queries import blocked_channels
+
+BLOCK = blocked_channels() or 0
+needs_blocks = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked kernels on this processor")
+
+
+def lowered(side: int = 14) -> Graph:
+    """A blocked convolution, and a second one with a residual and an activation."""
+    domain = "com.microsoft.nchwc"
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 18, "{domain}" : 1]>
+        g (float[1,64,{side},{side}] x, float[1,64,{side},{side}] r) => (float[1,64,{side},{side}] y)
+        <float[64,64,3,3] first, float[64,64,3,3] second, float[64] bias>
+        {{
+            a = {domain}.Conv<pads=[1,1,1,1]>(x, first)
+            y = {domain}.Conv<pads=[1,1,1,1], activation="Relu">(a, second, bias, r)
+        }}"""
+    )
+    generator = np.random.default_rng(0)
+    for name, shape in (("first", (64, 64, 3, 3)), ("second", (64, 64, 3, 3)), ("bias", (64,))):
+        numbers = generator.normal(size=shape, scale=0.05).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
+    graph = inference.lift(onnx_io.from_message(model))
+    graph.stage = "lowered"
+    return graph
+
+
+def sites(graph: Graph) -> list[Site]:
+    return [site for op in graph.ops if (site := site_of(op, BLOCK)) is not None]
+
+
+def outputs(graph: Graph) -> Any:
+    model = LoweredGraph(graph)
+    generator = np.random.default_rng(1)
+    session = onnxruntime.InferenceSession(model.serialized(generator), providers=["CPUExecutionProvider"])
+    return session.run(None, model.feed(generator))[0]
+
+
+@needs_blocks
+def test_a_convolution_alone_computes_the_same_in_all_tilings() -> None:
+    for site in sites(lowered()):
+        direct = outputs(alone(site, None, BLOCK))
+        found = [outputs(alone(site, each, BLOCK)) for each in tilings(site)]
+        assert len(found) >= 4
+        assert all(np.allclose(each, direct, rtol=0, atol=2e-5 * np.abs(direct).max()) for each in found)
+
+
+@needs_blocks
+def test_keys_tell_convolutions_and_tilings_apart() -> None:
+    found = [alone(site, each, BLOCK) for site in sites(lowered()) for each in (None, *tilings(site))]
+    keys = [LoweredGraph(each).key for each in found]
+    again = [LoweredGraph(alone(site, None, BLOCK)).key for site in sites(lowered())]
+    assert len(set(keys)) == len(keys)
+    assert set(again) <= set(keys)
+    assert not set(keys) & {LoweredGraph(alone(site, None, BLOCK)).key for site in sites(lowered(16))}
+
+
+def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) -> Graph:
+    graph = lowered()
+    Winograd().run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK, time_graphs=time))
+    return graph
+
+
+@needs_blocks
+@pytest.mark.parametrize("chosen", [0, 1, 2])
+def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
+    """The invented times make one tiling three times as fast as all other graphs."""
+    rates = MachineRates(min_speedup=1.2) if BLOCK == 8 else MachineRates()
+    candidates = [promising(site, rates) for site in sites(lowered())]
+    favourites = {
+        LoweredGraph(alone(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
+        for site, found_tilings in zip(sites(lowered()), candidates, strict=True)
+    }
+    seen: list[str] = []
+
+    def time(graphs: Sequence[Graph]) -> list[float | None]:
+        seen.extend(LoweredGraph(each).key for each in graphs)
+        return [1e-4 if LoweredGraph(each).key in favourites else 3e-4 for each in graphs]
+
+    found = rewritten(time)
+    assert favourites <= set(seen)
+    expected = 0
+    for site, found_tilings in zip(sites(lowered()), candidates, strict=True):
+        expected += len(alone(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
+    assert len(found.ops) == expected
+
+
+@needs_blocks
+def test_no_tiling_that_is_slower_when_measured_is_used() -> None:
+    assert len(rewritten(lambda graphs: [1e-3 + 1e-3 * (len(each.ops) > 1) for each in graphs]).ops) == 2
+
+
+@needs_blocks
+def test_without_times_the_estimates_count() -> None:
+    kinds = [
+        [op.op_type for op in found.ops] for found in (rewritten(None), rewritten(lambda graphs: [None] * len(graphs)))
+    ]
+    assert kinds[0] == kinds[1]
+
+
+LEFT = ("Add", "Mul", "Relu", "Sigmoid")
+HEAD = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[1,32,28,28] x, float[1,32,28,28] r, float[1,32,1,1] gate) => (float[1,32,28,28] y, float[1,32,28,28] z)
+<float[32,32,1,1] w, float[32,32,1,1] v>
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "fused"),
+    [
+        ("a = Conv(x, w) b = Add(a, r) y = Relu(b) z = Identity(r)", {"b", "y"}),
+        ("a = Conv(x, w) b = Relu(a) y = Add(b, r) z = Identity(r)", {"b"}),
+        ("a = Conv(x, w) y = Sigmoid(a) z = Neg(a)", set()),
+        ("a = Conv(x, w) y = Add(a, a) z = Neg(r)", set()),
+        ("a = Mul(x, gate) y = Conv(a, w) z = Neg(r)", {"a"}),
+        ("a = Mul(x, gate) y = Conv(a, w) z = Neg(a)", set()),
+        (
+            "a = Conv(x, w) b = Transpose<perm=[0,2,3,1]>(a) c = Relu(b) y = Transpose<perm=[0,3,1,2]>(c) z = Neg(r)",
+            {"c"},
+        ),
+        ("a = Conv(x, w) y = Softplus(a) z = Neg(r)", set()),
+    ],
+)
+def test_what_the_dialect_fuses_costs_nothing_in_blocks(body: str, fused: set[str]) -> None:
+    """The named ops are not in the written model, and their prices are zero if they are blocked."""
+    statements = body.replace(") ", ")\n")
+    model = onnx.parser.parse_model(f"{HEAD}{{ {statements} }}")
+    generator = np.random.default_rng(0)
+    for name in ("w", "v"):
+        numbers = generator.normal(size=(32, 32, 1, 1)).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
+    graph = inference.lift(onnx_io.from_message(model))
+    assert fused_ops(graph) == fused
+    roofline = load_target("cpu-avx2")
+    model_of_fused = FusedOps(roofline, fused_ops(graph))
+    for op in graph.ops:
+        rule, y = rule_of(op), op.outputs[0]
+        assert rule is not None and y is not None
+        plain = canonical_signature(op)
+        assert model_of_fused.kernel_seconds(op, plain) == roofline.kernel_seconds(op, plain)
+        for formats in roofline.preferred_formats(op):
+            blocked = rule.signature(op, dict(formats))
+            if isinstance(blocked, Signature) and y.name not in fused:
+                assert model_of_fused.kernel_seconds(op, blocked) == roofline.kernel_seconds(op, blocked)
+    if BLOCK:
+        result = layoutopt.optimize(model, "cpu", pins={"x": f"NCHW{BLOCK}c", "r": f"NCHW{BLOCK}c"})
+        assert result.plan is not None
+        chosen = {op.outputs[0]: signature.outputs[0] for op, signature in result.plan.signatures.items()}
+        blocked_names = {
+            value.name.split("__")[0]
+            for value, storage in chosen.items()
+            if value and storage and not storage.format.is_plain
+        }
+        left = {name for node in result.proto.graph.node for name in node.output if node.op_type in LEFT}
+        assert not {name.split("__")[0] for name in left} & blocked_names & fused
