@@ -5,7 +5,7 @@
 Two predictions are compared with a measurement in pairs, one thread on one CPU, in processor time:
 
 - *kernels*: the sum of the times of the executed kernels of the original and of the result, each timed alone (`kernel_times`);
-- *plan*: the planner's estimate for the target, `plan.seconds_before / plan.seconds_after`.
+- *plan*: the estimate that `optimize` prints: the original as onnxruntime optimises it, and the plan, at calibrated prices.
 
 Prints a Markdown table, and for both predictions Spearman's rank correlation with the measured speed-up (for four or more
 networks), the median and the largest error. Kernel times go to a new folder unless --store names one, so that each network is
@@ -114,7 +114,8 @@ def predict(path: Path, out: Path, store: KernelStore, seconds: float) -> Row | 
     (found,) = measure_speed_up(
         lambda: original.timed_session(1), lambda: rewritten.timed_session(1), sizes, seconds=seconds
     )
-    plan = result.plan.baseline / result.plan.seconds
+    known = result.report.calibration
+    plan = (known.seconds_before if known and known.seconds_before else result.plan.baseline) / result.plan.seconds
     return Row(path.stem, before / after, plan, found.runs.median, found.runs.low, found.runs.high, passed)
 
 

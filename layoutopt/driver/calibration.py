@@ -5,33 +5,42 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import onnx_ir
+
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.driver.job import Job
-from layoutopt.errors import ArgumentError, TargetError
-from layoutopt.files import path_text
+from layoutopt.errors import ArgumentError, ModelError, TargetError
+from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.graph import Graph
-from layoutopt.kernel_times import KernelStore, Machine, default_folder, refine_prices, time_graphs
+from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, default_folder, refine_prices, time_graphs
+from layoutopt.kernel_times.baseline import OptimisedOriginal
+from layoutopt.kernel_times.stored_prices import total_seconds
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan
-from layoutopt.report.schema import CalibrationReport
+from layoutopt.report.schema import CalibrationReport, GainReport
+from layoutopt.verification import Runnable, as_runnable
+from layoutopt.verification.original_runs import RUN_ERRORS
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
+
+_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, ModelError, MemoryError)
 
 BUDGET = 5.0
 """Seconds for timing kernels and planning again; what was timed is in the store for later calls."""
 
 
 def calibrated_plan(
-    job: Job, graph: Graph, context: PassContext, plan_with: Callable[[CostModel], Plan]
+    job: Job, source: onnx_ir.Model, graph: Graph, context: PassContext, plan_with: Callable[[CostModel], Plan]
 ) -> tuple[CostModel, Plan]:
     """The plan at measured prices with its cost model; the target's own prices if kernels of this machine do not count.
 
     Args:
         job: the call of `optimize`, whose `calibration` gets the report.
+        source: the original.
         graph: the graph, unplanned.
         context: the state of the passes.
         plan_with: plans at the prices of a cost model.
@@ -43,11 +52,44 @@ def calibrated_plan(
         return model, plan_with(model)
     store = _store(job)
     context.time_graphs = partial(time_graphs, store=store, budget=BUDGET)
-    found = refine_prices(graph, model, context.sizes, plan_with, store, BUDGET, job.progress)
-    job.calibration = CalibrationReport(
-        timed=found.timed, known=found.known, share=found.share, seconds=found.seconds, cpu=store.machine.cpu
-    )
+    with scratch_folder() as folder:
+        original = _optimised_original(job, source, folder)
+        found = refine_prices(graph, model, context.sizes, plan_with, store, BUDGET, original, job.progress)
+    job.calibration = _report(found, store)
     return found.model, found.plan
+
+
+def _report(found: RefinedPlan, store: KernelStore) -> CalibrationReport:
+    moves, moves_before = (
+        total_seconds(each for each in kernels if each.is_move) for kernels in (found.kernels, found.before)
+    )
+    after, direct, before = map(total_seconds, (found.kernels, found.direct, found.before))
+    gain = GainReport(
+        data_movement=moves_before - moves,
+        algorithms=direct - after,
+        kernels=(before - moves_before) - (direct - moves),
+    )
+    return CalibrationReport(
+        timed=found.timed,
+        known=found.known,
+        share=found.share,
+        seconds=found.seconds,
+        cpu=store.machine.cpu,
+        seconds_before=before if found.before else None,
+        seconds_after=after if found.before else None,
+        gain=gain if found.before else None,
+    )
+
+
+def _optimised_original(job: Job, source: onnx_ir.Model, folder: Path) -> OptimisedOriginal | None:
+    """The original as onnxruntime runs it; None if it does not load, or is too large to be optimised for an estimate."""
+    original = Runnable.of(job.path) if job.path else as_runnable(source, folder / "original.onnx", has_float16=False)
+    if original.is_large or original.has_float16:
+        return None
+    try:
+        return OptimisedOriginal.of(original, folder)
+    except _ERRORS:
+        return None
 
 
 def _obstacle(job: Job, graph: Graph) -> str:

@@ -54,7 +54,7 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         is_emulated=job.runtime.is_emulated,
         candidates=CutCandidates.of(graph),
     )
-    context.make_plan = partial(calibrated_plan, job)
+    context.make_plan = partial(calibrated_plan, job, source)
     job.passes = job.pipeline.run(graph, context, job.watch)
     emitted = None if context.reason_to_keep else _emitted(job, source)
     if emitted is None:

@@ -21,7 +21,7 @@ from layoutopt.verification.runnable import Runnable
 _RUNS = 5  # with a trace, after one without
 _INLINE = 1024  # bytes above which constants stay in a file of their own, unread
 
-_SAVED = {
+EXTERNAL_WEIGHTS = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": str(_INLINE),
 }
@@ -59,7 +59,7 @@ def executed_kernels(model: Runnable, feed: Mapping[str, Any], threads: int = 1)
     """
     with scratch_folder() as folder:
         saved = folder / "optimised.onnx"
-        model.save_optimised(saved, _SAVED, threads)
+        model.save_optimised(saved, EXTERNAL_WEIGHTS, threads)
         message = onnx.load(str(saved), load_external_data=False)
         for number, node in enumerate(message.graph.node):
             node.name = f"kernel{number}"

@@ -81,6 +81,7 @@ class LoweredKernel:
     @classmethod
     def of(cls, op: Op, formats: Mapping[Slot, Format], opsets: Mapping[str, int]) -> "LoweredKernel | None":
         """The kernel of an op; None if it cannot run alone: bodies, symbolic extents, activations other than float32."""
+        op = _without_epilogue(op, opsets.get("", 1))
         opaque = any(isinstance(each, Opaque) for each in op.attributes.values())
         if op.bodies or opaque or not all(_is_timed(each) for each in (*op.inputs, *op.outputs) if each is not None):
             return None
@@ -195,6 +196,14 @@ def remove_interface_reshapes(graph: Graph) -> None:
             assert source is not None
             graph.set_output(index, source)
             graph.remove_op(producer)
+
+
+def _without_epilogue(op: Op, version: int) -> Op:
+    """The convolution of a fused one: activations and residuals cost nothing in plans either (`fused_ops`)."""
+    if op.kind != "com.microsoft::FusedConv":
+        return op
+    attributes = {name: each for name, each in op.attributes.items() if not name.startswith("activation")}
+    return Op("Conv", op.inputs[:3], op.outputs, version=version, attributes=attributes)
 
 
 def _is_timed(value: Value) -> bool:

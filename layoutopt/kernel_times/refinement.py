@@ -4,24 +4,21 @@ The kernels of a plan are a few of those that the planner compares. A kernel ent
 best; then it is timed, and stays only if its time is the best as well.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from layoutopt.cost import CostModel, FusedOps, sized
+from layoutopt.cost import CostModel, FusedOps
 from layoutopt.cost_models import RooflineModel
-from layoutopt.cost_models.roofline import structure
 from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
-from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
+from layoutopt.kernel_times.plan_kernels import plan_kernels
 from layoutopt.kernel_times.store import KernelStore
-from layoutopt.kernel_times.stored_prices import StoredPrices, UsedKernel, merged
+from layoutopt.kernel_times.stored_prices import StoredPrices, UsedKernel, total_seconds
 from layoutopt.kernel_times.timed_kernels import QUICK, TimedModel, time_kernels
-from layoutopt.ops import View, canonical_signature, rule_of
-from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
 from layoutopt.timing.interleaved import pinned
@@ -39,17 +36,30 @@ class RefinedPlan:
         model: the cost model with these prices.
         plan: the plan.
         timed: the number of kernels that were timed for it.
-        known: the number of kernels of the plan that have a time.
-        share: their share of the plan's time.
+        kernels: the kernels of the plan.
+        direct: the same without other algorithms than the direct ones.
+        before: the kernels of the original as onnxruntime runs it; empty if they are not known.
         seconds: the time that it took.
     """
 
     model: CostModel
     plan: Plan
     timed: int
-    known: int
-    share: float
+    kernels: Sequence[UsedKernel]
+    direct: Sequence[UsedKernel]
+    before: Sequence[UsedKernel]
     seconds: float
+
+    @property
+    def known(self) -> int:
+        """The number of kernels of the plan that have a time."""
+        return sum(each.is_timed for each in self.kernels)
+
+    @property
+    def share(self) -> float:
+        """Their share of the plan's time."""
+        total = total_seconds(self.kernels)
+        return total_seconds(each for each in self.kernels if each.is_timed) / total if total else 0.0
 
 
 def refine_prices(
@@ -59,7 +69,8 @@ def refine_prices(
     plan_with: PlanWith,
     store: KernelStore,
     budget: float,
-    progress: Callable[[str], None],
+    original: OptimisedOriginal | None = None,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> RefinedPlan:
     """Plan at measured prices.
 
@@ -70,6 +81,7 @@ def refine_prices(
         plan_with: plans at the prices of a cost model.
         store: the times of kernels on this machine; new ones are added.
         budget: seconds after which no further kernel is timed; the last plan takes longer.
+        original: the original as onnxruntime runs it, if its time is to be estimated, too.
         progress: called with what is timed.
     """
     prices, fused = StoredPrices(store, graph.opsets), fused_ops(graph)
@@ -87,10 +99,11 @@ def refine_prices(
         if plan is not None and found.stopped:
             break
         priced, plan = refined, found
-        used = _used(graph, new_model(), sizes, prices, plan.signatures)
+        used = plan_kernels(graph, new_model(), sizes, prices, plan.signatures)
         wanted = _wanted(used)
         if not number:  # the times of the original's kernels correct the estimates of many others
-            wanted |= _wanted(_used(graph, new_model(), sizes, prices, {}))
+            wanted |= _wanted(plan_kernels(graph, new_model(), sizes, prices, {}))
+            wanted |= _wanted(original.kernels(model, sizes, prices) if original is not None else [])
         wanted = {key: each for key, each in wanted.items() if key not in timed}  # without those that do not run alone
         if found.stopped or is_last or not wanted or store.is_complete:
             break
@@ -99,10 +112,10 @@ def refine_prices(
         if is_last := number == _PLANS - 2 or perf_counter() - begin >= budget:
             prices.be_cautious()
     assert plan is not None
-    total = sum(each.total for each in used)
-    known = [each for each in used if each.is_timed]
-    share = sum(each.total for each in known) / total if total else 0.0
-    return RefinedPlan(priced, plan, len(timed), len(known), share, perf_counter() - begin)
+    with prices.direct_algorithms():
+        before = original.kernels(model, sizes, prices) if original is not None else []
+        direct = plan_kernels(graph, new_model(), sizes, prices, plan.signatures)
+    return RefinedPlan(priced, plan, len(timed), used, direct, before, perf_counter() - begin)
 
 
 def time_graphs(graphs: Sequence[Graph], store: KernelStore, budget: float) -> list[float | None]:
@@ -145,68 +158,6 @@ def _time(kernels: Sequence[TimedModel], store: KernelStore, end: float) -> list
             if perf_counter() >= end:
                 break
     return tried
-
-
-def _used(
-    graph: Graph, model: CostModel, sizes: Sizes, prices: StoredPrices, signatures: Mapping[Op, Signature]
-) -> list[UsedKernel]:
-    """The kernels of a plan; those of the original without any signatures.
-
-    Args:
-        graph: the graph.
-        model: a new cost model with `prices`, which has priced nothing yet.
-        sizes: the sizes of symbolic dimensions.
-        prices: records the kernels.
-        signatures: the plan.
-    """
-    at_sizes = sized(model, sizes)
-    found: dict[Hashable, tuple[list[UsedKernel], int]] = {}
-
-    def price(key: Hashable, action: Callable[..., float], *arguments: object) -> None:
-        if key not in found:
-            with prices.recording() as used:
-                action(*arguments)
-            found[key] = used, 0
-        used, count = found[key]
-        found[key] = used, count + 1
-
-    for each in regions_with_rule(graph):
-        for op in each.ops:
-            signature = signatures.get(op) or canonical_signature(op)
-            price((structure(op), signature), at_sizes.kernel_seconds, op, signature)
-        for value, src, dst in _conversions(each, signatures):
-            price((value.type, src, dst), at_sizes.conversion_seconds, value, src, dst)
-    return merged(found)
-
-
-def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[tuple[Value, Storage, Storage]]:
-    """The conversions of a plan in one graph: each tensor once per storage that readers require."""
-    stored: dict[Value, Storage] = {}
-    done: set[tuple[Value, Storage]] = set()
-    for op in graph.ops:
-        signature = signatures.get(op)
-        if signature is None:
-            continue
-        for value, required in zip(op.inputs, signature.inputs, strict=True):
-            if value is None or required is None or value.is_constant or value.rank is None:
-                continue
-            has = stored.get(value) or Storage(Format.canonical(value.rank))
-            if has.format != required.format and (value, required) not in done:
-                done.add((value, required))
-                yield value, has, required
-        pairs = zip(op.outputs, signature.outputs, strict=True)
-        stored |= {value: storage for value, storage in pairs if value is not None and storage is not None}
-        yield from _move_of_view(op, signature)
-
-
-def _move_of_view(op: Op, signature: Signature) -> Iterator[tuple[Value, Storage, Storage]]:
-    """The conversion that a view op makes, unless its result has the bytes of its input."""
-    rule, y = rule_of(op), op.outputs[0]
-    source, target = signature.inputs[0], signature.outputs[0]
-    if isinstance(rule, View) and y is not None and source is not None and target is not None:
-        same = rule.output_format(op, source.format)
-        if same is not None and same != target.format:
-            yield y, Storage(same), target
 
 
 __all__ = ["RefinedPlan", "refine_prices", "time_graphs"]

@@ -5,10 +5,10 @@ price of any other one      estimate * geometric mean of time / estimate over th
                             and 10 % more in the last plan, which should not rest on estimates that are too low
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 
 from layoutopt.cost import MeasuredPrices
@@ -29,14 +29,16 @@ class UsedKernel:
     Attributes:
         kernel: the kernel; None if it cannot be timed alone.
         seconds: its price.
-        count: the ops and conversions of the plan that use it.
+        count: the ops and conversions of the plan that use it, times their expected runs.
         is_timed: whether the price is a time.
+        is_move: whether it only moves data.
     """
 
     kernel: LoweredKernel | None
     seconds: float
-    count: int
+    count: float
     is_timed: bool
+    is_move: bool
 
     @property
     def total(self) -> float:
@@ -59,25 +61,26 @@ class StoredPrices(MeasuredPrices):
         self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._alternatives: dict[str, list[str]] = {}
+        self._has_alternatives = True
         self._used: list[UsedKernel] | None = None
 
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
         """Seconds of the kernel for an op on operands in given formats."""
         others = tuple(str(each) for each in formats.values() if not each.is_canonical)
-        return self._price(LoweredKernel.of(op, formats, self._opsets), (op.kind, others), estimate)
+        return self._price(LoweredKernel.of(op, formats, self._opsets), (op.kind, others), estimate, is_move=False)
 
     def conversion(self, type: TensorType, src: Format, dst: Format, estimate: float) -> float:
         """Seconds of a conversion that moves bytes."""
         kernel = LoweredKernel.of_conversion(type, src, dst, self._opsets)
-        return self._price(kernel, (str(src), str(dst)), estimate)
+        return self._price(kernel, (str(src), str(dst)), estimate, is_move=True)
 
-    def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
+    def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float, *, is_move: bool) -> float:
         seconds = self._time(kernel) if kernel is not None else None
         if seconds is not None and kernel is not None and seconds > 0 and estimate > 0:
             self._ratios[kind][kernel.key] = log(seconds / estimate)
         found = estimate * self._corrections.get(kind, 1.0) * self._caution if seconds is None else seconds
         if self._used is not None:
-            self._used.append(UsedKernel(kernel, found, 1, seconds is not None))
+            self._used.append(UsedKernel(kernel, found, 1, seconds is not None, is_move))
         return found
 
     def _time(self, kernel: LoweredKernel) -> float | None:
@@ -87,7 +90,8 @@ class StoredPrices(MeasuredPrices):
             return None
         if kernel.key not in self._alternatives:
             self._alternatives[kernel.key] = [each.key for each in kernel.alternatives]
-        times = [self._store.get(key) for key in self._alternatives[kernel.key]]
+        keys = self._alternatives[kernel.key] if self._has_alternatives else []
+        times = [self._store.get(key) for key in keys]
         return min([seconds, *(each for each in times if each is not None)])
 
     def correct_estimates(self) -> None:
@@ -100,6 +104,15 @@ class StoredPrices(MeasuredPrices):
         self._caution = _CAUTION
 
     @contextmanager
+    def direct_algorithms(self) -> Iterator[None]:
+        """Price ops without their other algorithms."""
+        self._has_alternatives = False
+        try:
+            yield
+        finally:
+            self._has_alternatives = True
+
+    @contextmanager
     def recording(self) -> Iterator[list[UsedKernel]]:
         """Record the kernels that are priced, in the list that this yields."""
         self._used = []
@@ -109,19 +122,24 @@ class StoredPrices(MeasuredPrices):
             self._used = None
 
 
-def merged(used: Mapping[Hashable, tuple[list[UsedKernel], int]]) -> list[UsedKernel]:
+def merged(used: Mapping[Hashable, tuple[list[UsedKernel], float]]) -> list[UsedKernel]:
     """The distinct kernels with the numbers of their uses."""
-    counts: Counter[str] = Counter()
+    counts: defaultdict[str, float] = defaultdict(float)
     found: dict[str, UsedKernel] = {}
     others = []
     for kernels, count in used.values():
         for each in kernels:
             if each.kernel is None:
-                others.append(UsedKernel(None, each.seconds, count, False))
+                others.append(replace(each, count=count))
                 continue
             counts[each.kernel.key] += count
             found[each.kernel.key] = each
-    return [UsedKernel(each.kernel, each.seconds, counts[key], each.is_timed) for key, each in found.items()] + others
+    return [replace(each, count=counts[key]) for key, each in found.items()] + others
 
 
-__all__ = ["StoredPrices", "UsedKernel", "merged"]
+def total_seconds(kernels: Iterable[UsedKernel]) -> float:
+    """The seconds of all uses of kernels."""
+    return sum(each.total for each in kernels)
+
+
+__all__ = ["StoredPrices", "UsedKernel", "merged", "total_seconds"]

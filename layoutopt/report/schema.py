@@ -131,6 +131,14 @@ class VerificationReport(ReportModel):
     )
 
 
+class GainReport(ReportModel):
+    """The estimated gain of a run in seconds, by cause."""
+
+    data_movement: float = Field(description="by fewer and cheaper conversions and Transposes")
+    algorithms: float = Field(description="by other algorithms, Winograd's")
+    kernels: float = Field(description="by kernels in other formats, and by folded and fused ops")
+
+
 class CalibrationReport(ReportModel):
     """The prices of the plan from kernels timed on this machine."""
 
@@ -140,6 +148,12 @@ class CalibrationReport(ReportModel):
     share: float = Field(default=0.0, description="their share of the plan's estimated time")
     seconds: float = Field(default=0.0, description="for timing and planning")
     cpu: str = Field(default="", description="the processor of the times")
+    seconds_before: float | None = Field(
+        default=None,
+        description="estimated time of the original as onnxruntime optimises it by itself; null if not known",
+    )
+    seconds_after: float | None = Field(default=None, description="estimated time of the plan at the same prices")
+    gain: GainReport | None = Field(default=None, description="the difference of the two by cause")
 
 
 class MeasuredReport(ReportModel):

@@ -90,16 +90,17 @@ class Runnable:
         disabled: Sequence[str] = CRASHING_OPTIMIZERS if self.has_float16 else ()
         return Session(self.source, threads=threads, disabled=disabled, folder=self.folder, polls=True)
 
-    def save_optimised(self, path: Path, config: Mapping[str, str], threads: int) -> None:
+    def save_optimised(self, path: Path, config: Mapping[str, str], threads: int, disabled: Sequence[str] = ()) -> None:
         """Write the form after onnxruntime's optimiser at its default level.
 
         Args:
             path: the file.
             config: entries of the session's configuration.
             threads: threads of onnxruntime.
+            disabled: names of optimisers to disable.
         """
         folder = {} if self.folder is None else {DATA_FOLDER: str(self.folder)}
-        disabled = CRASHING_OPTIMIZERS if self.has_float16 else ()
+        disabled = (*disabled, *(CRASHING_OPTIMIZERS if self.has_float16 else ()))
         inference_session(self.source, threads=threads, disabled=disabled, saved=path, config={**config, **folder})
 
 

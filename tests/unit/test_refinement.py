@@ -27,11 +27,13 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, refine_prices
+from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.stored_prices import StoredPrices
 from layoutopt.kernel_times.timed_kernels import QUICK, Effort, TimedModel, time_kernels
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.verification import Runnable
 
 MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
 OPSETS = {"": 20, "com.microsoft": 1}
@@ -133,7 +135,7 @@ class AllKnown(StoredPrices):
         super().__init__(KernelStore(MACHINE), {"": 18})
         self.times = times
 
-    def _price(self, kernel: LoweredKernel | None, kind: object, estimate: float) -> float:
+    def _price(self, kernel: LoweredKernel | None, kind: object, estimate: float, *, is_move: bool) -> float:
         return estimate if kernel is None else self.times.seconds(kernel)
 
 
@@ -146,7 +148,7 @@ class Refined:
     def __call__(self, times: InventedTimes, budget: float = 60.0, store: KernelStore | None = None) -> RefinedPlan:
         self.monkeypatch.setattr(sys.modules["layoutopt.kernel_times.refinement"], "time_kernels", times)
         model, store = load_target("cpu-avx2"), store or KernelStore(MACHINE)
-        return refine_prices(self.graph, model, NO_SIZES, partial(plan, self.graph), store, budget, lambda step: None)
+        return refine_prices(self.graph, model, NO_SIZES, partial(plan, self.graph), store, budget)
 
 
 @pytest.fixture
@@ -241,6 +243,9 @@ def test_optimize_times_kernels_once(cache: Path) -> None:
     assert first is not None and not first.reason
     assert first.timed > 0 and first.known > 0 and 0.9 < first.share <= 1
     (path,) = (cache / "layoutopt" / "kernel_times").iterdir()
+    assert first.seconds_before is not None and first.seconds_after is not None and first.gain is not None
+    saved = first.gain.data_movement + first.gain.algorithms + first.gain.kernels
+    assert saved == pytest.approx(first.seconds_before - first.seconds_after)
     second = layoutopt.optimize(network(), "cpu", measure=False).report.calibration
     assert second is not None and second.timed <= 2
     times = path.read_bytes()
@@ -286,3 +291,16 @@ def test_what_is_no_profile_is_refused(content: bytes | str | None, error: str, 
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ArgumentError, match=error):
         layoutopt.optimize(network(), "cpu", profile=path)
+
+
+def test_the_original_is_priced_as_onnxruntime_runs_it(tmp_path: Path) -> None:
+    """Convolutions are blocked, their activations are free, the Transposes cancel or run, and no other algorithm counts."""
+    original = OptimisedOriginal.of(Runnable.of(network().SerializeToString()), tmp_path)
+    model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
+    found = original.kernels(model, NO_SIZES, StoredPrices(store, OPSETS))
+    texts = [each.kernel.key.partition(": ")[2] for each in found if each.kernel is not None]
+    convolutions = [text for text in texts if text.startswith(("Conv", "com.microsoft::FusedConv"))]
+    assert len(convolutions) == 3 and all("8c" in text or "16c" in text for text in convolutions)
+    assert not any(text.startswith(("Relu", "Sigmoid")) for text in texts)
+    assert all(each.seconds > 0 for each in found)
+    assert sum(each.total for each in found if each.is_move) > 0

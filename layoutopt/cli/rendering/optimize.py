@@ -114,7 +114,7 @@ def plan_lines(report: Report) -> list[tuple[str, Text]]:
         rows.append(("weight conversions", styled_line(str(after.weight_casts), aside)))
     if report.plan.targets:
         return [*rows, *_compromise(report.plan, len(report.ops))]
-    return [*rows, ("estimated time", estimate(report.plan)), ("lower bound", _bound(report.plan))]
+    return [*rows, *_estimated(report.plan, report.calibration), ("lower bound", _bound(report.plan))]
 
 
 def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
@@ -178,9 +178,22 @@ def _change(before: int, after: int) -> Text:
     return styled_line(f"{before} → ", (str(after), "green" if after < before else "yellow" if after > before else ""))
 
 
-def estimate(plan: PlanReport) -> Text:
-    """The estimated times before and after, and their ratio."""
-    before, after = plan.seconds_before, plan.seconds_after
+def _estimated(plan: PlanReport, calibration: CalibrationReport | None) -> list[tuple[str, Text]]:
+    """The estimated times, and the causes of the gain if the time of onnxruntime's own form is known."""
+    if calibration is None or calibration.seconds_before is None or calibration.gain is None:
+        return [("estimated time", estimate(plan))]
+    gain = calibration.gain
+    causes = (("data movement", gain.data_movement), ("algorithms", gain.algorithms), ("kernels", gain.kernels))
+    parts = ", ".join(f"{name} {seconds(abs(value))}{' more' if value < 0 else ''}" for name, value in causes if value)
+    return [
+        ("estimated time", estimate(plan, calibration.seconds_before)),
+        *([("saved by", styled_line(parts, ("  estimated", "dim")))] if parts else []),
+    ]
+
+
+def estimate(plan: PlanReport, before: float | None = None) -> Text:
+    """The estimated times before and after, and their ratio; `before` in place of the planner's own estimate."""
+    before, after = plan.seconds_before if before is None else before, plan.seconds_after
     is_better = after < before
     gain = (f"  {before / after:.2f}x" if is_better and after else "", "bold")
     return styled_line(f"{seconds(before)} → ", (seconds(after), "green" if is_better else ""), gain)

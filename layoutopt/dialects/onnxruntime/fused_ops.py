@@ -13,12 +13,17 @@ from layoutopt.ops import View, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
 
 
-def fused_ops(graph: Graph) -> frozenset[str]:
-    """The names of the results of these ops, in the graph and its bodies; `graph` is not planned yet."""
-    return frozenset(name for each in regions_with_rule(graph) for name in _fused_in(each))
+def fused_ops(graph: Graph, *, scales_filters: bool = True) -> frozenset[str]:
+    """The names of the results of these ops, in the graph and its bodies.
+
+    Args:
+        graph: the graph, not planned yet.
+        scales_filters: whether gates are moved to filters; onnxruntime by itself does not.
+    """
+    return frozenset(name for each in regions_with_rule(graph) for name in _fused_in(each, scales_filters))
 
 
-def _fused_in(graph: Graph) -> set[str]:
+def _fused_in(graph: Graph, scales_filters: bool) -> set[str]:
     found: set[str] = set()
     residual: set[Value] = set()  # results of convolutions that can still add a residual, and then be activated
     active: set[Value] = set()  # those that can still be activated
@@ -36,7 +41,9 @@ def _fused_in(graph: Graph) -> set[str]:
         elif op.kind == "Add" and _adds_residual(graph, op, residual):
             found.add(y.name)
             active.add(y)
-        elif _is_activation(op, active, is_only_reader) or (op.kind == "Mul" and _scales_filters(graph, op, y)):
+        elif _is_activation(op, active, is_only_reader) or (
+            scales_filters and op.kind == "Mul" and _scales_filters(graph, op, y)
+        ):
             found.add(y.name)
     return found
 

@@ -1,0 +1,131 @@
+"""The price of the original as onnxruntime runs it by itself: its own optimised form, at the same prices as the plan.
+
+    original --onnxruntime, without blocks--> fused ops in ONNX order --lift--> graph
+    price = kernels, blocked where onnxruntime has blocked kernels, + Transposes + reorders between blocked and other ops
+
+onnxruntime blocks every convolution and pooling that it can, keeps element-wise ops between them blocked, and converts at
+the other edges. Algorithms other than the direct convolution do not count, since it has none.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from layoutopt import inference, onnx_io
+from layoutopt.cost import CostModel, FusedOps, sized
+from layoutopt.cost_models import RooflineModel
+from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Sizes
+from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.kernel_times.executed import EXTERNAL_WEIGHTS
+from layoutopt.kernel_times.plan_kernels import plan_kernels
+from layoutopt.kernel_times.stored_prices import StoredPrices, UsedKernel
+from layoutopt.ops import LayoutRule, View, X, Y, canonical_signature, rule_of
+from layoutopt.ops.region_ops import regions_with_rule
+from layoutopt.verification.runnable import Runnable
+
+_WITHOUT_BLOCKS = ("NchwcTransformer",)
+_BLOCKED_FAMILIES = ("convolution", "pooling", "global_pooling")
+_KEPT_KINDS = (
+    "Add",
+    "Sum",
+    "Mul",
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Clip",
+    "LeakyRelu",
+    "HardSigmoid",
+    "HardSwish",
+    "Concat",
+)
+
+
+class OptimisedOriginal:
+    """The original as onnxruntime runs it.
+
+    Args:
+        graph: its form after onnxruntime's optimiser, without blocked formats.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._fused = fused_ops(graph, scales_filters=False)
+
+    @classmethod
+    def of(cls, original: Runnable, folder: Path) -> "OptimisedOriginal":
+        """Optimise a model; its large weights are not read.
+
+        Args:
+            original: the model.
+            folder: for the optimised form, whose constants are read from there.
+
+        Raises:
+            RuntimeError: and other exceptions of onnxruntime, which does not load the model.
+            ModelError: the types of the optimised form cannot be inferred.
+        """
+        saved = folder / "optimised.onnx"
+        original.save_optimised(saved, EXTERNAL_WEIGHTS, threads=1, disabled=_WITHOUT_BLOCKS)
+        return cls(inference.lift(onnx_io.read(saved)))
+
+    def kernels(self, model: RooflineModel, sizes: Sizes, prices: StoredPrices) -> list[UsedKernel]:
+        """The kernels of a run, with their prices.
+
+        Args:
+            model: the cost model of the target.
+            sizes: the sizes of symbolic dimensions.
+            prices: the measured prices.
+        """
+
+        def priced() -> CostModel:
+            return FusedOps(model.with_measured(prices), self._fused)
+
+        regions = regions_with_rule(self._graph)
+        signatures = {op: each for region in regions for op, each in _Region(sized(priced(), sizes)).signatures(region)}
+        return plan_kernels(self._graph, priced(), sizes, prices, signatures)
+
+
+class _Region:
+    """The formats in which onnxruntime runs the ops of one graph."""
+
+    def __init__(self, model: CostModel) -> None:
+        self._model = model
+        self._blocked: dict[Value, Storage] = {}
+
+    def signatures(self, graph: Graph) -> Iterator[tuple[Op, Signature]]:
+        """Every op with its signature."""
+        for op in graph.ops:
+            chosen = self._signature(op)
+            y, storage = op.outputs[0], chosen.outputs[0]
+            if y is not None and storage is not None and not storage.format.is_plain:
+                self._blocked[y] = storage
+            yield op, chosen
+
+    def _signature(self, op: Op) -> Signature:
+        """The formats in which onnxruntime runs an op."""
+        rule = rule_of(op)
+        if rule is None or isinstance(rule, View):
+            return canonical_signature(op)
+        if rule.family in _BLOCKED_FAMILIES:
+            return self._fastest(op, rule)
+        present = [each for each in op.inputs if each is not None and not each.is_constant]
+        stored = [self._blocked.get(each) for each in present]
+        first = stored[0] if stored else None
+        if op.kind in _KEPT_KINDS and first is not None and all(each is not None for each in stored):
+            found = rule.signature(op, {X: first.format, Y: first.format})
+            if isinstance(found, Signature):
+                return found
+        return canonical_signature(op)
+
+    def _fastest(self, op: Op, rule: LayoutRule) -> Signature:
+        """The blocked kernel of the op, if there is one; among several the one with the least conversions."""
+        found = [rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op)]
+        blocked = [
+            each
+            for each in found
+            if isinstance(each, Signature) and (y := each.outputs[0]) is not None and not y.format.is_plain
+        ]
+        return min(blocked, key=lambda each: self._model.kernel_seconds(op, each), default=canonical_signature(op))
+
+
+__all__ = ["OptimisedOriginal"]
