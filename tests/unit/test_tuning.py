@@ -59,10 +59,12 @@ def knob(name: str, weight: float, *, size: int = 3) -> Knob:
     return Knob(tuple(Setting(f"{name}{index}") for index in range(size)), size // 2, weight)
 
 
-def tried(machine: FakeMachine, *knobs: Knob, seconds: float = 100.0) -> tuple[list[str], str, str]:
+def tried(
+    machine: FakeMachine, *knobs: Knob, seconds: float = 100.0, confirmation: float = 0.0
+) -> tuple[list[str], str, str]:
     """The variants that were tried, the reason for the end, and the best one."""
     search = Search(knobs)
-    found, stopped = run_trials(search, machine.evaluate, seconds, machine.clock)
+    found, stopped = run_trials(search, machine.evaluate, seconds, machine.clock, confirmation)
     assert [each.variant.text for each in found] == machine.tried
     return machine.tried, stopped, search.best.text
 
@@ -98,6 +100,13 @@ def test_the_search_ends_in_time() -> None:
     """A variant begins only if the shortest one that was measured would end in time; the first one always begins."""
     assert tried(FakeMachine({}), knob("a", 0.9), knob("b", 0.8), seconds=2.5)[:2] == (["a2", "a0"], "time")
     assert tried(FakeMachine({}, seconds=10.0), knob("a", 0.9), seconds=0.5)[:2] == (["a2"], "time")
+
+
+def test_time_is_left_to_confirm_a_win() -> None:
+    """No more than the winning trial took."""
+    knobs = [knob("a", 0.9), knob("b", 0.8)]
+    assert tried(FakeMachine({"a2": 1.5}), *knobs, seconds=3.5, confirmation=8.0)[0] == ["a2", "a2, b2"]
+    assert tried(FakeMachine({}), *knobs, seconds=3.5, confirmation=8.0)[0] == ["a2", "a0", "b2"]
 
 
 def test_an_interruption_keeps_the_best_version() -> None:

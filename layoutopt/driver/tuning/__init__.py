@@ -21,7 +21,7 @@ from layoutopt.driver.measuring import VARIABLE, feed_at, measured_sizes, obstac
 from layoutopt.driver.tuning.knobs import Changes
 from layoutopt.driver.tuning.proposal import knobs_of
 from layoutopt.driver.tuning.search import Search, Stopped, Trial, run_trials
-from layoutopt.driver.tuning.trials import Trials, Version
+from layoutopt.driver.tuning.trials import CONFIRMATION_SECONDS, Trials, Version
 from layoutopt.driver.tuning.variant_job import changes_besides_prices, plan_key, with_prices
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
@@ -128,14 +128,13 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
     assert plan is not None and job.tuning is not None
     knobs = knobs_of(plan, job.passes, sized(context.cost_model, context.sizes), context.block)
     start = trials.best
-    found, stopped = run_trials(
-        Search(knobs), trials.evaluate, job.tuning.seconds - (perf_counter() - begin), perf_counter
-    )
+    remaining = job.tuning.seconds - (perf_counter() - begin)
+    found, stopped = run_trials(Search(knobs), trials.evaluate, remaining, perf_counter, CONFIRMATION_SECONDS)
     best, over_first = trials.best, None
     is_confirmed = best.candidate is None or first[-1] is None or stopped == "interrupted"
     if not is_confirmed:
         job.progress("measuring the chosen variant")
-        (over, *others) = trials.speed_ups(start.runnable, best.runnable)
+        (over, *others) = trials.confirmed(start)
         over_first = over.runs
         if any(each.is_slower for each in (over, *others)):
             best = start

@@ -146,7 +146,11 @@ class Search:
 
 
 def run_trials(
-    search: Search, evaluate: Callable[[Variant], Trial], seconds: float, clock: Callable[[], float]
+    search: Search,
+    evaluate: Callable[[Variant], Trial],
+    seconds: float,
+    clock: Callable[[], float],
+    confirmation: float = 0.0,
 ) -> tuple[list[Trial], Stopped]:
     """All trials, and the reason why there are no more.
 
@@ -158,13 +162,15 @@ def run_trials(
         evaluate: tries one.
         seconds: the time for all of them.
         clock: seconds now.
+        confirmation: the time to leave after a win; no more than that of the winning trial is left.
     """
     found: list[Trial] = []
     begin = clock()
     try:
         while True:
             shortest = min((each.seconds for each in found if each.gain is not None), default=0.0)
-            if clock() - begin + shortest >= seconds:
+            left = min(confirmation, max((each.seconds for each in found if each.outcome == "faster"), default=0.0))
+            if clock() - begin + shortest + left >= seconds:
                 return found, "time"
             variant = search.next()
             if variant is None:
