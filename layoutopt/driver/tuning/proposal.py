@@ -44,6 +44,7 @@ THRESHOLD_PASSES = frozenset(
 _PASS = 0.2
 _FUSION = 0.3
 _PRICE = 0.4  # per share of the run in kernels that have a choice
+_CONVERSION = 0.1  # at least
 _OP = 0.1  # per share of the run in one op
 _MOST_OPS = 32
 _SMALLEST_SHARE = 0.002
@@ -104,7 +105,7 @@ def _prices(signatures: Mapping[Op, Signature], shares: Mapping[Op, float]) -> l
     for op in signatures:
         classes[kernel_class(op)] += shares[op]
     knobs = [kernel_price(each, _PRICE * share) for each, share in classes.items() if share >= _SMALLEST_SHARE]
-    return [conversion_price(_PRICE * sum(classes.values())), *knobs] if classes else []
+    return [conversion_price(max(_CONVERSION, _PRICE * sum(classes.values()))), *knobs]
 
 
 def _ops(signatures: Mapping[Op, Signature], shares: Mapping[Op, float], cost_model: CostModel) -> list[Knob]:

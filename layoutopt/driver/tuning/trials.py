@@ -1,6 +1,6 @@
 """Trials: a variant is rewritten, compared with the original, and measured in turns with the best version until then.
 
-rewrite -> same plan or file as before? -> outputs -> two blocks -> six blocks if these are promising -> verification
+rewrite -> same plan or file as before? -> outputs -> two blocks, twice -> six blocks if these are promising -> verification
 -> measurement against the original at every size -> the new best version
 """
 
@@ -31,6 +31,7 @@ from layoutopt.verification import Runnable, as_runnable
 SMALLEST_GAIN = 1.01
 """The median speed-up below which a variant is not faster: new sessions of one file differ by as much."""
 
+_SCREENINGS = 2  # one alone takes noise for a gain too often
 _SCREENING_BLOCKS = 2
 _SCREENING_SECONDS = 0.4
 _SECONDS = 1.0
@@ -115,8 +116,10 @@ class Trials:
         begin = perf_counter()
         try:
             found = self._tried(variant)
+        except MemoryError as error:
+            found = Trial(variant, "not possible", reason=error_message(error))
         except Exception as error:  # a variant that cannot be made must not end the call
-            found = Trial(variant, "failed", reason=error_message(error, str(error)))
+            found = Trial(variant, "failed", reason=error_message(error))
         return replace(found, seconds=perf_counter() - begin)
 
     def _tried(self, variant: Variant) -> Trial:
@@ -161,10 +164,11 @@ class Trials:
         return all(are_close(expected, session.run(None, each.feed)) for each, expected in pairs)
 
     def _compared(self, runnable: Runnable) -> list[SpeedUp]:
-        """The speed-up over the best version at the sizes of the plan: two blocks, or all of them if these are promising."""
-        screening = self._speed_ups(self.best.runnable, runnable, _SCREENING_SECONDS, _SCREENING_BLOCKS)
-        if not is_promising(screening):
-            return screening
+        """The speed-up over the best version at the sizes of the plan: six blocks if two and again two are promising."""
+        for _ in range(_SCREENINGS):
+            screening = self._speed_ups(self.best.runnable, runnable, _SCREENING_SECONDS, _SCREENING_BLOCKS)
+            if not is_promising(screening):
+                return screening
         return self._speed_ups(self.best.runnable, runnable)
 
     def confirmed(self, first: Version) -> list[SpeedUp]:
