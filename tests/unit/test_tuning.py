@@ -13,6 +13,7 @@ import layoutopt
 from layoutopt.cli.rendering.warnings import warnings_of
 from layoutopt.cost.scaled import PriceFactors, ScaledCostModel
 from layoutopt.cost_models import find_target
+from layoutopt.dialects.onnxruntime import OnnxRuntime
 from layoutopt.driver.measuring import VARIABLE
 from layoutopt.driver.rewriting import Candidate
 from layoutopt.driver.tuning import trials as trials_module
@@ -25,9 +26,12 @@ from layoutopt.driver.tuning.knobs import (
     pass_runs,
     winograd_threshold,
 )
+from layoutopt.driver.tuning.proposal import THRESHOLD_PASSES, knobs_of
 from layoutopt.driver.tuning.search import Outcome, Search, Trial, Variant, run_trials
 from layoutopt.driver.tuning.trials import are_close, is_faster, is_promising
 from layoutopt.errors import ArgumentError, VerificationError
+from layoutopt.passes import default_pipeline
+from layoutopt.passes.base import PassResult
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
 
 
@@ -159,6 +163,11 @@ def model() -> onnx.ModelProto:
     return found
 
 
+def test_threshold_passes_exist() -> None:
+    steps = [*default_pipeline("inference").passes, *OnnxRuntime.passes, *OnnxRuntime.baked_passes]
+    assert {each.name for each in steps} >= THRESHOLD_PASSES
+
+
 def test_scaled_prices() -> None:
     """Kernels in other formats and conversions are scaled; canonical kernels are not."""
     found = layoutopt.optimize(model(), "cpu-avx2", measure=False)
@@ -174,6 +183,23 @@ def test_scaled_prices() -> None:
     assert value is not None and after is not None and value.storage is not None and after.storage is not None
     before, seconds = target.conversion_seconds(value, value.storage, after.storage), scaled.conversion_seconds
     assert seconds(value, value.storage, after.storage) == pytest.approx(2 * before)
+
+
+def test_the_knobs_of_a_model() -> None:
+    """Threshold passes that changed the graph, prices of kernels with a choice, Winograd for 3x3 kernels in blocks."""
+    plan = layoutopt.optimize(model(), "cpu-avx2", measure=False).plan
+    assert plan is not None
+    passes = [PassResult("merge-maps", True, 0.0), PassResult("move-maps", False, 0.0), PassResult("lower", True, 0.0)]
+    knobs = knobs_of(plan, passes, find_target("cpu-avx2"), 8)
+    assert [each.settings[0].text for each in knobs] == [
+        "no Winograd",
+        "with merge-maps",
+        "conversions at 0.25x their price",
+        "kernels of dense convolution outside ONNX order at 0.25x their price",
+        *(each.settings[0].text for each in knobs[4:]),
+    ]
+    assert all(each.settings[0].text.endswith("as planned") for each in knobs[4:])
+    assert all(0 < each.weight <= 1 and 0 <= each.default < len(each.settings) for each in knobs)
 
 
 def speed_up(before: float, after: float) -> SpeedUp:
