@@ -10,7 +10,7 @@ trials        one variant: rewritten, compared, measured
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir
 
@@ -31,11 +31,18 @@ from layoutopt.runtime.errors import error_message
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import SizedFeed
 from layoutopt.timing.statistics import MedianEstimate
-from layoutopt.verification import Runnable, as_runnable
+from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, as_runnable
 from layoutopt.verification.original_runs import RUN_ERRORS
 
-Tuned = tuple[Job, Graph, SampleInputs, onnx_ir.Model | None]
-"""The job of the chosen version, its planned graph, its inputs, and its model; None for the original."""
+
+class Tuned(NamedTuple):
+    """The version that is returned: its job, its planned graph, its inputs, and its model; None for the original."""
+
+    job: Job
+    graph: Graph
+    samples: SampleInputs
+    model: onnx_ir.Model | None
+
 
 _ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
 
@@ -52,7 +59,7 @@ def tuned(
         samples: the generator of inputs.
         rewritten: the first result; None if the original is faster.
     """
-    first = (job, graph, samples, rewritten)
+    first = Tuned(job, graph, samples, rewritten)
     seconds = job.options.tune
     assert seconds is not None
     begin = perf_counter()
@@ -93,14 +100,14 @@ def _trials(
     has_float16 = any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values)
     original = Runnable.of(job.path, has_float16) if job.path else as_runnable(source, folder / "a.onnx", has_float16)
     runnable = original if rewritten is None else as_runnable(rewritten, folder / "b.onnx", has_float16)
+    if original.is_large:
+        return f"more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights"
     session = original.timed_session(job.options.threads)
     sizes = measured_sizes(graph, replace(job.context.sizes, guards=()))
     found = [feed_at(session, samples, each) for each in sizes]
     feeds: list[SizedFeed] = [each for each in found if each is not None]
-    if original.is_large or len(feeds) < len(found):
-        return (
-            "too many weights" if original.is_large else "the original takes too long on random inputs, or does not run"
-        )
+    if len(feeds) < len(found):
+        return "the original does not run on random inputs, or takes too long"
     begin = perf_counter()
     expected: list[list[Any]] = [session.run(None, each.feed) for each in feeds]
     run_seconds = (perf_counter() - begin) / len(feeds)
@@ -111,7 +118,7 @@ def _trials(
         graph,
         samples,
         runnable,
-        over_original=speed_up or 1.0 if rewritten is not None else 1.0,
+        over_original=1.0 if rewritten is None else speed_up or 1.0,
         over_first=1.0 if rewritten is not None else 1 / speed_up if speed_up else None,
     )
     found_trials = Trials(version, source, job.context.cost_model, feeds, expected, run_seconds, folder)
@@ -131,12 +138,12 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
     remaining = job.tuning.seconds - (perf_counter() - begin)
     found, stopped = run_trials(Search(knobs), trials.evaluate, remaining, perf_counter, CONFIRMATION_SECONDS)
     best, over_first = trials.best, None
-    is_confirmed = best.candidate is None or first[-1] is None or stopped == "interrupted"
-    if not is_confirmed:
+    is_over_first = best.candidate is not None and first.model is not None
+    if is_over_first and stopped != "interrupted":
         job.progress("measuring the chosen variant")
-        (over, *others) = trials.confirmed(start)
-        over_first = over.runs
-        if any(each.is_slower for each in (over, *others)):
+        found_over = trials.confirmed(start)
+        over_first = found_over[0].runs
+        if all(each.runs.median <= 1 for each in found_over) or any(each.is_slower for each in found_over):
             best = start
     report = _report(job.tuning, found, stopped, best, over_first, perf_counter() - begin)
     if best.candidate is None:
@@ -144,7 +151,7 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
         return first
     best.job.tuning = report
     with_prices(best.job, best.graph, plan, context.cost_model, best.variant.changes)
-    return best.job, best.graph, best.samples, best.candidate.stamped()
+    return Tuned(best.job, best.graph, best.samples, best.candidate.stamped())
 
 
 def _report(
