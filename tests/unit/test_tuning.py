@@ -258,7 +258,7 @@ def outputs(message: onnx.ModelProto) -> np.ndarray[Any, Any]:
 
 def test_the_fastest_variant_is_returned(measured: Callable[[float], None]) -> None:
     measured(1.5)
-    result = layoutopt.optimize(model(), "cpu", tune=60.0)
+    result = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False)
     tuning = result.report.tuning
     assert result.report.changed and tuning is not None and not tuning.reason
     assert tuning.stopped == "no more variants" and tuning.over_first == 1.5
@@ -267,13 +267,13 @@ def test_the_fastest_variant_is_returned(measured: Callable[[float], None]) -> N
     assert {each.outcome for each in tuning.variants} <= {"chosen", "faster", "same file"}
     assert result.report.verification.status == "passed"
     np.testing.assert_allclose(outputs(result.proto), outputs(model()), rtol=1e-3, atol=1e-3)
-    again = layoutopt.optimize(result.proto, "cpu", tune=1.0).report
+    again = layoutopt.optimize(result.proto, "cpu", tune=1.0, calibrate=False).report
     assert again.tuning is not None and again.tuning.reason == "it has been optimised like this before"
 
 
 def test_the_first_result_stays_if_no_variant_is_faster(measured: Callable[[float], None]) -> None:
     measured(1.0)
-    report = layoutopt.optimize(model(), "cpu", tune=60.0).report
+    report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
     assert report.tuning is not None and report.tuning.chosen == "" and report.tuning.over_first is None
     assert not report.changed and report.reason.startswith("measured, the result is not faster")
     assert {each.outcome for each in report.tuning.variants} <= {"not faster", "same file"}
@@ -284,7 +284,7 @@ def test_a_variant_that_is_slower_than_the_original_is_dropped(
 ) -> None:
     measured(1.5)
     monkeypatch.setattr(trials_module, "measure", lambda *_: "measured, the result is slower: 0.90 times as fast")
-    tuning = layoutopt.optimize(model(), "cpu", tune=60.0).report.tuning
+    tuning = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report.tuning
     assert tuning is not None and tuning.chosen == ""
     assert any(each.reason.startswith("measured, the result is slower") for each in tuning.variants)
 
@@ -302,7 +302,7 @@ def test_a_variant_that_fails_verification_is_reported(
         verify(candidate)
 
     monkeypatch.setattr(Candidate, "verify", refuse)
-    report = layoutopt.optimize(model(), "cpu", tune=60.0).report
+    report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
     assert report.changed and report.tuning is not None and report.tuning.chosen == ""
     assert {each.outcome for each in report.tuning.variants} <= {"failed", "same file"}
     assert warnings_of(report)[0].endswith("failed: not equivalent to the original; please report it with the model")
@@ -311,7 +311,7 @@ def test_a_variant_that_fails_verification_is_reported(
 def test_a_small_model_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared machine may find any variant faster or none, so the test asserts what was tried, not how fast it is."""
     monkeypatch.delenv(VARIABLE)
-    result = layoutopt.optimize(model(), "cpu", tune=3.0)
+    result = layoutopt.optimize(model(), "cpu", tune=3.0, calibrate=False)
     tuning = result.report.tuning
     assert tuning is not None and not tuning.reason and tuning.stopped in ("time", "no more variants")
     assert tuning.variants and not [each for each in tuning.variants if each.outcome == "failed"]

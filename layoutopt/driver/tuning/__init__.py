@@ -22,7 +22,7 @@ from layoutopt.driver.tuning.knobs import Changes
 from layoutopt.driver.tuning.proposal import knobs_of
 from layoutopt.driver.tuning.search import Search, Stopped, Trial, run_trials
 from layoutopt.driver.tuning.trials import CONFIRMATION_SECONDS, Trials, Version
-from layoutopt.driver.tuning.variant_job import changes_besides_prices, plan_key, with_prices
+from layoutopt.driver.tuning.variant_job import changes_besides_prices, plan_key, report_like
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
@@ -133,7 +133,8 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
     """Try variants until time is up, and return the best version."""
     context, plan = job.context, job.context.plan
     assert plan is not None and job.tuning is not None
-    knobs = knobs_of(plan, job.passes, sized(context.cost_model, context.sizes), context.block)
+    is_timed = job.calibration is not None and not job.calibration.reason
+    knobs = knobs_of(plan, job.passes, sized(context.cost_model, context.sizes), context.block, is_timed=is_timed)
     start = trials.best
     remaining = job.tuning.seconds - (perf_counter() - begin)
     found, stopped = run_trials(Search(knobs), trials.evaluate, remaining, perf_counter, CONFIRMATION_SECONDS)
@@ -150,7 +151,7 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
         job.tuning = report
         return first
     best.job.tuning = report
-    with_prices(best.job, best.graph, plan, context.cost_model, best.variant.changes)
+    report_like(job, best.job, best.graph, context.cost_model, best.variant.changes)
     return Tuned(best.job, best.graph, best.samples, best.candidate.stamped())
 
 

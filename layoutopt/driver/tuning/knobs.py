@@ -27,6 +27,7 @@ class Changes:
         omitted: the names of passes that do not run.
         unfused: the fused ops that are not made.
         winograd: the change of the rates by which Winograd is decided; None for no change.
+        has_target_prices: whether the prices are those of the target, not those of kernels timed on this machine.
     """
 
     conversion: float = 1.0
@@ -35,6 +36,7 @@ class Changes:
     omitted: frozenset[str] = frozenset()
     unfused: frozenset[str] = frozenset()
     winograd: ChangedRates | None = None
+    has_target_prices: bool = False
 
     def __or__(self, other: "Changes") -> "Changes":
         """Both changes."""
@@ -45,6 +47,7 @@ class Changes:
             self.omitted | other.omitted,
             self.unfused | other.unfused,
             other.winograd or self.winograd,
+            self.has_target_prices or other.has_target_prices,
         )
 
     @property
@@ -54,7 +57,7 @@ class Changes:
 
     @property
     def has_factors(self) -> bool:
-        """Whether a price differs from that of the target."""
+        """Whether a price is scaled."""
         return self.factors != PriceFactors()
 
 
@@ -83,6 +86,15 @@ class Knob:
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 _FEWER = 2.0  # the factor of the price of an op in its planned formats, which makes the planner try others
+
+
+def target_prices(weight: float) -> Knob:
+    """The prices of the target, where those of the first plan come from kernels timed on this machine."""
+    settings = (
+        Setting("prices of kernels timed on this machine"),
+        Setting("prices of the target", Changes(has_target_prices=True)),
+    )
+    return Knob(settings, 0, weight)
 
 
 def conversion_price(weight: float) -> Knob:
@@ -151,5 +163,6 @@ __all__ = [
     "op_formats",
     "op_fusion",
     "pass_runs",
+    "target_prices",
     "winograd_threshold",
 ]

@@ -12,6 +12,7 @@ from layoutopt.driver.tuning.knobs import (
     op_formats,
     op_fusion,
     pass_runs,
+    target_prices,
     winograd_threshold,
 )
 from layoutopt.ir.types import Op, Signature
@@ -41,6 +42,7 @@ THRESHOLD_PASSES = frozenset(
 )
 """The passes that decide by thresholds and measured costs of another machine, and without which a result is right as well."""
 
+_TARGET = 0.35
 _PASS = 0.2
 _FUSION = 0.3
 _PRICE = 0.4  # per share of the run in kernels that have a choice
@@ -51,7 +53,9 @@ _SMALLEST_SHARE = 0.002
 _SMALLEST_WINOGRAD = 3  # extents of a kernel
 
 
-def knobs_of(plan: Plan, passes: list[PassResult], cost_model: CostModel, block: int) -> list[Knob]:
+def knobs_of(
+    plan: Plan, passes: list[PassResult], cost_model: CostModel, block: int, *, is_timed: bool = False
+) -> list[Knob]:
     """The knobs of a model.
 
     Args:
@@ -59,6 +63,7 @@ def knobs_of(plan: Plan, passes: list[PassResult], cost_model: CostModel, block:
         passes: the passes that ran.
         cost_model: the cost model with the sizes of symbolic dimensions.
         block: the number of channels in its blocks; 0 if it has none.
+        is_timed: whether the prices come from kernels timed on this machine.
     """
     seconds = {op: cost_model.kernel_seconds(op, signature) for op, signature in plan.signatures.items()}
     total = max(plan.seconds, sum(seconds.values()), 1e-12)
@@ -66,6 +71,7 @@ def knobs_of(plan: Plan, passes: list[PassResult], cost_model: CostModel, block:
     with_choice = {op: signature for op, signature in plan.signatures.items() if cost_model.preferred_formats(op)}
     changed = {each.name for each in passes if each.changed}
     return [
+        *([target_prices(_TARGET)] if is_timed else []),
         *_winograd(with_choice, shares, block),
         *_fusions(plan, changed),
         *(pass_runs(each, _PASS) for each in sorted(THRESHOLD_PASSES & changed)),

@@ -93,7 +93,7 @@ class Trials:
         Args:
             first: the first result, or the original.
             source: the original.
-            cost_model: the cost model of the target in the runtime.
+            cost_model: the cost model of the first plan.
             feeds: inputs at the sizes of the plan.
             expected: the outputs of the original on them.
             run_seconds: the time of one run of the original.

@@ -62,11 +62,11 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
     Args:
         first: the job of the call.
         changes: the changes of the variant.
-        cost_model: the cost model of the target in the runtime.
+        cost_model: the cost model of the first plan.
         known_plans: the plans until now, which the job adds its own to.
     """
     options: dict[str, Any] = {"model": first.given, "target": first.hardware, "watch": None, "sizes_found": None}
-    job = Job.of(replace(first.options, **options, progress=None))
+    job = Job.of(replace(first.options, **options, calibrate=False, profile=None, progress=None))
     job.name, job.dims, job.stamp, job.start, job.hardware = (
         first.name,
         first.dims,
@@ -75,7 +75,8 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
         first.hardware,
     )
     job.omitted_passes = changes.omitted
-    job.context.cost_model = ScaledCostModel(cost_model, changes.factors) if changes.has_factors else cost_model
+    model = job.context.cost_model if changes.has_target_prices else cost_model
+    job.context.cost_model = ScaledCostModel(model, changes.factors) if changes.has_factors else model
     job.context.kernels -= changes.unfused
     passes = tuple(
         _with_rates(each, changes.winograd) for each in job.pipeline.passes if each.name not in changes.omitted
@@ -93,19 +94,20 @@ def _with_rates(step: Pass, changed: ChangedRates | None) -> Pass:
     return replace(step, rates=changed(step.rates or rates))
 
 
-def with_prices(job: Job, graph: Graph, first: Plan, cost_model: CostModel, changes: Changes) -> None:
-    """Report the plan of a variant at the prices of the target.
+def report_like(first: Job, job: Job, graph: Graph, cost_model: CostModel, changes: Changes) -> None:
+    """Report the plan of a variant at the prices of the first plan.
 
     Args:
+        first: the job of the call.
         job: the job of the variant.
         graph: its planned graph.
-        first: the first plan.
-        cost_model: the cost model of the target in the runtime.
+        cost_model: the cost model of the first plan.
         changes: the changes of the variant.
     """
-    context, plan = job.context, job.context.plan
+    context, plan, first_plan = job.context, job.context.plan, first.context.plan
     job.passes = [each for each in job.passes if each.name != EndAtKnownPlan.name]
-    if plan is None or not changes.has_factors:
+    job.calibration = first.calibration
+    if plan is None or first_plan is None or not (changes.has_factors or changes.has_target_prices):
         return
     context.cost_model = cost_model
     found = graph_report(
@@ -118,11 +120,11 @@ def with_prices(job: Job, graph: Graph, first: Plan, cost_model: CostModel, chan
     seconds = sum(each.seconds for each in found.ops) + sum(each.seconds for each in found.casts)
     has_same_ops = not changes.omitted and not changes.unfused
     # The scaled price of a plan is at most the price times the largest factor, which bounds the price from below.
-    bound = first.lower_bound if has_same_ops else plan.lower_bound / changes.factors.largest
-    bound = min(bound, seconds)
+    scaled_bound = 0.0 if changes.has_target_prices else plan.lower_bound / changes.factors.largest
+    bound = min(seconds, first_plan.lower_bound if has_same_ops else scaled_bound)
     gap = 1 - bound / seconds if seconds else 0.0
-    baseline = first.baseline if has_same_ops else plan.baseline
+    baseline = first_plan.baseline if has_same_ops else plan.baseline
     context.plan = replace(plan, seconds=seconds, baseline=baseline, lower_bound=bound, gap=gap, optimal=False)
 
 
-__all__ = ["SAME_PLAN", "EndAtKnownPlan", "changes_besides_prices", "plan_key", "variant_job", "with_prices"]
+__all__ = ["SAME_PLAN", "EndAtKnownPlan", "changes_besides_prices", "plan_key", "report_like", "variant_job"]
