@@ -29,6 +29,7 @@ from layoutopt.driver.tuning.knobs import (
 from layoutopt.driver.tuning.proposal import THRESHOLD_PASSES, knobs_of
 from layoutopt.driver.tuning.search import Outcome, Search, Trial, Variant, run_trials
 from layoutopt.driver.tuning.trials import are_close, is_faster, is_promising
+from layoutopt.driver.tuning.variant_job import variant_job
 from layoutopt.errors import ArgumentError, VerificationError
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import PassResult
@@ -199,6 +200,8 @@ def test_the_knobs_of_a_model() -> None:
         *(each.settings[0].text for each in knobs[4:]),
     ]
     assert all(each.settings[0].text.endswith("as planned") for each in knobs[4:])
+    timed = knobs_of(plan, passes, find_target("cpu-avx2"), 8, is_timed=True)
+    assert timed[0].settings[1].text == "prices of the target" and len(timed) == len(knobs) + 1
     assert all(0 < each.weight <= 1 and 0 <= each.default < len(each.settings) for each in knobs)
 
 
@@ -323,6 +326,21 @@ def test_nothing_is_tuned_where_nothing_is_measured() -> None:
     report = layoutopt.optimize(model(), "cpu", tune=1.0).report
     assert report.tuning is not None and report.tuning.reason == f"measurements are off ({VARIABLE})"
     assert report.changed and not report.tuning.variants
+
+
+def test_the_job_of_a_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It plans at the prices of the first plan, scaled or not, and times no kernels; or at those of the target."""
+    monkeypatch.setattr("layoutopt.api._run", lambda job: job)
+    first: Any = layoutopt.optimize(model(), "cpu-avx2", tune=1.0)
+    first_prices = ScaledCostModel(first.context.cost_model, PriceFactors())
+    job = variant_job(first, Changes(omitted=frozenset(["merge-maps"])), first_prices, set())
+    assert job.context.cost_model is first_prices and not job.options.calibrate
+    names = [each.name for each in job.pipeline.passes]
+    assert "merge-maps" not in names and names[names.index("assign-formats") + 1] == "end-at-known-plan"
+    scaled = variant_job(first, Changes(2.0), first_prices, set()).context.cost_model
+    assert isinstance(scaled, ScaledCostModel) and scaled is not first_prices
+    target = variant_job(first, Changes(has_target_prices=True), first_prices, set()).context.cost_model
+    assert not isinstance(target, ScaledCostModel) and target.name == "cpu-avx2"
 
 
 @pytest.mark.parametrize(
