@@ -191,7 +191,9 @@ class TuningReport(ReportModel):
     reason: str = Field(default="", description="if no variant was tried: why")
     chosen: str = Field(default="", description="the name of the chosen variant; empty for the first plan")
     over_first: float | None = Field(
-        default=None, description="speed-up of the chosen variant over the first plan, measured once more at the end"
+        default=None,
+        description="speed-up of the best variant over the first plan, measured once more at the end; the variant is chosen if "
+        "the interval is above 1",
     )
     low: float | None = Field(default=None, description="lower end of the confidence interval of `over_first`")
     high: float | None = Field(default=None, description="upper end of it")

@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import layoutopt
+from layoutopt.cli.rendering.tuning import tuning_lines
 from layoutopt.cli.rendering.warnings import warnings_of
 from layoutopt.cost.scaled import PriceFactors, ScaledCostModel
 from layoutopt.cost_models import find_target
@@ -28,7 +29,7 @@ from layoutopt.driver.tuning.knobs import (
 )
 from layoutopt.driver.tuning.proposal import THRESHOLD_PASSES, knobs_of
 from layoutopt.driver.tuning.search import Outcome, Search, Trial, Variant, run_trials
-from layoutopt.driver.tuning.trials import are_close, is_faster, is_promising
+from layoutopt.driver.tuning.trials import Trials, are_close, is_faster, is_promising
 from layoutopt.driver.tuning.variant_job import variant_job
 from layoutopt.errors import ArgumentError, VerificationError
 from layoutopt.passes import default_pipeline
@@ -272,6 +273,18 @@ def test_the_fastest_variant_is_returned(measured: Callable[[float], None]) -> N
     np.testing.assert_allclose(outputs(result.proto), outputs(model()), rtol=1e-3, atol=1e-3)
     again = layoutopt.optimize(result.proto, "cpu", tune=1.0, calibrate=False).report
     assert again.tuning is not None and again.tuning.reason == "it has been optimised like this before"
+
+
+def test_a_gain_that_is_not_confirmed_is_not_taken(
+    measured: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(1.5)
+    monkeypatch.setattr(Trials, "confirmed", lambda *_: [speed_up(1.0, 1.0)])
+    report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
+    assert report.changed and report.tuning is not None
+    assert (report.tuning.chosen, report.tuning.over_first) == ("", 1.0)
+    (_, line) = tuning_lines(report.tuning)[0]
+    assert line.plain.startswith("no variant is confirmed to be faster  1.00x over the first plan, 1.00 to 1.00  ")
 
 
 def test_the_first_result_stays_if_no_variant_is_faster(measured: Callable[[float], None]) -> None:

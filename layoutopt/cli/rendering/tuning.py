@@ -23,13 +23,14 @@ def tuning_lines(found: TuningReport | None) -> list[tuple[str, Text]]:
     measured = sum(each.gain is not None for each in found.variants)
     aside = (f"  {len(found.variants)} variants in {found.spent:.0f} s, {measured} measured", "dim")
     end = (_STOPPED.get(found.stopped or "", ""), "dim")
-    if not found.chosen:
-        return [("tuned", styled_line("no variant is faster", aside, end))]
     over = styled_line()
     if found.over_first is not None and found.low is not None and found.high is not None:
-        gain = (f"  {found.over_first:.2f}x", "bold green")
+        gain = (f"  {found.over_first:.2f}x", "bold green" if found.chosen else "")
         over = styled_line(gain, f" over the first plan, {found.low:.2f} to {found.high:.2f}")
-    return [("tuned", styled_line((found.chosen, "bold"), over, aside, end))]
+    name = (found.chosen, "bold")
+    if not found.chosen:
+        name = ("no variant is faster" if found.over_first is None else "no variant is confirmed to be faster", "")
+    return [("tuned", styled_line(name, over, aside, end))]
 
 
 def print_variants(found: TuningReport | None) -> None:

@@ -144,7 +144,8 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
         job.progress("measuring the chosen variant")
         found_over = trials.confirmed(start)
         over_first = found_over[0].runs
-        if all(each.runs.median <= 1 for each in found_over) or any(each.is_slower for each in found_over):
+        has_gain = any(each.runs.verdict == "faster" for each in found_over)
+        if not has_gain or any(each.is_slower for each in found_over):
             best = start
     report = _report(job.tuning, found, stopped, best, over_first, perf_counter() - begin)
     if best.candidate is None:
