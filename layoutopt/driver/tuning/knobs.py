@@ -134,23 +134,23 @@ def op_fusion(op: str, weight: float) -> Knob:
 
 
 def winograd_threshold(weight: float) -> Knob:
-    """The estimated speed-up from which a convolution is computed by Winograd."""
+    """The estimated or measured speed-up of a convolution from which it is computed by Winograd."""
     settings = (
         Setting("no Winograd", Changes(omitted=frozenset(["winograd"]))),
-        Setting("Winograd from an estimated gain of 1.5x", Changes(winograd=_with_speedup(1.5))),
+        Setting("Winograd from a gain of 1.5x", Changes(winograd=_with_speedup(1.5))),
         Setting("Winograd at the threshold of the target"),
-        Setting("Winograd from an estimated gain of 1.0x", Changes(winograd=_with_speedup(1.0))),
+        Setting("Winograd from a gain of 1.0x", Changes(winograd=_with_speedup(1.0))),
         Setting("Winograd as on a processor of half the arithmetic rate", Changes(winograd=_at_half_the_rate)),
     )
     return Knob(settings, 2, weight)
 
 
 def _with_speedup(speedup: float) -> ChangedRates:
-    return lambda rates: replace(rates, min_speedup=speedup)
+    return lambda rates: replace(rates, min_speedup=speedup, min_measured_speedup=speedup)
 
 
 def _at_half_the_rate(rates: MachineRates) -> MachineRates:
-    return replace(rates, flops=rates.flops / 2, min_speedup=1.0)
+    return replace(rates, flops=rates.flops / 2, min_speedup=1.0, min_measured_speedup=1.0)
 
 
 __all__ = [

@@ -78,6 +78,7 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
     model = job.context.cost_model if changes.has_target_prices else cost_model
     job.context.cost_model = ScaledCostModel(model, changes.factors) if changes.has_factors else model
     job.context.kernels -= changes.unfused
+    job.context.time_graphs = None if changes.has_target_prices else first.context.time_graphs
     passes = tuple(
         _with_rates(each, changes.winograd) for each in job.pipeline.passes if each.name not in changes.omitted
     )
