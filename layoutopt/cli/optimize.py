@@ -1,6 +1,7 @@
 """`layoutopt optimize`."""
 
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ class Sessions(StrEnum):
 
 _SESSIONS = "fast: sessions of onnxruntime are created faster, runs take longer; best with --external-data."
 _PIN = "A format that a tensor must have, with the letters that `inspect` prints. Can be repeated."
+_TUNE = "Measure further plans and rewrites for this time, and write the fastest; Ctrl-C ends the search."
 _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER."
 
 
@@ -67,6 +69,7 @@ def optimize(
     measure: Annotated[
         bool, Option("--measure/--no-measure", help="Run both models in turns, and keep MODEL if OUT is not faster.")
     ] = True,
+    tune: Annotated[float | None, Option("--tune", metavar="SECONDS", help=_TUNE)] = None,
     threads: Annotated[int, Option("--threads", metavar="N", help="Threads of the sessions that are measured.")] = 1,
     calibrate: Annotated[
         bool,
@@ -116,6 +119,10 @@ def optimize(
         raise UsageError("nothing to write", hint="add -o OUT, --report FILE or --dry-run")
     if time_limit is not None and not time_limit > 0:
         raise UsageError("not a time", where=f"--time-limit {time_limit:g}", hint="give a number above 0")
+    if tune is not None and not 0 < tune < inf:
+        raise UsageError("not a time", where=f"--tune {tune:g}", hint="give seconds above 0")
+    if tune is not None and not measure:
+        raise UsageError("tuning needs measurements", where="--tune", hint="leave out --no-measure")
     if max_growth is not None and not max_growth >= 1:
         raise UsageError("not a growth factor", where=f"--max-growth {max_growth:g}", hint="give 1 or more")
     pins, dims = assignments.parse_pins(pin or []), assignments.parse_dim_ranges(dim or [])
@@ -155,6 +162,7 @@ def optimize(
             count_moves=least,
             portable=portable,
             measure=measure,
+            tune=tune,
             threads=threads,
             calibrate=calibrate,
             profile=profile,

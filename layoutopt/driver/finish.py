@@ -80,6 +80,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         dims=dim_reports(sizes),
         calibration=job.calibration,
         measurement=job.measurement,
+        tuning=job.tuning,
         ops=found.ops,
         casts=found.casts,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],

@@ -22,7 +22,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
-from layoutopt.report.schema import CalibrationReport, Counts, MeasurementReport, PortableReport
+from layoutopt.report.schema import CalibrationReport, Counts, MeasurementReport, PortableReport, TuningReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import Given, InputSet, input_sets
@@ -51,6 +51,7 @@ class Options:
     count_moves: bool
     portable: bool
     measure: bool
+    tune: float | None
     threads: int
     calibrate: bool
     profile: str | PathLike[str] | None
@@ -83,7 +84,9 @@ class Job:
         verification: the verdict; None before verification.
         calibration: the kernels that were timed for the plan; None before planning.
         measurement: the measured speed-up; None before it.
+        tuning: the variants that were tried; None without tuning.
         portable: the branches of a portable result; None for any other one.
+        omitted_passes: the names of passes after baking that do not run.
     """
 
     name: str
@@ -103,7 +106,9 @@ class Job:
     verification: Verification | None = None
     calibration: CalibrationReport | None = None
     measurement: MeasurementReport | None = None
+    tuning: TuningReport | None = None
     portable: PortableReport | None = None
+    omitted_passes: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, options: Options) -> "Job":
@@ -124,6 +129,7 @@ class Job:
         arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
         arguments.check_sessions(options.sessions, dialect)
         arguments.check_threads(options.threads)
+        arguments.check_tune(options.tune, options.measure, hardware, dialect)
         stamp = Stamp(
             hardware.name,
             runtime.name,

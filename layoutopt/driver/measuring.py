@@ -39,7 +39,7 @@ def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         samples: the generator of inputs.
         final: the rewritten model.
     """
-    job.measurement = MeasurementReport(threads=job.options.threads, reason=_obstacle(job))
+    job.measurement = MeasurementReport(threads=job.options.threads, reason=obstacle(job))
     if job.measurement.reason:
         return ""
     job.progress("measuring")
@@ -63,7 +63,7 @@ def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
     return reason_to_keep(found)
 
 
-def _obstacle(job: Job) -> str:
+def obstacle(job: Job) -> str:
     """The reason why nothing can be measured; empty if there is none."""
     block = job.context.block
     if not job.options.measure or os.environ.get(VARIABLE):
@@ -79,7 +79,7 @@ def _speed_ups(job: Job, graph: Graph, samples: SampleInputs, original: Runnable
     """The speed-up at the sizes that the plan is for, first, and at its guard points; without sizes that do not run."""
     threads = job.options.threads
     session = original.timed_session(threads)
-    found = [_feed(session, samples, sizes) for sizes in _sizes(graph, job.context.sizes)]
+    found = [feed_at(session, samples, sizes) for sizes in measured_sizes(graph, job.context.sizes)]
     del session
     feeds = [each for each in found if each is not None]
     if found[0] is None:
@@ -89,7 +89,7 @@ def _speed_ups(job: Job, graph: Graph, samples: SampleInputs, original: Runnable
     )
 
 
-def _feed(session: Session, samples: SampleInputs, sizes: Mapping[str, int]) -> SizedFeed | None:
+def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int]) -> SizedFeed | None:
     """Inputs on which the original runs; None if there are none, a run takes too long, or memory is too small."""
     for style in Style:
         try:
@@ -104,7 +104,7 @@ def _feed(session: Session, samples: SampleInputs, sizes: Mapping[str, int]) -> 
     return None
 
 
-def _sizes(graph: Graph, sizes: Sizes) -> list[dict[str, int]]:
+def measured_sizes(graph: Graph, sizes: Sizes) -> list[dict[str, int]]:
     """The sizes of the symbolic dimensions, by name, at every point and guard point."""
     points = [
         {name: point_of_range(each, at) for name, each in sizes.ranges.items()} for at in range(len(sizes.points))
@@ -138,4 +138,4 @@ def reason_to_keep(found: list[SpeedUp]) -> str:
     return ""
 
 
-__all__ = ["VARIABLE", "measure", "reason_to_keep"]
+__all__ = ["VARIABLE", "feed_at", "measure", "measured_sizes", "obstacle", "reason_to_keep"]

@@ -1,6 +1,6 @@
 """The stage `rewrite` of a job: passes, emission, baking and verification."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import onnx_ir
@@ -23,6 +23,44 @@ from layoutopt.verification import CutCandidates, EquivalenceGate
 UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
 
 
+@dataclass(slots=True)
+class Candidate:
+    """A rewritten model that has not been compared with the original yet.
+
+    Attributes:
+        job: the call of `optimize`, or a variant of it.
+        source: the original.
+        graph: its graph, planned.
+        gate: the comparison that the model has to pass.
+        emitted: the model of the lowered graph.
+        final: its form after ONNX Runtime's optimiser.
+    """
+
+    job: Job
+    source: onnx_ir.Model
+    graph: Graph
+    gate: EquivalenceGate
+    emitted: onnx_ir.Model
+    final: onnx_ir.Model
+
+    def verify(self) -> None:
+        """Compare the model with the original; if that finds wrong declared shapes, the model is baked without them first.
+
+        Raises:
+            VerificationError: the model is not equivalent to the original.
+            UnverifiedError: the two models could not be compared.
+        """
+        if self.job.options.verify:
+            self.final = _verified(self.job, self.gate, self.source, self.graph, self.emitted, self.final)
+
+    def stamped(self) -> onnx_ir.Model:
+        """The model as it is returned: with a stamp, and without declared types that ONNX Runtime infers faster."""
+        if self.final is not self.emitted:
+            drop_inner_types(self.final)
+        self.final.metadata_props[KEY] = self.job.stamp.text(onnx_io.fingerprint(self.final))
+        return self.final
+
+
 def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> onnx_ir.Model | None:
     """The rewritten model; None if the original stays unchanged, for the reason in `job.context.reason_to_keep`.
 
@@ -36,6 +74,21 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         ModelError: the original is invalid, and ONNX Runtime does not run it either.
         VerificationError: the rewritten model is not equivalent, or ONNX Runtime loads only the original.
         UnverifiedError: the two models could not be compared.
+    """
+    candidate = rewritten_candidate(job, source, graph, samples)
+    if candidate is None:
+        return None
+    candidate.verify()
+    job.context.reason_to_keep = measure(job, source, graph, samples, candidate.final)
+    return None if job.context.reason_to_keep else candidate.stamped()
+
+
+def rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> Candidate | None:
+    """The rewritten model, neither compared nor measured; None as for `rewrite`, whose arguments these are.
+
+    Raises:
+        ModelError: the original is invalid, and ONNX Runtime does not run it either.
+        VerificationError: ONNX Runtime loads only the original.
     """
     context = job.context
     if context.reason_to_keep:
@@ -61,17 +114,7 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         return None
     final = _baked(job, emitted)
     context.reason_to_keep = reason_to_keep(context)
-    if context.reason_to_keep:
-        return None
-    if job.options.verify:
-        final = _verified(job, gate, source, graph, emitted, final)
-    context.reason_to_keep = measure(job, source, graph, samples, final)
-    if context.reason_to_keep:
-        return None
-    if final is not emitted:
-        drop_inner_types(final)
-    final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
-    return final
+    return None if context.reason_to_keep else Candidate(job, source, graph, gate, emitted, final)
 
 
 def _emitted(job: Job, source: onnx_ir.Model) -> onnx_ir.Model | None:
@@ -128,7 +171,8 @@ def _after_baking(job: Job, baked: onnx_ir.Model) -> onnx_ir.Model:
         return baked
     graph = inference.lift(baked)
     context = replace(job.context, lowered=None)
-    results = Pipeline(job.dialect.baked_passes).run(graph, context, job.watch)
+    passes = tuple(each for each in job.dialect.baked_passes if each.name not in job.omitted_passes)
+    results = Pipeline(passes).run(graph, context, job.watch)
     job.passes += results
     job.context.is_rewritten = context.is_rewritten
     return onnx_io.emit(graph) if any(each.changed for each in results) else baked
@@ -158,4 +202,4 @@ def _verified(
     return final
 
 
-__all__ = ["UNVERIFIED", "rewrite"]
+__all__ = ["UNVERIFIED", "Candidate", "rewrite", "rewritten_candidate"]

@@ -108,6 +108,8 @@ def measure_speed_up(
     threads: int = 1,
     seconds: float = SECONDS,
     clock: Clock | None = None,
+    blocks: int = BLOCKS,
+    most_seconds: float = _ENOUGH_SECONDS,
 ) -> list[SpeedUp]:
     """The speed-up at every size.
 
@@ -118,6 +120,8 @@ def measure_speed_up(
         threads: threads of the sessions; with one, the process is pinned to one CPU.
         seconds: time for the timed runs at the first sizes.
         clock: the clock of runs and session creation, in seconds; by default that of the module's docstring.
+        blocks: the number of blocks with new sessions.
+        most_seconds: the time after which no further block begins.
     """
     models = [original, rewritten]
     clocks = Clocks.of(threads, clock)
@@ -125,8 +129,8 @@ def measure_speed_up(
     runs_of: list[list[list[list[float]]]] = [[[] for _ in feeds] for _ in models]
     begin, block = perf_counter(), 0
     with pinned(threads), without_collections():
-        while block < BLOCKS and (block < _FEWEST_BLOCKS or perf_counter() - begin < _ENOUGH_SECONDS):
-            for number, creation, runs in _block(models, feeds, clocks, seconds / BLOCKS, block % 2 == 1):
+        while block < blocks and (block < _FEWEST_BLOCKS or perf_counter() - begin < most_seconds):
+            for number, creation, runs in _block(models, feeds, clocks, seconds / blocks, block % 2 == 1):
                 created[number].append([creation])
                 for size, times in enumerate(runs):
                     runs_of[number][size].append(times)

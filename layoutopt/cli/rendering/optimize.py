@@ -6,6 +6,7 @@ from rich.text import Text
 
 from layoutopt.cli.files.outputs import Outputs
 from layoutopt.cli.rendering.terminal import key_values, seconds, show, size, styled_line, text
+from layoutopt.cli.rendering.tuning import print_variants, tuning_lines
 from layoutopt.cli.rendering.warnings import repairs_of
 from layoutopt.driver.result import Result
 from layoutopt.files import path_text
@@ -42,10 +43,12 @@ def print_summary(result: Result, outputs: Outputs) -> None:
         *_repaired(report),
         ("verification", _verified(report.verification)),
         *_measured(report.measurement),
+        *tuning_lines(report.tuning),
         ("written", _written(outputs, report)),
         *_unused(outputs),
     ]
     show(title(report), key_values(*rows))
+    print_variants(report.tuning)
 
 
 def _runs_in(report: Report) -> list[tuple[str, Text]]:

@@ -45,7 +45,6 @@ __all__ = ["MachineRates", "Prices", "Winograd", "choose", "promising_alternativ
 _OUTPUTS = (2, 4)
 _MEASURED_TILINGS = 3
 _MEASURED_RATIO = 2.0  # of an estimate to the best one
-_MIN_MEASURED_SPEED_UP = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class Prices:
             found = {each: self.measured.seconds(site, each) for each in usable}
             timed = {each: seconds for each, seconds in found.items() if seconds is not None}
             if timed:
-                return direct, timed, _MIN_MEASURED_SPEED_UP
+                return direct, timed, self.rates.min_measured_speedup
         estimates = {each: winograd_seconds(site, each, self.rates) for each in usable}
         return direct_seconds(site, self.rates), estimates, self.rates.min_speedup
 

@@ -30,6 +30,7 @@ class MachineRates:
         cache_bytes: the largest size of input and output that fits the cache.
         op_seconds: the constant time of an op: 0.6 us measured, and a share of the 25 us that it adds to loading the model.
         min_speedup: the smallest estimated speed-up for which a convolution is rewritten.
+        min_measured_speedup: the smallest measured speed-up, where the convolution and its tilings are timed.
         tie_ratio: the ratio up to which two estimates count as equal.
         max_filter_growth: the largest permitted ratio of the sizes of a transformed filter and the filter.
     """
@@ -41,6 +42,7 @@ class MachineRates:
     cache_bytes: float = 12e6
     op_seconds: float = 1.5e-6
     min_speedup: float = 1.1
+    min_measured_speedup: float = 1.1
     tie_ratio: float = 1.05
     max_filter_growth: float = 4.0
 

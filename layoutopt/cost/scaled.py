@@ -1,0 +1,87 @@
+"""Scaled prices: a cost model whose prices of conversions and of kernels are multiplied by factors."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
+from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ops import OperandFormats, canonical_signature, is_canonical, rule_of
+
+KernelClass: TypeAlias = tuple[str, str]
+"""The family and the variant of layout rules, such as ("convolution", "depthwise")."""
+
+
+def kernel_class(op: Op) -> KernelClass:
+    """The class of an op's kernels; two empty texts for an op without a layout rule."""
+    rule = rule_of(op)
+    return ("", "") if rule is None else (rule.family, rule.variant(op))
+
+
+@dataclass(frozen=True, slots=True)
+class PriceFactors:
+    """Factors of prices; 1 for everything that is not named.
+
+    Attributes:
+        conversion: the factor of layout conversions.
+        kernels: the factors of kernels in other formats than the canonical ones, by class.
+        planned: the factors of single ops in one choice of formats, by the name of the op and the text of the formats.
+    """
+
+    conversion: float = 1.0
+    kernels: Mapping[KernelClass, float] = field(default_factory=dict)
+    planned: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> float:
+        """The largest factor."""
+        return max(1.0, self.conversion, *self.kernels.values(), *self.planned.values())
+
+
+class ScaledCostModel(CostModelWrapper, EmulatingCostModel):
+    """A cost model whose prices are multiplied by factors.
+
+    The price of an emulated op consists of the canonical kernel, whose price stays, and conversions, whose price is scaled.
+    """
+
+    def __init__(self, model: CostModel, factors: PriceFactors) -> None:
+        """Scale the prices of `model`."""
+        super().__init__(model)
+        self._factors = factors
+
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
+        """The formats that the target's kernels for this op require."""
+        return self._model.preferred_formats(op)
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        """Estimated seconds of the op under a signature, scaled."""
+        seconds = self._model.kernel_seconds(op, signature)
+        if not is_canonical(signature):
+            if emulation_conversions(self._model, op, signature):
+                canonical = min(seconds, self._model.kernel_seconds(op, canonical_signature(op)))
+                seconds = canonical + self._factors.conversion * (seconds - canonical)
+            else:
+                seconds *= self._factors.kernels.get(kernel_class(op), 1.0)
+        return seconds * self._planned_factor(op, signature)
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        """Estimated seconds of a conversion, scaled."""
+        return self._factors.conversion * self._model.conversion_seconds(value, src, dst)
+
+    def emulation_conversions(self, op: Op, signature: Signature) -> int:
+        """The number of operands that are converted within the op."""
+        return emulation_conversions(self._model, op, signature)
+
+    def _planned_factor(self, op: Op, signature: Signature) -> float:
+        if not self._factors.planned:
+            return 1.0
+        return self._factors.planned.get((op.name, formats_text(signature)), 1.0)
+
+
+def formats_text(signature: Signature) -> str:
+    """The formats of a signature as text, without padding states."""
+    storages = (*signature.inputs, *signature.outputs)
+    return ", ".join("-" if each is None else str(each.format) for each in storages)
+
+
+__all__ = ["KernelClass", "PriceFactors", "ScaledCostModel", "formats_text", "kernel_class"]

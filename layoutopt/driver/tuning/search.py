@@ -1,0 +1,185 @@
+"""The order in which variants are tried: a coordinate descent on measured times.
+
+A variant differs from the best version so far by one step of one knob. The steps of knobs with larger weights come first.
+
+    faster       the variant becomes the best version; the next step in the same direction comes next, the other way is dropped
+    not faster   the direction is dropped; it returns once, if a variant of other knobs has won since
+    same file    nothing was measured: the next step in the same direction is tried later
+    others       the direction is dropped
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from layoutopt.driver.tuning.knobs import Changes, Knob
+
+Outcome: TypeAlias = Literal["faster", "not faster", "same file", "not possible", "failed"]
+Stopped: TypeAlias = Literal["time", "no more variants", "interrupted"]
+
+_CLOSE = 0.97
+"""The speed-up over the best version from which a direction that has lost is tried again after another knob has won."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Settings of knobs.
+
+    Attributes:
+        settings: the knobs that differ from the compiler's own decisions, with the index of their setting.
+    """
+
+    settings: Mapping[Knob, int] = field(default_factory=dict)
+
+    def with_setting(self, knob: Knob, setting: int) -> "Variant":
+        """The variant with another setting of one knob."""
+        others = {each: index for each, index in self.settings.items() if each is not knob}
+        return Variant(others if setting == knob.default else {**others, knob: setting})
+
+    def setting(self, knob: Knob) -> int:
+        """The index of a knob's setting."""
+        return self.settings.get(knob, knob.default)
+
+    @property
+    def text(self) -> str:
+        """The variant in words."""
+        return ", ".join(knob.settings[index].text for knob, index in self.settings.items()) or "first plan"
+
+    @property
+    def changes(self) -> Changes:
+        """The changes of all settings."""
+        found = Changes()
+        for knob, index in self.settings.items():
+            found |= knob.settings[index].changes
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A variant that was tried.
+
+    Attributes:
+        variant: its settings.
+        outcome: faster than the best version until then, or not.
+        gain: its median speed-up over that version; None if it was not measured.
+        low: lower end of the confidence interval of the gain.
+        high: upper end of it.
+        over_original: the speed-up over the original: the product of measured ratios.
+        over_first: the speed-up over the first plan, likewise; None if that was not measured.
+        seconds: the time of the trial.
+        reason: the reason why it was not measured, or why it failed.
+    """
+
+    variant: Variant
+    outcome: Outcome
+    gain: float | None = None
+    low: float | None = None
+    high: float | None = None
+    over_original: float | None = None
+    over_first: float | None = None
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class _Direction:
+    """A direction of a knob, with the last setting that was tried in it, its priority, and its speed-up if it has lost."""
+
+    knob: Knob
+    step: int
+    reached: int
+    priority: float
+    lost: float | None = None
+
+    @property
+    def next(self) -> int:
+        """The next setting; it may be none."""
+        return self.reached + self.step
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a next setting, and no earlier one has lost."""
+        return self.lost is None and 0 <= self.next < len(self.knob.settings)
+
+
+class Search:
+    """Proposes variants, and learns from their outcomes."""
+
+    def __init__(self, knobs: Sequence[Knob]) -> None:
+        """Start at the compiler's own decisions."""
+        self.best = Variant()
+        self._directions = [_Direction(knob, step, knob.default, knob.weight) for knob in knobs for step in (1, -1)]
+        self._has_won = False
+        self._tried: _Direction | None = None
+
+    def next(self) -> Variant | None:
+        """The next variant; None if there is none."""
+        if not any(each.is_open for each in self._directions) and self._has_won:
+            self._reopen()
+        # Of equal priorities the first: `max` keeps the order of the knobs.
+        self._tried = max(
+            (each for each in self._directions if each.is_open), key=lambda each: each.priority, default=None
+        )
+        return None if self._tried is None else self.best.with_setting(self._tried.knob, self._tried.next)
+
+    def learn(self, outcome: Outcome, gain: float | None = None) -> None:
+        """Take the outcome of the variant that `next` has returned last into account."""
+        tried = self._tried
+        assert tried is not None
+        if outcome == "faster":
+            self.best = self.best.with_setting(tried.knob, tried.next)
+            self._has_won = True
+            self._directions = [each for each in self._directions if each.knob is not tried.knob or each is tried]
+            tried.priority = 1.0 + (gain or 0.0)
+        elif outcome != "same file":
+            tried.lost = gain or 0.0
+        else:
+            tried.priority /= 2
+        tried.reached = tried.next
+
+    def _reopen(self) -> None:
+        """Try directions that were close again on the best version, from its settings on."""
+        self._has_won = False
+        for each in self._directions:
+            if each.lost is not None and each.lost >= _CLOSE:
+                each.reached, each.priority, each.lost = self.best.setting(each.knob), each.lost, None
+
+
+def run_trials(
+    search: Search,
+    evaluate: Callable[[Variant], Trial],
+    seconds: float,
+    clock: Callable[[], float],
+    confirmation: float = 0.0,
+) -> tuple[list[Trial], Stopped]:
+    """All trials, and the reason why there are no more.
+
+    No variant begins that would exceed the time if it took as long as the shortest one that was measured. Ctrl-C ends the
+    search.
+
+    Args:
+        search: proposes the variants.
+        evaluate: tries one.
+        seconds: the time for all of them.
+        clock: seconds now.
+        confirmation: the time to leave after a win; no more than that of the winning trial is left.
+    """
+    found: list[Trial] = []
+    begin = clock()
+    try:
+        while True:
+            shortest = min((each.seconds for each in found if each.gain is not None), default=0.0)
+            left = min(confirmation, max((each.seconds for each in found if each.outcome == "faster"), default=0.0))
+            if clock() - begin + shortest + left >= seconds:
+                return found, "time"
+            variant = search.next()
+            if variant is None:
+                return found, "no more variants"
+            trial = evaluate(variant)
+            found.append(trial)
+            search.learn(trial.outcome, trial.gain)
+    except KeyboardInterrupt:
+        return found, "interrupted"
+
+
+__all__ = ["Outcome", "Search", "Stopped", "Trial", "Variant", "run_trials"]
