@@ -8,6 +8,7 @@ from layoutopt.cost.fused import FusedOps
 from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
 from layoutopt.cost.multi_target import MultiTargetCostModel
+from layoutopt.cost.runtime_blocks import RuntimeBlocks
 from layoutopt.cost.sized import SizedCostModel, sized
 from layoutopt.cost.standard import Absorbed, NativeKernels, StandardOperators
 
@@ -20,6 +21,7 @@ __all__ = [
     "MeasuredPrices",
     "MultiTargetCostModel",
     "NativeKernels",
+    "RuntimeBlocks",
     "SizedCostModel",
     "StandardOperators",
     "emulation_conversions",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from layoutopt.cost import CostModel, FusedOps
+from layoutopt.cost import CostModel, FusedOps, RuntimeBlocks
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.ir.graph import Graph
@@ -87,7 +87,7 @@ def refine_prices(
     prices, fused = StoredPrices(store, graph.opsets), fused_ops(graph)
 
     def new_model() -> CostModel:
-        return FusedOps(model.with_measured(prices), fused)
+        return RuntimeBlocks(FusedOps(model.with_measured(prices), fused))
 
     begin, timed, is_last = perf_counter(), set[str](), False
     priced: CostModel = model

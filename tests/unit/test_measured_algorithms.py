@@ -10,14 +10,16 @@ import pytest
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.cost import FusedOps
+from layoutopt.calibrate.grid import kernel_cases
+from layoutopt.cost import CostModelWrapper, FusedOps, RuntimeBlocks
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, promising, tilings
 from layoutopt.dialects.onnxruntime.passes.winograd.measured import alone
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
+from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Signature
+from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
@@ -119,6 +121,37 @@ def test_without_times_the_estimates_count() -> None:
         [op.op_type for op in found.ops] for found in (rewritten(None), rewritten(lambda graphs: [None] * len(graphs)))
     ]
     assert kinds[0] == kinds[1]
+
+
+class Reversed(CostModelWrapper):
+    """Prices under which a kernel is the cheaper, the more it should cost."""
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        return 1e-9 / self._model.kernel_seconds(op, signature)
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        return self._model.conversion_seconds(value, src, dst)
+
+
+@pytest.mark.parametrize("prices", [CostModelWrapper, Reversed])
+def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[CostModelWrapper]) -> None:
+    roofline = load_target("cpu-avx2")
+    inner = Reversed(roofline) if prices is Reversed else roofline
+    bounded = RuntimeBlocks(inner)
+    for case in kernel_cases(8):
+        op = case.op()
+        rule = rule_of(op)
+        if rule is None or is_cast(op):
+            continue
+        plain = canonical_signature(op)
+        found = [rule.signature(op, dict(formats)) for formats in roofline.preferred_formats(op)]
+        blocked = [each for each in found if isinstance(each, Signature) and each != plain]
+        least = [inner.kernel_seconds(op, each) for each in blocked]
+        assert [bounded.kernel_seconds(op, each) for each in blocked] == least
+        if rule.family in ("convolution", "pooling", "global_pooling") and least:
+            assert bounded.kernel_seconds(op, plain) == max(inner.kernel_seconds(op, plain), min(least))
+        else:
+            assert bounded.kernel_seconds(op, plain) == inner.kernel_seconds(op, plain)
 
 
 LEFT = ("Add", "Mul", "Relu", "Sigmoid")

@@ -16,7 +16,7 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.calibrate.kernel_case import KernelCase
-from layoutopt.cost import CostModel, CostModelWrapper, FusedOps
+from layoutopt.cost import CostModel, CostModelWrapper, FusedOps, RuntimeBlocks
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.roofline import formats_of
 from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
@@ -162,7 +162,7 @@ def test_the_last_plan_is_nearly_as_good_as_one_that_knows_every_time(
 ) -> None:
     times = InventedTimes(factor)
     found = refined(times)
-    known = FusedOps(load_target("cpu-avx2").with_measured(AllKnown(times)), fused_ops(graph))
+    known = RuntimeBlocks(FusedOps(load_target("cpu-avx2").with_measured(AllKnown(times)), fused_ops(graph)))
     best = plan(graph, known)
     price = plan(graph, Forced(known, found.plan)).seconds
     assert found.share > 0.95
