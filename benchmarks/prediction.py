@@ -1,6 +1,6 @@
 """Predicted against measured speed-ups of `layoutopt optimize --target cpu`, for networks that nothing was fitted to.
 
-    python benchmarks/prediction.py [--light] [--seconds S] [--store FOLDER] [FILE or NETWORK ...]
+    python benchmarks/prediction.py [--all] [--plan] [--seconds S] [--store FOLDER] [FILE or NETWORK ...]
 
 Two predictions are compared with a measurement in pairs, one thread on one CPU, in processor time:
 
@@ -9,13 +9,16 @@ Two predictions are compared with a measurement in pairs, one thread on one CPU,
 
 Prints a Markdown table, and for both predictions Spearman's rank correlation with the measured speed-up (for four or more
 networks), the median and the largest error. Kernel times go to a new folder unless --store names one, so that each network is
-predicted from scratch.
+predicted from scratch; those of plans go to the user's cache folder.
+
+Without names, the networks of examples/zoo; with --all those that people deploy, decoders and the light models of onnx, too, at
+the sizes of `zoo.SIZES`. --plan leaves out the prediction by executed kernels, which takes most of the time.
 """
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -41,7 +44,7 @@ class Row:
     """One network: predicted and measured speed-ups, the interval of the latter, and the seconds that the prediction took."""
 
     name: str
-    kernels: float
+    kernels: float | None
     plan: float
     measured: float
     low: float
@@ -52,18 +55,19 @@ class Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("models", nargs="*", metavar="FILE or NETWORK")
-    parser.add_argument("--light", action="store_true")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--plan", action="store_true")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--store", type=Path)
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        store = KernelStore(Machine.current(), arguments.store or folder / "times")
+        store = None if arguments.plan else KernelStore(Machine.current(), arguments.store or folder / "times")
         print(
             "| network | predicted: kernels | predicted: plan | measured | interval | seconds |\n|---|---|---|---|---|---|"
         )
-        for path in paths(arguments.models, arguments.light, folder):
+        for path in paths(arguments.models, arguments.all, folder):
             try:
                 row = predict(path, folder / "out.onnx", store, arguments.seconds)
             except LayoutoptError as error:
@@ -72,21 +76,23 @@ def main() -> None:
             if row is not None:
                 rows.append(row)
                 interval = f"{row.low:.2f} to {row.high:.2f}"
-                cells = (row.name, f"{row.kernels:.3f}", f"{row.plan:.2f}", f"{row.measured:.3f}", interval)
+                kernels = "" if row.kernels is None else f"{row.kernels:.3f}"
+                cells = (row.name, kernels, f"{row.plan:.3f}", f"{row.measured:.3f}", interval)
                 print(f"| {' | '.join(cells)} | {row.seconds:.1f} |", flush=True)
     if rows:
         measured = [row.measured for row in rows]
-        print(summary("kernels", [row.kernels for row in rows], measured))
+        if not arguments.plan:
+            print(summary("kernels", [row.kernels or 0.0 for row in rows], measured))
         print(summary("plan", [row.plan for row in rows], measured))
 
 
-def paths(models: list[str], is_light: bool, folder: Path) -> list[Path]:
+def paths(models: list[str], is_all: bool, folder: Path) -> Iterator[Path]:
     """The files of the networks."""
-    if models:
-        return [Path(each) if Path(each).exists() else zoo.save(each, folder) for each in models]
-    if is_light:
-        return [save_light(each, folder) for each in light.NAMES]
-    return [zoo.save(each, folder) for each in zoo.NAMES]
+    for each in models or [*zoo.NAMES, *((*zoo.DEPLOYED, *zoo.DECODERS, *light.NAMES) if is_all else ())]:
+        if Path(each).exists():
+            yield Path(each)
+        else:
+            yield save_light(each, folder) if each in light.NAMES else zoo.save(each, folder)
 
 
 def save_light(name: str, folder: Path) -> Path:
@@ -96,19 +102,23 @@ def save_light(name: str, folder: Path) -> Path:
     return path
 
 
-def predict(path: Path, out: Path, store: KernelStore, seconds: float) -> Row | None:
+def predict(path: Path, out: Path, store: KernelStore | None, seconds: float) -> Row | None:
     """The predictions and the measurement of one network; None if it is left unchanged."""
-    result = layoutopt.optimize(path, "cpu", measure=False)
+    dims = zoo.SIZES.get(path.stem, {})
+    result = layoutopt.optimize(path, "cpu", dims=dims, measure=False)
     if not result.report.changed or result.plan is None:
         return None
     result.save(out)
     original, rewritten = Runnable.of(path), Runnable.of(out)
-    samples = sample_inputs_for(path, {}, {})
+    samples = sample_inputs_for(path, dims, {})
     session = original.timed_session(1)
     feed = samples.feed(session, samples.planned)
     del session
     begin = perf_counter()
-    before, after = (estimate_run(each, feed, store).seconds for each in (original, rewritten))
+    kernels = None
+    if store is not None:
+        before, after = (estimate_run(each, feed, store).seconds for each in (original, rewritten))
+        kernels = before / after
     passed = perf_counter() - begin
     sizes = [SizedFeed(samples.planned, feed)]
     (found,) = measure_speed_up(
@@ -116,7 +126,7 @@ def predict(path: Path, out: Path, store: KernelStore, seconds: float) -> Row | 
     )
     known = result.report.calibration
     plan = (known.seconds_before if known and known.seconds_before else result.plan.baseline) / result.plan.seconds
-    return Row(path.stem, before / after, plan, found.runs.median, found.runs.low, found.runs.high, passed)
+    return Row(path.stem, kernels, plan, found.runs.median, found.runs.low, found.runs.high, passed)
 
 
 def summary(name: str, predicted: Sequence[float], measured: Sequence[float]) -> str:
