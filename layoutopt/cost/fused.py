@@ -20,7 +20,7 @@ class FusedOps(CostModelWrapper):
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the op under a signature; 0 if it is fused."""
-        y, storage = op.outputs[0], signature.outputs[0]
+        y, storage = next(zip(op.outputs, signature.outputs, strict=True), (None, None))
         if y is None or storage is None or y.name not in self._fused or storage.format.is_plain:
             return self._model.kernel_seconds(op, signature)
         same = (

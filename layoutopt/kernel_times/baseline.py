@@ -96,9 +96,9 @@ class _Region:
         """Every op with its signature."""
         for op in graph.ops:
             chosen = self._signature(op)
-            y, storage = op.outputs[0], chosen.outputs[0]
-            if y is not None and storage is not None and not storage.format.is_plain:
-                self._blocked[y] = storage
+            for y, storage in zip(op.outputs, chosen.outputs, strict=True):
+                if y is not None and storage is not None and not storage.format.is_plain:
+                    self._blocked[y] = storage
             yield op, chosen
 
     def _signature(self, op: Op) -> Signature:

@@ -68,9 +68,11 @@ def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[t
 
 def _move_of_view(op: Op, signature: Signature) -> Iterator[tuple[Value, Storage, Storage]]:
     """The conversion that a view op makes, unless its result has the bytes of its input."""
-    rule, y = rule_of(op), op.outputs[0]
-    source, target = signature.inputs[0], signature.outputs[0]
-    if isinstance(rule, View) and y is not None and source is not None and target is not None:
+    rule = rule_of(op)
+    if not isinstance(rule, View):
+        return
+    y, source, target = op.outputs[0], signature.inputs[0], signature.outputs[0]
+    if y is not None and source is not None and target is not None:
         same = rule.output_format(op, source.format)
         if same is not None and same != target.format:
             yield y, Storage(same), target
