@@ -111,7 +111,7 @@ def _search(problem: Problem, guards: Sequence[Problem], baseline: Choice, time_
     solver.passModel(program.model(integral=True))
     for guard in guards:
         excess = guard.price(baseline) - guard.lower_bound()
-        prices = np.asarray(Program(guard, max(excess, TOLERANCE * guard.price(baseline)) * _LIMIT_MARGIN).prices)
+        prices = Program(guard, max(excess, TOLERANCE * guard.price(baseline)) * _LIMIT_MARGIN).prices
         (used,) = np.nonzero(prices)
         solver.addRow(-highspy.kHighsInf, 1 / _LIMIT_MARGIN, len(used), used.astype(np.int32), prices[used])
     program.set_start(solver, baseline)

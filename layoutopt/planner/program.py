@@ -17,7 +17,8 @@ from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
@@ -44,6 +45,20 @@ class _Rows:
         self.upper.append(upper)
 
 
+class Run(NamedTuple):
+    """The result of a solver.
+
+    Attributes:
+        choice: a choice, the start if none is found in time.
+        bound: a lower bound on the excess of all choices.
+        solver: the solver, after its run.
+    """
+
+    choice: tuple[int, ...]
+    bound: float
+    solver: Any
+
+
 class Program:
     """The linear program of a planning problem.
 
@@ -51,20 +66,30 @@ class Program:
         problem: the planning problem.
         limit: the excess of a known choice. A better choice contains no larger price, so that prices are clamped to the limit.
             All prices are divided by it, because the solver has absolute tolerances.
+
+    Attributes:
+        excesses: the price of each column, without the clamp.
+        nbytes: the bytes that each column moves.
+        casts: 1 for the columns that are casts, 0 for all others.
+        rows: the rows; the first one of each op comes before those of tensors.
+        first: the column of the first option of each op.
+        binaries: the number of columns that are options.
     """
 
     def __init__(self, problem: Problem, limit: float) -> None:
         self.problem = problem
         self.limit = limit
-        self.prices: array[float] = array("d")
+        self.excesses: array[float] = array("d")
+        self.nbytes: array[float] = array("d")
+        self.casts: array[int] = array("b")
         self.rows = _Rows()
         self.first: list[int] = []
         for options in problem.ops:
             cheapest = min(option.price for option in options)
-            self.first.append(len(self.prices))
+            self.first.append(len(self.excesses))
             columns = [self._column(option.price - cheapest) for option in options]
             self.rows.add(columns, (), 1.0, 1.0)
-        self.binaries = len(self.prices)
+        self.binaries = len(self.excesses)
         self._add_tensors()
 
     def _add_tensors(self) -> None:
@@ -88,7 +113,7 @@ class Program:
 
     def _add_tensor(self, tensor: Tensor, states: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
         """Add the flows and casts of one tensor. A state with an empty list of columns is certain."""
-        shared = [self._column(price) for price in tensor.prices] if len(uses) > 1 else None
+        shared = [self._cast_column(tensor, cast) for cast in range(len(tensor.prices))] if len(uses) > 1 else None
         for use in uses:
             flows: dict[tuple[int, int], int] = {}
             required: dict[int, list[int]] = defaultdict(list)
@@ -96,7 +121,8 @@ class Program:
                 if pair not in tensor.casts:
                     continue
                 cast = tensor.casts[pair]
-                flows[pair] = self._column(0.0 if cast is None or shared is not None else tensor.prices[cast])
+                is_free = cast is None or shared is not None
+                flows[pair] = self._column(0.0) if is_free else self._cast_column(tensor, cast)
                 if cast is not None:
                     required[cast].append(flows[pair])
             for state, columns in states.items():
@@ -107,16 +133,26 @@ class Program:
                 for cast, parts in required.items():
                     self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
 
-    def _column(self, price: float) -> int:
-        self.prices.append(min(price / self.limit, 1.0))
-        return len(self.prices) - 1
+    def _column(self, excess: float, nbytes: float = 0.0, casts: int = 0) -> int:
+        self.excesses.append(excess)
+        self.nbytes.append(nbytes)
+        self.casts.append(casts)
+        return len(self.excesses) - 1
+
+    def _cast_column(self, tensor: Tensor, cast: int) -> int:
+        return self._column(tensor.prices[cast], tensor.nbytes[cast] if tensor.nbytes else 0.0, 1)
+
+    @cached_property
+    def prices(self) -> Any:
+        """The prices of all columns as the solver sees them, between 0 and 1."""
+        return np.minimum(np.asarray(self.excesses) / self.limit, 1.0)
 
     def _balance(self, flows: list[int], columns: list[int]) -> None:
         right = 0.0 if columns else 1.0
         self.rows.add(flows, columns, right, right)
 
-    def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> tuple[tuple[int, ...], float]:
-        """A choice, the start if none is found in time, and a bound on the excess of all choices."""
+    def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> Run:
+        """Solve the linear program, or the integer program with a start."""
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         settings: dict[str, object] = {
             "output_flag": False,
@@ -136,26 +172,34 @@ class Program:
             self.set_start(solver, start)
         solver.run()
         info, solution = solver.getInfo(), solver.getSolution()
-        bound = info.mip_dual_bound if integral else self._bound(np.asarray(solution.row_dual))
+        bound = info.mip_dual_bound if integral else self.bound(np.asarray(solution.row_dual))
         values = np.asarray(solution.col_value[: self.binaries])
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return tuple(start), bound * self.limit
-        return self.choice(values), bound * self.limit
+            return Run(tuple(start), bound * self.limit, solver)
+        return Run(self.choice(values), bound * self.limit, solver)
 
     def choice(self, values: Any) -> tuple[int, ...]:
         """The option of every op with the largest value of its column."""
         ends = [*self.first[1:], self.binaries]
         return tuple(int(np.argmax(values[a:b])) for a, b in zip(self.first, ends, strict=True))
 
-    def _bound(self, multipliers: Any) -> float:
+    def bound(self, multipliers: Any) -> float:
         """The bound that multipliers of the rows prove, by the inequality in the docstring of the module."""
-        lower, upper = np.asarray(self.rows.lower), np.asarray(self.rows.upper)
-        if len(multipliers) != len(lower) or not np.isfinite(multipliers).all():
-            return 0.0
-        multipliers = np.where(np.isinf(upper), np.maximum(multipliers, 0.0), multipliers)
+        multipliers = self.valid(multipliers)
+        reduced = self.reduced_costs(multipliers)
+        return float((multipliers * np.asarray(self.rows.lower)).sum() + np.minimum(reduced, 0.0).sum())
+
+    def valid(self, multipliers: Any) -> Any:
+        """Multipliers without those that push against a missing bound of a row; zeros if the solver returned none."""
+        upper = np.asarray(self.rows.upper)
+        if len(multipliers) != len(upper) or not np.isfinite(multipliers).all():
+            return np.zeros(len(upper))
+        return np.where(np.isinf(upper), np.maximum(multipliers, 0.0), multipliers)
+
+    def reduced_costs(self, multipliers: Any) -> Any:
+        """The price of each column minus the multipliers of its rows."""
         spread = np.repeat(multipliers, np.diff(self.rows.starts)) * np.asarray(self.rows.factors)
-        reduced = np.asarray(self.prices) - np.bincount(self.rows.columns, spread, minlength=len(self.prices))
-        return float((multipliers * lower).sum() + np.minimum(reduced, 0.0).sum())
+        return self.prices - np.bincount(self.rows.columns, spread, minlength=len(self.prices))
 
     def model(self, integral: bool) -> Any:
         """The program as a HighsLp; with `integral` the options are integers."""
@@ -163,7 +207,7 @@ class Program:
         count = len(self.prices)
         model.num_col_ = count
         model.num_row_ = len(self.rows.lower)
-        model.col_cost_ = np.asarray(self.prices)
+        model.col_cost_ = self.prices
         model.col_lower_ = np.zeros(count)
         model.col_upper_ = np.ones(count)
         model.row_lower_ = np.asarray(self.rows.lower)

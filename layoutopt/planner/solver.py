@@ -5,14 +5,16 @@ of each is solved first; the integer program is solved only if the relaxation le
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from time import monotonic
 from typing import Any
 
 import networkx as nx
 
-from layoutopt.planner.problem import Option, Problem, Solution, Tensor
-from layoutopt.planner.program import Program
+from layoutopt.planner.problem import Option, Problem, Ranks, Solution, Tensor
+from layoutopt.planner.program import Program, Run
+from layoutopt.planner.ties import select_among_cheapest
 
 PRICE_RANGE = (
     10.0  # largest ratio of the price limit of a program to the prices of its solution, given tolerances of 1e-7
@@ -59,9 +61,10 @@ def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
             Problem(
                 [[_renumbered(option, number) for option in problem.ops[op]] for op in ops],
                 [
-                    Tensor(each.casts, each.prices, produced.get(tensor), list(required[tensor]))
+                    Tensor(each.casts, each.prices, produced.get(tensor), list(required[tensor]), each.nbytes)
                     for tensor, each in zip(number, tensors, strict=True)
                 ],
+                _renumbered_ranks(problem.ranks, ops),
             ),
         )
 
@@ -89,12 +92,20 @@ def _renumbered(option: Option, number: dict[int, int]) -> Option:
     )
 
 
+def _renumbered_ranks(ranks: Ranks | None, ops: Sequence[int]) -> Ranks | None:
+    return None if ranks is None else lambda op, option: ranks(ops[op], option)
+
+
 def _solve_subproblem(problem: Problem, start: list[int], time_limit: float | None) -> Solution:
-    """Solve the relaxation, then the integer program if a gap is left, each again with a smaller limit if far below it."""
+    """Solve the relaxation, then the integer program if a gap is left, each again with a smaller limit if far below it.
+
+    Among choices of one price, the one that moves the fewest bytes is selected.
+    """
     deadline = None if time_limit is None else monotonic() + time_limit
     lower = problem.lower_bound()
     best = Solution(tuple(start), problem.price(start), lower, False).with_optimality()
     upper = problem.upper_bound()
+    relaxed: tuple[Program, Run] | None = None
     for integral in (False, True):
         limit = inf
         while not best.optimal and min(best.price, upper) - lower < limit / PRICE_RANGE:
@@ -102,9 +113,14 @@ def _solve_subproblem(problem: Problem, start: list[int], time_limit: float | No
             remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
             if remaining == 0.0:
                 return best
-            choice, bound = Program(problem, limit).run(integral, best.choice, remaining)
-            price, choice = min((problem.price(choice), choice), (best.price, best.choice))
+            program = Program(problem, limit)
+            run = program.run(integral, best.choice, remaining)
+            relaxed, bound = relaxed if integral else (program, run), run.bound
+            price, choice = min((problem.price(run.choice), run.choice), (best.price, best.choice))
             if integral and price - lower < limit / PRICE_RANGE:
                 bound = 0.0  # its tolerance is relative to the limit
             best = Solution(choice, price, max(best.lower_bound, lower + bound), False).with_optimality()
-    return best
+    if not best.optimal:
+        return best
+    remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
+    return replace(best, choice=select_among_cheapest(problem, best.choice, relaxed, remaining))
