@@ -10,7 +10,7 @@ Choices of one price are told apart by the bytes that their casts move, then by 
 options, which depend on the contents of options and not on their order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeAlias
@@ -66,11 +66,13 @@ class Problem:
         ops: the options of every op.
         tensors: the tensors between them.
         ranks: the ranks of the options; None if choices of one price are equally good.
+        offered: the number of options that are offered at first, of ops with more; the others enter if they may improve a choice.
     """
 
     ops: list[list[Option]]
     tensors: list[Tensor]
     ranks: Ranks | None = None
+    offered: Mapping[int, int] = field(default_factory=dict)
 
     def lower_bound(self) -> float:
         """A lower bound on the price of every choice: the cheapest option of every op, without casts."""

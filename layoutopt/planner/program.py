@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import highspy
 import numpy as np
@@ -44,6 +44,9 @@ class _Rows:
         self.lower.append(lower)
         self.upper.append(upper)
 
+RowKey: TypeAlias = tuple[Literal["produced", "required", "cast"], int, int, int]
+"""The key of a row: the kind, the numbers of the tensor and of its use, and the number of the state or cast."""
+
 
 class Run(NamedTuple):
     """The result of a solver.
@@ -52,11 +55,13 @@ class Run(NamedTuple):
         choice: a choice, the start if none is found in time.
         bound: a lower bound on the excess of all choices.
         solver: the solver, after its run.
+        multipliers: a multiplier of every row; zeros after an integer program.
     """
 
     choice: tuple[int, ...]
     bound: float
     solver: Any
+    multipliers: Any
 
 
 class Program:
@@ -71,7 +76,8 @@ class Program:
         excesses: the price of each column, without the clamp.
         nbytes: the bytes that each column moves.
         casts: 1 for the columns that are casts, 0 for all others.
-        rows: the rows; the first one of each op comes before those of tensors.
+        rows: the rows; that of each op comes before those of tensors.
+        row_keys: the key of each row of a tensor, in order.
         first: the column of the first option of each op.
         binaries: the number of columns that are options.
     """
@@ -83,6 +89,7 @@ class Program:
         self.nbytes: array[float] = array("d")
         self.casts: array[int] = array("b")
         self.rows = _Rows()
+        self.row_keys: list[RowKey] = []
         self.first: list[int] = []
         for options in problem.ops:
             cheapest = min(option.price for option in options)
@@ -106,15 +113,17 @@ class Program:
                     uses.setdefault((position, index), {}).setdefault(state, []).append(column)
             for (_, index), states in uses.items():
                 required[index].append(states)
-        for tensor, states, used in zip(self.problem.tensors, produced, required, strict=True):
+        for index, (tensor, states, used) in enumerate(zip(self.problem.tensors, produced, required, strict=True)):
             if tensor.source_state is not None:
                 states = {tensor.source_state: []}
-            self._add_tensor(tensor, states, used)
+            self._add_tensor(index, tensor, states, used)
 
-    def _add_tensor(self, tensor: Tensor, states: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
+    def _add_tensor(
+        self, index: int, tensor: Tensor, states: dict[int, list[int]], uses: list[dict[int, list[int]]]
+    ) -> None:
         """Add the flows and casts of one tensor. A state with an empty list of columns is certain."""
         shared = [self._cast_column(tensor, cast) for cast in range(len(tensor.prices))] if len(uses) > 1 else None
-        for use in uses:
+        for number, use in enumerate(uses):
             flows: dict[tuple[int, int], int] = {}
             required: dict[int, list[int]] = defaultdict(list)
             for pair in ((g, n) for g in states for n in use):
@@ -127,11 +136,14 @@ class Program:
                     required[cast].append(flows[pair])
             for state, columns in states.items():
                 self._balance([flow for (g, _), flow in flows.items() if g == state], columns)
+                self.row_keys.append(("produced", index, number, state))
             for state, columns in use.items():
                 self._balance([flow for (_, n), flow in flows.items() if n == state], columns)
+                self.row_keys.append(("required", index, number, state))
             if shared is not None:
                 for cast, parts in required.items():
                     self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
+                    self.row_keys.append(("cast", index, number, cast))
 
     def _column(self, excess: float, nbytes: float = 0.0, casts: int = 0) -> int:
         self.excesses.append(excess)
@@ -172,11 +184,12 @@ class Program:
             self.set_start(solver, start)
         solver.run()
         info, solution = solver.getInfo(), solver.getSolution()
-        bound = info.mip_dual_bound if integral else self.bound(np.asarray(solution.row_dual))
+        multipliers = self._valid(() if integral else np.asarray(solution.row_dual))
+        bound = info.mip_dual_bound if integral else self.bound(multipliers)
         values = np.asarray(solution.col_value[: self.binaries])
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return Run(tuple(start), bound * self.limit, solver)
-        return Run(self.choice(values), bound * self.limit, solver)
+            return Run(tuple(start), bound * self.limit, solver, multipliers)
+        return Run(self.choice(values), bound * self.limit, solver, multipliers)
 
     def choice(self, values: Any) -> tuple[int, ...]:
         """The option of every op with the largest value of its column."""
@@ -185,11 +198,10 @@ class Program:
 
     def bound(self, multipliers: Any) -> float:
         """The bound that multipliers of the rows prove, by the inequality in the docstring of the module."""
-        multipliers = self.valid(multipliers)
         reduced = self.reduced_costs(multipliers)
         return float((multipliers * np.asarray(self.rows.lower)).sum() + np.minimum(reduced, 0.0).sum())
 
-    def valid(self, multipliers: Any) -> Any:
+    def _valid(self, multipliers: Any) -> Any:
         """Multipliers without those that push against a missing bound of a row; zeros if the solver returned none."""
         upper = np.asarray(self.rows.upper)
         if len(multipliers) != len(upper) or not np.isfinite(multipliers).all():

@@ -12,8 +12,9 @@ from typing import Any
 
 import networkx as nx
 
+from layoutopt.planner.columns import Part, Relaxed, Solved, solve_with_columns
 from layoutopt.planner.problem import Option, Problem, Ranks, Solution, Tensor
-from layoutopt.planner.program import Program, Run
+from layoutopt.planner.program import Program
 from layoutopt.planner.ties import select_among_cheapest
 
 PRICE_RANGE = (
@@ -65,6 +66,7 @@ def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
                     for tensor, each in zip(number, tensors, strict=True)
                 ],
                 _renumbered_ranks(problem.ranks, ops),
+                {position: problem.offered[op] for position, op in enumerate(ops) if op in problem.offered},
             ),
         )
 
@@ -97,22 +99,32 @@ def _renumbered_ranks(ranks: Ranks | None, ops: Sequence[int]) -> Ranks | None:
 
 
 def _solve_subproblem(problem: Problem, start: list[int], time_limit: float | None) -> Solution:
-    """Solve the relaxation, then the integer program if a gap is left, each again with a smaller limit if far below it.
-
-    Among choices of one price, the one that moves the fewest bytes is selected.
-    """
+    """The cheapest choice that moves the fewest bytes among those of its price, with column generation if options are cut."""
     deadline = None if time_limit is None else monotonic() + time_limit
+
+    def solved(part: Problem, first: Sequence[int]) -> Solved:
+        return _cheapest(part, first, deadline)
+
+    part = solve_with_columns(problem, start, solved) if problem.offered else Part.whole(problem, *solved(problem, start))
+    best = part.solution
+    if best.optimal:
+        best = replace(best, choice=select_among_cheapest(part.problem, best.choice, part.relaxed, _remaining(deadline)))
+    return replace(best, choice=part.renumbered(best.choice))
+
+
+def _cheapest(problem: Problem, start: Sequence[int], deadline: float | None) -> Solved:
+    """Solve the relaxation, then the integer program if a gap is left, each again with a smaller limit if far below it."""
     lower = problem.lower_bound()
     best = Solution(tuple(start), problem.price(start), lower, False).with_optimality()
     upper = problem.upper_bound()
-    relaxed: tuple[Program, Run] | None = None
+    relaxed: Relaxed | None = None
     for integral in (False, True):
         limit = inf
         while not best.optimal and min(best.price, upper) - lower < limit / PRICE_RANGE:
             limit = (min(best.price, upper) - lower) or 1.0  # any limit is valid if the start is impossible
-            remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
+            remaining = _remaining(deadline)
             if remaining == 0.0:
-                return best
+                return best, relaxed
             program = Program(problem, limit)
             run = program.run(integral, best.choice, remaining)
             relaxed, bound = relaxed if integral else (program, run), run.bound
@@ -120,7 +132,8 @@ def _solve_subproblem(problem: Problem, start: list[int], time_limit: float | No
             if integral and price - lower < limit / PRICE_RANGE:
                 bound = 0.0  # its tolerance is relative to the limit
             best = Solution(choice, price, max(best.lower_bound, lower + bound), False).with_optimality()
-    if not best.optimal:
-        return best
-    remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
-    return replace(best, choice=select_among_cheapest(problem, best.choice, relaxed, remaining))
+    return best, relaxed
+
+
+def _remaining(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - monotonic(), 0.0)

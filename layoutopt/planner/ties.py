@@ -64,7 +64,7 @@ class _Selection:
     ) -> None:
         self.problem = problem
         self.program = program
-        self.solver = run.solver
+        self.solver, self.multipliers = run.solver, run.multipliers
         self.best = choice
         self.deadline = None if time_limit is None else monotonic() + time_limit
         self.is_integral = True
@@ -77,7 +77,7 @@ class _Selection:
     def run(self, ranks: Ranks) -> Choice:
         """The selected choice."""
         program = self.program
-        multipliers = program.valid(np.asarray(self.solver.getSolution().row_dual))
+        multipliers = self.multipliers
         excess = self.price - self.problem.lower_bound()
         slack = TIE_TOLERANCE * (self.price or 1.0)
         gap = max(0.0, excess - program.bound(multipliers) * program.limit)
