@@ -3,41 +3,52 @@
 Anchors (convolutions, matrix products) propose the formats of the target's kernels. A format that is added to a value is
 propagated to the other ops that read or write the value. A layout-agnostic op propagates it to all its operands; a view op
 propagates it with other axes. So formats are propagated in both directions up to the next anchor.
+
+Values have at most `MAX_FORMATS` formats and ops at most about `MAX_COMBINATIONS` signatures at first: these are offered to the
+solver. If that cuts candidates, the propagation continues without these limits, and the solver examines the further signatures,
+which enter if they may improve the plan (`columns.py`). Only if there are more of them than `MIN_EXAMINED` and than offered
+ones, or if the time is over, some are not examined.
 """
 
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from itertools import product
+from math import inf, prod
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Padding, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Op, Padding, Signature, Slot, Value
 from layoutopt.ops import (
     Inapplicable,
     LayoutRule,
     QdqGroups,
     canonical_signature,
     has_untransposable_type,
-    is_dequantizer,
-    is_quantizer,
     rule_of,
     untransposable_reason,
-    with_padding_states,
 )
 from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
 from layoutopt.ops.view import View
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.qdq_groups import planned_qdq_groups, quantized_ops
-from layoutopt.planner.region_tree import BoundaryUnit, RegionTree, Unit
+from layoutopt.planner.region_tree import RegionTree, Unit
+from layoutopt.planner.unit_signatures import (
+    Key,
+    canonical_of,
+    completed,
+    ops_at_outputs,
+    signature_key,
+    signatures_with_padding,
+    storage_key,
+)
 
-MAX_FORMATS = 8  # per value; more never improved a plan of a real network, and the problem grows with their square
-MAX_COMBINATIONS = 64  # signatures of an op whose operands have independent formats
+MAX_FORMATS = 8  # offered per value; more never improved a plan of a real network, and the problem grows with their square
+MAX_COMBINATIONS = 64  # offered signatures of an op whose operands have independent formats
+MIN_EXAMINED = 1000  # further signatures that are examined even if fewer are offered
 
 _IN_KEPT_GROUP = "it is part of a QDQ group, which stays as it is"
 _AT_OUTPUT = "its floating-point side is an output, so that the integers are converted instead"
-
-Key: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -48,16 +59,22 @@ class Candidates:
         signatures: the signatures of every op and boundary value, one for each padding state.
         formats: the formats of every value by their key for its shape: formats with one key store the same bytes.
         notes: per op, the reasons why proposed signatures are illegal.
+        offered: the number of signatures that are offered to the solver, of units that have more; these come first.
+        unexamined: the number of formats of values, and of operands to combine with others, that were not examined.
+        open_units: the units that may have signatures that were not examined.
     """
 
     signatures: dict[Unit, list[Signature]] = field(default_factory=dict)
     formats: dict[Value, dict[Key, Format]] = field(default_factory=dict)
     notes: dict[Op, list[str]] = field(default_factory=dict)
+    offered: dict[Unit, int] = field(default_factory=dict)
+    unexamined: int = 0
+    open_units: set[Unit] = field(default_factory=set)
 
-
-def storage_key(value: Value, storage: Storage | None) -> Key:
-    """The key of a storage for the shape of a value: storages with equal keys have equal bytes, apart from padding."""
-    return () if storage is None or value.shape is None else storage.format.key(value.shape)
+    @property
+    def examined(self) -> int:
+        """The number of signatures that are examined, but not offered."""
+        return sum(len(self.signatures[unit]) - offered for unit, offered in self.offered.items())
 
 
 def propose(
@@ -104,6 +121,12 @@ class _FormatPropagation:
         padding: the worst padding state of each value.
         classes: the operand classes of each op.
         completed: the pairs of an operand class and a format for which each op has a signature.
+        max_formats: the largest number of formats of a value.
+        max_combinations: the largest number of signatures of an op whose operands have independent formats.
+        max_signatures: the largest number of signatures of all units together.
+        cut_formats: formats of values beyond the limit, by the value and their key.
+        cut_combinations: formats at slots of ops that were not combined with all formats of the other operands.
+        number: the number of signatures.
     """
 
     def __init__(
@@ -128,10 +151,16 @@ class _FormatPropagation:
         self.padding: dict[Value, Padding] = {}
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
         self.completed: dict[Op, set[Hashable]] = {}
+        self.max_formats: float = MAX_FORMATS
+        self.max_combinations: float = MAX_COMBINATIONS
+        self.max_signatures = inf
+        self.cut_formats: dict[tuple[Value, Key], Format] = {}
+        self.cut_combinations: dict[tuple[Op, Slot, Format], None] = {}
+        self.number = 0
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
         units = self.tree.units
-        self.fixed = dict.fromkeys(_at_outputs(self.tree, pins), _AT_OUTPUT) | self.fixed
+        self.fixed = dict.fromkeys(ops_at_outputs(self.tree, pins), _AT_OUTPUT) | self.fixed
         self.untransposable = {unit for unit in units if has_untransposable_type(unit)}
         for value in self.tree.values:
             if value.rank is not None:
@@ -149,12 +178,76 @@ class _FormatPropagation:
             self._add_pinned(pins)
         while self.queue:
             self.deadline.check("candidates")
-            value, format = self.queue.popleft()
-            self._propagate(value, format)
+            self._propagate(*self.queue.popleft())
+        offered = {unit: len(each) for unit, each in self.signatures.items()}
+        if self.cut_formats or self.cut_combinations:
+            self._examine_cut()
         for unit in units:
             self.deadline.check("candidates")
-            self.result.signatures[unit] = self._with_padding(unit)
+            self.result.signatures[unit] = self._with_padding(unit, offered.get(unit, 1))
         return self.result
+
+    def _examine_cut(self) -> None:
+        """Continue the propagation beyond the limits of formats and combinations, up to a number of signatures."""
+        self.max_formats = self.max_combinations = inf
+        self.max_signatures = self.number + max(MIN_EXAMINED, self.number)
+        while self.queue or self.cut_formats or self.cut_combinations:
+            if self.number >= self.max_signatures or self.deadline.has_passed:
+                break
+            if self.queue:
+                self._propagate(*self.queue.popleft())
+            elif self.cut_formats:
+                (value, key), format = self.cut_formats.popitem()
+                self._add_format(value, format)
+            else:
+                (op, slot, format), _ = self.cut_combinations.popitem()
+                self._combine_all(op, slot, format)
+        self._add_products()
+        self.result.unexamined = len(self.queue) + len(self.cut_formats) + len(self.cut_combinations)
+        values = [value for value, _ in (*self.queue, *self.cut_formats)]
+        self.result.open_units = self._reached(values, [op for op, _, _ in self.cut_combinations])
+
+    def _add_products(self) -> None:
+        """Add the signatures with all combinations of the formats that the operands of an op have in its signatures."""
+        for op, signatures in self.signatures.items():
+            rule = rule_of(op) if isinstance(op, Op) else None
+            if rule is None or rule.is_anchor or not rule.has_independent_operands or op in self.fixed:
+                continue
+            formats: list[dict[Key, tuple[Slot, Format]]] = []
+            for slot in op.slots():
+                value = op.operand(slot)
+                if value is not None:
+                    storages = ((signature[slot]) for signature in signatures.values())
+                    formats.append({storage_key(value, each): (slot, each.format) for each in storages if each})
+            if prod(map(len, formats)) > len(signatures):
+                for keys in product(*formats):
+                    if keys not in signatures:
+                        self._complete(op, {slot: format for slot, format in (each[key] for each, key in zip(formats, keys, strict=True))})
+
+    def _reached(self, values: list[Value], ops: list[Op]) -> set[Unit]:
+        """The units to which formats of some values, and signatures of some ops, may propagate."""
+        found: set[Unit] = set(ops)
+        pending = [*values, *(value for op in ops for value in (*op.inputs, *op.outputs) if value is not None)]
+        seen = set(pending)
+        while pending:
+            value = pending.pop()
+            writers = [self.tree.writers[value]] if value in self.tree.writers else []
+            for unit, _ in (*writers, *self.tree.readers.get(value, ())):
+                if unit not in found and self._takes_formats(unit):
+                    found.add(unit)
+                    others = [each for each in (*unit.inputs, *unit.outputs) if each is not None and each not in seen]
+                    seen.update(others)
+                    pending += others
+        return found
+
+    def _takes_formats(self, unit: Unit) -> bool:
+        """Whether the signatures of a unit depend on the formats of its neighbours."""
+        if not isinstance(unit, Op):
+            return True
+        rule = rule_of(unit)
+        if rule is None or unit in self.fixed:
+            return False
+        return not rule.is_anchor or isinstance(rule, PermutableChannels)
 
     def _add_initial(self, op: Op) -> None:
         """Add the signatures of an op that do not depend on its neighbours."""
@@ -188,13 +281,21 @@ class _FormatPropagation:
         if op not in self.signatures and first is not None and first.rank is not None:
             self._complete(op, {Slot("in", 0): Format.canonical(first.rank)})
 
-    def _with_padding(self, unit: Unit) -> list[Signature]:
-        """The signatures of a unit for the padding states that its inputs can have after the units before it."""
-        signatures = list(self.signatures.get(unit, {}).values()) or [_canonical(unit)]
+    def _with_padding(self, unit: Unit, offered: int) -> list[Signature]:
+        """The signatures of a unit for the padding states that its inputs can have after the units before it.
+
+        Args:
+            unit: the unit.
+            offered: the number of its signatures without padding states that are offered.
+        """
+        signatures = list(self.signatures.get(unit, {}).values()) or [canonical_of(unit)]
         # By value and not by format: two formats may store the same bytes, and then they have the same padding.
         worst = [self.padding.get(value, Padding.ZERO) if value is not None else Padding.ZERO for value in unit.inputs]
-        padded = (_with_padding_states(unit, each, worst) for each in signatures)
+        padded = [signatures_with_padding(unit, each, worst) for each in signatures]
         signatures = list(dict.fromkeys(signature for group in padded for signature in group))
+        first = len(dict.fromkeys(signature for group in padded[:offered] for signature in group))
+        if first < len(signatures):
+            self.result.offered[unit] = first
         for signature in signatures:
             for value, storage in zip(unit.outputs, signature.outputs, strict=True):
                 if value is not None and storage is not None and storage.padding:
@@ -202,14 +303,18 @@ class _FormatPropagation:
         return signatures
 
     def _add_format(self, value: Value, format: Format) -> None:
-        """Add a format to the candidates of a value, unless one with the same bytes is there or `MAX_FORMATS` are."""
+        """Add a format to the candidates of a value, unless one with the same bytes is there or `max_formats` are."""
         if value.shape is None or value.is_constant:
             return
         known = self.result.formats.setdefault(value, {})
         key = format.key(value.shape)
-        if key not in known and len(known) < MAX_FORMATS:
-            known[key] = format
-            self.queue.append((value, format))
+        if key in known:
+            return
+        if len(known) >= self.max_formats:
+            self.cut_formats[value, key] = format
+            return
+        known[key] = format
+        self.queue.append((value, format))
 
     def _propagate(self, value: Value, format: Format) -> None:
         """Propagate a format of a value to the op that writes it and to the ops that read it."""
@@ -225,14 +330,28 @@ class _FormatPropagation:
         if isinstance(unit, Op) and (rule is None or unit in self.fixed):
             return
         if isinstance(unit, Op) and rule is not None and rule.is_anchor:
-            if isinstance(rule, PermutableChannels):
-                self._permute_channels(unit, rule, slot, format)
+            self._combine_all(unit, slot, format)
             return
         if isinstance(unit, Op) and rule is not None and self._is_known(unit, rule, slot, format):
             return
         self._complete(unit, {slot: format})
-        if self.propagates and rule is not None and rule.has_independent_operands:
-            self._combine(unit, slot, format)
+        if isinstance(unit, Op):
+            self._combine_all(unit, slot, format)
+
+    def _combine_all(self, op: Op, slot: Slot, format: Format) -> None:
+        """Add the signatures of a format at a slot with the known formats of the other operands, if the rule allows others."""
+        rule = rule_of(op)
+        if isinstance(rule, PermutableChannels) and rule.is_anchor:
+            self._permute_channels(op, rule, slot, format)
+        elif rule is not None and not rule.is_anchor and self.propagates and rule.has_independent_operands:
+            self._combine(op, slot, format)
+
+    def _is_full(self, op: Op, slot: Slot, format: Format) -> bool:
+        """Whether an op has as many signatures as the limits allow; records the format, which is to be combined later."""
+        is_full = len(self.signatures[op]) >= self.max_combinations or self.number >= self.max_signatures
+        if is_full:
+            self.cut_combinations[op, slot, format] = None
+        return is_full
 
     def _is_known(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
         """Whether an operand of the same class already has the format, so that the signature is known; records the format."""
@@ -249,27 +368,27 @@ class _FormatPropagation:
     def _permute_channels(self, op: Op, rule: PermutableChannels, slot: Slot, format: Format) -> None:
         """Add the kernel's signatures with the channel order of a format, if the kernel is permutation-invariant."""
         for signature in list(self.signatures.get(op, {}).values()):
-            if len(self.signatures[op]) >= MAX_COMBINATIONS:
+            if self._is_full(op, slot, format):
                 return
             base = {each: storage.format for each in op.slots() if (storage := signature[each]) is not None}
             known = rule.permuted_formats(op, base, slot, format)
             if known is not None:
                 self._complete(op, dict(known))
 
-    def _combine(self, unit: Unit, slot: Slot, format: Format) -> None:
+    def _combine(self, unit: Op, slot: Slot, format: Format) -> None:
         """Add the signatures of a new format at a slot with all known formats of the other operands."""
         combinations = dict.fromkeys(
             tuple((each, storage.format) for each in unit.slots() if each != slot and (storage := signature[each]))
             for signature in self.signatures[unit].values()
         )
         for rest in combinations:
-            if len(self.signatures[unit]) >= MAX_COMBINATIONS:
+            if self._is_full(unit, slot, format):
                 return
             self._complete(unit, {**dict(rest), slot: format})
 
     def _complete(self, unit: Unit, known: dict[Slot, Format]) -> None:
         """Add the signature of a unit with known formats at some slots, or the reason why there is none."""
-        signature = _completed(unit, known)
+        signature = completed(unit, known)
         rule = rule_of(unit) if isinstance(unit, Op) else None
         if unit in self.untransposable and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
             # A view op whose result is converted back at once is the op of the model, so it copies no more than the model.
@@ -290,49 +409,8 @@ class _FormatPropagation:
         if key in signatures:
             return
         signatures[key] = signature
+        self.number += 1
         for slot in unit.slots():
             value, storage = unit.operand(slot), signature[slot]
             if value is not None and storage is not None:
                 self._add_format(value, storage.format)
-
-
-def _at_outputs(tree: RegionTree, pins: Collection[Value]) -> Iterator[Op]:
-    """The Q/DQ ops whose floating-point side is an output: unread DequantizeLinears, and QuantizeLinears of outputs."""
-    for value in tree.graph.outputs:
-        readers = tree.readers.get(value, ())
-        writers = [tree.writers[value]] if value in tree.writers and not readers else []
-        for op, _ in (*writers, *readers):
-            is_qdq_op = isinstance(op, Op) and (is_quantizer(op) if readers else is_dequantizer(op))
-            if isinstance(op, Op) and is_qdq_op and not any(each in pins for each in (value, *op.outputs)):
-                yield op
-
-
-def _completed(unit: Unit, known: dict[Slot, Format]) -> Signature | Inapplicable:
-    if isinstance(unit, BoundaryUnit):
-        return unit.complete(*next(iter(known.items()), (None, None)))
-    rule = rule_of(unit)
-    assert rule is not None
-    return rule.signature(unit, known)
-
-
-def _canonical(unit: Unit) -> Signature:
-    if isinstance(unit, Op):
-        return canonical_signature(unit)
-    signature = unit.complete()
-    assert not isinstance(signature, Inapplicable)
-    return signature
-
-
-def _with_padding_states(unit: Unit, signature: Signature, worst: list[Padding]) -> list[Signature]:
-    if isinstance(unit, BoundaryUnit):
-        return unit.with_padding_states(signature, max(worst, default=Padding.ZERO))
-    rule = rule_of(unit)
-    return [signature] if rule is None else with_padding_states(rule, unit, signature, worst)
-
-
-def signature_key(unit: Unit, signature: Signature) -> Key:
-    """The key of a signature: signatures with equal keys have equal bytes in all operands and results, apart from padding."""
-    return tuple(
-        storage_key(value, storage) if value is not None else ()
-        for value, storage in zip((*unit.inputs, *unit.outputs), (*signature.inputs, *signature.outputs), strict=True)
-    )

@@ -95,10 +95,11 @@ def _restricted(problem: Problem, active: Sequence[Sequence[int]]) -> Problem:
 
 
 def _bounds(potentials: Potentials, part: Problem, solution: Solution, relaxed: Relaxed | None) -> list[Bound]:
-    if relaxed is None:  # the price is proven without a program
-        program = Program(part, (solution.price - part.lower_bound()) or 1.0)
-        relaxed = program, program.run(False, solution.choice, None)
-    return potentials.bounds(relaxed[0], relaxed[1].multipliers, min(solution.price, part.upper_bound()))
+    ceiling = min(solution.price, part.upper_bound())
+    if relaxed is None:  # the price is proven without a program, or there is no time
+        program = Program(part, 1.0)
+        return potentials.bounds(program, np.zeros(len(program.rows.lower)), ceiling)
+    return potentials.bounds(relaxed[0], relaxed[1].multipliers, ceiling)
 
 
 def _least_prices(bounds: Sequence[Bound]) -> list[Any]:

@@ -8,10 +8,11 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Padding, Signature, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, QdqGroups, canonical_storage, estimated_volume, is_dequantizer, rule_of
 from layoutopt.ops.view import View
-from layoutopt.planner.candidates import Candidates, Key, storage_key
+from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.problem import Option, Problem, Tensor
 from layoutopt.planner.region_tree import RegionTree, Unit
+from layoutopt.planner.unit_signatures import Key, storage_key
 
 _CHANGE_RANK = 10**6  # the rank of a change is at least this, and less than twice this
 
@@ -47,7 +48,8 @@ class Formulation:
         self.storages: dict[Value, list[Storage]] = {}
         for value in tree.values:
             self._collect(value)
-        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, self._rank)
+        offered = {number: candidates.offered[unit] for number, unit in enumerate(tree.units) if unit in candidates.offered}
+        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, self._rank, offered)
         self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:

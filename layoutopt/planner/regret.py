@@ -191,7 +191,7 @@ class _Search:
             )
             for several in zip(*(problem.tensors for problem in self.problems), strict=True)
         ]
-        return Problem(ops, tensors)
+        return Problem(ops, tensors, offered=self.problems[0].offered)
 
 
 def _solver(**settings: object) -> Any:

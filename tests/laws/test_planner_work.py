@@ -111,9 +111,9 @@ def work(graph: Graph, target: CostModel, monkeypatch: pytest.MonkeyPatch) -> Co
             done["columns"] += len(self.prices)
             done["options"] += sum(map(len, problem.ops))
 
-    complete = candidates._completed
+    complete = candidates.completed
     with monkeypatch.context() as patch:
-        patch.setattr(candidates, "_completed", completed)
+        patch.setattr(candidates, "completed", completed)
         patch.setattr("layoutopt.planner.solver.Program", Counted)
         make_plan(PlanRequest(graph, target))
     return done
