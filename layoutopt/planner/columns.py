@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from layoutopt.planner.potentials import Bound, Potentials
-from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Problem, Solution
+from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Option, Problem, Solution
 from layoutopt.planner.program import Program, Run
 
 _PRICING_ROUNDS = 6  # rounds in which only options enter that improve the linear program
@@ -67,6 +67,7 @@ def solve_with_columns(
         for op, options in enumerate(problem.ops)
     ]
     potentials = Potentials(problem)
+    useful = [_undominated(options, numbers) for options, numbers in zip(problem.ops, active, strict=True)]
     choice, rounds = tuple(start), 0
     while True:
         part = _restricted(problem, active)
@@ -74,16 +75,27 @@ def solve_with_columns(
         solution, relaxed = solved(part, first)
         result = Part(part, [list(numbers) for numbers in active], solution, relaxed)
         choice = result.renumbered(solution.choice)
-        bounds = _bounds(potentials, part, solution, relaxed)
-        least = _least_prices(bounds)
-        rounds += 1
         limit = solution.price * (1 + TIE_TOLERANCE)  # infinite if no choice of the part is possible: then all options enter
-        entering = _improving(bounds, active) if rounds <= _PRICING_ROUNDS and solution.optimal else []
-        entering = entering or _outside(active, [prices <= limit for prices in least])
+        bounds, least = _bounds(potentials, result, useful, limit)
+        rounds += 1
+        entering = _outside(active, [prices <= limit for prices in least])
         if not entering or not (solution.optimal or solution.price == inf):
             return _with_bound(result, bounds, least, active)
-        for op, option in entering:
+        improving = set(_improving(bounds, active)).intersection(entering) if rounds <= _PRICING_ROUNDS else ()
+        for op, option in improving or entering:
             active[op].append(option)
+
+
+def _undominated(options: Sequence[Option], active: Sequence[int]) -> Any:
+    """Whether each option is active, or cheaper than all active ones with its states."""
+    prices: dict[object, float] = {}
+    for option in (options[number] for number in active):
+        states = option.result_states, option.operand_states
+        prices[states] = min(option.price, prices.get(states, inf))
+    cheaper = [each.price < prices.get((each.result_states, each.operand_states), inf) for each in options]
+    cheaper_or_active = np.asarray(cheaper)
+    cheaper_or_active[list(active)] = True
+    return cheaper_or_active
 
 
 def _restricted(problem: Problem, active: Sequence[Sequence[int]]) -> Problem:
@@ -94,18 +106,27 @@ def _restricted(problem: Problem, active: Sequence[Sequence[int]]) -> Problem:
     return Problem(options, problem.tensors, renumbered)
 
 
-def _bounds(potentials: Potentials, part: Problem, solution: Solution, relaxed: Relaxed | None) -> list[Bound]:
-    ceiling = min(solution.price, part.upper_bound())
-    if relaxed is None:  # the price is proven without a program, or there is no time
-        program = Program(part, 1.0)
-        return potentials.bounds(program, np.zeros(len(program.rows.lower)), ceiling)
-    return potentials.bounds(relaxed[0], relaxed[1].multipliers, ceiling)
-
-
-def _least_prices(bounds: Sequence[Bound]) -> list[Any]:
-    """The largest lower bound on the price of the choices with each option, per op."""
-    several = zip(*(bound.reduced_costs for bound in bounds), strict=True)
-    return [np.max([bound.price + costs for bound, costs in zip(bounds, op, strict=True)], axis=0) for op in several]
+def _bounds(
+    potentials: Potentials, part: Part, useful: Sequence[Any], limit: float
+) -> tuple[list[Bound], list[Any]]:
+    """Bounds until one proves that no option outside of the part is needed, and the least price with each option, per op."""
+    assert part.active is not None
+    ceiling = min(part.solution.price, part.problem.upper_bound())
+    if part.relaxed is None:  # the price is proven without a program, or there is no time
+        program = Program(part.problem, 1.0)
+        multipliers = np.zeros(len(program.rows.lower))
+    else:
+        program, multipliers = part.relaxed[0], part.relaxed[1].multipliers
+    found: list[Bound] = []
+    least = [np.where(each, -inf, inf) for each in useful]
+    for bound in potentials.bounds(program, multipliers, ceiling):
+        found.append(bound)
+        least = [
+            np.maximum(prices, bound.price + costs) for prices, costs in zip(least, bound.reduced_costs, strict=True)
+        ]
+        if not _outside(part.active, [prices <= limit for prices in least]):
+            break
+    return found, least
 
 
 def _improving(bounds: Sequence[Bound], active: Sequence[Sequence[int]]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ The linear program determines the potentials of the states in it. The other stat
 the states in the program allow, `b` as large as they allow, and every mean of these two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ import numpy as np
 from layoutopt.planner.problem import Problem, Tensor
 from layoutopt.planner.program import Program
 
-_SHARES = (0.0, 0.5, 1.0)  # of the potentials that are large for producers, in the mean with those that are large for uses
+_SHARES = (0.5, 0.0, 1.0)  # of the potentials that are large for producers, in the mean with those that are large for uses
 
 _Array: TypeAlias = Any
 
@@ -84,7 +84,7 @@ class Potentials:
             for tensor, has, uses in zip(problem.tensors, produced, required, strict=True)
         ]
 
-    def bounds(self, program: Program, multipliers: _Array, ceiling: float) -> list[Bound]:
+    def bounds(self, program: Program, multipliers: _Array, ceiling: float) -> Iterator[Bound]:
         """The bounds that the multipliers of a linear program of a part of the options prove on all of them.
 
         Args:
@@ -98,7 +98,8 @@ class Potentials:
             known[tensor][kind, use, number] = multiplier
         for tensor in range(len(self.problem.tensors)):
             self._set_potentials(tensor, known[tensor], ceiling)
-        return [self._bound(share) for share in range(len(_SHARES))]
+        for share in range(len(_SHARES)):
+            yield self._bound(share)
 
     def _set_potentials(self, index: int, known: dict[tuple[str, int, int], float], ceiling: float) -> None:
         """Set the potentials of the states of a tensor for each of its uses."""
