@@ -13,8 +13,7 @@ ones, or if the time is over, some are not examined.
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
-from math import inf, prod
+from math import inf
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
@@ -36,15 +35,19 @@ from layoutopt.planner.region_tree import RegionTree, Unit
 from layoutopt.planner.unit_signatures import (
     Key,
     canonical_of,
+    combined_formats,
     completed,
     ops_at_outputs,
+    reached_units,
     signature_key,
     signatures_with_padding,
-    storage_key,
 )
 
-MAX_FORMATS = 8  # offered per value; more never improved a plan of a real network, and the problem grows with their square
+MAX_FORMATS = (
+    8  # offered per value; more never improved a plan of a real network, and the problem grows with their square
+)
 MAX_COMBINATIONS = 64  # offered signatures of an op whose operands have independent formats
+EXAMINED_SHARE = 1.0  # further signatures that are examined, relative to the number of offered ones
 MIN_EXAMINED = 1000  # further signatures that are examined even if fewer are offered
 
 _IN_KEPT_GROUP = "it is part of a QDQ group, which stays as it is"
@@ -190,14 +193,14 @@ class _FormatPropagation:
     def _examine_cut(self) -> None:
         """Continue the propagation beyond the limits of formats and combinations, up to a number of signatures."""
         self.max_formats = self.max_combinations = inf
-        self.max_signatures = self.number + max(MIN_EXAMINED, self.number)
+        self.max_signatures = self.number + max(MIN_EXAMINED, EXAMINED_SHARE * self.number)
         while self.queue or self.cut_formats or self.cut_combinations:
             if self.number >= self.max_signatures or self.deadline.has_passed:
                 break
             if self.queue:
                 self._propagate(*self.queue.popleft())
             elif self.cut_formats:
-                (value, key), format = self.cut_formats.popitem()
+                (value, _), format = self.cut_formats.popitem()
                 self._add_format(value, format)
             else:
                 (op, slot, format), _ = self.cut_combinations.popitem()
@@ -205,49 +208,20 @@ class _FormatPropagation:
         self._add_products()
         self.result.unexamined = len(self.queue) + len(self.cut_formats) + len(self.cut_combinations)
         values = [value for value, _ in (*self.queue, *self.cut_formats)]
-        self.result.open_units = self._reached(values, [op for op, _, _ in self.cut_combinations])
+        ops = [op for op, _, _ in self.cut_combinations]
+        self.result.open_units = reached_units(self.tree, values, ops, self.fixed)
 
     def _add_products(self) -> None:
         """Add the signatures with all combinations of the formats that the operands of an op have in its signatures."""
-        for op, signatures in self.signatures.items():
+        for op in list(self.signatures):
             rule = rule_of(op) if isinstance(op, Op) else None
             if rule is None or rule.is_anchor or not rule.has_independent_operands or op in self.fixed:
                 continue
-            formats: list[dict[Key, tuple[Slot, Format]]] = []
-            for slot in op.slots():
-                value = op.operand(slot)
-                if value is not None:
-                    storages = ((signature[slot]) for signature in signatures.values())
-                    formats.append({storage_key(value, each): (slot, each.format) for each in storages if each})
-            if prod(map(len, formats)) > len(signatures):
-                for keys in product(*formats):
-                    if keys not in signatures:
-                        self._complete(op, {slot: format for slot, format in (each[key] for each, key in zip(formats, keys, strict=True))})
-
-    def _reached(self, values: list[Value], ops: list[Op]) -> set[Unit]:
-        """The units to which formats of some values, and signatures of some ops, may propagate."""
-        found: set[Unit] = set(ops)
-        pending = [*values, *(value for op in ops for value in (*op.inputs, *op.outputs) if value is not None)]
-        seen = set(pending)
-        while pending:
-            value = pending.pop()
-            writers = [self.tree.writers[value]] if value in self.tree.writers else []
-            for unit, _ in (*writers, *self.tree.readers.get(value, ())):
-                if unit not in found and self._takes_formats(unit):
-                    found.add(unit)
-                    others = [each for each in (*unit.inputs, *unit.outputs) if each is not None and each not in seen]
-                    seen.update(others)
-                    pending += others
-        return found
-
-    def _takes_formats(self, unit: Unit) -> bool:
-        """Whether the signatures of a unit depend on the formats of its neighbours."""
-        if not isinstance(unit, Op):
-            return True
-        rule = rule_of(unit)
-        if rule is None or unit in self.fixed:
-            return False
-        return not rule.is_anchor or isinstance(rule, PermutableChannels)
+            for formats in combined_formats(op, self.signatures[op]):
+                if self.number >= self.max_signatures or self.deadline.has_passed:
+                    self.cut_combinations |= {(op, slot, format): None for slot, format in formats.items()}
+                    break
+                self._complete(op, formats)
 
     def _add_initial(self, op: Op) -> None:
         """Add the signatures of an op that do not depend on its neighbours."""

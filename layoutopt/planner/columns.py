@@ -75,7 +75,9 @@ def solve_with_columns(
         solution, relaxed = solved(part, first)
         result = Part(part, [list(numbers) for numbers in active], solution, relaxed)
         choice = result.renumbered(solution.choice)
-        limit = solution.price * (1 + TIE_TOLERANCE)  # infinite if no choice of the part is possible: then all options enter
+        limit = solution.price * (
+            1 + TIE_TOLERANCE
+        )  # infinite if no choice of the part is possible: then all options enter
         bounds, least = _bounds(potentials, result, useful, limit)
         rounds += 1
         entering = _outside(active, [prices <= limit for prices in least])
@@ -106,9 +108,7 @@ def _restricted(problem: Problem, active: Sequence[Sequence[int]]) -> Problem:
     return Problem(options, problem.tensors, renumbered)
 
 
-def _bounds(
-    potentials: Potentials, part: Part, useful: Sequence[Any], limit: float
-) -> tuple[list[Bound], list[Any]]:
+def _bounds(potentials: Potentials, part: Part, useful: Sequence[Any], limit: float) -> tuple[list[Bound], list[Any]]:
     """Bounds until one proves that no option outside of the part is needed, and the least price with each option, per op."""
     assert part.active is not None
     ceiling = min(part.solution.price, part.problem.upper_bound())

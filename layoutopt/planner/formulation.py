@@ -48,7 +48,9 @@ class Formulation:
         self.storages: dict[Value, list[Storage]] = {}
         for value in tree.values:
             self._collect(value)
-        offered = {number: candidates.offered[unit] for number, unit in enumerate(tree.units) if unit in candidates.offered}
+        offered = {
+            number: candidates.offered[unit] for number, unit in enumerate(tree.units) if unit in candidates.offered
+        }
         self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, self._rank, offered)
         self.baseline_choice = self._baseline_choice()
 

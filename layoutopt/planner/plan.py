@@ -47,8 +47,8 @@ class Plan:
         stopped: the stage that the time limit ended, or None. If it ended before the solver began, ops keep the model's
             formats, apart from pinned values, and the lower bound is 0.
         examined: the number of signatures beyond the limits of candidates for which the bound holds too.
-        unexamined: the number of formats beyond these limits that were not examined. If there are some, the bound holds for them
-            too, but is weak, since ops that they reach count as free.
+        unexamined: the number of formats beyond these limits that were not examined. The bound holds for their signatures too,
+            since ops that may have them count as free.
         is_guarded: whether a faster plan was rejected because it is slower than the original graph at other sizes.
         outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
             over the targets, and the gap is that of the worst ratio of the seconds to those of the target's own plan.

@@ -131,7 +131,9 @@ class _Planning:
         found = guarded(
             self._formulate, self.candidates, self.mean.problem, guards, self.baseline_choice, agreed, remaining
         )
-        if found.is_other and self.candidates.unexamined:  # the guarded search proves a bound for the examined ones only
+        if (
+            found.is_other and self.candidates.unexamined
+        ):  # the guarded search proves a bound for the examined ones only
             solution = replace(found.solution, lower_bound=agreed.lower_bound, optimal=False).with_optimality()
             return replace(found, solution=solution)
         return found

@@ -6,8 +6,9 @@ producer (`a`) and each of its uses (`b`) pay for that state, and of a cast that
     a(use, from) + b(use, to) <= the price of the cast from -> to, or g(use, cast) if uses share casts
     sum over uses of g(use, cast) <= the price of the cast
 
-then every choice costs at least the sum over ops of the least price plus potentials of an option. The reduced cost of an option
-is its price plus potentials, minus the least of its op; a choice with the option costs at least the bound plus the reduced cost.
+then every choice costs at least the sum over ops of the least price plus potentials of an option. The reduced cost of an
+option is its price plus potentials, minus the least of its op; a choice with the option costs at least the bound plus the
+reduced cost.
 
 The linear program determines the potentials of the states in it. The other states have a range of potentials: `a` as large as
 the states in the program allow, `b` as large as they allow, and every mean of these two.
@@ -22,7 +23,11 @@ import numpy as np
 from layoutopt.planner.problem import Problem, Tensor
 from layoutopt.planner.program import Program
 
-_SHARES = (0.5, 0.0, 1.0)  # of the potentials that are large for producers, in the mean with those that are large for uses
+_SHARES = (
+    0.5,
+    0.0,
+    1.0,
+)  # of the potentials that are large for producers, in the mean with those that are large for uses
 
 _Array: TypeAlias = Any
 
@@ -137,7 +142,9 @@ class Potentials:
     def _bound(self, share: int) -> Bound:
         """The bound of one of the sets of potentials."""
         produced = [
-            dict(zip(states, np.sum([use.produced[share] for use in uses], axis=0).tolist(), strict=True)) if uses else {}
+            dict(zip(states, np.sum([use.produced[share] for use in uses], axis=0).tolist(), strict=True))
+            if uses
+            else {}
             for states, uses in zip(self.produced, self.uses, strict=True)
         ]
         required = [

@@ -66,7 +66,7 @@ class Problem:
         ops: the options of every op.
         tensors: the tensors between them.
         ranks: the ranks of the options; None if choices of one price are equally good.
-        offered: the number of options that are offered at first, of ops with more; the others enter if they may improve a choice.
+        offered: the number of options that are offered at first, for ops with more; the others enter if they may improve it.
     """
 
     ops: list[list[Option]]

@@ -44,6 +44,7 @@ class _Rows:
         self.lower.append(lower)
         self.upper.append(upper)
 
+
 RowKey: TypeAlias = tuple[Literal["produced", "required", "cast"], int, int, int]
 """The key of a row: the kind, the numbers of the tensor and of its use, and the number of the state or cast."""
 

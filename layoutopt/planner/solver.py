@@ -105,10 +105,14 @@ def _solve_subproblem(problem: Problem, start: list[int], time_limit: float | No
     def solved(part: Problem, first: Sequence[int]) -> Solved:
         return _cheapest(part, first, deadline)
 
-    part = solve_with_columns(problem, start, solved) if problem.offered else Part.whole(problem, *solved(problem, start))
+    part = (
+        solve_with_columns(problem, start, solved) if problem.offered else Part.whole(problem, *solved(problem, start))
+    )
     best = part.solution
     if best.optimal:
-        best = replace(best, choice=select_among_cheapest(part.problem, best.choice, part.relaxed, _remaining(deadline)))
+        best = replace(
+            best, choice=select_among_cheapest(part.problem, best.choice, part.relaxed, _remaining(deadline))
+        )
     return replace(best, choice=part.renumbered(best.choice))
 
 

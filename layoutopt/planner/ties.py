@@ -1,4 +1,4 @@
-"""Selects among the cheapest choices of a planning problem: the fewest bytes moved, then the fewest casts, then the least ranks.
+"""Selects one of the cheapest choices of a planning problem: the fewest bytes moved, then the fewest casts, then least ranks.
 
 The price and its proof stay as they are. With the multipliers of the linear program, every choice has the price
 
@@ -59,9 +59,7 @@ class _Selection:
         time_limit: seconds; None for no limit.
     """
 
-    def __init__(
-        self, problem: Problem, program: Program, run: Run, choice: Choice, time_limit: float | None
-    ) -> None:
+    def __init__(self, problem: Problem, program: Program, run: Run, choice: Choice, time_limit: float | None) -> None:
         self.problem = problem
         self.program = program
         self.solver, self.multipliers = run.solver, run.multipliers
@@ -150,7 +148,13 @@ class _Selection:
     def _integer_program(self, costs: _Array) -> _Array | None:
         """The solution of the integer program with a row for each earlier criterion, if it is optimal."""
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        settings = {"output_flag": False, "threads": 1, "random_seed": 0, "mip_rel_gap": 0.0, "mip_max_nodes": _MAX_NODES}
+        settings = {
+            "output_flag": False,
+            "threads": 1,
+            "random_seed": 0,
+            "mip_rel_gap": 0.0,
+            "mip_max_nodes": _MAX_NODES,
+        }
         for name, setting in settings.items():
             solver.setOptionValue(name, setting)
         model = self.program.model(integral=True)

@@ -40,7 +40,8 @@ def bound_with_open_ops(
 def _without(option: Option, tensors: Collection[int]) -> Option:
     """An option without the states of some tensors."""
     results, operands = (
-        tuple(each for each in states if each[0] not in tensors) for states in (option.result_states, option.operand_states)
+        tuple(each for each in states if each[0] not in tensors)
+        for states in (option.result_states, option.operand_states)
     )
     return Option(option.price, results, operands)
 
