@@ -12,13 +12,14 @@ from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import QdqGroups, with_unified_formats
-from layoutopt.planner.candidates import Candidates, propose
+from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, formulate_within
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.guards import Guarded, guarded
 from layoutopt.planner.pins import check_pins, enforce_pins
 from layoutopt.planner.plan import Plan, TargetOutcome
 from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
+from layoutopt.planner.propagation import propose
 from layoutopt.planner.qdq_groups import planned_qdq_groups
 from layoutopt.planner.region_tree import RegionTree
 from layoutopt.planner.regret import MinimaxSolution, least_regret

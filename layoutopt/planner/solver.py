@@ -5,7 +5,6 @@ of each is solved first; the integer program is solved only if the relaxation le
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import inf
 from time import monotonic
 from typing import Any
@@ -23,7 +22,7 @@ PRICE_RANGE = (
 
 
 def solve(problem: Problem, start: Sequence[int], time_limit: float | None = None) -> Solution:
-    """The cheapest choice.
+    """The cheapest choice; among several, the one that moves the fewest bytes, if options have ranks.
 
     Args:
         problem: the planning problem.
@@ -31,12 +30,18 @@ def solve(problem: Problem, start: Sequence[int], time_limit: float | None = Non
         time_limit: seconds; None for no limit. After it the best choice so far is returned, with the bound proven by then.
     """
     deadline = None if time_limit is None else monotonic() + time_limit
+    solved = [
+        (ops, _solve_subproblem(subproblem, [start[op] for op in ops], deadline))
+        for ops, subproblem in _subproblems(problem)
+    ]
     choice = list(start)
     slack = 0.0
-    for ops, subproblem in _subproblems(problem):
-        remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
-        solution = _solve_subproblem(subproblem, [start[op] for op in ops], remaining)
-        for op, option in zip(ops, solution.choice, strict=True):
+    for ops, part in solved:  # after all are solved, since this takes only the time that is left
+        solution = part.solution
+        selected = solution.choice
+        if solution.optimal:
+            selected = select_among_cheapest(part.problem, selected, part.relaxed, _remaining(deadline))
+        for op, option in zip(ops, part.renumbered(selected), strict=True):
             choice[op] = option
         slack += 0.0 if solution.optimal else solution.price - solution.lower_bound
     price = problem.price(choice)
@@ -98,22 +103,15 @@ def _renumbered_ranks(ranks: Ranks | None, ops: Sequence[int]) -> Ranks | None:
     return None if ranks is None else lambda op, option: ranks(ops[op], option)
 
 
-def _solve_subproblem(problem: Problem, start: list[int], time_limit: float | None) -> Solution:
-    """The cheapest choice that moves the fewest bytes among those of its price, with column generation if options are cut."""
-    deadline = None if time_limit is None else monotonic() + time_limit
+def _solve_subproblem(problem: Problem, start: list[int], deadline: float | None) -> Part:
+    """The solution of a subproblem, by column generation if some options are not offered."""
 
     def solved(part: Problem, first: Sequence[int]) -> Solved:
         return _cheapest(part, first, deadline)
 
-    part = (
+    return (
         solve_with_columns(problem, start, solved) if problem.offered else Part.whole(problem, *solved(problem, start))
     )
-    best = part.solution
-    if best.optimal:
-        best = replace(
-            best, choice=select_among_cheapest(part.problem, best.choice, part.relaxed, _remaining(deadline))
-        )
-    return replace(best, choice=part.renumbered(best.choice))
 
 
 def _cheapest(problem: Problem, start: Sequence[int], deadline: float | None) -> Solved:

@@ -13,7 +13,7 @@ from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Value
 from layoutopt.ops import Inapplicable, rule_of
-from layoutopt.planner import Deadline, Plan, PlanRequest, Problem, RegionTree, candidates, make_plan, propose, solve
+from layoutopt.planner import Deadline, Plan, PlanRequest, Problem, RegionTree, make_plan, propagation, propose, solve
 from layoutopt.planner.columns import Potentials
 from layoutopt.planner.program import Program
 from layoutopt.planner.unit_signatures import signature_key
@@ -56,7 +56,9 @@ def test_every_bound_holds_for_every_choice() -> None:
     for seed in range(300):
         problem = offer(random_problem(seed), seed)
         prices = {choice: paid(problem, choice) for choice in choices(problem)}
-        part = Problem([op[: problem.offered.get(number, len(op))] for number, op in enumerate(problem.ops)], problem.tensors)
+        part = Problem(
+            [op[: problem.offered.get(number, len(op))] for number, op in enumerate(problem.ops)], problem.tensors
+        )
         start = (0,) * len(problem.ops)
         program = Program(part, (part.price(start) - part.lower_bound()) or 1.0)
         found = program.run(False, start, None).multipliers
@@ -80,8 +82,8 @@ def test_without_time_the_bound_holds_for_all_options() -> None:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, formats: int, combinations: int) -> None:
-    monkeypatch.setattr(candidates, "MAX_FORMATS", formats)
-    monkeypatch.setattr(candidates, "MAX_COMBINATIONS", combinations)
+    monkeypatch.setattr(propagation, "MAX_FORMATS", formats)
+    monkeypatch.setattr(propagation, "MAX_COMBINATIONS", combinations)
 
 
 def planned(graph: Graph, model: RandomCosts, pins: dict[Value, Format], seed: int) -> Plan | None:
@@ -109,7 +111,9 @@ def cut_graphs(monkeypatch: pytest.MonkeyPatch, block: int, count: int) -> list[
 
 
 @pytest.mark.parametrize("block", range(5))
-def test_the_plan_is_the_cheapest_combination_of_all_legal_signatures(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_is_the_cheapest_combination_of_all_legal_signatures(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed, plan, best in cut_graphs(monkeypatch, block, GRAPHS // 5):
         assert plan.seconds == pytest.approx(best, rel=1e-6), seed
         assert plan.optimal and plan.gap == 0 and plan.unexamined == 0, seed
@@ -135,9 +139,7 @@ def test_all_signatures_of_the_rules_are_examined(monkeypatch: pytest.MonkeyPatc
             rule = rule_of(unit) if isinstance(unit, Op) else None
             if rule is None or not rule.has_independent_operands:
                 continue
-            columns = [
-                {each[slot].format for each in signatures if each[slot] is not None} for slot in unit.slots()
-            ]
+            columns = [{each[slot].format for each in signatures if each[slot] is not None} for slot in unit.slots()]
             for formats in product(*columns):
                 legal = rule.signature(unit, dict(zip(unit.slots(), formats, strict=True)))
                 assert isinstance(legal, Inapplicable) or signature_key(unit, legal) in keys, seed
@@ -145,15 +147,15 @@ def test_all_signatures_of_the_rules_are_examined(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_bound_holds_for_signatures_that_are_not_examined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "EXAMINED_SHARE", 0.0)
+    monkeypatch.setattr(propagation, "EXAMINED_SHARE", 0.0)
     left = 0
     for seed in range(250):
         graph, model = Generator(seed).build(), RandomCosts(seed)
         pins = random_pins(graph, seed)
         limit(monkeypatch, *LIMITS[seed % len(LIMITS)])
-        monkeypatch.setattr(candidates, "MIN_EXAMINED", 10**6)
+        monkeypatch.setattr(propagation, "MIN_EXAMINED", 10**6)
         best = planned(graph, model, pins, seed)
-        monkeypatch.setattr(candidates, "MIN_EXAMINED", seed % 7)
+        monkeypatch.setattr(propagation, "MIN_EXAMINED", seed % 7)
         plan = planned(graph, model, pins, seed)
         if plan is None or best is None or not plan.unexamined:
             continue
