@@ -56,6 +56,6 @@ def enforce_pins(tree: RegionTree, candidates: Candidates, pins: Mapping[Value, 
             )
         candidates.signatures[writer] = kept
         if writer in candidates.offered:
-            offered = sum(each in kept for each in signatures[: candidates.offered.pop(writer)])
-            if offered < len(kept):
-                candidates.offered[writer] = offered
+            number = sum(each in kept for each in signatures[: candidates.offered.pop(writer)])
+            if number < len(kept):
+                candidates.offered[writer] = number

@@ -131,8 +131,7 @@ class Program:
                 if pair not in tensor.casts:
                     continue
                 cast = tensor.casts[pair]
-                is_free = cast is None or shared is not None
-                flows[pair] = self._column(0.0) if is_free else self._cast_column(tensor, cast)
+                flows[pair] = self._column(0.0) if cast is None or shared else self._cast_column(tensor, cast)
                 if cast is not None:
                     required[cast].append(flows[pair])
             for state, columns in states.items():

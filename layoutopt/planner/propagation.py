@@ -199,8 +199,8 @@ class _FormatPropagation:
 
     def _add_products(self) -> None:
         """Add the signatures with all combinations of the formats that the operands of an op have in its signatures."""
-        for op in list(self.signatures):
-            rule = rule_of(op) if isinstance(op, Op) else None
+        for op in [unit for unit in self.signatures if isinstance(unit, Op)]:
+            rule = rule_of(op)
             if rule is None or rule.is_anchor or not rule.has_independent_operands or op in self.fixed:
                 continue
             for formats in combined_formats(op, self.signatures[op]):
