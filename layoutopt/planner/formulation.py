@@ -51,7 +51,9 @@ class Formulation:
         offered = {
             number: candidates.offered[unit] for number, unit in enumerate(tree.units) if unit in candidates.offered
         }
-        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, self._rank, offered)
+        self.problem = Problem(
+            [self._options(unit) for unit in tree.units], self.tensors, self._rank, offered, not pins
+        )
         self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:

@@ -67,12 +67,14 @@ class Problem:
         tensors: the tensors between them.
         ranks: the ranks of the options; None if choices of one price are equally good.
         offered: the number of options that are offered at first, for ops with more; the others enter if they may improve it.
+        prefers_start: whether the first choice is preferred to others of its price.
     """
 
     ops: list[list[Option]]
     tensors: list[Tensor]
     ranks: Ranks | None = None
     offered: Mapping[int, int] = field(default_factory=dict)
+    prefers_start: bool = False
 
     def lower_bound(self) -> float:
         """A lower bound on the price of every choice: the cheapest option of every op, without casts."""

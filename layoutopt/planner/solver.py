@@ -4,7 +4,7 @@ Ops with one option are constants, and the rest decomposes into connected compon
 of each is solved first; the integer program is solved only if the relaxation leaves a gap.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from time import monotonic
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import networkx as nx
 
 from layoutopt.planner.columns import Part, Relaxed, Solved, solve_with_columns
-from layoutopt.planner.problem import Option, Problem, Ranks, Solution, Tensor
+from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Option, Problem, Ranks, Solution, Tensor
 from layoutopt.planner.program import Program
 from layoutopt.planner.ties import select_among_cheapest
 
@@ -34,18 +34,31 @@ def solve(problem: Problem, start: Sequence[int], time_limit: float | None = Non
         (ops, _solve_subproblem(subproblem, [start[op] for op in ops], deadline))
         for ops, subproblem in _subproblems(problem)
     ]
-    choice = list(start)
-    slack = 0.0
-    for ops, part in solved:  # after all are solved, since this takes only the time that is left
-        solution = part.solution
-        selected = solution.choice
-        if solution.optimal:
-            selected = select_among_cheapest(part.problem, selected, part.relaxed, _remaining(deadline))
-        for op, option in zip(ops, part.renumbered(selected), strict=True):
-            choice[op] = option
-        slack += 0.0 if solution.optimal else solution.price - solution.lower_bound
+    slack = sum(part.solution.price - part.solution.lower_bound for _, part in solved if not part.solution.optimal)
+    choice = _joined(start, ((ops, part.renumbered(part.solution.choice)) for ops, part in solved))
+    if problem.prefers_start and problem.price(start) * (1 - TIE_TOLERANCE) <= problem.price(choice):
+        choice = list(start)
+    elif problem.ranks is not None:  # after all subproblems are solved, since this takes only the time that is left
+        choice = _joined(start, ((ops, part.renumbered(_selected(part, deadline))) for ops, part in solved))
     price = problem.price(choice)
     return Solution(tuple(choice), price, price - slack, False).with_optimality()
+
+
+def _joined(start: Sequence[int], parts: Iterable[tuple[list[int], Choice]]) -> list[int]:
+    """The start with other options for the ops of subproblems."""
+    choice = list(start)
+    for ops, options in parts:
+        for op, option in zip(ops, options, strict=True):
+            choice[op] = option
+    return choice
+
+
+def _selected(part: Part, deadline: float | None) -> Choice:
+    """The choice of a subproblem that moves the fewest bytes among the cheapest ones."""
+    solution = part.solution
+    if not solution.optimal:
+        return solution.choice
+    return select_among_cheapest(part.problem, solution.choice, part.relaxed, _remaining(deadline))
 
 
 def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:

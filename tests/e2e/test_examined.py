@@ -48,7 +48,9 @@ def test_the_proof_covers_the_candidates_beyond_the_limits(monkeypatch: pytest.M
     assert report.plan is not None and whole is not None
     assert report.plan.examined > 0 and report.plan.unexamined == 0 and report.plan.optimal
     assert report.plan.seconds_after == pytest.approx(whole.seconds_after)
-    assert f"proven optimal for these formats and {report.plan.examined} candidates beyond the limits" in summary(report)
+    assert f"proven optimal for these formats and {report.plan.examined} candidates beyond the limits" in summary(
+        report
+    )
 
 
 def test_candidates_that_are_not_examined_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
