@@ -55,13 +55,13 @@ class Run(NamedTuple):
     Attributes:
         choice: a choice, the start if none is found in time.
         bound: a lower bound on the excess of all choices.
-        solver: the solver, after its run.
+        basis: the last basis of the linear program; none after an integer program.
         multipliers: a multiplier of every row; zeros after an integer program.
     """
 
     choice: tuple[int, ...]
     bound: float
-    solver: Any
+    basis: Any
     multipliers: Any
 
 
@@ -184,12 +184,13 @@ class Program:
             self.set_start(solver, start)
         solver.run()
         info, solution = solver.getInfo(), solver.getSolution()
+        basis = None if integral else solver.getBasis()
         multipliers = self._valid(() if integral else np.asarray(solution.row_dual))
         bound = info.mip_dual_bound if integral else self.bound(multipliers)
         values = np.asarray(solution.col_value[: self.binaries])
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return Run(tuple(start), bound * self.limit, solver, multipliers)
-        return Run(self.choice(values), bound * self.limit, solver, multipliers)
+            return Run(tuple(start), bound * self.limit, basis, multipliers)
+        return Run(self.choice(values), bound * self.limit, basis, multipliers)
 
     def choice(self, values: Any) -> tuple[int, ...]:
         """The option of every op with the largest value of its column."""

@@ -62,8 +62,9 @@ class _Selection:
     def __init__(self, problem: Problem, program: Program, run: Run, choice: Choice, time_limit: float | None) -> None:
         self.problem = problem
         self.program = program
-        self.solver, self.multipliers = run.solver, run.multipliers
+        self.multipliers, self.basis = run.multipliers, run.basis
         self.best = choice
+        self.solver: Any = None
         self.deadline = None if time_limit is None else monotonic() + time_limit
         self.is_integral = True
         self.limits: list[tuple[_Array, float]] = []
@@ -128,6 +129,10 @@ class _Selection:
 
     def _relaxation(self, costs: _Array) -> _Array | None:
         """The solution of the linear program, if it is integral."""
+        if self.solver is None:
+            self.solver = _solver(presolve="off")
+            self.solver.passModel(self.program.model(integral=False))
+            self.solver.setBasis(self.basis)
         count, rows, solver = len(costs), len(self.row_upper), self.solver
         solver.changeColsCost(count, np.arange(count, dtype=np.int32), costs)
         solver.changeColsBounds(count, np.arange(count, dtype=np.int32), self.lower, self.upper)
@@ -147,16 +152,7 @@ class _Selection:
 
     def _integer_program(self, costs: _Array) -> _Array | None:
         """The solution of the integer program with a row for each earlier criterion, if it is optimal."""
-        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        settings = {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": 0,
-            "mip_rel_gap": 0.0,
-            "mip_max_nodes": _MAX_NODES,
-        }
-        for name, setting in settings.items():
-            solver.setOptionValue(name, setting)
+        solver = _solver(mip_rel_gap=0.0, mip_max_nodes=_MAX_NODES)
         model = self.program.model(integral=True)
         model.col_cost_, model.col_lower_, model.col_upper_ = costs, self.lower, self.upper
         model.row_upper_ = self.row_upper
@@ -176,6 +172,13 @@ class _Selection:
         """Give the solver the remaining time."""
         remaining = DEFAULT_TIME_LIMIT if self.deadline is None else max(self.deadline - monotonic(), 0.0)
         solver.setOptionValue("time_limit", float(solver.getRunTime()) + remaining)
+
+
+def _solver(**settings: object) -> Any:
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    for name, setting in {"output_flag": False, "threads": 1, "random_seed": 0, **settings}.items():
+        solver.setOptionValue(name, setting)
+    return solver
 
 
 __all__ = ["select_among_cheapest"]
