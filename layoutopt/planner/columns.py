@@ -75,16 +75,15 @@ def solve_with_columns(
         solution, relaxed = solved(part, first)
         result = Part(part, [list(numbers) for numbers in active], solution, relaxed)
         choice = result.renumbered(solution.choice)
-        limit = solution.price * (
-            1 + TIE_TOLERANCE
-        )  # infinite if no choice of the part is possible: then all options enter
+        # The limit is infinite if no choice of the part is possible: then all options enter.
+        limit = solution.price * (1 + TIE_TOLERANCE)
         bounds, least = _bounds(potentials, result, useful, limit)
         rounds += 1
         entering = _outside(active, [prices <= limit for prices in least])
         if not entering or not (solution.optimal or solution.price == inf):
             return _with_bound(result, bounds, least, active)
         improving = set(_improving(bounds, active)).intersection(entering) if rounds <= _PRICING_ROUNDS else ()
-        for op, option in improving or entering:
+        for op, option in sorted(improving) or entering:
             active[op].append(option)
 
 
@@ -94,10 +93,9 @@ def _undominated(options: Sequence[Option], active: Sequence[int]) -> Any:
     for option in (options[number] for number in active):
         states = option.result_states, option.operand_states
         prices[states] = min(option.price, prices.get(states, inf))
-    cheaper = [each.price < prices.get((each.result_states, each.operand_states), inf) for each in options]
-    cheaper_or_active = np.asarray(cheaper)
-    cheaper_or_active[list(active)] = True
-    return cheaper_or_active
+    found = np.asarray([each.price < prices.get((each.result_states, each.operand_states), inf) for each in options])
+    found[list(active)] = True
+    return found
 
 
 def _restricted(problem: Problem, active: Sequence[Sequence[int]]) -> Problem:

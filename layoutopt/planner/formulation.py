@@ -29,8 +29,10 @@ class Formulation:
         pins: Mapping[Value, Format],
         free_constants: bool,
         deadline: Deadline = NO_DEADLINE,
+        *,
+        breaks_ties: bool = False,
     ) -> None:
-        """Price the candidates.
+        """Price the candidates, and rank them if plans of one price are told apart.
 
         Raises:
             OutOfTimeError: the deadline is over before all candidates are priced.
@@ -51,9 +53,8 @@ class Formulation:
         offered = {
             number: candidates.offered[unit] for number, unit in enumerate(tree.units) if unit in candidates.offered
         }
-        self.problem = Problem(
-            [self._options(unit) for unit in tree.units], self.tensors, self._rank, offered, not pins
-        )
+        ranks = self._rank if breaks_ties else None
+        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, ranks, offered, not pins)
         self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:

@@ -104,7 +104,9 @@ class _Planning:
         enforce_pins(tree, candidates, pins)
 
         def priced(each: CostModel) -> Formulation:
-            return Formulation(tree, each, candidates, groups, pins, request.free_constants, deadline)
+            return Formulation(
+                tree, each, candidates, groups, pins, request.free_constants, deadline, breaks_ties=request.breaks_ties
+            )
 
         mean = priced(model)
         others = [mean.problem] if len(request.targets) == 1 else [priced(each).problem for each in request.targets]
