@@ -48,6 +48,7 @@ class Formulation:
         self.index: dict[Value, int] = {}
         self.states: dict[Value, dict[tuple[Key, Padding, bool], int]] = {}
         self.storages: dict[Value, list[Storage]] = {}
+        self.depths = _depths(tree)
         for value in tree.values:
             self._collect(value)
         offered = {
@@ -90,7 +91,7 @@ class Formulation:
         self.index[value] = len(self.tensors)
         source = next(iter(produced)) if value not in self.tree.writers else None
         casts, prices, nbytes = self._casts(value, produced, required)
-        self.tensors.append(Tensor(casts, prices, source, required_states, nbytes))
+        self.tensors.append(Tensor(casts, prices, source, required_states, nbytes, self.depths.get(value, 0)))
 
     def _casts(
         self, value: Value, produced: set[int], required: set[int]
@@ -260,6 +261,15 @@ class Formulation:
             if all(storage_key(values[slot], signature[slot]) == key for slot, key in required.items()):
                 return number
         return 0
+
+
+def _depths(tree: RegionTree) -> dict[Value, int]:
+    """The number of units on the longest path to every value that a unit computes, without the back edges of loops."""
+    found: dict[Value, int] = {}
+    for unit in tree.units:
+        depth = 1 + max((found.get(value, 0) for value in unit.inputs if value is not None), default=0)
+        found.update((value, depth) for value in unit.outputs if value is not None)
+    return found
 
 
 def _bytes(value: Value, storage: Storage) -> float:

@@ -6,8 +6,8 @@ consumers that require the same cast share it, and its price is paid once:
 
     minimise   sum of the prices of the chosen options  +  sum of the prices of the distinct required casts
 
-Choices of one price are told apart by the bytes that their casts move, then by the number of casts, then by the ranks of their
-options, which depend on the contents of options and not on their order.
+Choices of one price are told apart by the bytes that their casts move, then by the number of casts, then by the depth of their
+tensors, so that casts are as late as possible, then by the ranks of options, which depend on contents and not on order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +49,7 @@ class Tensor:
         source_state: the state of a tensor that no op produces.
         required_states: the states that are required for every choice.
         nbytes: the bytes that each cast moves; empty if they are not counted.
+        depth: the number of ops on the longest path to the tensor.
     """
 
     casts: dict[tuple[int, int], int | None]
@@ -56,6 +57,7 @@ class Tensor:
     source_state: int | None = None
     required_states: list[int] = field(default_factory=list)
     nbytes: list[float] = field(default_factory=list)
+    depth: int = 0
 
 
 @dataclass(slots=True)
@@ -93,13 +95,16 @@ class Problem:
         chosen = sum(options[index].price for options, index in zip(self.ops, choice, strict=True))
         return chosen + sum(self.tensors[tensor].prices[cast] for tensor, cast in casts)
 
-    def movement(self, choice: Sequence[int]) -> tuple[float, int]:
-        """The bytes that the casts of a choice move, and the number of the casts; infinite if one is impossible."""
+    def movement(self, choice: Sequence[int]) -> tuple[float, int, int]:
+        """The bytes that the casts of a choice move, the number of the casts, and minus the sum of the depths of their tensors.
+
+        The bytes are infinite if a cast is impossible.
+        """
         casts = self._casts(choice)
         if casts is None:
-            return inf, 0
+            return inf, 0, 0
         counted = (self.tensors[tensor].nbytes[cast] for tensor, cast in casts if self.tensors[tensor].nbytes)
-        return sum(counted), len(casts)
+        return sum(counted), len(casts), -sum(self.tensors[tensor].depth for tensor, _ in casts)
 
     def _casts(self, choice: Sequence[int]) -> list[tuple[int, int]] | None:
         """The distinct casts that a choice requires, as pairs of a tensor and a cast of it; None if one is impossible."""

@@ -77,6 +77,7 @@ class Program:
         excesses: the price of each column, without the clamp.
         nbytes: the bytes that each column moves.
         casts: 1 for the columns that are casts, 0 for all others.
+        depths: the depth of the tensor for the columns that are casts, 0 for all others.
         rows: the rows; that of each op comes before those of tensors.
         row_keys: the key of each row of a tensor, in order.
         first: the column of the first option of each op.
@@ -89,6 +90,7 @@ class Program:
         self.excesses: array[float] = array("d")
         self.nbytes: array[float] = array("d")
         self.casts: array[int] = array("b")
+        self.depths: array[int] = array("i")
         self.rows = _Rows()
         self.row_keys: list[RowKey] = []
         self.first: list[int] = []
@@ -145,14 +147,15 @@ class Program:
                     self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
                     self.row_keys.append(("cast", index, number, cast))
 
-    def _column(self, excess: float, nbytes: float = 0.0, casts: int = 0) -> int:
+    def _column(self, excess: float, nbytes: float = 0.0, casts: int = 0, depth: int = 0) -> int:
         self.excesses.append(excess)
         self.nbytes.append(nbytes)
         self.casts.append(casts)
+        self.depths.append(depth)
         return len(self.excesses) - 1
 
     def _cast_column(self, tensor: Tensor, cast: int) -> int:
-        return self._column(tensor.prices[cast], tensor.nbytes[cast] if tensor.nbytes else 0.0, 1)
+        return self._column(tensor.prices[cast], tensor.nbytes[cast] if tensor.nbytes else 0.0, 1, tensor.depth)
 
     @cached_property
     def prices(self) -> Any:

@@ -80,7 +80,9 @@ def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
             Problem(
                 [[_renumbered(option, number) for option in problem.ops[op]] for op in ops],
                 [
-                    Tensor(each.casts, each.prices, produced.get(tensor), list(required[tensor]), each.nbytes)
+                    Tensor(
+                        each.casts, each.prices, produced.get(tensor), list(required[tensor]), each.nbytes, each.depth
+                    )
                     for tensor, each in zip(number, tensors, strict=True)
                 ],
                 _renumbered_ranks(problem.ranks, ops),

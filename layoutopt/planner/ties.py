@@ -1,4 +1,4 @@
-"""Selects one of the cheapest choices of a planning problem: the fewest bytes moved, then the fewest casts, then least ranks.
+"""Selects one of the cheapest choices of a problem: the fewest bytes moved, the fewest casts, the latest casts, the least ranks.
 
 The price and its proof stay as they are. With the multipliers of the linear program, every choice has the price
 
@@ -90,10 +90,13 @@ class _Selection:
         return self.best
 
     def _criteria(self, ranks: Ranks) -> Iterator[_Array]:
-        """The price of every column in bytes, in casts and in ranks."""
+        """The price of every column in bytes, in casts and their depths, and in ranks."""
         program = self.program
         yield np.asarray(program.nbytes)
-        yield np.asarray(program.casts, dtype=float)
+        casts, depths = np.asarray(program.casts), np.asarray(program.depths)
+        deepest = int(depths.max(initial=0))
+        _, count, _ = self.problem.movement(self.best)
+        yield casts * (1.0 + count * deepest) + (deepest - depths) * casts  # one cast more costs more than all depths
         costs = np.zeros(len(program.prices))
         for op, (first, options) in enumerate(zip(program.first, self.problem.ops, strict=True)):
             left = [option for option in range(len(options)) if self.upper[first + option]]

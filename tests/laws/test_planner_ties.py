@@ -37,6 +37,7 @@ def tied_problem(seed: int) -> Problem:
             each.source_state,
             each.required_states,
             [512.0 * int(rng.integers(1, 6)) for _ in each.prices],
+            int(rng.integers(0, 5)),
         )
         for each in problem.tensors
     ]
@@ -44,8 +45,8 @@ def tied_problem(seed: int) -> Problem:
     return Problem(ops, tensors, lambda op, option: ranks[op][option])
 
 
-def moved(problem: Problem, choice: Choice) -> tuple[float, int]:
-    """The bytes of the casts of a choice and their number by definition, independent of `Problem.movement`."""
+def moved(problem: Problem, choice: Choice) -> tuple[float, int, int]:
+    """Bytes, number and depths of the casts of a choice by definition, independent of `Problem.movement`."""
     due = set()
     for index, tensor in enumerate(problem.tensors):
         chosen = [options[number] for options, number in zip(problem.ops, choice, strict=True)]
@@ -55,10 +56,11 @@ def moved(problem: Problem, choice: Choice) -> tuple[float, int]:
         assert has is not None or not (wants or tensor.required_states)
         due |= {(index, tensor.casts[has or 0, state]) for state in (*wants, *tensor.required_states)}
     casts = [(index, cast) for index, cast in due if cast is not None]
-    return sum(problem.tensors[index].nbytes[cast] for index, cast in casts), len(casts)
+    nbytes = sum(problem.tensors[index].nbytes[cast] for index, cast in casts)
+    return nbytes, len(casts), -sum(problem.tensors[index].depth for index, _ in casts)
 
 
-def criteria(problem: Problem, choice: Choice) -> tuple[float, int, float]:
+def criteria(problem: Problem, choice: Choice) -> tuple[float, int, int, float]:
     ranks = problem.ranks
     assert ranks is not None
     return (*moved(problem, choice), sum(ranks(op, option) for op, option in enumerate(choice)))
