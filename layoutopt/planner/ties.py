@@ -1,4 +1,4 @@
-"""Selects one of the cheapest choices of a problem: the fewest bytes moved, the fewest casts, the latest casts, the least ranks.
+"""Selects one of the cheapest choices of a problem: the fewest bytes moved, the fewest casts, the latest casts, least ranks.
 
 The price and its proof stay as they are. With the multipliers of the linear program, every choice has the price
 
