@@ -110,7 +110,7 @@ def test_imports_of_onnxruntime() -> None:
 
 
 def test_imports_of_the_solver_and_the_terminal() -> None:
-    assert importers("highspy") == {"planner.guards", "planner.program", "planner.regret"}
+    assert importers("highspy") == {"planner.guards", "planner.program", "planner.regret", "planner.ties"}
     assert all(name.split(".")[0] == "cli" for name in importers("typer", "rich", "click"))
 
 

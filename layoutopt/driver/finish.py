@@ -117,6 +117,8 @@ def _plan_report(context: PassContext, targets: list[TargetReport]) -> PlanRepor
         gap=plan.gap,
         optimal=plan.optimal,
         stopped=plan.stopped,
+        examined=plan.examined,
+        unexamined=plan.unexamined,
         least_moves=context.least_moves,
     )
 

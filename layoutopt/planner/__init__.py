@@ -1,11 +1,12 @@
 """Planner: selects a signature for every op by solving an optimisation problem exactly, with a proof of optimality."""
 
-from layoutopt.planner.candidates import Candidates, propose
+from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.least_moves import least_moves
 from layoutopt.planner.plan import Plan, TargetOutcome
 from layoutopt.planner.planning import make_plan
 from layoutopt.planner.problem import Option, Problem, Solution, Tensor
+from layoutopt.planner.propagation import propose
 from layoutopt.planner.qdq_groups import planned_qdq_groups
 from layoutopt.planner.region_tree import BoundaryUnit, RegionTree
 from layoutopt.planner.regret import MinimaxSolution, least_regret

@@ -1,16 +1,20 @@
 """The planning problem of a graph: options and prices of its units, and the correspondence of units, values and numbers."""
 
 from collections.abc import Collection, Mapping, Sequence
+from zlib import crc32
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Padding, Signature, Storage, Value
-from layoutopt.ops import OperandFormats, QdqGroups, canonical_storage, is_dequantizer, rule_of
+from layoutopt.ir.types import Op, Padding, Signature, Storage, TensorType, Value
+from layoutopt.ops import OperandFormats, QdqGroups, canonical_storage, estimated_volume, is_dequantizer, rule_of
 from layoutopt.ops.view import View
-from layoutopt.planner.candidates import Candidates, Key, storage_key
+from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.problem import Option, Problem, Tensor
 from layoutopt.planner.region_tree import RegionTree, Unit
+from layoutopt.planner.unit_signatures import Key, storage_key
+
+_CHANGE_RANK = 10**6  # the rank of a change is at least this, and less than twice this
 
 
 class Formulation:
@@ -25,8 +29,10 @@ class Formulation:
         pins: Mapping[Value, Format],
         free_constants: bool,
         deadline: Deadline = NO_DEADLINE,
+        *,
+        breaks_ties: bool = False,
     ) -> None:
-        """Price the candidates.
+        """Price the candidates, and rank them if plans of one price are told apart.
 
         Raises:
             OutOfTimeError: the deadline is over before all candidates are priced.
@@ -42,9 +48,14 @@ class Formulation:
         self.index: dict[Value, int] = {}
         self.states: dict[Value, dict[tuple[Key, Padding, bool], int]] = {}
         self.storages: dict[Value, list[Storage]] = {}
+        self.depths = _depths(tree)
         for value in tree.values:
             self._collect(value)
-        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors)
+        offered = {
+            number: candidates.offered[unit] for number, unit in enumerate(tree.units) if unit in candidates.offered
+        }
+        ranks = self._rank if breaks_ties else None
+        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, ranks, offered, not pins)
         self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
@@ -79,17 +90,23 @@ class Formulation:
             )
         self.index[value] = len(self.tensors)
         source = next(iter(produced)) if value not in self.tree.writers else None
-        casts, prices = self._casts(value, produced, required)
-        self.tensors.append(Tensor(casts, prices, source, required_states))
+        casts, prices, nbytes = self._casts(value, produced, required)
+        self.tensors.append(Tensor(casts, prices, source, required_states, nbytes, self.depths.get(value, 0)))
 
     def _casts(
         self, value: Value, produced: set[int], required: set[int]
-    ) -> tuple[dict[tuple[int, int], int | None], list[float]]:
-        """The cast of each pair of states, and the prices. A cast leaves zero padding, so that padding states share casts."""
+    ) -> tuple[dict[tuple[int, int], int | None], list[float], list[float]]:
+        """The cast of each pair of states; the price and the bytes of each cast.
+
+        A cast leaves zero padding, so that padding states share casts.
+        """
         casts: dict[tuple[int, int], int | None] = {}
         inner = {number for (_, _, is_inner), number in self.states[value].items() if is_inner}
         numbers: dict[tuple[int, Key], int] = {}
         prices: list[float] = []
+        nbytes: list[float] = []
+        weight = self.tree.cast_weight(value)
+        sizes = [_bytes(value, storage) * weight for storage in self.storages[value]]
         for has in sorted(produced):
             src = self.storages[value][has]
             for state in sorted(required):
@@ -103,9 +120,10 @@ class Formulation:
                 if (has, key) not in numbers:
                     numbers[has, key] = len(prices)
                     seconds = self.cost_model.conversion_seconds(value, src, Storage(dst.format))
-                    prices.append(seconds * self.tree.cast_weight(value))
+                    prices.append(seconds * weight)
+                    nbytes.append(sizes[has] + sizes[state])
                 casts[has, state] = numbers[has, key]
-        return casts, prices
+        return casts, prices, nbytes
 
     def _options(self, unit: Unit) -> list[Option]:
         self.deadline.check("formulation")
@@ -125,6 +143,14 @@ class Formulation:
         if isinstance(unit, Op) and unit not in self.groups.fused:
             price = self.cost_model.kernel_seconds(self.groups.kernel_op(unit), signature) * self.tree.op_weight(unit)
         return Option(price, pairs(unit.outputs, signature.outputs, False), pairs(unit.inputs, signature.inputs, True))
+
+    def _rank(self, op: int, option: int) -> int:
+        """The rank of an option: 0 in the original graph, otherwise a number that depends on names and formats only."""
+        if option == self.baseline_choice[op]:
+            return 0
+        unit = self.tree.units[op]
+        names = ",".join(value.name for value in unit.outputs if value is not None)
+        return _CHANGE_RANK + crc32(f"{names} {self.signatures[unit][option]}".encode()) % _CHANGE_RANK
 
     def with_packed_constants(self, choice: Sequence[int]) -> list[int]:
         """The choice with constants in the formats that kernels prefer, since the solver chooses any for them."""
@@ -235,6 +261,22 @@ class Formulation:
             if all(storage_key(values[slot], signature[slot]) == key for slot, key in required.items()):
                 return number
         return 0
+
+
+def _depths(tree: RegionTree) -> dict[Value, int]:
+    """The number of units on the longest path to every value that a unit computes, without the back edges of loops."""
+    found: dict[Value, int] = {}
+    for unit in tree.units:
+        depth = 1 + max((found.get(value, 0) for value in unit.inputs if value is not None), default=0)
+        found.update((value, depth) for value in unit.outputs if value is not None)
+    return found
+
+
+def _bytes(value: Value, storage: Storage) -> float:
+    """The bytes of a value in a storage, padding included; 0 if its shape is unknown."""
+    if not isinstance(value.type, TensorType) or value.shape is None:
+        return 0.0
+    return estimated_volume(storage.format.padded_shape(value.shape)) * value.type.dtype.bits / 8
 
 
 def _without_operands(option: Option, tensors: Collection[int]) -> Option:

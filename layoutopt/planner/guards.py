@@ -81,7 +81,7 @@ def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidate
     """The candidates of the baseline and of the choice only, so that few prices are computed."""
     units = candidates.signatures.items()
     pairs = {unit: [each[a], each[b]] for (unit, each), a, b in zip(units, baseline, choice, strict=True)}
-    return replace(candidates, signatures=pairs)
+    return replace(candidates, signatures=pairs, offered={})
 
 
 def _is_slower(problem: Problem, baseline: Choice, choice: Choice) -> bool:
@@ -111,7 +111,7 @@ def _search(problem: Problem, guards: Sequence[Problem], baseline: Choice, time_
     solver.passModel(program.model(integral=True))
     for guard in guards:
         excess = guard.price(baseline) - guard.lower_bound()
-        prices = np.asarray(Program(guard, max(excess, TOLERANCE * guard.price(baseline)) * _LIMIT_MARGIN).prices)
+        prices = Program(guard, max(excess, TOLERANCE * guard.price(baseline)) * _LIMIT_MARGIN).prices
         (used,) = np.nonzero(prices)
         solver.addRow(-highspy.kHighsInf, 1 / _LIMIT_MARGIN, len(used), used.astype(np.int32), prices[used])
     program.set_start(solver, baseline)

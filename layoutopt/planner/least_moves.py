@@ -22,7 +22,8 @@ def least_moves(request: PlanRequest) -> int:
         request: the planning request. The kernels of its target determine the candidates; an emulated op counts the conversions
             within it. If the deadline ends the search, the bound is the one that is proven by then, at least 0.
     """
-    plan = make_plan(replace(request, cost_model=_MoveCounter(request.cost_model), weights_by_runs=False, guards=()))
+    counting = _MoveCounter(request.cost_model)
+    plan = make_plan(replace(request, cost_model=counting, weights_by_runs=False, breaks_ties=False, guards=()))
     return max(0, ceil(plan.lower_bound - _ROUNDING))
 
 

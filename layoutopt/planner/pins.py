@@ -6,8 +6,9 @@ from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Storage, Value
-from layoutopt.planner.candidates import Candidates, storage_key
+from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.region_tree import RegionTree
+from layoutopt.planner.unit_signatures import storage_key
 
 
 def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
@@ -54,3 +55,7 @@ def enforce_pins(tree: RegionTree, candidates: Candidates, pins: Mapping[Value, 
                 hint=f"it can be {', '.join(offered)}; or pin a graph input or output",
             )
         candidates.signatures[writer] = kept
+        if writer in candidates.offered:
+            number = sum(each in kept for each in signatures[: candidates.offered.pop(writer)])
+            if number < len(kept):
+                candidates.offered[writer] = number

@@ -5,24 +5,26 @@ several targets in which the regret is zero.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import QdqGroups, with_unified_formats
-from layoutopt.planner.candidates import Candidates, propose
+from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, formulate_within
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.guards import Guarded, guarded
 from layoutopt.planner.pins import check_pins, enforce_pins
 from layoutopt.planner.plan import Plan, TargetOutcome
 from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
+from layoutopt.planner.propagation import propose
 from layoutopt.planner.qdq_groups import planned_qdq_groups
 from layoutopt.planner.region_tree import RegionTree
 from layoutopt.planner.regret import MinimaxSolution, least_regret
 from layoutopt.planner.request import PlanRequest
+from layoutopt.planner.unexamined import bound_with_open_ops
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -39,7 +41,9 @@ def make_plan(request: PlanRequest) -> Plan:
     minimax = least_regret(problems, baseline, NO_DEADLINE if stopped else request.deadline)
     if stopped:  # the bound holds only for the few candidates that were collected
         minimax = minimax.unproven()
-    elif request.deadline.has_passed and not minimax.is_optimal:
+    elif planning.candidates.unexamined:
+        minimax = planning.with_unexamined(minimax)
+    if not stopped and request.deadline.has_passed and not minimax.is_optimal:
         stopped = "solver"
     checked = planning.guarded(minimax)
     choice = planning.finalized(checked.solution.choice, minimax)
@@ -47,6 +51,7 @@ def make_plan(request: PlanRequest) -> Plan:
         raise _unsatisfiable(request)
     outcomes = planning.outcomes(choice, minimax)
     is_single = len(outcomes) == 1
+    candidates = planning.candidates
     return Plan(
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
@@ -54,10 +59,12 @@ def make_plan(request: PlanRequest) -> Plan:
         lower_bound=checked.solution.lower_bound if is_single else _mean(each.lower_bound for each in minimax.own),
         gap=checked.solution.gap if is_single else minimax.gap,
         optimal=checked.solution.optimal if is_single else minimax.is_optimal and not checked.is_other,
-        notes=planning.candidates.notes,
+        notes=candidates.notes,
         outcomes=() if is_single else outcomes,
         stopped=stopped,
         is_guarded=checked.is_other,
+        examined=candidates.examined,
+        unexamined=candidates.unexamined,
     )
 
 
@@ -97,7 +104,9 @@ class _Planning:
         enforce_pins(tree, candidates, pins)
 
         def priced(each: CostModel) -> Formulation:
-            return Formulation(tree, each, candidates, groups, pins, request.free_constants, deadline)
+            return Formulation(
+                tree, each, candidates, groups, pins, request.free_constants, deadline, breaks_ties=request.breaks_ties
+            )
 
         mean = priced(model)
         others = [mean.problem] if len(request.targets) == 1 else [priced(each).problem for each in request.targets]
@@ -108,14 +117,29 @@ class _Planning:
         """The choice of the original graph: every op in canonical formats, apart from pins."""
         return tuple(self.mean.baseline_choice)
 
+    def with_unexamined(self, minimax: MinimaxSolution) -> MinimaxSolution:
+        """The choice with bounds that hold for signatures that were not examined, too; for several targets without bounds."""
+        if len(minimax.own) > 1:
+            return minimax.unproven()
+        open_ops = {number for number, unit in enumerate(self.tree.units) if unit in self.candidates.open_units}
+        bound = bound_with_open_ops(self.problems[0], self.baseline_choice, open_ops, self.request.deadline.remaining)
+        own = replace(minimax.own[0], lower_bound=bound, optimal=False).with_optimality()
+        return MinimaxSolution(minimax.choice, (own,), own.gap)
+
     def guarded(self, minimax: MinimaxSolution) -> Guarded:
         """The minimax choice, or the best choice that is not slower than the baseline at any guard point."""
         own, price = minimax.own, self.mean.problem.price(minimax.choice)
         agreed = own[0] if len(own) == 1 else Solution(minimax.choice, price, 0.0, minimax.is_optimal)
         guards, remaining = self.request.target_guards, self.request.deadline.remaining
-        return guarded(
+        found = guarded(
             self._formulate, self.candidates, self.mean.problem, guards, self.baseline_choice, agreed, remaining
         )
+        if (
+            found.is_other and self.candidates.unexamined
+        ):  # the guarded search proves a bound for the examined ones only
+            solution = replace(found.solution, lower_bound=agreed.lower_bound, optimal=False).with_optimality()
+            return replace(found, solution=solution)
+        return found
 
     def _formulate(self, model: CostModel, offered: Candidates) -> Formulation:
         request = self.request

@@ -5,18 +5,25 @@ each tensor that it reads. If a tensor is produced in one state and required in 
 consumers that require the same cast share it, and its price is paid once:
 
     minimise   sum of the prices of the chosen options  +  sum of the prices of the distinct required casts
+
+Choices of one price are told apart by the bytes that their casts move, then by the number of casts, then by the depth of their
+tensors, so that casts are as late as possible, then by the ranks of options, which depend on contents and not on order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeAlias
 
 TOLERANCE = 1e-6  # relative; a smaller gap counts as zero
+TIE_TOLERANCE = 1e-9  # relative; prices that differ by less are one price
 DEFAULT_TIME_LIMIT = 20.0  # seconds of an integer program with additional rows, if the caller sets no limit
 
 Choice: TypeAlias = tuple[int, ...]
 """The number of the chosen option, per op."""
+
+Ranks: TypeAlias = Callable[[int, int], float]
+"""The rank of an option, by the numbers of the op and of the option: an integer of at most 9 digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +48,35 @@ class Tensor:
         prices: the price of each cast.
         source_state: the state of a tensor that no op produces.
         required_states: the states that are required for every choice.
+        nbytes: the bytes that each cast moves; empty if they are not counted.
+        depth: the number of ops on the longest path to the tensor.
     """
 
     casts: dict[tuple[int, int], int | None]
     prices: list[float]
     source_state: int | None = None
     required_states: list[int] = field(default_factory=list)
+    nbytes: list[float] = field(default_factory=list)
+    depth: int = 0
 
 
 @dataclass(slots=True)
 class Problem:
-    """The options of every op, and the tensors between them."""
+    """The options of every op, and the tensors between them.
+
+    Attributes:
+        ops: the options of every op.
+        tensors: the tensors between them.
+        ranks: the ranks of the options; None if choices of one price are equally good.
+        offered: the number of options that are offered at first, for ops with more; the others enter if they may improve it.
+        prefers_start: whether the first choice is preferred to others of its price.
+    """
 
     ops: list[list[Option]]
     tensors: list[Tensor]
+    ranks: Ranks | None = None
+    offered: Mapping[int, int] = field(default_factory=dict)
+    prefers_start: bool = False
 
     def lower_bound(self) -> float:
         """A lower bound on the price of every choice: the cheapest option of every op, without casts."""
@@ -67,25 +89,43 @@ class Problem:
 
     def price(self, choice: Sequence[int]) -> float:
         """The price of a choice of one option per op; infinite if it needs an impossible cast."""
+        casts = self._casts(choice)
+        if casts is None:
+            return inf
+        chosen = sum(options[index].price for options, index in zip(self.ops, choice, strict=True))
+        return chosen + sum(self.tensors[tensor].prices[cast] for tensor, cast in casts)
+
+    def movement(self, choice: Sequence[int]) -> tuple[float, int, int]:
+        """The bytes that the casts of a choice move, the number of the casts, and minus the sum of the depths of their tensors.
+
+        The bytes are infinite if a cast is impossible.
+        """
+        casts = self._casts(choice)
+        if casts is None:
+            return inf, 0, 0
+        counted = (self.tensors[tensor].nbytes[cast] for tensor, cast in casts if self.tensors[tensor].nbytes)
+        return sum(counted), len(casts), -sum(self.tensors[tensor].depth for tensor, _ in casts)
+
+    def _casts(self, choice: Sequence[int]) -> list[tuple[int, int]] | None:
+        """The distinct casts that a choice requires, as pairs of a tensor and a cast of it; None if one is impossible."""
         produced = {
             index: tensor.source_state for index, tensor in enumerate(self.tensors) if tensor.source_state is not None
         }
         required: list[set[int]] = [set(tensor.required_states) for tensor in self.tensors]
-        total = 0.0
         for options, index in zip(self.ops, choice, strict=True):
-            total += options[index].price
             produced.update(options[index].result_states)
             for read, state in options[index].operand_states:
                 required[read].add(state)
+        found = []
         for index, tensor in enumerate(self.tensors):
             casts = set()
             for state in required[index]:
                 pair = (produced[index], state)
                 if pair not in tensor.casts:
-                    return inf
+                    return None
                 casts.add(tensor.casts[pair])
-            total += sum(tensor.prices[cast] for cast in casts if cast is not None)
-        return total
+            found += [(index, cast) for cast in sorted(each for each in casts if each is not None)]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

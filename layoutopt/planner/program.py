@@ -17,7 +17,8 @@ from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import highspy
 import numpy as np
@@ -44,6 +45,26 @@ class _Rows:
         self.upper.append(upper)
 
 
+RowKey: TypeAlias = tuple[Literal["produced", "required", "cast"], int, int, int]
+"""The key of a row: the kind, the numbers of the tensor and of its use, and the number of the state or cast."""
+
+
+class Run(NamedTuple):
+    """The result of a solver.
+
+    Attributes:
+        choice: a choice, the start if none is found in time.
+        bound: a lower bound on the excess of all choices.
+        basis: the last basis of the linear program; none after an integer program.
+        multipliers: a multiplier of every row; zeros after an integer program.
+    """
+
+    choice: tuple[int, ...]
+    bound: float
+    basis: Any
+    multipliers: Any
+
+
 class Program:
     """The linear program of a planning problem.
 
@@ -51,20 +72,34 @@ class Program:
         problem: the planning problem.
         limit: the excess of a known choice. A better choice contains no larger price, so that prices are clamped to the limit.
             All prices are divided by it, because the solver has absolute tolerances.
+
+    Attributes:
+        excesses: the price of each column, without the clamp.
+        nbytes: the bytes that each column moves.
+        casts: 1 for the columns that are casts, 0 for all others.
+        depths: the depth of the tensor for the columns that are casts, 0 for all others.
+        rows: the rows; that of each op comes before those of tensors.
+        row_keys: the key of each row of a tensor, in order.
+        first: the column of the first option of each op.
+        binaries: the number of columns that are options.
     """
 
     def __init__(self, problem: Problem, limit: float) -> None:
         self.problem = problem
         self.limit = limit
-        self.prices: array[float] = array("d")
+        self.excesses: array[float] = array("d")
+        self.nbytes: array[float] = array("d")
+        self.casts: array[int] = array("b")
+        self.depths: array[int] = array("i")
         self.rows = _Rows()
+        self.row_keys: list[RowKey] = []
         self.first: list[int] = []
         for options in problem.ops:
             cheapest = min(option.price for option in options)
-            self.first.append(len(self.prices))
+            self.first.append(len(self.excesses))
             columns = [self._column(option.price - cheapest) for option in options]
             self.rows.add(columns, (), 1.0, 1.0)
-        self.binaries = len(self.prices)
+        self.binaries = len(self.excesses)
         self._add_tensors()
 
     def _add_tensors(self) -> None:
@@ -81,42 +116,58 @@ class Program:
                     uses.setdefault((position, index), {}).setdefault(state, []).append(column)
             for (_, index), states in uses.items():
                 required[index].append(states)
-        for tensor, states, used in zip(self.problem.tensors, produced, required, strict=True):
+        for index, (tensor, states, used) in enumerate(zip(self.problem.tensors, produced, required, strict=True)):
             if tensor.source_state is not None:
                 states = {tensor.source_state: []}
-            self._add_tensor(tensor, states, used)
+            self._add_tensor(index, tensor, states, used)
 
-    def _add_tensor(self, tensor: Tensor, states: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
+    def _add_tensor(
+        self, index: int, tensor: Tensor, states: dict[int, list[int]], uses: list[dict[int, list[int]]]
+    ) -> None:
         """Add the flows and casts of one tensor. A state with an empty list of columns is certain."""
-        shared = [self._column(price) for price in tensor.prices] if len(uses) > 1 else None
-        for use in uses:
+        shared = [self._cast_column(tensor, cast) for cast in range(len(tensor.prices))] if len(uses) > 1 else None
+        for number, use in enumerate(uses):
             flows: dict[tuple[int, int], int] = {}
             required: dict[int, list[int]] = defaultdict(list)
             for pair in ((g, n) for g in states for n in use):
                 if pair not in tensor.casts:
                     continue
                 cast = tensor.casts[pair]
-                flows[pair] = self._column(0.0 if cast is None or shared is not None else tensor.prices[cast])
+                flows[pair] = self._column(0.0) if cast is None or shared else self._cast_column(tensor, cast)
                 if cast is not None:
                     required[cast].append(flows[pair])
             for state, columns in states.items():
                 self._balance([flow for (g, _), flow in flows.items() if g == state], columns)
+                self.row_keys.append(("produced", index, number, state))
             for state, columns in use.items():
                 self._balance([flow for (_, n), flow in flows.items() if n == state], columns)
+                self.row_keys.append(("required", index, number, state))
             if shared is not None:
                 for cast, parts in required.items():
                     self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
+                    self.row_keys.append(("cast", index, number, cast))
 
-    def _column(self, price: float) -> int:
-        self.prices.append(min(price / self.limit, 1.0))
-        return len(self.prices) - 1
+    def _column(self, excess: float, nbytes: float = 0.0, casts: int = 0, depth: int = 0) -> int:
+        self.excesses.append(excess)
+        self.nbytes.append(nbytes)
+        self.casts.append(casts)
+        self.depths.append(depth)
+        return len(self.excesses) - 1
+
+    def _cast_column(self, tensor: Tensor, cast: int) -> int:
+        return self._column(tensor.prices[cast], tensor.nbytes[cast] if tensor.nbytes else 0.0, 1, tensor.depth)
+
+    @cached_property
+    def prices(self) -> Any:
+        """The prices of all columns as the solver sees them, between 0 and 1."""
+        return np.minimum(np.asarray(self.excesses) / self.limit, 1.0)
 
     def _balance(self, flows: list[int], columns: list[int]) -> None:
         right = 0.0 if columns else 1.0
         self.rows.add(flows, columns, right, right)
 
-    def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> tuple[tuple[int, ...], float]:
-        """A choice, the start if none is found in time, and a bound on the excess of all choices."""
+    def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> Run:
+        """Solve the linear program, or the integer program with a start."""
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         settings: dict[str, object] = {
             "output_flag": False,
@@ -136,26 +187,35 @@ class Program:
             self.set_start(solver, start)
         solver.run()
         info, solution = solver.getInfo(), solver.getSolution()
-        bound = info.mip_dual_bound if integral else self._bound(np.asarray(solution.row_dual))
+        basis = None if integral else solver.getBasis()
+        multipliers = self._valid(() if integral else np.asarray(solution.row_dual))
+        bound = info.mip_dual_bound if integral else self.bound(multipliers)
         values = np.asarray(solution.col_value[: self.binaries])
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return tuple(start), bound * self.limit
-        return self.choice(values), bound * self.limit
+            return Run(tuple(start), bound * self.limit, basis, multipliers)
+        return Run(self.choice(values), bound * self.limit, basis, multipliers)
 
     def choice(self, values: Any) -> tuple[int, ...]:
         """The option of every op with the largest value of its column."""
         ends = [*self.first[1:], self.binaries]
         return tuple(int(np.argmax(values[a:b])) for a, b in zip(self.first, ends, strict=True))
 
-    def _bound(self, multipliers: Any) -> float:
+    def bound(self, multipliers: Any) -> float:
         """The bound that multipliers of the rows prove, by the inequality in the docstring of the module."""
-        lower, upper = np.asarray(self.rows.lower), np.asarray(self.rows.upper)
-        if len(multipliers) != len(lower) or not np.isfinite(multipliers).all():
-            return 0.0
-        multipliers = np.where(np.isinf(upper), np.maximum(multipliers, 0.0), multipliers)
+        reduced = self.reduced_costs(multipliers)
+        return float((multipliers * np.asarray(self.rows.lower)).sum() + np.minimum(reduced, 0.0).sum())
+
+    def _valid(self, multipliers: Any) -> Any:
+        """Multipliers without those that push against a missing bound of a row; zeros if the solver returned none."""
+        upper = np.asarray(self.rows.upper)
+        if len(multipliers) != len(upper) or not np.isfinite(multipliers).all():
+            return np.zeros(len(upper))
+        return np.where(np.isinf(upper), np.maximum(multipliers, 0.0), multipliers)
+
+    def reduced_costs(self, multipliers: Any) -> Any:
+        """The price of each column minus the multipliers of its rows."""
         spread = np.repeat(multipliers, np.diff(self.rows.starts)) * np.asarray(self.rows.factors)
-        reduced = np.asarray(self.prices) - np.bincount(self.rows.columns, spread, minlength=len(self.prices))
-        return float((multipliers * lower).sum() + np.minimum(reduced, 0.0).sum())
+        return self.prices - np.bincount(self.rows.columns, spread, minlength=len(self.prices))
 
     def model(self, integral: bool) -> Any:
         """The program as a HighsLp; with `integral` the options are integers."""
@@ -163,7 +223,7 @@ class Program:
         count = len(self.prices)
         model.num_col_ = count
         model.num_row_ = len(self.rows.lower)
-        model.col_cost_ = np.asarray(self.prices)
+        model.col_cost_ = self.prices
         model.col_lower_ = np.zeros(count)
         model.col_upper_ = np.ones(count)
         model.row_lower_ = np.asarray(self.rows.lower)

@@ -156,7 +156,7 @@ class _Search:
         solver.passModel(model)
         solver.addCol(1.0, bound, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))
         for program, limit, lower, scale in zip(programs, limits, lower_bounds, self.scales, strict=True):
-            prices = np.asarray(program.prices) * (limit / scale)
+            prices = program.prices * (limit / scale)
             (used,) = np.nonzero(prices)
             columns = np.append(used, count).astype(np.int32)
             factors = np.append(-prices[used], 1.0)
@@ -191,7 +191,7 @@ class _Search:
             )
             for several in zip(*(problem.tensors for problem in self.problems), strict=True)
         ]
-        return Problem(ops, tensors)
+        return Problem(ops, tensors, offered=self.problems[0].offered)
 
 
 def _solver(**settings: object) -> Any:

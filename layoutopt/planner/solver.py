@@ -4,15 +4,17 @@ Ops with one option are constants, and the rest decomposes into connected compon
 of each is solved first; the integer program is solved only if the relaxation leaves a gap.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from time import monotonic
 from typing import Any
 
 import networkx as nx
 
-from layoutopt.planner.problem import Option, Problem, Solution, Tensor
+from layoutopt.planner.columns import Part, Relaxed, Solved, solve_with_columns
+from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Option, Problem, Ranks, Solution, Tensor
 from layoutopt.planner.program import Program
+from layoutopt.planner.ties import select_among_cheapest
 
 PRICE_RANGE = (
     10.0  # largest ratio of the price limit of a program to the prices of its solution, given tolerances of 1e-7
@@ -20,7 +22,7 @@ PRICE_RANGE = (
 
 
 def solve(problem: Problem, start: Sequence[int], time_limit: float | None = None) -> Solution:
-    """The cheapest choice.
+    """The cheapest choice; among several, the one that moves the fewest bytes, if options have ranks.
 
     Args:
         problem: the planning problem.
@@ -28,16 +30,35 @@ def solve(problem: Problem, start: Sequence[int], time_limit: float | None = Non
         time_limit: seconds; None for no limit. After it the best choice so far is returned, with the bound proven by then.
     """
     deadline = None if time_limit is None else monotonic() + time_limit
-    choice = list(start)
-    slack = 0.0
-    for ops, subproblem in _subproblems(problem):
-        remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
-        solution = _solve_subproblem(subproblem, [start[op] for op in ops], remaining)
-        for op, option in zip(ops, solution.choice, strict=True):
-            choice[op] = option
-        slack += 0.0 if solution.optimal else solution.price - solution.lower_bound
+    solved = [
+        (ops, _solve_subproblem(subproblem, [start[op] for op in ops], deadline))
+        for ops, subproblem in _subproblems(problem)
+    ]
+    slack = sum(part.solution.price - part.solution.lower_bound for _, part in solved if not part.solution.optimal)
+    choice = _joined(start, ((ops, part.renumbered(part.solution.choice)) for ops, part in solved))
+    if problem.prefers_start and problem.price(start) * (1 - TIE_TOLERANCE) <= problem.price(choice):
+        choice = list(start)
+    elif problem.ranks is not None:  # after all subproblems are solved, since this takes only the time that is left
+        choice = _joined(start, ((ops, part.renumbered(_selected(part, deadline))) for ops, part in solved))
     price = problem.price(choice)
     return Solution(tuple(choice), price, price - slack, False).with_optimality()
+
+
+def _joined(start: Sequence[int], parts: Iterable[tuple[list[int], Choice]]) -> list[int]:
+    """The start with other options for the ops of subproblems."""
+    choice = list(start)
+    for ops, options in parts:
+        for op, option in zip(ops, options, strict=True):
+            choice[op] = option
+    return choice
+
+
+def _selected(part: Part, deadline: float | None) -> Choice:
+    """The choice of a subproblem that moves the fewest bytes among the cheapest ones."""
+    solution = part.solution
+    if not solution.optimal:
+        return solution.choice
+    return select_among_cheapest(part.problem, solution.choice, part.relaxed, _remaining(deadline))
 
 
 def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
@@ -59,9 +80,13 @@ def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
             Problem(
                 [[_renumbered(option, number) for option in problem.ops[op]] for op in ops],
                 [
-                    Tensor(each.casts, each.prices, produced.get(tensor), list(required[tensor]))
+                    Tensor(
+                        each.casts, each.prices, produced.get(tensor), list(required[tensor]), each.nbytes, each.depth
+                    )
                     for tensor, each in zip(number, tensors, strict=True)
                 ],
+                _renumbered_ranks(problem.ranks, ops),
+                {position: problem.offered[op] for position, op in enumerate(ops) if op in problem.offered},
             ),
         )
 
@@ -89,22 +114,43 @@ def _renumbered(option: Option, number: dict[int, int]) -> Option:
     )
 
 
-def _solve_subproblem(problem: Problem, start: list[int], time_limit: float | None) -> Solution:
+def _renumbered_ranks(ranks: Ranks | None, ops: Sequence[int]) -> Ranks | None:
+    return None if ranks is None else lambda op, option: ranks(ops[op], option)
+
+
+def _solve_subproblem(problem: Problem, start: list[int], deadline: float | None) -> Part:
+    """The solution of a subproblem, by column generation if some options are not offered."""
+
+    def solved(part: Problem, first: Sequence[int]) -> Solved:
+        return _cheapest(part, first, deadline)
+
+    return (
+        solve_with_columns(problem, start, solved) if problem.offered else Part.whole(problem, *solved(problem, start))
+    )
+
+
+def _cheapest(problem: Problem, start: Sequence[int], deadline: float | None) -> Solved:
     """Solve the relaxation, then the integer program if a gap is left, each again with a smaller limit if far below it."""
-    deadline = None if time_limit is None else monotonic() + time_limit
     lower = problem.lower_bound()
     best = Solution(tuple(start), problem.price(start), lower, False).with_optimality()
     upper = problem.upper_bound()
+    relaxed: Relaxed | None = None
     for integral in (False, True):
         limit = inf
         while not best.optimal and min(best.price, upper) - lower < limit / PRICE_RANGE:
             limit = (min(best.price, upper) - lower) or 1.0  # any limit is valid if the start is impossible
-            remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
+            remaining = _remaining(deadline)
             if remaining == 0.0:
-                return best
-            choice, bound = Program(problem, limit).run(integral, best.choice, remaining)
-            price, choice = min((problem.price(choice), choice), (best.price, best.choice))
+                return best, relaxed
+            program = Program(problem, limit)
+            run = program.run(integral, best.choice, remaining)
+            relaxed, bound = relaxed if integral else (program, run), run.bound
+            price, choice = min((problem.price(run.choice), run.choice), (best.price, best.choice))
             if integral and price - lower < limit / PRICE_RANGE:
                 bound = 0.0  # its tolerance is relative to the limit
             best = Solution(choice, price, max(best.lower_bound, lower + bound), False).with_optimality()
-    return best
+    return best, relaxed
+
+
+def _remaining(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - monotonic(), 0.0)

@@ -12,7 +12,7 @@ from layoutopt.formats import Format
 from layoutopt.ir import DType, Graph, Op, TensorType, Value
 from layoutopt.ir.types import ArrayData
 from layoutopt.ops import rule_of
-from layoutopt.planner import Deadline, Plan, PlanRequest, candidates, deadline, least_moves, make_plan
+from layoutopt.planner import Deadline, Plan, PlanRequest, deadline, least_moves, make_plan, propagation
 from layoutopt.planner.program import Program
 
 FLOATS = TensorType(DType.FLOAT32, (1, 16, 8, 8))
@@ -101,7 +101,7 @@ def work(graph: Graph, target: CostModel, monkeypatch: pytest.MonkeyPatch) -> Co
     """The work of planning: operands that rules complete, options of the problem, columns of the linear programs."""
     done: Counter[str] = Counter()
 
-    def completed(unit: candidates.Unit, known: dict[object, Format]) -> object:
+    def completed(unit: propagation.Unit, known: dict[object, Format]) -> object:
         done["operands completed"] += len(unit.inputs) + len(unit.outputs)
         return complete(unit, known)
 
@@ -111,9 +111,9 @@ def work(graph: Graph, target: CostModel, monkeypatch: pytest.MonkeyPatch) -> Co
             done["columns"] += len(self.prices)
             done["options"] += sum(map(len, problem.ops))
 
-    complete = candidates._completed
+    complete = propagation.completed
     with monkeypatch.context() as patch:
-        patch.setattr(candidates, "_completed", completed)
+        patch.setattr(propagation, "completed", completed)
         patch.setattr("layoutopt.planner.solver.Program", Counted)
         make_plan(PlanRequest(graph, target))
     return done

@@ -137,7 +137,7 @@ def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
             )
         )
     worst = max(each.regret for each in plan.targets)
-    proof = "proven optimal for these formats" if not plan.gap else f"gap {plan.gap:.2%}{_stopped(plan)}"
+    proof = _proof(plan) if not plan.gap else f"gap {plan.gap:.2%}{_stopped(plan)}"
     return [
         *rows,
         (
@@ -202,9 +202,15 @@ def estimate(plan: PlanReport, before: float | None = None) -> Text:
     return styled_line(f"{seconds(before)} → ", (seconds(after), "green" if is_better else ""), gain)
 
 
+def _proof(plan: PlanReport) -> str:
+    """The statement that the plan is optimal, with the number of signatures beyond the limits of candidates."""
+    beyond = f" and {plan.examined} candidates beyond the limits" if plan.examined else ""
+    return f"proven optimal for these formats{beyond}"
+
+
 def _bound(plan: PlanReport) -> Text:
     if plan.optimal and plan.gap <= 0:
-        return styled_line(seconds(plan.lower_bound), ("  proven optimal for these formats", "dim"))
+        return styled_line(seconds(plan.lower_bound), (f"  {_proof(plan)}", "dim"))
     why = _stopped(plan)
     return styled_line(seconds(plan.lower_bound), (f"  gap {plan.gap:.2%}{why}", "" if plan.optimal else "yellow"))
 
@@ -229,7 +235,9 @@ def _growth_requests(verb: str, rows: list[GrowthRequestReport]) -> list[Text]:
 
 
 def _stopped(plan: PlanReport) -> str:
-    return f", time limit reached in stage {plan.stopped}" if plan.stopped else ""
+    """The reasons why the plan is not proven optimal: the time limit, and the candidates that were not examined."""
+    left = f", {plan.unexamined} formats or more beyond the limits were not examined" if plan.unexamined else ""
+    return f", time limit reached in stage {plan.stopped}{left}" if plan.stopped else left
 
 
 def _verified(verdict: VerificationReport) -> Text:
