@@ -16,7 +16,7 @@ from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, default_folder, refine_prices, time_graphs
 from layoutopt.kernel_times.baseline import OptimisedOriginal
-from layoutopt.kernel_times.stored_prices import total_seconds
+from layoutopt.kernel_times.plan_kernels import total_seconds
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan

@@ -1,6 +1,7 @@
 """The kernels and conversions of a plan, with their prices."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost_models.roofline import structure
@@ -8,15 +9,47 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.kernel_times.stored_prices import StoredPrices, UsedKernel, merged
+from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
 from layoutopt.ops import View, canonical_signature, rule_of
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
+
+
+@dataclass(frozen=True, slots=True)
+class UsedKernel:
+    """An op on given formats, or a conversion, that a plan uses.
+
+    Attributes:
+        seconds: its price.
+        count: how often it is used, times the expected runs.
+        is_move: whether it is a conversion.
+        parts: the kernels that were priced for it: one, those of an emulation and its alternatives, or one per planned size.
+    """
+
+    seconds: float
+    count: float
+    is_move: bool
+    parts: Sequence[PricedKernel]
+
+    @property
+    def total(self) -> float:
+        """Seconds of all its uses."""
+        return self.seconds * self.count
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its price consists of times."""
+        return all(each.is_timed for each in self.parts)
+
+
+def total_seconds(kernels: Iterable[UsedKernel]) -> float:
+    """The seconds of all uses of kernels."""
+    return sum(each.total for each in kernels)
 
 
 def plan_kernels(
     graph: Graph, model: CostModel, sizes: Sizes, prices: StoredPrices, signatures: Mapping[Op, Signature]
 ) -> list[UsedKernel]:
-    """The kernels of a plan; those of the original without any signatures.
+    """The distinct kernels of a plan; those of the original without any signatures.
 
     Args:
         graph: the graph.
@@ -25,25 +58,22 @@ def plan_kernels(
         prices: records the kernels.
         signatures: the plan.
     """
-    at_sizes = sized(model, sizes)
-    found: dict[Hashable, tuple[list[UsedKernel], float]] = {}
+    at_sizes, runs = sized(model, sizes), expected_runs(graph)
+    found: dict[Hashable, UsedKernel] = {}
 
-    def price(runs: float, key: Hashable, action: Callable[..., float], *arguments: object) -> None:
-        if key not in found:
-            with prices.recording() as used:
-                action(*arguments)
-            found[key] = used, 0.0
-        used, count = found[key]
-        found[key] = used, count + runs
+    def price(count: float, key: Hashable, action: Callable[..., float], *arguments: object, is_move: bool) -> None:
+        with prices.recording() as parts:  # the first op of a structure has all of them, because prices are cached
+            seconds = action(*arguments)
+        known = found.get((key, seconds)) or UsedKernel(seconds, 0.0, is_move, parts)
+        found[key, seconds] = replace(known, count=known.count + count)
 
-    runs = expected_runs(graph)
     for each in regions_with_rule(graph):
         for op in each.ops:
-            signature = signatures.get(op) or canonical_signature(op)
-            price(runs[each], (structure(op), signature), at_sizes.kernel_seconds, op, signature)
+            chosen = signatures.get(op) or canonical_signature(op)
+            price(runs[each], (structure(op), chosen), at_sizes.kernel_seconds, op, chosen, is_move=False)
         for value, src, dst in _conversions(each, signatures):
-            price(runs[each], (value.type, src, dst), at_sizes.conversion_seconds, value, src, dst)
-    return merged(found)
+            price(runs[each], (value.type, src, dst), at_sizes.conversion_seconds, value, src, dst, is_move=True)
+    return list(found.values())
 
 
 def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[tuple[Value, Storage, Storage]]:
@@ -78,4 +108,4 @@ def _move_of_view(op: Op, signature: Signature) -> Iterator[tuple[Value, Storage
             yield y, Storage(same), target
 
 
-__all__ = ["plan_kernels"]
+__all__ = ["UsedKernel", "plan_kernels", "total_seconds"]

@@ -15,9 +15,9 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
-from layoutopt.kernel_times.plan_kernels import plan_kernels
+from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_seconds
 from layoutopt.kernel_times.store import KernelStore
-from layoutopt.kernel_times.stored_prices import StoredPrices, UsedKernel, total_seconds
+from layoutopt.kernel_times.stored_prices import StoredPrices
 from layoutopt.kernel_times.timed_kernels import QUICK, TimedModel, time_kernels
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
@@ -25,6 +25,7 @@ from layoutopt.timing.interleaved import pinned
 
 _PLANS = 6  # the largest number, the first and the last included
 _BATCH = 32  # kernels that run in turns
+_CLOSE = 1.5  # times the price of an op: parts of emulations that cost more are not timed
 _NEGLIGIBLE = 1e-3  # of a plan's time: kernels below it are not timed
 
 
@@ -140,9 +141,10 @@ def _wanted(used: list[UsedKernel]) -> dict[str, TimedModel]:
     ranked = sorted(pending, key=lambda each: -each.total)
     found: dict[str, TimedModel] = {}
     for each in ranked:
-        if each.kernel is not None:
-            models: list[TimedModel] = [each.kernel, *each.kernel.alternatives]
-            found |= {model.key: model for model in models}
+        for part in each.parts:
+            if part.kernel is not None and not part.is_timed and part.seconds <= each.seconds * _CLOSE:
+                models: list[TimedModel] = [part.kernel, *part.kernel.alternatives]
+                found |= {model.key: model for model in models}
     return found
 
 

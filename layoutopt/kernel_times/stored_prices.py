@@ -6,9 +6,9 @@ price of any other one      estimate * geometric mean of time / estimate over th
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, log
 
 from layoutopt.cost import MeasuredPrices
@@ -22,28 +22,19 @@ _LIMIT = log(4)
 """The largest correction of an estimate, as the logarithm of a factor: a kind with stranger times is better left alone."""
 
 
-@dataclass(slots=True)
-class UsedKernel:
-    """A kernel that a plan uses.
+@dataclass(frozen=True, slots=True)
+class PricedKernel:
+    """A kernel that was priced.
 
     Attributes:
         kernel: the kernel; None if it cannot be timed alone.
         seconds: its price.
-        count: the ops and conversions of the plan that use it, times their expected runs.
         is_timed: whether the price is a time.
-        is_move: whether it only moves data.
     """
 
     kernel: LoweredKernel | None
     seconds: float
-    count: float
     is_timed: bool
-    is_move: bool
-
-    @property
-    def total(self) -> float:
-        """Seconds of all its uses."""
-        return self.seconds * self.count
 
 
 class StoredPrices(MeasuredPrices):
@@ -62,25 +53,25 @@ class StoredPrices(MeasuredPrices):
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._alternatives: dict[str, list[str]] = {}
         self._has_alternatives = True
-        self._used: list[UsedKernel] | None = None
+        self._priced: list[PricedKernel] | None = None
 
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
         """Seconds of the kernel for an op on operands in given formats."""
         others = tuple(str(each) for each in formats.values() if not each.is_canonical)
-        return self._price(LoweredKernel.of(op, formats, self._opsets), (op.kind, others), estimate, is_move=False)
+        return self._price(LoweredKernel.of(op, formats, self._opsets), (op.kind, others), estimate)
 
     def conversion(self, type: TensorType, src: Format, dst: Format, estimate: float) -> float:
         """Seconds of a conversion that moves bytes."""
         kernel = LoweredKernel.of_conversion(type, src, dst, self._opsets)
-        return self._price(kernel, (str(src), str(dst)), estimate, is_move=True)
+        return self._price(kernel, (str(src), str(dst)), estimate)
 
-    def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float, *, is_move: bool) -> float:
+    def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
         seconds = self._time(kernel) if kernel is not None else None
         if seconds is not None and kernel is not None and seconds > 0 and estimate > 0:
             self._ratios[kind][kernel.key] = log(seconds / estimate)
         found = estimate * self._corrections.get(kind, 1.0) * self._caution if seconds is None else seconds
-        if self._used is not None:
-            self._used.append(UsedKernel(kernel, found, 1, seconds is not None, is_move))
+        if self._priced is not None:
+            self._priced.append(PricedKernel(kernel, found, seconds is not None))
         return found
 
     def _time(self, kernel: LoweredKernel) -> float | None:
@@ -113,33 +104,13 @@ class StoredPrices(MeasuredPrices):
             self._has_alternatives = True
 
     @contextmanager
-    def recording(self) -> Iterator[list[UsedKernel]]:
+    def recording(self) -> Iterator[list[PricedKernel]]:
         """Record the kernels that are priced, in the list that this yields."""
-        self._used = []
+        self._priced = []
         try:
-            yield self._used
+            yield self._priced
         finally:
-            self._used = None
+            self._priced = None
 
 
-def merged(used: Mapping[Hashable, tuple[list[UsedKernel], float]]) -> list[UsedKernel]:
-    """The distinct kernels with the numbers of their uses."""
-    counts: defaultdict[str, float] = defaultdict(float)
-    found: dict[str, UsedKernel] = {}
-    others = []
-    for kernels, count in used.values():
-        for each in kernels:
-            if each.kernel is None:
-                others.append(replace(each, count=count))
-                continue
-            counts[each.kernel.key] += count
-            found[each.kernel.key] = each
-    return [replace(each, count=counts[key]) for key, each in found.items()] + others
-
-
-def total_seconds(kernels: Iterable[UsedKernel]) -> float:
-    """The seconds of all uses of kernels."""
-    return sum(each.total for each in kernels)
-
-
-__all__ = ["StoredPrices", "UsedKernel", "merged", "total_seconds"]
+__all__ = ["PricedKernel", "StoredPrices"]

@@ -135,7 +135,7 @@ class AllKnown(StoredPrices):
         super().__init__(KernelStore(MACHINE), {"": 18})
         self.times = times
 
-    def _price(self, kernel: LoweredKernel | None, kind: object, estimate: float, *, is_move: bool) -> float:
+    def _price(self, kernel: LoweredKernel | None, kind: object, estimate: float) -> float:
         return estimate if kernel is None else self.times.seconds(kernel)
 
 
@@ -298,9 +298,8 @@ def test_the_original_is_priced_as_onnxruntime_runs_it(tmp_path: Path) -> None:
     original = OptimisedOriginal.of(Runnable.of(network().SerializeToString()), tmp_path)
     model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
     found = original.kernels(model, NO_SIZES, StoredPrices(store, OPSETS))
-    texts = [each.kernel.key.partition(": ")[2] for each in found if each.kernel is not None]
+    texts = [part.kernel.key.partition(": ")[2] for each in found for part in each.parts if part.kernel is not None]
     convolutions = [text for text in texts if text.startswith(("Conv", "com.microsoft::FusedConv"))]
     assert len(convolutions) == 3 and all("8c" in text or "16c" in text for text in convolutions)
     assert not any(text.startswith(("Relu", "Sigmoid")) for text in texts)
-    assert all(each.seconds > 0 for each in found)
     assert sum(each.total for each in found if each.is_move) > 0
