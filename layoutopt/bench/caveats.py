@@ -10,7 +10,7 @@ from layoutopt.bench.measure import BenchCase
 from layoutopt.timing.statistics import CONFIDENCE
 
 _MAX_DRIFT = 0.05  # of the median, between the first and the second half of the rounds
-_MIN_CPU_SHARE = 0.95  # CPU time over wall time, for one thread
+MIN_CPU_SHARE = 0.95  # CPU time over wall time, for one thread
 
 
 def ratio_caveats(models: Sequence[ModelReport]) -> Iterator[str]:
@@ -34,7 +34,7 @@ def machine_caveats(machine: MachineReport, models: Sequence[ModelReport]) -> It
         yield f"{machine.threads} threads share {machine.cpus} CPUs"
     if machine.threads == 1 and machine.pinned_to is None:
         yield "this system cannot pin the process to one CPU"
-    if machine.threads == 1 and machine.cpu_share < _MIN_CPU_SHARE:
+    if machine.threads == 1 and machine.cpu_share < MIN_CPU_SHARE:
         yield f"the machine is busy: the process had its CPU for {machine.cpu_share:.0%} of the time"
     drifts = {model.label: _drift(model.samples) for model in models}
     if max(map(abs, drifts.values())) > _MAX_DRIFT:

@@ -6,7 +6,7 @@ from datetime import date
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TypeAlias
 
 import onnxruntime
@@ -32,6 +32,8 @@ Progress: TypeAlias = Callable[[str], None]
 
 _BLOCKED = ("cpu-avx2", "cpu-avx512")  # targets with blocked kernels in the dialect onnxruntime
 _ROUNDS = {False: 50, True: 25}  # runs of every kernel in a pass, by `quick`
+_SCATTERED = 1.25  # ratio of the two smallest times of a kernel from which it is timed again
+_REPEATS = 2  # passes over kernels that scatter
 _PASSES = {False: 3, True: 1}  # by `quick`; minutes apart, so that other load does not affect a kernel in all of them
 
 
@@ -63,7 +65,7 @@ def calibrate(
         TargetError: no target has the kernels of this machine's processor.
         LayoutoptError: the state file is that of another machine, or cannot be used; or a kernel cannot be run.
     """
-    begin = perf_counter()
+    begin, begin_cpu = perf_counter(), process_time()
     name = host_target()
     if name not in _BLOCKED:
         raise TargetError("has no blocked kernels to calibrate", where=name, hint=f"it works on {', '.join(_BLOCKED)}")
@@ -74,6 +76,7 @@ def calibrate(
         known = len([case for case in grid if case.key in kept.seconds])
         with pinned(threads):
             _measure(grid, kept, quick, progress)
+            cpu_share = (process_time() - begin_cpu) / (perf_counter() - begin)
         assert kept.overhead is not None
         progress("fitting")
         measured = group_measurements(grid, kept.seconds, with_rows(base))
@@ -97,6 +100,7 @@ def calibrate(
         target=name,
         quick=quick,
         seconds=perf_counter() - begin,
+        cpu_share=cpu_share,
         measured_before=known,
         families=families,
         total=_agreement("all", times),
@@ -120,6 +124,11 @@ def _measure(grid: Sequence[KernelCase], kept: StateFile, quick: bool, progress:
             kept.add(case.key, seconds)
             done += 1
             progress(f"timing kernels, pass {number + 1} of {_PASSES[quick]}: {done} of {len(ordered)}")
+    for _ in range(_REPEATS):
+        scattered = [case for case in grid if kept.is_scattered(case.key, _SCATTERED)]
+        for done, (case, seconds) in enumerate(measure(scattered, kept.overhead, kept.threads, _ROUNDS[quick]), 1):
+            kept.add(case.key, seconds)
+            progress(f"timing kernels whose times scatter: {done} of {len(scattered)}")
 
 
 def _times(measured: Sequence[Measurement], left_out: set[str], spec: TargetSpec, base: TargetSpec) -> list[KernelTime]:

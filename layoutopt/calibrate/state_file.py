@@ -60,6 +60,7 @@ class StateFile(AbstractContextManager["StateFile"]):
         self.path = path
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
+        self._second: dict[str, float] = {}
         self.threads = conditions.threads
         self.overhead: RunOverhead | None = None
         self._conditions = conditions
@@ -91,8 +92,15 @@ class StateFile(AbstractContextManager["StateFile"]):
         """Close the file."""
         self._file.close()
 
+    def is_scattered(self, key: str, ratio: float) -> bool:
+        """Whether the two smallest times of a kernel differ by more than a ratio, so that the smallest may be a fault."""
+        return key in self._second and self._second[key] > ratio * self.seconds[key]
+
     def _count(self, key: str, seconds: float) -> None:
-        self.seconds[key] = min(seconds, self.seconds.get(key, seconds))
+        least = self.seconds.get(key)
+        self.seconds[key] = seconds if least is None else min(seconds, least)
+        if least is not None:
+            self._second[key] = min(max(seconds, least), self._second.get(key, float("inf")))
         self.counts[key] = self.counts.get(key, 0) + 1
 
     def _append(self, record: Mapping[str, Any]) -> None:

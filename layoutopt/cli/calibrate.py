@@ -40,11 +40,13 @@ def calibrate(
         hint = "use a name that ends in .toml, as --target requires"
         raise UsageError("not a target file", where=f"-o {output}", hint=hint)
 
+    from layoutopt.bench.caveats import MIN_CPU_SHARE
     from layoutopt.calibrate import calibrate as run_calibration
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.calibrate import print_calibration
     from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.cli.rendering.warnings import warn
     from layoutopt.files import FileKind, Overwrite, is_same_file, write_text
 
     state = resume or output.with_suffix(".state")
@@ -64,6 +66,9 @@ def calibrate(
             raise CalibrationInterruptedError("interrupted; the measurements are stored", hint=hint) from None
     write_text(output, report.profile, FileKind.TARGET, overwrite)
     record.write(report)
+    if threads == 1 and report.cpu_share < MIN_CPU_SHARE:
+        what = f"the machine is busy: the process had its CPU for {report.cpu_share:.0%} of the time"
+        warn(f"{what}; calibrate again when it is idle")
     if resume is None:
         state.unlink(missing_ok=True)
     if not record.is_printed:

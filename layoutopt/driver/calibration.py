@@ -20,7 +20,7 @@ from layoutopt.kernel_times.plan_kernels import total_seconds
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan
-from layoutopt.report.schema import CalibrationReport, GainReport
+from layoutopt.report.schema import GainReport, PricesReport
 from layoutopt.verification import Runnable, as_runnable
 from layoutopt.verification.original_runs import RUN_ERRORS
 
@@ -47,7 +47,7 @@ def calibrated_plan(
     """
     model = context.cost_model
     reason = _obstacle(job, graph)
-    job.calibration = CalibrationReport(reason=reason)
+    job.calibration = PricesReport(reason=reason)
     if reason or not isinstance(model, RooflineModel):
         return model, plan_with(model)
     store = _store(job)
@@ -59,7 +59,7 @@ def calibrated_plan(
     return found.model, found.plan
 
 
-def _report(found: RefinedPlan, store: KernelStore) -> CalibrationReport:
+def _report(found: RefinedPlan, store: KernelStore) -> PricesReport:
     moves, moves_before = (
         total_seconds(each for each in kernels if each.is_move) for kernels in (found.kernels, found.before)
     )
@@ -69,7 +69,7 @@ def _report(found: RefinedPlan, store: KernelStore) -> CalibrationReport:
         algorithms=direct - after,
         kernels=(before - moves_before) - (direct - moves),
     )
-    return CalibrationReport(
+    return PricesReport(
         timed=found.timed,
         known=found.known,
         share=found.share,

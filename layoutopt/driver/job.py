@@ -22,7 +22,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
-from layoutopt.report.schema import CalibrationReport, Counts, MeasurementReport, PortableReport, TuningReport
+from layoutopt.report.schema import Counts, MeasurementReport, PortableReport, PricesReport, TuningReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import Given, InputSet, input_sets
@@ -104,7 +104,7 @@ class Job:
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
     verification: Verification | None = None
-    calibration: CalibrationReport | None = None
+    calibration: PricesReport | None = None
     measurement: MeasurementReport | None = None
     tuning: TuningReport | None = None
     portable: PortableReport | None = None

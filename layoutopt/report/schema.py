@@ -147,7 +147,7 @@ class GainReport(ReportModel):
     kernels: float = Field(description="by kernels in other formats, and by folded and fused ops")
 
 
-class CalibrationReport(ReportModel):
+class PricesReport(ReportModel):
     """The prices of the plan from kernels timed on this machine."""
 
     reason: str = Field(default="", description="if the prices are those of the target: why; `off` if requested")
@@ -322,7 +322,7 @@ class Report(ReportModel):
     moved_after: DataMovementReport | None = Field(
         default=None, description="data movement of the result; null where onnxruntime does not run its kernels"
     )
-    calibration: CalibrationReport | None = Field(default=None, description="null if nothing was planned")
+    calibration: PricesReport | None = Field(default=None, description="null if nothing was planned")
     measurement: MeasurementReport | None = Field(default=None, description="null if nothing was rewritten")
     tuning: TuningReport | None = Field(default=None, description="null unless it was requested")
     ops: list[OpReport]

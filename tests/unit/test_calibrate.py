@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +229,40 @@ def test_the_command(small: list[KernelCase], tmp_path: Path, capsys: pytest.Cap
     assert main(["calibrate", "-o", str(out), "--resume", str(state), "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["measured_before"] == len(small)
     assert state.read_text(encoding="utf-8").splitlines() == lines
+
+
+@needs_blocks
+@pytest.mark.parametrize(("share", "warns"), [(0.5, True), (1.0, False)])
+def test_a_busy_machine_is_named(
+    share: float,
+    warns: bool,
+    small: list[KernelCase],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calibration, "process_time", lambda: share * calibration.perf_counter())
+    assert main(["calibrate", "-o", str(tmp_path / "mine.toml")]) == 0
+    error = capsys.readouterr().err
+    assert ("the machine is busy: the process had its CPU for 50% of the time" in error) == warns
+
+
+@needs_blocks
+def test_kernels_that_scatter_are_timed_again(
+    small: list[KernelCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "_PASSES", {False: 2, True: 2})
+    times = {case.key: iter([1e-5, 1e-5 if index else 2e-5, 3e-5, 1.1e-5]) for index, case in enumerate(small)}
+    counts = dict.fromkeys(times, 0)
+
+    def measured(cases: Sequence[KernelCase], *arguments: object) -> Iterator[tuple[KernelCase, float]]:
+        for case in cases:
+            counts[case.key] += 1
+            yield case, next(times[case.key])
+
+    monkeypatch.setattr(calibration, "measure", measured)
+    calibration.calibrate(tmp_path / "state")
+    assert [*counts.values()] == [4, *[2] * (len(small) - 1)]
 
 
 @needs_blocks

@@ -11,7 +11,6 @@ from layoutopt.cli.rendering.warnings import repairs_of
 from layoutopt.driver.result import Result
 from layoutopt.files import path_text
 from layoutopt.report.schema import (
-    CalibrationReport,
     DimReport,
     GrowthReport,
     GrowthRequestReport,
@@ -20,6 +19,7 @@ from layoutopt.report.schema import (
     OpReport,
     PlanReport,
     PortableReport,
+    PricesReport,
     Report,
     VerificationReport,
 )
@@ -181,7 +181,7 @@ def _change(before: int, after: int) -> Text:
     return styled_line(f"{before} → ", (str(after), "green" if after < before else "yellow" if after > before else ""))
 
 
-def _estimated(plan: PlanReport, calibration: CalibrationReport | None) -> list[tuple[str, Text]]:
+def _estimated(plan: PlanReport, calibration: PricesReport | None) -> list[tuple[str, Text]]:
     """The estimated times, and the causes of the gain if the time of onnxruntime's own form is known."""
     if calibration is None or calibration.seconds_before is None or calibration.gain is None:
         return [("estimated time", estimate(plan))]
@@ -259,7 +259,7 @@ def _verified(verdict: VerificationReport) -> Text:
     return parts
 
 
-def _calibrated(found: CalibrationReport | None) -> list[tuple[str, Text]]:
+def _calibrated(found: PricesReport | None) -> list[tuple[str, Text]]:
     """The kernels that were timed; empty if the prices are those of the target."""
     if found is None or found.reason:
         return []
