@@ -16,7 +16,7 @@ from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.kernel_times.executed import EXTERNAL_WEIGHTS
 from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels
 from layoutopt.kernel_times.stored_prices import StoredPrices
@@ -69,7 +69,7 @@ class OptimisedOriginal:
         return cls(inference.lift(onnx_io.read(saved)))
 
     def kernels(self, model: RooflineModel, sizes: Sizes, prices: StoredPrices) -> list[UsedKernel]:
-        """The kernels of a run, with their prices.
+        """The kernels of a run, with their prices; empty if an extent is not known at the sizes.
 
         Args:
             model: the cost model of the target.
@@ -81,8 +81,20 @@ class OptimisedOriginal:
             return FusedOps(model.with_measured(prices), self._fused)
 
         regions = regions_with_rule(self._graph)
+        if not all(_is_known(value, sizes) for region in regions for value in region.values):
+            return []
         signatures = {op: each for region in regions for op, each in _Region(sized(priced(), sizes)).signatures(region)}
         return plan_kernels(self._graph, priced(), sizes, prices, signatures)
+
+
+def _is_known(value: Value, sizes: Sizes) -> bool:
+    """Whether all extents of a tensor are known at every planned size."""
+    if not isinstance(value.type, TensorType):
+        return True
+    shape = value.shape
+    return shape is not None and all(
+        isinstance(dim, int) or dim.at(point) is not None for dim in shape for point in sizes.points
+    )
 
 
 class _Region:
