@@ -132,6 +132,21 @@ def check_mode(mode: object) -> None:
         raise ArgumentError("no such mode", where=f"mode={mode!r:.80}", hint=f"there are {' and '.join(modes)}")
 
 
+def check_profile(profile: object, dialect: Dialect) -> None:
+    """Check that kernel times are given for a dialect whose kernels have them.
+
+    Raises:
+        ArgumentError: the profile is no path, or the dialect is not written for onnxruntime on CPUs.
+    """
+    if profile is None:
+        return
+    if not isinstance(profile, str | PathLike):
+        raise ArgumentError("is no path", where=f"profile={profile!r:.80}")
+    if not dialect.is_native:
+        hint = "give a target whose dialect is onnxruntime, such as cpu on x86, or no profile"
+        raise ArgumentError("the dialect has no kernel times", where=dialect.name, hint=hint)
+
+
 def check_sessions(sessions: object, dialect: Dialect) -> None:
     """Check the preference for session creation or runs; "fast" requires a dialect that is written for onnxruntime on CPUs.
 

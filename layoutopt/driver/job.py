@@ -129,6 +129,7 @@ class Job:
         arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
         arguments.check_sessions(options.sessions, dialect)
         arguments.check_threads(options.threads)
+        arguments.check_profile(options.profile, dialect)
         arguments.check_tune(options.tune, options.measure, hardware, dialect)
         stamp = Stamp(
             hardware.name,

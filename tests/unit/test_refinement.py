@@ -271,6 +271,18 @@ def test_other_plans_have_the_prices_of_the_target(options: dict[str, str], reas
 
 
 @pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"profile": 3}, "is no path"),
+        ({"profile": "a.jsonl", "target": "gpu-hopper"}, "the dialect has no kernel times"),
+    ],
+)
+def test_a_profile_that_cannot_count_is_refused(options: dict[str, str], error: str) -> None:
+    with pytest.raises(ArgumentError, match=error):
+        layoutopt.optimize(network(), **{"target": "cpu", **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     ("content", "error"),
     [
         (None, "cannot be read: No such file or directory"),
