@@ -18,7 +18,7 @@ from layoutopt.ops import OperandFormats
 from layoutopt.planner import Option, Plan, PlanRequest, Problem, RegionTree, Tensor, make_plan, propose, solve, ties
 from layoutopt.planner.problem import Choice
 
-SEEDS = range(800)
+SEEDS = range(1200)
 
 
 def tied_problem(seed: int) -> Problem:
