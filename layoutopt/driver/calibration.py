@@ -14,6 +14,7 @@ from layoutopt.driver.job import Job
 from layoutopt.errors import ArgumentError, ModelError, TargetError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import DType
 from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, default_folder, refine_prices, time_graphs
 from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.kernel_times.plan_kernels import total_seconds
@@ -21,7 +22,6 @@ from layoutopt.passes.base import PassContext
 from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan
 from layoutopt.report.schema import GainReport, PricesReport
-from layoutopt.verification import Runnable, as_runnable
 from layoutopt.verification.original_runs import RUN_ERRORS
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
@@ -53,7 +53,7 @@ def calibrated_plan(
     store = _store(job)
     context.time_graphs = partial(time_graphs, store=store, budget=BUDGET)
     with scratch_folder() as folder:
-        original = _optimised_original(job, source, folder)
+        original = _optimised_original(job, source, graph, folder)
         found = refine_prices(graph, model, context.sizes, plan_with, store, BUDGET, original, job.progress)
     job.calibration = _report(found, store)
     return found.model, found.plan
@@ -74,6 +74,8 @@ def _report(found: RefinedPlan, store: KernelStore) -> PricesReport:
         known=found.known,
         share=found.share,
         seconds=found.seconds,
+        is_refined=found.is_refined,
+        speed_up=found.speed_up,
         cpu=store.machine.cpu,
         seconds_before=before if found.before else None,
         seconds_after=after if found.before else None,
@@ -81,10 +83,12 @@ def _report(found: RefinedPlan, store: KernelStore) -> PricesReport:
     )
 
 
-def _optimised_original(job: Job, source: onnx_ir.Model, folder: Path) -> OptimisedOriginal | None:
-    """The original as onnxruntime runs it; None if it does not load, or is too large to be optimised for an estimate."""
-    original = Runnable.of(job.path) if job.path else as_runnable(source, folder / "original.onnx", has_float16=False)
-    if original.is_large or original.has_float16:
+def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> OptimisedOriginal | None:
+    """The original as onnxruntime runs it; None if it has float16, does not load, or is too large to be optimised for it."""
+    if graph.has_dtype(DType.FLOAT16):  # its kernels are not timed
+        return None
+    original = job.runnable_original(source, has_float16=False, folder=folder)
+    if original.is_large:
         return None
     try:
         return OptimisedOriginal.of(original, folder)

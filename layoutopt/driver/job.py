@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from time import perf_counter
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ from layoutopt.report.schema import Counts, MeasurementReport, PortableReport, P
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import Given, InputSet, input_sets
-from layoutopt.verification import Verification
+from layoutopt.verification import Runnable, Verification, as_runnable
 
 Progress: TypeAlias = Callable[[str], None]
 
@@ -180,6 +181,17 @@ class Job:
     def source(self) -> str | onnx.ModelProto | None:
         """The original, which is returned byte for byte if the model stays unchanged; None if it has no serialized form."""
         return self.given if isinstance(self.given, onnx.ModelProto) else self.path
+
+    def runnable_original(self, source: onnx_ir.Model, has_float16: bool, folder: Path) -> Runnable:
+        """The original as a model to run.
+
+        Args:
+            source: the original as it was read.
+            has_float16: whether a tensor has the type float16.
+            folder: for the file of a model that was passed in memory and is too large for a session from memory.
+        """
+        path = self.path
+        return Runnable.of(path, has_float16) if path else as_runnable(source, folder / "original.onnx", has_float16)
 
     def progress(self, step: str) -> None:
         """Report the start of a stage to the caller."""

@@ -43,11 +43,9 @@ def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
     if job.measurement.reason:
         return ""
     job.progress("measuring")
-    has_float16 = any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values)
+    has_float16 = graph.has_dtype(DType.FLOAT16)
     with scratch_folder() as folder:
-        original = (
-            Runnable.of(job.path, has_float16) if job.path else as_runnable(source, folder / "a.onnx", has_float16)
-        )
+        original = job.runnable_original(source, has_float16, folder)
         rewritten = as_runnable(final, folder / "b.onnx", has_float16)
         found, reason = [], ""
         if original.is_large or rewritten.is_large:

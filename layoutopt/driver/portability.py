@@ -47,7 +47,7 @@ def make_portable(
     options = replace(job.options, model=job.given, runtime=_STANDARD_RUNTIME, dialect=None, portable=False, tune=None)
     other = Job.of(replace(options, sessions="balanced", count_moves=False, watch=None, sizes_found=None))
     standard = _standard(other)
-    has_float16 = any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values)
+    has_float16 = graph.has_dtype(DType.FLOAT16)
     with scratch_folder() as folder:
 
         def stored(model: onnx_ir.Model, name: str) -> Runnable:

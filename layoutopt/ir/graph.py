@@ -138,6 +138,10 @@ class Graph(DefUseGraph):
             found += [body for op in graph._all_ops() for body in op.bodies.values()]
         return found
 
+    def has_dtype(self, dtype: DType) -> bool:
+        """Whether a value of this graph or of a body in it has an element type."""
+        return any(value.dtype is dtype for graph in self.regions() for value in graph.values)
+
     # --- edits --------------------------------------------------------------------------------------------------
 
     def fresh_name(self, stem: str) -> str:

@@ -6,9 +6,10 @@ plan -> its ops and conversions -> one model per distinct kernel -> times -> pri
 
 from layoutopt.kernel_times.executed import ExecutedKernel, executed_kernels
 from layoutopt.kernel_times.machine import Machine
-from layoutopt.kernel_times.refinement import RefinedPlan, refine_prices, time_graphs
+from layoutopt.kernel_times.refinement import RefinedPlan, refine_prices
 from layoutopt.kernel_times.run_estimate import RunEstimate, estimate_run
 from layoutopt.kernel_times.store import KernelStore, default_folder
+from layoutopt.kernel_times.timed_batches import time_graphs
 
 __all__ = [
     "ExecutedKernel",

@@ -1,11 +1,16 @@
 """Prices from measurement: plan, time the kernels that the plan uses, and plan again until all of them have been timed.
 
-The kernels of a plan are a few of those that the planner compares. A kernel enters the plan if its corrected estimate is the
-best; then it is timed, and stays only if its time is the best as well.
+    plan at the target's prices -> its kernels timed -> plan at measured prices -> its new kernels timed -> plan ...
+
+A kernel enters a plan if its corrected estimate is the best; then it is timed, and stays only if its time is the best as well.
+The minimum of many uncertain times is too low, and time may end before all kernels of the last plan have been timed. So the
+last plan has to win once more: the kernels in which it differs from the plan at the target's prices are timed (again), all in
+the same rounds, and it stays only if it is faster by a margin.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from time import perf_counter
 
 from layoutopt.cost import CostModel, FusedOps, RuntimeBlocks
@@ -13,30 +18,37 @@ from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
+from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times.baseline import OptimisedOriginal
-from layoutopt.kernel_times.lowered_graph import LoweredGraph
 from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_seconds
 from layoutopt.kernel_times.store import KernelStore
-from layoutopt.kernel_times.stored_prices import StoredPrices
-from layoutopt.kernel_times.timed_kernels import QUICK, TimedModel, time_kernels
+from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
+from layoutopt.kernel_times.timed_batches import time_batches
+from layoutopt.kernel_times.timed_kernels import Effort, TimedModel
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
-from layoutopt.timing.interleaved import pinned
 
 _PLANS = 6  # the largest number, the first and the last included
-_BATCH = 32  # kernels that run in turns
 _CLOSE = 1.5  # times the price of an op: parts of emulations that cost more are not timed
 _NEGLIGIBLE = 1e-3  # of a plan's time: kernels below it are not timed
+_MARGIN = 1.02
+_COMPARISONS = 2
+_COMPARED = Effort(passes=1, fewest=8, most=24, seconds=0.012)
+_COMPARED_SIZE = 95  # kernels that are compared in the same rounds
+_COMPARED_SECONDS = 3.0  # after which no further kernels are compared
 
 
 @dataclass(frozen=True, slots=True)
 class RefinedPlan:
-    """A plan at measured prices.
+    """A plan at measured prices, or the one at the target's prices if that is as fast.
 
     Attributes:
-        model: the cost model with these prices.
+        model: the cost model with the prices of the plan.
         plan: the plan.
-        timed: the number of kernels that were timed for it.
+        is_refined: whether it was made at measured prices.
+        speed_up: the time of the kernels of the plan at the target's prices, divided by that of the kernels of the plan at
+            measured prices; None if the two do not differ, or were not compared.
+        timed: the number of kernels that were timed.
         kernels: the kernels of the plan.
         direct: the same without other algorithms than the direct ones.
         before: the kernels of the original as onnxruntime runs it; empty if they are not known.
@@ -45,6 +57,8 @@ class RefinedPlan:
 
     model: CostModel
     plan: Plan
+    is_refined: bool
+    speed_up: float | None
     timed: int
     kernels: Sequence[UsedKernel]
     direct: Sequence[UsedKernel]
@@ -81,85 +95,144 @@ def refine_prices(
         sizes: the sizes of symbolic dimensions.
         plan_with: plans at the prices of a cost model.
         store: the times of kernels on this machine; new ones are added.
-        budget: seconds after which no further kernel is timed; the last plan takes longer.
+        budget: seconds after which no further kernel is timed; the last plan and the comparison take longer.
         original: the original as onnxruntime runs it, if its time is to be estimated, too.
-        progress: called with what is timed.
+        progress: called with the number of kernels to time.
     """
-    prices, fused = StoredPrices(store, graph.opsets), fused_ops(graph)
-
-    def new_model() -> CostModel:
-        return RuntimeBlocks(FusedOps(model.with_measured(prices), fused))
-
-    begin, timed, is_last = perf_counter(), set[str](), False
-    priced: CostModel = model
-    plan: Plan | None = None
-    for number in range(_PLANS):
-        prices.correct_estimates()
-        refined = new_model()
-        found = plan_with(refined)
-        if plan is not None and found.stopped:
-            break
-        priced, plan = refined, found
-        used = plan_kernels(graph, new_model(), sizes, prices, plan.signatures)
-        wanted = _wanted(used)
-        if not number:  # the times of the original's kernels correct the estimates of many others
-            wanted |= _wanted(plan_kernels(graph, new_model(), sizes, prices, {}))
-            wanted |= _wanted(original.kernels(model, sizes, prices) if original is not None else [])
-        wanted = {key: each for key, each in wanted.items() if key not in timed}  # without those that do not run alone
-        if found.stopped or is_last or not wanted or store.is_complete:
-            break
-        progress(f"timing {len(wanted)} kernels")
-        timed.update(_time([*wanted.values()], store, begin + budget))
-        if is_last := number == _PLANS - 2 or perf_counter() - begin >= budget:
-            prices.be_cautious()
-    assert plan is not None
-    with prices.direct_algorithms():
-        before = original.kernels(model, sizes, prices) if original is not None else []
-        direct = plan_kernels(graph, new_model(), sizes, prices, plan.signatures)
-    return RefinedPlan(priced, plan, len(timed), used, direct, before, perf_counter() - begin)
+    begin = perf_counter()
+    work = _Refinement(graph, model, sizes, plan_with, store, progress)
+    first = plan_with(model)
+    best = _Candidate(model, first)
+    if not first.stopped:
+        best = work.best_plan(best, begin + budget, original)
+    plan = best.plan
+    used = work.kernels(plan.signatures)
+    with work.prices.direct_algorithms():
+        before = work.kernels_of(original)
+        direct = work.kernels(plan.signatures)
+    took = perf_counter() - begin
+    return RefinedPlan(best.model, plan, plan is not first, best.speed_up, len(work.timed), used, direct, before, took)
 
 
-def time_graphs(graphs: Sequence[Graph], store: KernelStore, budget: float) -> list[float | None]:
-    """The times of lowered graphs in seconds; None for those that do not run, or for which no time is left.
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A plan with the cost model of its prices, and the speed-up of its comparison, if there was one."""
 
-    Args:
-        graphs: the graphs, the most important ones first.
-        store: the times of kernels on this machine; new ones are added.
-        budget: seconds after which no further graph is timed.
+    model: CostModel
+    plan: Plan
+    speed_up: float | None = None
+
+
+class _Refinement:
+    """Plans of one graph at the times of a store, which grow.
+
+    Attributes:
+        prices: the measured prices.
+        timed: the keys of the kernels that were timed.
     """
-    models = [LoweredGraph(each) for each in graphs]
-    missing = {each.key: each for each in models if store.get(each.key) is None}
-    if missing and not store.is_complete:
-        _time([*missing.values()], store, perf_counter() + budget)
-    return [store.get(each.key) for each in models]
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: RooflineModel,
+        sizes: Sizes,
+        plan_with: PlanWith,
+        store: KernelStore,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.prices = StoredPrices(store, graph.opsets)
+        self.timed: set[str] = set()
+        self._graph, self._model, self._sizes = graph, model, sizes
+        self._plan_with, self._store, self._progress = plan_with, store, progress
+        self._fused = fused_ops(graph)
+
+    def _new_model(self) -> CostModel:
+        """A cost model with the current prices, which has cached none."""
+        return RuntimeBlocks(FusedOps(self._model.with_measured(self.prices), self._fused))
+
+    def kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
+        """The kernels of a plan, or of the graph in canonical formats, at current prices."""
+        return plan_kernels(self._graph, self._new_model(), self._sizes, self.prices, signatures)
+
+    def kernels_of(self, original: OptimisedOriginal | None) -> list[UsedKernel]:
+        """The kernels of the original as onnxruntime runs it, at current prices."""
+        return [] if original is None else original.kernels(self._model, self._sizes, self.prices)
+
+    def best_plan(self, first: "_Candidate", end: float, original: OptimisedOriginal | None) -> "_Candidate":
+        """The plan at measured prices if it wins the comparison with the first plan, or else the first plan.
+
+        A plan that loses is made once more, since the comparison has added the times that were missing.
+        """
+        # The times of the original's kernels correct the estimates of many others.
+        for used in (self.kernels(first.plan.signatures), self.kernels({}), self.kernels_of(original)):
+            self._time(_wanted(used), end)
+        best = first
+        for _ in range(_COMPARISONS):
+            found = self._refined(end)
+            if found is None or found.plan.signatures == first.plan.signatures:
+                return best
+            if self._store.is_complete:
+                return found
+            speed_up = self._compared(first.plan, found.plan)
+            if speed_up >= _MARGIN:
+                return replace(found, speed_up=speed_up)
+            best = replace(first, speed_up=speed_up)
+        return best
+
+    def _refined(self, end: float) -> "_Candidate | None":
+        """The plan at measured prices, whose kernels have been timed; None if the time for planning was not enough."""
+        found: _Candidate | None = None
+        for number in range(1, _PLANS):
+            if is_last := number == _PLANS - 1 or perf_counter() >= end:
+                self.prices.be_cautious()
+            self.prices.correct_estimates()
+            model = self._new_model()
+            plan = self._plan_with(model)
+            if plan.stopped:
+                break
+            found = _Candidate(model, plan)
+            if is_last or not self._time(_wanted(self.kernels(plan.signatures)), end):
+                break
+        return found
+
+    def _time(self, kernels: Mapping[str, TimedModel], end: float) -> bool:
+        """Time those kernels that have not been tried; whether there were any."""
+        pending = [each for key, each in kernels.items() if key not in self.timed]
+        if not pending or self._store.is_complete:
+            return False
+        self._progress(f"timing {len(pending)} kernels")
+        self.timed.update(time_batches(pending, self._store, end))
+        return True
+
+    def _compared(self, first: Plan, last: Plan) -> float:
+        """The time of one plan divided by that of another, with new times of the kernels that only one of them uses."""
+        models = [_models(self.kernels(each.signatures)) for each in (first, last)]
+        common = models[0].keys() & models[1].keys()
+        only = [[each for key, each in found.items() if key not in common] for found in models]
+        pending = [each for pair in zip_longest(*only) for each in pair if each is not None]
+        self._progress(f"comparing {len(pending)} kernels")
+        time_batches(pending, self._store, perf_counter() + _COMPARED_SECONDS, _COMPARED, _COMPARED_SIZE)
+        seconds = [total_seconds(self.kernels(each.signatures)) for each in (first, last)]
+        return seconds[0] / seconds[1]
 
 
 def _wanted(used: list[UsedKernel]) -> dict[str, TimedModel]:
-    """The kernels to time, with other algorithms for their ops, by key; those with the largest share first."""
-    total = sum(each.total for each in used)
-    pending = [each for each in used if not each.is_timed and each.total >= _NEGLIGIBLE * total]
-    ranked = sorted(pending, key=lambda each: -each.total)
+    """The kernels without times, by key, with other algorithms for their ops; those with the largest share first."""
+    return _models(used, lambda part: not part.is_timed)
+
+
+def _models(
+    used: Sequence[UsedKernel], is_chosen: Callable[[PricedKernel], bool] = lambda part: True
+) -> dict[str, TimedModel]:
+    """The models of kernels, by key, with other algorithms for their ops; those with the largest share first."""
+    total = total_seconds(used)
     found: dict[str, TimedModel] = {}
-    for each in ranked:
-        for part in each.parts:
-            if part.kernel is not None and not part.is_timed and part.seconds <= each.seconds * _CLOSE:
+    for each in sorted(used, key=lambda each: -each.total):
+        for part in each.parts if each.total >= _NEGLIGIBLE * total else ():
+            if part.kernel is not None and is_chosen(part) and part.seconds <= each.seconds * _CLOSE:
                 models: list[TimedModel] = [part.kernel, *part.kernel.alternatives]
                 found |= {model.key: model for model in models}
     return found
 
 
-def _time(kernels: Sequence[TimedModel], store: KernelStore, end: float) -> list[str]:
-    """Time kernels until `end`, in seconds of the clock, and return the keys of those that were tried."""
-    tried: list[str] = []
-    with pinned(store.machine.threads):
-        for start in range(0, len(kernels), _BATCH):
-            found = time_kernels(kernels[start : start + _BATCH], store.machine.threads, QUICK)
-            times = {each.key: seconds for each, seconds in found}
-            store.add({key: seconds for key, seconds in times.items() if seconds is not None})
-            tried += times
-            if perf_counter() >= end:
-                break
-    return tried
-
-
-__all__ = ["RefinedPlan", "refine_prices", "time_graphs"]
+__all__ = ["RefinedPlan", "refine_prices"]

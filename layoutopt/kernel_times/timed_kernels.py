@@ -7,11 +7,11 @@ from time import perf_counter, thread_time
 from typing import Protocol, TypeVar
 
 import numpy as np
-import onnx
 import onnxruntime
-from onnx import helper
 
 from layoutopt.ir.types import Array
+from layoutopt.kernel_times.copies import prefix, replicated
+from layoutopt.kernel_times.tiny_models import TINY, chain_of_tiny_ops
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import inference_session
 from layoutopt.timing.interleaved import IsOver, in_rounds, without_collections
@@ -20,10 +20,11 @@ _TURNS = 96  # kernels that run in turns
 _SHARED_ARENA = {"session.use_env_allocators": "1"}
 """Sessions allocate outputs in one arena, where a kernel gets memory that another one has just freed, as in a network."""
 
-_EMPTY_RUNS = 200
-_NODES = (2, 130)  # of two chains of tiny ops, whose times give the overhead of a node
+_RUN_SECONDS = 200e-6  # of the copies of a small kernel together
+_MOST_COPIES = 8
+_CHAIN = 33
+_LEAST = 1e-7  # seconds of a kernel that is not slower than a run of a tiny op
 _ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, TypeError, ValueError)
-_TINY = np.ones((1, 16, 1, 1), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,16 @@ _Model = TypeVar("_Model", bound=TimedModel)
 
 
 class _Runner:
-    """A session of one kernel with its inputs."""
+    """A session of copies of one kernel with their inputs."""
 
-    def __init__(self, model: bytes, feed: Mapping[str, Array], threads: int, optimises: bool = False) -> None:
+    def __init__(
+        self, model: bytes, feed: Mapping[str, Array], threads: int, optimises: bool = False, copies: int = 1
+    ) -> None:
         """Create the session and run it once."""
+        if copies > 1:
+            model = replicated(model, copies)
+            feed = {f"{prefix(number)}{name}": each.copy() for number in range(copies) for name, each in feed.items()}
+        self.copies = copies
         self._clock = thread_time if threads == 1 else perf_counter
         self._session = inference_session(model, optimises=optimises, threads=threads, config=_SHARED_ARENA)
         self._arrays = [each for each in feed.values() if each.dtype.kind in "fiu"]
@@ -106,20 +113,17 @@ def time_kernels(
     pending = list(kernels)
     _share_arena()
     with without_collections():
-        run, node = _overheads(threads) if pending else (0.0, 0.0)
-        passes = [_one_pass(pending, run, node, threads, effort) for _ in range(effort.passes)]
+        passes = [_one_pass(pending, threads, effort) for _ in range(effort.passes)]
     for kernel, *times in zip(pending, *passes, strict=True):
         measured = [each for each in times if each is not None]
         yield kernel, min(measured, default=None)
 
 
-def _one_pass(
-    kernels: Sequence[TimedModel], run: float, node: float, threads: int, effort: Effort
-) -> list[float | None]:
+def _one_pass(kernels: Sequence[TimedModel], threads: int, effort: Effort) -> list[float | None]:
     """The time of every kernel."""
     found: list[float | None] = []
     for start in range(0, len(kernels), _TURNS):
-        found += _in_turns(kernels[start : start + _TURNS], run, node, threads, effort)
+        found += _in_turns(kernels[start : start + _TURNS], threads, effort)
     return found
 
 
@@ -132,47 +136,69 @@ def _share_arena() -> None:
     onnxruntime.create_and_register_allocator(cpu, None)
 
 
-def _in_turns(
-    kernels: Sequence[TimedModel], run: float, node: float, threads: int, effort: Effort
-) -> Iterator[float | None]:
-    """The time of every kernel; None if onnxruntime does not run it alone."""
-    runners = {kernel.key: _runner(kernel, threads) for kernel in kernels}
-    actions = [each.run for each in runners.values() if each is not None]
-    limit = effort.seconds * len(actions)
+def _in_turns(kernels: Sequence[TimedModel], threads: int, effort: Effort) -> Iterator[float | None]:
+    """The time of every kernel; None if onnxruntime does not run it alone.
+
+    The overhead is measured in the same rounds, because the speed of a shared machine changes from second to second.
+    """
+    runners = [_runner(kernel, threads) for kernel in kernels]
+    running = [each for each in runners if each is not None]
+    tiny = _tiny_runners(threads)
+    limit = effort.seconds * len(running)
     is_over: IsOver = lambda done, passed: done >= effort.most or (done >= effort.fewest and passed >= limit)  # noqa: E731
-    measured = iter(in_rounds(actions, is_over).times if actions else [])
-    for kernel in kernels:
-        is_timed = runners[kernel.key] is not None
-        yield max(float(np.quantile(next(measured), 0.25)) - run, 0.0) + node if is_timed else None
+    times = in_rounds([each.run for each in (*tiny, *running)], is_over).times
+    seconds = [float(np.quantile(each, 0.25)) for each in times]
+    overhead, found = Overhead.of(*seconds[: len(tiny)]), iter(seconds[len(tiny) :])
+    for each in runners:
+        yield None if each is None else overhead.without(next(found), each.copies)
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What a run costs besides its kernels, in seconds.
+
+    Attributes:
+        run: of a run.
+        copy: of an input and an output.
+    """
+
+    run: float
+    copy: float
+
+    @classmethod
+    def of(cls, one: float, copies: float, chain: float) -> "Overhead":
+        """The overhead, from the times of a tiny op, of its copies, and of a chain of tiny ops."""
+        with_node = (copies - one) / (_MOST_COPIES - 1)
+        node = (chain - one) / (_CHAIN - 1)  # a network has it, too
+        return cls(one - with_node, max(with_node - node, 0.0))
+
+    def without(self, seconds: float, copies: int) -> float:
+        """The seconds of one of the kernels of a run."""
+        return max((seconds - self.run) / copies - self.copy, _LEAST)
 
 
 def _runner(kernel: TimedModel, threads: int) -> _Runner | None:
+    """A session of as many copies of a kernel as a run of `_RUN_SECONDS` has; None if onnxruntime does not run it alone."""
     generator = np.random.default_rng(0)
     try:
-        return _Runner(kernel.serialized(generator), kernel.feed(generator), threads, kernel.optimises)
+        model, feed = kernel.serialized(generator), kernel.feed(generator)
+        runner = _Runner(model, feed, threads, kernel.optimises)
+        copies = min(_MOST_COPIES, int(_RUN_SECONDS / max(runner.run(), _LEAST)))
+        return runner if copies < 2 else _Runner(model, feed, threads, kernel.optimises, copies)
     except _ERRORS as error:
         raise_if_out_of_memory(error)
         return None
 
 
 @cache
-def _overheads(threads: int) -> tuple[float, float]:
-    """Seconds of a run of one tiny op, and of a further tiny op in it."""
-    short, long = (_Runner(_chain(count), {"x": _TINY}, threads) for count in _NODES)
-    once, often = in_rounds([short.run, long.run], lambda done, passed: done >= _EMPTY_RUNS).times
-    low, high = float(np.quantile(once, 0.25)), float(np.quantile(often, 0.25))
-    node = max((high - low) / (_NODES[1] - _NODES[0]), 0.0)
-    return max(low - (_NODES[0] - 1) * node, 0.0), node
+def _tiny_runners(threads: int) -> tuple[_Runner, _Runner, _Runner]:
+    """Sessions of a tiny op, of its copies, and of a chain of tiny ops."""
+    one = chain_of_tiny_ops(1)
+    return (
+        _Runner(one, TINY, threads),
+        _Runner(one, TINY, threads, copies=_MOST_COPIES),
+        _Runner(chain_of_tiny_ops(_CHAIN), TINY, threads),
+    )
 
 
-def _chain(length: int) -> bytes:
-    """A model of a chain of tiny ops."""
-    names = ["x", *(f"v{number}" for number in range(1, length)), "y"]
-    nodes = [helper.make_node(("Relu", "Neg")[at % 2], [names[at]], [names[at + 1]]) for at in range(length)]
-    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, _TINY.shape) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    return bytes(model.SerializeToString())
-
-
-__all__ = ["CAREFUL", "QUICK", "Effort", "TimedModel", "time_kernels"]
+__all__ = ["CAREFUL", "QUICK", "Effort", "Overhead", "TimedModel", "time_kernels"]

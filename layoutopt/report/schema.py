@@ -155,6 +155,15 @@ class PricesReport(ReportModel):
     known: int = Field(default=0, description="kernels of the plan with a time, from this call or an earlier one")
     share: float = Field(default=0.0, description="their share of the plan's estimated time")
     seconds: float = Field(default=0.0, description="for timing and planning")
+    is_refined: bool = Field(
+        default=False,
+        description="whether the plan is the one at measured prices; false if that of the target is as fast, which then stays",
+    )
+    speed_up: float | None = Field(
+        default=None,
+        description="time of the kernels of the plan at the target's prices, divided by that of the plan at measured prices, "
+        "all timed in the same rounds; null if the plans are equal or were not compared",
+    )
     cpu: str = Field(default="", description="the processor of the times")
     seconds_before: float | None = Field(
         default=None,

@@ -80,7 +80,7 @@ class CutCandidates:
             optional=floating_point_values(graph),
             required={**integers, **discontinuity_inputs(graph)},
             rounding_sources=rounding_sources(graph, {*integers, *truncated_integers(graph)}),
-            has_float16=any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values),
+            has_float16=graph.has_dtype(DType.FLOAT16),
             has_random_ops=any(op.kind in RANDOM_OPS for each in graph.regions() for op in each.ops),
         )
 

@@ -31,7 +31,7 @@ from layoutopt.runtime.errors import error_message
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import SizedFeed
 from layoutopt.timing.statistics import MedianEstimate
-from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, as_runnable
+from layoutopt.verification import MAX_PREPACKED_BYTES, as_runnable
 from layoutopt.verification.original_runs import RUN_ERRORS
 
 
@@ -97,8 +97,8 @@ def _trials(
     folder: Path,
 ) -> Trials | str:
     """The trials from the first result on; or the reason why there can be none."""
-    has_float16 = any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values)
-    original = Runnable.of(job.path, has_float16) if job.path else as_runnable(source, folder / "a.onnx", has_float16)
+    has_float16 = graph.has_dtype(DType.FLOAT16)
+    original = job.runnable_original(source, has_float16, folder)
     runnable = original if rewritten is None else as_runnable(rewritten, folder / "b.onnx", has_float16)
     if original.is_large:
         return f"more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights"

@@ -1,0 +1,63 @@
+"""Models of tiny ops, whose times give the overhead of a run, and a model whose time shows the speed of the machine."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from layoutopt.ir.types import Array
+
+TINY: Mapping[str, Array] = {"x": np.ones((1, 16, 1, 1), np.float32)}
+
+
+def chain_of_tiny_ops(length: int) -> bytes:
+    """A model of `length` tiny ops, each on the result of the one before it."""
+    names = ["x", *(f"v{number}" for number in range(1, length)), "y"]
+    nodes = [helper.make_node(("Relu", "Neg")[at % 2], [names[at]], [names[at + 1]]) for at in range(length)]
+    return _model(nodes, TINY["x"].shape, TINY["x"].shape)
+
+
+class ReferenceKernel:
+    """A product and an element-wise op that run next to all other kernels.
+
+    Kernels are timed at different moments, between which a shared machine changes its speed. A time counts relative to the
+    time of this kernel in the same rounds.
+    """
+
+    key = "reference: float 256x384, Relu, MatMul with constant float 384x384, Relu"
+    optimises = True
+    _rows, _columns = 256, 384
+
+    def serialized(self, generator: np.random.Generator) -> bytes:
+        """The ONNX model."""
+        weights = generator.standard_normal((self._columns, self._columns), dtype=np.float32) * np.float32(0.05)
+        nodes = [
+            helper.make_node("Relu", ["x"], ["a"]),
+            helper.make_node("MatMul", ["a", "w"], ["b"]),
+            helper.make_node("Relu", ["b"], ["y"]),
+        ]
+        shape = (self._rows, self._columns)
+        return _model(nodes, shape, shape, [numpy_helper.from_array(weights, "w")])
+
+    def feed(self, generator: np.random.Generator) -> dict[str, Array]:
+        """Random inputs of the model."""
+        return {"x": generator.standard_normal((self._rows, self._columns), dtype=np.float32)}
+
+
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    input_shape: Sequence[int],
+    output_shape: Sequence[int],
+    constants: Sequence[onnx.TensorProto] = (),
+) -> bytes:
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", input_shape), ("y", output_shape))
+    )
+    graph = helper.make_graph(nodes, "tiny", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return bytes(model.SerializeToString())
+
+
+__all__ = ["TINY", "ReferenceKernel", "chain_of_tiny_ops"]
