@@ -1,7 +1,7 @@
 """Prices of convolutions that a runtime blocks by itself."""
 
-from layoutopt.cost.model import CostModel, CostModelWrapper, emulation_conversions
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.cost.model import CostModel, CostModelWrapper
+from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import canonical_signature, is_canonical, rule_of
 
 _FAMILIES = ("convolution", "pooling", "global_pooling")
@@ -37,14 +37,6 @@ class RuntimeBlocks(CostModelWrapper):
         found = [rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op)]
         signatures = [each for each in found if isinstance(each, Signature) and each != canonical_signature(op)]
         return [self._model.kernel_seconds(op, each) for each in signatures]
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        """Estimated seconds of a conversion of a tensor between storages."""
-        return self._model.conversion_seconds(value, src, dst)
-
-    def emulation_conversions(self, op: Op, signature: Signature) -> int:
-        """The number of operands that are converted within the op, without constants."""
-        return emulation_conversions(self._model, op, signature)
 
 
 __all__ = ["RuntimeBlocks"]

@@ -25,7 +25,7 @@ from layoutopt.errors import ArgumentError
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
-from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import Op, Signature, TensorType
 from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, refine_prices
 from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
@@ -182,9 +182,6 @@ class Forced(CostModelWrapper):
         seconds = self._model.kernel_seconds(op, signature)
         chosen = self._plan.signatures.get(op)
         return seconds if chosen is None or str(chosen) == str(signature) else seconds + 1.0
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        return self._model.conversion_seconds(value, src, dst)
 
 
 def test_stored_times_are_not_measured_again(refined: Refined) -> None:
