@@ -4,7 +4,8 @@ from layoutopt.cost.model import CostModel, CostModelWrapper
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import canonical_signature, is_canonical, rule_of
 
-_FAMILIES = ("convolution", "pooling", "global_pooling")
+BLOCKED_FAMILIES = ("convolution", "pooling", "global_pooling")
+"""The families of layout rules whose ops onnxruntime runs in blocked formats by itself."""
 
 
 class RuntimeBlocks(CostModelWrapper):
@@ -25,7 +26,7 @@ class RuntimeBlocks(CostModelWrapper):
         """Estimated seconds of the op under a signature."""
         seconds = self._model.kernel_seconds(op, signature)
         rule = rule_of(op)
-        if rule is None or rule.family not in _FAMILIES or not is_canonical(signature):
+        if rule is None or rule.family not in BLOCKED_FAMILIES or not is_canonical(signature):
             return seconds
         if op not in self._least:
             self._least[op] = min(self._blocked(op), default=0.0)
@@ -39,4 +40,4 @@ class RuntimeBlocks(CostModelWrapper):
         return [self._model.kernel_seconds(op, each) for each in signatures]
 
 
-__all__ = ["RuntimeBlocks"]
+__all__ = ["BLOCKED_FAMILIES", "RuntimeBlocks"]
