@@ -11,6 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from layoutopt.ir.types import Array
+from layoutopt.kernel_times.random_arrays import small_numbers
 from layoutopt.runtime.type_names import type_proto
 
 _SMALL = 64
@@ -59,8 +60,7 @@ class Operand:
         if self.elements:
             return np.frombuffer(self.elements, dtype).reshape(self.shape)
         if np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16":
-            spread = max(prod(self.shape[1:]), 1) ** -0.5
-            return (generator.standard_normal(self.shape, dtype=np.float32) * np.float32(spread)).astype(dtype)
+            return small_numbers(generator, self.shape).astype(dtype)
         if dtype.itemsize == 1 and dtype.kind in "iu":
             return generator.integers(0, 127, self.shape).astype(dtype)
         return np.zeros(self.shape, dtype)
