@@ -11,7 +11,7 @@ from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.driver.job import Job
-from layoutopt.errors import ArgumentError, ModelError, TargetError
+from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, default_folder, refine_prices, time_graphs
@@ -22,12 +22,12 @@ from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan
 from layoutopt.report.schema import GainReport, PricesReport
 from layoutopt.verification import Runnable, as_runnable
-from layoutopt.verification.original_runs import RUN_ERRORS
+from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
 
-_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, ModelError, MemoryError)
+_ERRORS = RUN_OR_MEMORY_ERRORS
 
 BUDGET = 5.0
 """Seconds for timing kernels and planning again; what was timed is in the store for later calls."""
