@@ -15,7 +15,7 @@ from layoutopt.kernel_times.random_arrays import small_numbers
 from layoutopt.runtime.type_names import type_proto
 
 _SMALL = 64
-"""Elements up to which a constant of integers keeps its elements: axes, sizes, indices and zero points decide about a time."""
+"""Elements up to which any constant keeps its elements, on which a time may depend, as on axes, sizes and zero points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Operand:
         dtype: the element type, in onnxruntime's words: float, int64.
         shape: the extents.
         is_constant: whether it is a constant, which a kernel may pack once.
-        elements: the elements of a constant that is not drawn at random.
+        elements: the elements of a constant that keeps them; empty for random ones.
     """
 
     dtype: str
@@ -36,7 +36,10 @@ class Operand:
 
     @classmethod
     def of_constant(cls, tensor: onnx.TensorProto, folder: Path) -> "Operand":
-        """The operand for a constant; external data is in `folder`, and read only for integers of more than 8 bits."""
+        """The operand for a constant; external data is in `folder`.
+
+        Its elements are read and kept if it is small, or has integers of more than 8 bits, which may be indices.
+        """
         dtype = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
         size = prod(tensor.dims)
         is_kept = size <= _SMALL or (dtype.startswith(("int", "uint", "bool")) and not dtype.endswith(("int8", "int4")))

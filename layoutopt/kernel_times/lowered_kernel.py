@@ -187,7 +187,7 @@ def _without_epilogue(op: Op, version: int) -> Op:
 
 
 def _is_timed(value: Value) -> bool:
-    """Whether an operand can be drawn at random, or is a constant."""
+    """Whether an operand has known extents, and is a constant or has float32 elements, which can be random."""
     type = value.type
     if not isinstance(type, TensorType) or type.shape is None or is_symbolic(type.shape):
         return False

@@ -3,8 +3,8 @@
     {"kernel_times": 1, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
     {"kernel": "com.microsoft.nchwc::Conv-1 (...) 0f3a...", "seconds": 0.000129}
 
-A line is appended for every measurement. A damaged line is ignored, and measured again; a folder that cannot be written costs
-the time to measure again, and nothing else.
+A line is appended for every measurement. A damaged line is ignored, and its kernel is timed again. If the folder cannot be
+written, the times stay in memory, and the next process times the kernels again.
 """
 
 import json
@@ -33,7 +33,7 @@ class KernelStore:
         folder: the folder of the file; None keeps the times in memory only.
 
     Attributes:
-        is_complete: whether the times are all that count: then no kernel is timed.
+        is_complete: whether no kernel may be timed: all other kernels have estimates.
     """
 
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
