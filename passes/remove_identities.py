@@ -19,7 +19,7 @@ class RemoveIdentities(Pass):
     justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Let the readers of every copy read what is copied."""
+        """Replace the result of every Identity by its operand."""
         for op in graph.ops:
             if not is_copy(op) or len(op.inputs) != 1 or len(op.outputs) != 1:
                 continue

@@ -16,7 +16,7 @@ class OpTime(ReportModel):
 
     op: str
     nodes: float = Field(description="executed per run")
-    seconds: float = Field(description="per run, without what runs in the node's subgraphs")
+    seconds: float = Field(description="per run, without the nodes of subgraphs")
     moves_data: bool = Field(description="whether it only copies elements and computes nothing")
 
 

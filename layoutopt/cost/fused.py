@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from layoutopt.cost.model import CostModel, CostModelWrapper, emulation_conversions
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.cost.model import CostModel, CostModelWrapper
+from layoutopt.ir.types import Op, Signature
 
 
 class FusedOps(CostModelWrapper):
@@ -28,14 +28,6 @@ class FusedOps(CostModelWrapper):
             for value, each in zip(op.inputs, signature.inputs, strict=True)
         )
         return 0.0 if all(same) else self._model.kernel_seconds(op, signature)
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        """Estimated seconds of a conversion of a tensor between storages."""
-        return self._model.conversion_seconds(value, src, dst)
-
-    def emulation_conversions(self, op: Op, signature: Signature) -> int:
-        """The number of operands that are converted within the op, without constants."""
-        return emulation_conversions(self._model, op, signature)
 
 
 __all__ = ["FusedOps"]

@@ -54,7 +54,7 @@ def distinct(formats: Iterable[OperandFormats]) -> list[OperandFormats]:
 
 
 class CostModelWrapper:
-    """Base class of cost models that change the prices of another one for the same target."""
+    """Base class of cost models that change some prices of another one for the same target, whose other prices stay."""
 
     def __init__(self, model: CostModel) -> None:
         """Wrap `model`."""
@@ -73,3 +73,15 @@ class CostModelWrapper:
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that the target's kernels for this op require."""
         return self._model.preferred_formats(op)
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        """Estimated seconds of the op under a signature."""
+        return self._model.kernel_seconds(op, signature)
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        """Estimated seconds of a conversion of a tensor between storages; 0 if no byte moves."""
+        return self._model.conversion_seconds(value, src, dst)
+
+    def emulation_conversions(self, op: Op, signature: Signature) -> int:
+        """The number of operands that are converted within the op, without constants."""
+        return emulation_conversions(self._model, op, signature)

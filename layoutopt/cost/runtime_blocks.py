@@ -1,17 +1,19 @@
-"""Prices of convolutions that a runtime blocks by itself."""
+"""Prices of convolutions and poolings in ONNX order, which onnxruntime runs in blocked formats by itself."""
 
-from layoutopt.cost.model import CostModel, CostModelWrapper, emulation_conversions
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.cost.model import CostModel, CostModelWrapper
+from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import canonical_signature, is_canonical, rule_of
 
-_FAMILIES = ("convolution", "pooling", "global_pooling")
+BLOCKED_FAMILIES = ("convolution", "pooling", "global_pooling")
+"""The families of layout rules whose ops onnxruntime runs in blocked formats by itself."""
 
 
 class RuntimeBlocks(CostModelWrapper):
-    """A cost model under which a kernel in ONNX order costs at least as much as the blocked one that the runtime runs for it.
+    """A cost model under which a convolution or pooling in ONNX order costs at least as much as its fastest blocked kernel.
 
-    Measured alone, the two differ by two reorders, which may be less than the noise; but in ONNX order a convolution has
-    neither fused residuals nor other algorithms.
+    onnxruntime runs the op in ONNX order as a blocked kernel between two reorders. If the measured time of the op in ONNX
+    order is less than that of the blocked kernel alone, the difference is noise, and the planner must not choose ONNX order
+    for it: there the convolution has neither a fused residual nor Winograd's algorithm.
 
     Args:
         model: the prices.
@@ -22,29 +24,22 @@ class RuntimeBlocks(CostModelWrapper):
         self._least: dict[Op, float] = {}
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        """Estimated seconds of the op under a signature."""
+        """Estimated seconds of the op under a signature; in ONNX order at least those of the fastest blocked kernel."""
         seconds = self._model.kernel_seconds(op, signature)
         rule = rule_of(op)
-        if rule is None or rule.family not in _FAMILIES or not is_canonical(signature):
+        if rule is None or rule.family not in BLOCKED_FAMILIES or not is_canonical(signature):
             return seconds
         if op not in self._least:
             self._least[op] = min(self._blocked(op), default=0.0)
         return max(seconds, self._least[op])
 
     def _blocked(self, op: Op) -> list[float]:
+        """The seconds of the kernels for the op in other formats than ONNX order."""
         rule = rule_of(op)
         assert rule is not None
         found = [rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op)]
         signatures = [each for each in found if isinstance(each, Signature) and each != canonical_signature(op)]
         return [self._model.kernel_seconds(op, each) for each in signatures]
 
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        """Estimated seconds of a conversion of a tensor between storages."""
-        return self._model.conversion_seconds(value, src, dst)
 
-    def emulation_conversions(self, op: Op, signature: Signature) -> int:
-        """The number of operands that are converted within the op, without constants."""
-        return emulation_conversions(self._model, op, signature)
-
-
-__all__ = ["RuntimeBlocks"]
+__all__ = ["BLOCKED_FAMILIES", "RuntimeBlocks"]

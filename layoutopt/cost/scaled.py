@@ -1,12 +1,12 @@
 """Scaled prices: a cost model whose prices of conversions and of kernels are multiplied by factors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
+from layoutopt.cost.model import CostModel, CostModelWrapper, emulation_conversions
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import OperandFormats, canonical_signature, is_canonical, rule_of
+from layoutopt.ops import canonical_signature, is_canonical, rule_of
 
 KernelClass: TypeAlias = tuple[str, str]
 """The family and the variant of layout rules, such as ("convolution", "depthwise")."""
@@ -38,7 +38,7 @@ class PriceFactors:
         return max(1.0, self.conversion, *self.kernels.values(), *self.planned.values())
 
 
-class ScaledCostModel(CostModelWrapper, EmulatingCostModel):
+class ScaledCostModel(CostModelWrapper):
     """A cost model whose prices are multiplied by factors.
 
     The price of an emulated op consists of the canonical kernel, whose price stays, and conversions, whose price is scaled.
@@ -48,10 +48,6 @@ class ScaledCostModel(CostModelWrapper, EmulatingCostModel):
         """Scale the prices of `model`."""
         super().__init__(model)
         self._factors = factors
-
-    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        """The formats that the target's kernels for this op require."""
-        return self._model.preferred_formats(op)
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the op under a signature, scaled."""
@@ -67,10 +63,6 @@ class ScaledCostModel(CostModelWrapper, EmulatingCostModel):
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """Estimated seconds of a conversion, scaled."""
         return self._factors.conversion * self._model.conversion_seconds(value, src, dst)
-
-    def emulation_conversions(self, op: Op, signature: Signature) -> int:
-        """The number of operands that are converted within the op."""
-        return emulation_conversions(self._model, op, signature)
 
     def _planned_factor(self, op: Op, signature: Signature) -> float:
         if not self._factors.planned:

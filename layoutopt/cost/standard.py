@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from layoutopt.cost.model import INNER_CONVERSION_FACTOR, CostModel, CostModelWrapper, EmulatingCostModel
+from layoutopt.cost.model import INNER_CONVERSION_FACTOR, CostModel, CostModelWrapper
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import (
@@ -38,7 +38,7 @@ class NativeKernels(Protocol):
         """Estimated seconds of the fastest of them that supports a signature; None if none does."""
 
 
-class StandardOperators(CostModelWrapper, EmulatingCostModel):
+class StandardOperators(CostModelWrapper):
     """A cost model without the kernels for formats that standard ONNX cannot express.
 
     A layout-agnostic op has the same price in every format as in canonical format: the runtime chooses the formats inside
@@ -84,10 +84,6 @@ class StandardOperators(CostModelWrapper, EmulatingCostModel):
         run, absorbed = self._conversions(op, signature)
         moved = INNER_CONVERSION_FACTOR * (sum(run) + _ABSORBED * sum(absorbed))
         return inner + self._short_reads(op, signature) + moved
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        """Estimated seconds of the Transpose and the Reshapes that a conversion is written as."""
-        return self._model.conversion_seconds(value, src, dst)
 
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
         """The number of operands that are converted within the op, without constants."""

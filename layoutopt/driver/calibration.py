@@ -11,7 +11,7 @@ from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.driver.job import Job
-from layoutopt.errors import ArgumentError, ModelError, TargetError
+from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
@@ -22,12 +22,10 @@ from layoutopt.passes.base import PassContext
 from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan
 from layoutopt.report.schema import GainReport, PricesReport
-from layoutopt.verification.original_runs import RUN_ERRORS
+from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
-
-_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, ModelError, MemoryError)
 
 BUDGET = 5.0
 """Seconds for timing kernels and planning again; what was timed is in the store for later calls."""
@@ -92,7 +90,7 @@ def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: P
         return None
     try:
         return OptimisedOriginal.of(original, folder)
-    except _ERRORS:
+    except RUN_OR_MEMORY_ERRORS:
         return None
 
 

@@ -19,12 +19,10 @@ from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, as_runnable
-from layoutopt.verification.original_runs import RUN_ERRORS
+from layoutopt.verification.original_runs import RUN_ERRORS, RUN_OR_MEMORY_ERRORS
 
 _MAX_RUN_SECONDS = 5.0
 """Time of a run of the original above which it is not measured: a measurement has at least eight runs."""
-
-_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
 
 
 def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, final: onnx_ir.Model) -> str:
@@ -54,7 +52,7 @@ def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
             try:
                 found = _speed_ups(job, graph, samples, original, rewritten)
                 reason = "" if found else f"the original does not run within {_MAX_RUN_SECONDS:.0f} s on random inputs"
-            except _ERRORS as error:
+            except RUN_OR_MEMORY_ERRORS as error:
                 reason = error_message(error)
     rows = [_row(each) for each in found]
     job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows)
@@ -136,4 +134,4 @@ def reason_to_keep(found: list[SpeedUp]) -> str:
     return ""
 
 
-__all__ = ["VARIABLE", "feed_at", "measure", "measured_sizes", "obstacle", "reason_to_keep"]
+__all__ = ["feed_at", "measure", "measured_sizes", "obstacle", "reason_to_keep"]

@@ -116,7 +116,7 @@ def staged_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) 
     """Write a text file under a temporary name, and rename it when the context ends without an error.
 
     Raises:
-        OutputError: it cannot be written, or must not replace what is there.
+        OutputError: it cannot be written, or must not replace the existing file.
     """
     overwrite.check(path, kind)
     with Staging(path.parent) as staging:
@@ -134,7 +134,7 @@ def write_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) -
     """Write a text file atomically.
 
     Raises:
-        OutputError: it cannot be written, or must not replace what is there.
+        OutputError: it cannot be written, or must not replace the existing file.
     """
     with staged_text(path, content, kind, overwrite):
         pass

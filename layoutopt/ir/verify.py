@@ -46,7 +46,7 @@ def violations(graph: Graph) -> Iterator[Violation]:
 
 @invariant
 def the_graph_has_no_cycle(graph: Graph) -> Iterator[str]:
-    """Every op can run after what it reads."""
+    """Every op can run after the producers of its operands."""
     if cycle := graph.find_cycle():
         yield " -> ".join(cycle[:8])
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
-from layoutopt.cost import CostModel, FusedOps, sized
+from layoutopt.cost import BLOCKED_FAMILIES, CostModel, FusedOps, sized
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.ir.graph import Graph
@@ -25,7 +25,6 @@ from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.verification.runnable import Runnable
 
 _WITHOUT_BLOCKS = ("NchwcTransformer",)
-_BLOCKED_FAMILIES = ("convolution", "pooling", "global_pooling")
 _KEPT_KINDS = (
     "Add",
     "Sum",
@@ -118,7 +117,7 @@ class _Region:
         rule = rule_of(op)
         if rule is None or isinstance(rule, View):
             return canonical_signature(op)
-        if rule.family in _BLOCKED_FAMILIES:
+        if rule.family in BLOCKED_FAMILIES:
             return self._fastest(op, rule)
         present = [each for each in op.inputs if each is not None and not each.is_constant]
         stored = [self._blocked.get(each) for each in present]

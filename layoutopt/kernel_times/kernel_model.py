@@ -11,10 +11,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 from layoutopt.ir.types import Array
+from layoutopt.kernel_times.random_arrays import small_numbers
 from layoutopt.runtime.type_names import type_proto
 
 _SMALL = 64
-"""Elements up to which a constant of integers keeps its elements: axes, sizes, indices and zero points decide about a time."""
+"""Elements up to which any constant keeps its elements, on which a time may depend, as on axes, sizes and zero points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Operand:
         dtype: the element type, in onnxruntime's words: float, int64.
         shape: the extents.
         is_constant: whether it is a constant, which a kernel may pack once.
-        elements: the elements of a constant that is not drawn at random.
+        elements: the elements of a constant that keeps them; empty for random ones.
     """
 
     dtype: str
@@ -35,7 +36,10 @@ class Operand:
 
     @classmethod
     def of_constant(cls, tensor: onnx.TensorProto, folder: Path) -> "Operand":
-        """The operand for a constant; external data is in `folder`, and read only for integers of more than 8 bits."""
+        """The operand for a constant; external data is in `folder`.
+
+        Its elements are read and kept if it is small, or has integers of more than 8 bits, which may be indices.
+        """
         dtype = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
         size = prod(tensor.dims)
         is_kept = size <= _SMALL or (dtype.startswith(("int", "uint", "bool")) and not dtype.endswith(("int8", "int4")))
@@ -59,8 +63,7 @@ class Operand:
         if self.elements:
             return np.frombuffer(self.elements, dtype).reshape(self.shape)
         if np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16":
-            spread = max(prod(self.shape[1:]), 1) ** -0.5
-            return (generator.standard_normal(self.shape, dtype=np.float32) * np.float32(spread)).astype(dtype)
+            return small_numbers(generator, self.shape).astype(dtype)
         if dtype.itemsize == 1 and dtype.kind in "iu":
             return generator.integers(0, 127, self.shape).astype(dtype)
         return np.zeros(self.shape, dtype)

@@ -2,13 +2,13 @@
 
 from functools import cached_property
 from hashlib import sha256
-from math import prod
 
 import numpy as np
 
 from layoutopt import onnx_io
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, DType, TensorType, Value
+from layoutopt.ir.types import Array, TensorType, Value
+from layoutopt.kernel_times.random_arrays import random_inputs
 from layoutopt.version import VERSION
 
 
@@ -48,14 +48,7 @@ class LoweredGraph:
         Raises:
             TypeError: an input is not float32.
         """
-        found: dict[str, Array] = {}
-        for value in self._graph.inputs:
-            if value.dtype is not DType.FLOAT32:
-                raise TypeError(f"{value.name} is not float32")
-            shape = tuple(map(int, value.shape or ()))
-            spread = np.float32(max(prod(shape[1:]), 1) ** -0.5)
-            found[value.name] = generator.standard_normal(shape, dtype=np.float32) * spread
-        return found
+        return random_inputs(generator, self._graph.inputs)
 
 
 def _text(value: Value | None, numbers: dict[Value, int]) -> str:

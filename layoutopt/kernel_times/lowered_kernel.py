@@ -36,32 +36,13 @@ from layoutopt.ir.types import (
     Value,
 )
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
+from layoutopt.kernel_times.random_arrays import RandomConstant, random_inputs
 from layoutopt.ops import X
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.version import VERSION
 
 _KEPT = 16
 """Elements up to which a floating-point constant keeps its elements: scales, bounds, epsilon."""
-
-
-@dataclass(frozen=True, slots=True)
-class RandomConstant:
-    """A lazy float32 constant of random numbers.
-
-    They are small, so that no result is infinite or denormal, and not zero, because some kernels skip zeros.
-    """
-
-    shape: tuple[int, ...]
-    seed: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return 4 * prod(self.shape)
-
-    def numpy(self) -> Array:
-        """The elements."""
-        return _small_numbers(np.random.default_rng(self.seed), self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +140,7 @@ class LoweredKernel:
 
     def feed(self, generator: np.random.Generator) -> dict[str, Array]:
         """Random inputs of the model."""
-        shapes = {each.name: each.shape for each in self._lowered.inputs}
-        return {name: _small_numbers(generator, tuple(map(int, shape or ()))) for name, shape in shapes.items()}
+        return random_inputs(generator, self._lowered.inputs)
 
 
 def lowered_alone(graph: Graph, dialect: OnnxRuntime) -> Graph:
@@ -207,7 +187,7 @@ def _without_epilogue(op: Op, version: int) -> Op:
 
 
 def _is_timed(value: Value) -> bool:
-    """Whether an operand can be drawn at random, or is a constant."""
+    """Whether an operand has known extents, and is a constant or has float32 elements, which can be random."""
     type = value.type
     if not isinstance(type, TensorType) or type.shape is None or is_symbolic(type.shape):
         return False
@@ -238,10 +218,4 @@ def _attribute_text(value: Attribute) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _small_numbers(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    spread = np.float32(max(prod(shape[1:]), 1) ** -0.5)
-    numbers: Array = generator.standard_normal(shape, dtype=np.float32) * spread
-    return numbers
-
-
-__all__ = ["LoweredKernel", "RandomConstant", "lowered_alone"]
+__all__ = ["LoweredKernel", "lowered_alone"]

@@ -46,7 +46,7 @@ class Machine:
 
     @classmethod
     def current(cls, threads: int = 1) -> "Machine":
-        """This machine; what the system does not report is an empty text."""
+        """This machine; a property that the system does not report is an empty text."""
         fields = processor_fields()
         names = (processor_name(), fields.get("cpu family"), fields.get("model"))
         return cls(

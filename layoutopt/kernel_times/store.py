@@ -3,8 +3,8 @@
     {"kernel_times": 1, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
     {"kernel": "com.microsoft.nchwc::Conv-1 (...) 0f3a...", "seconds": 0.000129}
 
-A line is appended for every measurement. A damaged line is ignored, and measured again; a folder that cannot be written costs
-the time to measure again, and nothing else.
+A line is appended for every measurement. A damaged line is ignored, and its kernel is timed again. If the folder cannot be
+written, the times stay in memory, and the next process times the kernels again.
 """
 
 import json
@@ -33,7 +33,7 @@ class KernelStore:
         folder: the folder of the file; None keeps the times in memory only.
 
     Attributes:
-        is_complete: whether the times are all that count: then no kernel is timed.
+        is_complete: whether no kernel may be timed: all other kernels have estimates.
     """
 
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
@@ -41,8 +41,7 @@ class KernelStore:
         self.is_complete = False
         text = json.dumps(asdict(machine))
         self.path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
-        self._seconds: dict[str, float] = {}
-        self._read()
+        self._seconds = _read(self.path) if self.path is not None else {}
 
     @classmethod
     def of_file(cls, path: Path) -> "KernelStore":
@@ -62,9 +61,7 @@ class KernelStore:
         if version != _VERSION:
             raise ValueError(f"has kernel times of version {version}, and this layoutopt reads version {_VERSION}")
         store = cls(machine)
-        store.path = path
-        store._read()
-        store.path, store.is_complete = None, True
+        store._seconds, store.is_complete = _read(path), True
         return store
 
     def get(self, key: str) -> float | None:
@@ -86,19 +83,23 @@ class KernelStore:
         except OSError:
             self.path = None  # the folder cannot be written: the times stay in memory
 
-    def _read(self) -> None:
+
+def _read(path: Path) -> dict[str, float]:
+    """The times of a file, in seconds by the keys of kernels, without damaged lines; empty if the file cannot be read."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    found: dict[str, float] = {}
+    for line in lines:
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path is not None else []
-        except (OSError, UnicodeDecodeError):
-            return
-        for line in lines:
-            try:
-                record = json.loads(line)
-                key, seconds = record["kernel"], float(record["seconds"])
-            except (ValueError, TypeError, KeyError):
-                continue
-            if isinstance(key, str) and 0 <= seconds < float("inf"):
-                self._seconds[key] = seconds
+            record = json.loads(line)
+            key, seconds = record["kernel"], float(record["seconds"])
+        except (ValueError, TypeError, KeyError):
+            continue
+        if isinstance(key, str) and 0 <= seconds < float("inf"):
+            found[key] = seconds
+    return found
 
 
 __all__ = ["KernelStore", "default_folder"]

@@ -19,7 +19,7 @@ from layoutopt.kernel_times.store import KernelStore
 
 _CAUTION = 1.1
 _LIMIT = log(4)
-"""The largest correction of an estimate, as the logarithm of a factor: a kind with stranger times is better left alone."""
+"""The largest correction of an estimate, as the logarithm of a factor: larger ratios of time and estimate are limited to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class TimedModel(Protocol):
         """Whether onnxruntime optimises the model."""
 
     def serialized(self, generator: np.random.Generator) -> bytes:
-        """The ONNX model; what it draws at random is drawn from the generator."""
+        """The ONNX model; its random constants are from the generator."""
 
     def feed(self, generator: np.random.Generator) -> dict[str, Array]:
         """Random inputs of the model."""

@@ -32,7 +32,7 @@ class Formulation:
         *,
         breaks_ties: bool = False,
     ) -> None:
-        """Price the candidates, and rank them if plans of one price are told apart.
+        """Price the candidates, and rank them if plans of one price are distinguished.
 
         Raises:
             OutOfTimeError: the deadline is over before all candidates are priced.

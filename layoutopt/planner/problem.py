@@ -6,8 +6,8 @@ consumers that require the same cast share it, and its price is paid once:
 
     minimise   sum of the prices of the chosen options  +  sum of the prices of the distinct required casts
 
-Choices of one price are told apart by the bytes that their casts move, then by the number of casts, then by the depth of their
-tensors, so that casts are as late as possible, then by the ranks of options, which depend on contents and not on order.
+Choices of one price are distinguished by the bytes that their casts move, then by the number of casts, then by the depth of
+their tensors, so that casts are as late as possible, then by the ranks of options, which depend on contents and not on order.
 """
 
 from collections.abc import Callable, Mapping, Sequence

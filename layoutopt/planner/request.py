@@ -22,7 +22,7 @@ class PlanRequest:
         keeps_qdq_groups: whether QDQ groups stay as they are.
         deadline: the end of the time for planning; after it the best plan so far is returned, with its gap.
         weights_by_runs: whether the prices of ops in bodies are multiplied by the expected number of runs.
-        breaks_ties: whether plans of one price are told apart, by the bytes that they move.
+        breaks_ties: whether plans of one price are distinguished, by the bytes that they move.
         guards: the cost model at each guard point, where the plan may not be slower than the original graph.
     """
 

@@ -117,7 +117,7 @@ class _Selection:
         self.row_upper[fixed] = np.asarray(self.program.rows.lower)[fixed]
 
     def _minimise(self, costs: _Array) -> bool:
-        """Minimise a criterion and fix what it determines; returns whether it is minimal."""
+        """Minimise a criterion, which later solutions keep at its minimum; returns whether the minimum was found."""
         values = self._relaxation(costs) if self.is_integral else None
         if values is None:
             values = self._integer_program(costs)

@@ -22,7 +22,8 @@ from layoutopt.verification.verdict import Verification
 RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
 """Exceptions of a failed run: those of the runtime, of the generation of inputs, and of the time limit."""
 
-_SAMPLE_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
+RUN_OR_MEMORY_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
+"""Exceptions of a failed run, and of one for which there is too little memory."""
 
 COMPARED_SIZES = 3
 """Number of sizes of symbolic dimensions at which two models are compared."""
@@ -111,7 +112,7 @@ def run_original(
             try:
                 feeds = islice(sample.feeds, count)
                 runs += [Run(sample.sizes, feed, session.run(None, feed, limits.run)) for feed in feeds]
-            except _SAMPLE_ERRORS as error:
+            except RUN_OR_MEMORY_ERRORS as error:
                 too_large = error if is_out_of_memory(error) else too_large
                 failures.append(f"{_at_sizes(sample.sizes)}: {error_message(error)}")
             else:
@@ -188,6 +189,7 @@ def misdeclared_outputs(session: Session, outputs: Sequence[Any]) -> dict[str, s
 
 __all__ = [
     "RUN_ERRORS",
+    "RUN_OR_MEMORY_ERRORS",
     "Run",
     "TimeLimits",
     "load_and_run",

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from command_line import Cli
 
-from layoutopt.driver.measuring import VARIABLE
+from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.tuning.trials import Trials
 
 

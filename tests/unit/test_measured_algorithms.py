@@ -19,7 +19,7 @@ from layoutopt.dialects.onnxruntime.passes.winograd.measured import alone
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
@@ -128,9 +128,6 @@ class Reversed(CostModelWrapper):
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         return 1e-9 / self._model.kernel_seconds(op, signature)
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        return self._model.conversion_seconds(value, src, dst)
 
 
 @pytest.mark.parametrize("prices", [CostModelWrapper, Reversed])

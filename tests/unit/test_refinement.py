@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from layoutopt.errors import ArgumentError
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
-from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import Op, Signature, TensorType
 from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, refine_prices, timed_batches
 from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.kernel_times.copies import prefix, replicated
@@ -166,15 +165,24 @@ class AllKnown(StoredPrices):
 
 
 class Refined:
-    """Plans at measured prices, with invented times."""
+    """Plans at measured prices, with invented times.
+
+    Attributes:
+        models: the cost models of all plans.
+    """
 
     def __init__(self, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
         self.graph, self.monkeypatch = graph, monkeypatch
+        self.models: list[CostModel] = []
 
     def __call__(self, times: InventedTimes, budget: float = 60.0, store: KernelStore | None = None) -> RefinedPlan:
         self.monkeypatch.setattr(sys.modules["layoutopt.kernel_times.timed_batches"], "time_kernels", times)
         model, store = load_target("cpu-avx2"), store or KernelStore(MACHINE)
-        return refine_prices(self.graph, model, NO_SIZES, partial(plan, self.graph), store, budget)
+        return refine_prices(self.graph, model, NO_SIZES, self.plan, store, budget)
+
+    def plan(self, model: CostModel) -> Plan:
+        self.models.append(model)
+        return plan(self.graph, model)
 
 
 @pytest.fixture
@@ -208,9 +216,6 @@ class Forced(CostModelWrapper):
         seconds = self._model.kernel_seconds(op, signature)
         chosen = self._plan.signatures.get(op)
         return seconds if chosen is None or str(chosen) == str(signature) else seconds + 1.0
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        return self._model.conversion_seconds(value, src, dst)
 
 
 def test_stored_times_are_not_measured_again(refined: Refined) -> None:
@@ -249,9 +254,16 @@ def test_times_count_as_if_the_machine_had_one_speed(graph: Graph, monkeypatch: 
 
 
 def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
+    """The last plan is made at raised prices of kernels that were not timed; with time enough, no price is raised."""
+    op = next(each.op() for each in kernel_cases(8) if each.family == "matrix product")  # the network has no such op
+    assert op.signature is not None
+    estimate = load_target("cpu-avx2").kernel_seconds(op, op.signature)
     found = refined(InventedTimes(2.0), budget=0.0)
     assert 0 < found.timed <= 64
     assert found.plan.optimal
+    assert refined.models[-1].kernel_seconds(op, op.signature) == pytest.approx(1.1 * estimate)
+    refined(InventedTimes(2.0))
+    assert refined.models[-1].kernel_seconds(op, op.signature) == pytest.approx(estimate)
 
 
 def test_a_complete_store_times_nothing(refined: Refined, tmp_path: Path) -> None:

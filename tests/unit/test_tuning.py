@@ -15,7 +15,7 @@ from layoutopt.cli.rendering.warnings import warnings_of
 from layoutopt.cost.scaled import PriceFactors, ScaledCostModel
 from layoutopt.cost_models import find_target
 from layoutopt.dialects.onnxruntime import OnnxRuntime
-from layoutopt.driver.measuring import VARIABLE
+from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.rewriting import Candidate
 from layoutopt.driver.tuning import trials as trials_module
 from layoutopt.driver.tuning.knobs import (

@@ -16,8 +16,9 @@ import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.cost import sized
+from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.job import Job
-from layoutopt.driver.measuring import VARIABLE, feed_at, measured_sizes, obstacle
+from layoutopt.driver.measuring import feed_at, measured_sizes, obstacle
 from layoutopt.driver.tuning.knobs import Changes
 from layoutopt.driver.tuning.proposal import knobs_of
 from layoutopt.driver.tuning.search import Search, Stopped, Trial, run_trials
@@ -32,7 +33,7 @@ from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import SizedFeed
 from layoutopt.timing.statistics import MedianEstimate
 from layoutopt.verification import MAX_PREPACKED_BYTES, as_runnable
-from layoutopt.verification.original_runs import RUN_ERRORS
+from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
 
 
 class Tuned(NamedTuple):
@@ -42,9 +43,6 @@ class Tuned(NamedTuple):
     graph: Graph
     samples: SampleInputs
     model: onnx_ir.Model | None
-
-
-_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
 
 
 def tuned(
@@ -70,7 +68,7 @@ def tuned(
     with scratch_folder() as folder:
         try:
             trials = _trials(job, source, graph, samples, rewritten, folder)
-        except _ERRORS as error:
+        except RUN_OR_MEMORY_ERRORS as error:
             job.tuning = job.tuning.model_copy(update={"reason": error_message(error)})
             return first
         if isinstance(trials, str):

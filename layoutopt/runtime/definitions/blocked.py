@@ -150,7 +150,7 @@ def placeholder(op_type: str, opset: int) -> onnx.FunctionProto:
     """A function with the name of a blocked operator, with which a model loads where onnxruntime does not have the operator.
 
     It returns an image of zeros as it is, and stops with an error on any other one: its first numbers become extents of a
-    Reshape. onnxruntime infers nothing of the result, so nothing contradicts what is declared behind it.
+    Reshape. onnxruntime does not infer the shape of the result, so it finds no contradiction to shapes that the model declares.
     """
     body = Body(opset)
     numbers = body("Gather", body.shaped("x0", body.ints(-1)), body.ints(0, 0, 0, 0))

@@ -44,7 +44,7 @@ __all__ = ["MachineRates", "Prices", "Winograd", "choose", "promising_alternativ
 
 _OUTPUTS = (2, 4)
 _MEASURED_TILINGS = 3
-_MEASURED_RATIO = 2.0  # of an estimate to the best one
+_MEASURED_RATIO = 2.0  # of an estimate to the least one
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Winograd(Pass):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The seconds of convolutions: measured if the direct one and all promising tilings are, else estimated.
+    """The seconds of convolutions: measured if the direct one and at least one tiling are, else estimated.
 
     Attributes:
         rates: the rates of the machine.
@@ -138,7 +138,11 @@ def choose(site: Site, prices: Prices) -> tuple[Tiles, Tiles] | None:
 
 
 def promising(site: Site, rates: MachineRates) -> list[tuple[Tiles, Tiles]]:
-    """The tilings that may be the fastest one, or faster than none, by an estimate that is far from every machine's times."""
+    """The tilings to time: at most three, whose estimates are at most twice that of the fastest one.
+
+    There are none if the estimate of the fastest tiling is more than twice that of the direct convolution. The margin is wide,
+    because all machines with the same block size have the same estimates.
+    """
     usable = [each for each in tilings(site) if filter_growth(each) <= rates.max_filter_growth]
     seconds = {each: winograd_seconds(site, each, rates) for each in usable}
     limit = min(seconds.values(), default=0.0) * _MEASURED_RATIO

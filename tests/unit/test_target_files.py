@@ -1,76 +1,20 @@
-"""Target files: the built-in ones, those of users, and the errors for malformed ones."""
+"""Target files: templates of formats, files of users, and the errors for malformed ones."""
 
-import platform
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+from target_errors import message
 
-from layoutopt.cost import CostModel
-from layoutopt.cost_models import TargetSpec, load_target, registry, target_names
+from layoutopt.cost_models import TargetSpec, load_target, registry
 from layoutopt.cost_models.format_templates import check, expand
 from layoutopt.cost_models.source_lines import line_of
-from layoutopt.cost_models.spec import KernelSpec, Sourced
+from layoutopt.cost_models.spec import KernelSpec
 from layoutopt.errors import FormatError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Storage, TensorType, Value
 from layoutopt.ops import canonical_signature
-
-BUILT_IN = (
-    "ascend-310",
-    "ascend-910b",
-    "cpu-avx2",
-    "cpu-avx512",
-    "cpu-neon",
-    "gpu-ampere",
-    "gpu-hopper",
-    "gpu-turing",
-)
-BARE_NUMBER = re.compile(r"=\s*-?[0-9]")
-
-
-def test_the_built_in_targets() -> None:
-    assert target_names() == BUILT_IN
-
-
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_a_built_in_target_loads(name: str) -> None:
-    model = load_target(name)
-    assert isinstance(model, CostModel)
-    assert model.name == name
-    assert model.spec.family == {"gpu": "gpu", "cpu": "cpu", "asc": "npu"}[name[:3]]
-    assert model.spec.kernel
-
-
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_every_number_has_a_source(name: str) -> None:
-    numbers = list(load_target(name).spec.numbers())
-    assert len(numbers) > 20
-    assert all(isinstance(number, Sourced) and len(number.source) > 5 for _, number in numbers)
-
-
-def test_no_target_file_has_a_number_outside_a_sourced_table() -> None:
-    for path in registry.TARGETS.glob("*.toml"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if BARE_NUMBER.search(line.split("#")[0]):
-                assert re.search(r"\{ value = [^,]+, source = \".+\" \}$", line), f"{path.name}: {line}"
-
-
-def test_hopper_has_rates_of_its_own() -> None:
-    ampere, hopper = load_target("gpu-ampere").spec, load_target("gpu-hopper").spec
-    for unit, rates in ampere.rates.items():
-        assert all(hopper.rates[unit][dtype].source != rate.source or unit == "dp4a" for dtype, rate in rates.items())
-    assert hopper.memory.bandwidth.value == 3.35e12
-    assert hopper.rate("tensor", DType.FLOAT16) == 989.4e12
-
-
-def test_block_sizes() -> None:
-    dtypes = (DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.INT4, DType.INT2, DType.FLOAT32)
-    for target, float32 in (("ascend-310", 16), ("ascend-910b", 8)):  # the 910B's cube computes float32
-        ascend = load_target(target).spec
-        assert [ascend.block(dtype) for dtype in dtypes] == [16, 16, 32, 64, 128, float32]
-    assert load_target("gpu-hopper").spec.block(DType.FLOAT32) == 1
 
 
 @pytest.mark.parametrize(
@@ -110,54 +54,8 @@ def test_bad_templates(text: str) -> None:
         check(text)
 
 
-# --- names --------------------------------------------------------------------------------------------------
+# --- files of users -----------------------------------------------------------------------------------------
 
-
-def message(error: pytest.ExceptionInfo[TargetError]) -> str:
-    text = str(error.value)
-    assert "\n" not in text
-    assert error.value.exit_code == 4
-    return text
-
-
-def test_an_unknown_target() -> None:
-    with pytest.raises(TargetError) as error:
-        load_target("gpu-hoper")
-    text = message(error)
-    assert "no target 'gpu-hoper'" in text
-    assert "did you mean gpu-hopper?" in text
-    assert "cpu-avx2" in text
-
-
-def test_a_base_is_no_target() -> None:
-    with pytest.raises(TargetError, match="no target '_nvidia'"):
-        load_target("_nvidia")
-
-
-@pytest.mark.parametrize(
-    ("machine", "features", "expected"),
-    [
-        ("aarch64", set(), "cpu-neon"),
-        ("arm64", set(), "cpu-neon"),
-        ("x86_64", {"avx2", "avx512f"}, "cpu-avx512"),
-        ("AMD64", {"avx2"}, "cpu-avx2"),
-    ],
-)
-def test_the_host(machine: str, features: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(registry, "instruction_sets", lambda: features)
-    assert load_target("cpu").name == expected
-
-
-def test_a_host_that_no_target_describes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    monkeypatch.setattr(registry, "instruction_sets", set)
-    with pytest.raises(TargetError) as error:
-        load_target("cpu")
-    assert "riscv64" in message(error)
-
-
-# --- the user's own -----------------------------------------------------------------------------------------
 
 MINIMAL = """
 family = "npu"
