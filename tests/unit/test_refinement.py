@@ -1,46 +1,37 @@
-"""Plans at measured prices: kernels of planned ops alone, corrected estimates, the search with invented times, real calls."""
+"""Plans at measured prices: corrected estimates, the search with invented times, real calls."""
 
 import json
 import sys
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import onnx
 import platformdirs
 import pytest
+from kernel_samples import MACHINE, OPSETS, InventedTimes, kernel_of
 
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.calibrate.kernel_case import KernelCase
 from layoutopt.cost import CostModel, CostModelWrapper, FusedOps, RuntimeBlocks
 from layoutopt.cost_models import load_target
-from layoutopt.cost_models.roofline import formats_of
 from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.errors import ArgumentError
-from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
-from layoutopt.ir.types import Op, Signature, TensorType
-from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, refine_prices, timed_batches
+from layoutopt.ir.types import Op, Signature
+from layoutopt.kernel_times import KernelStore, RefinedPlan, refine_prices
 from layoutopt.kernel_times.baseline import OptimisedOriginal
-from layoutopt.kernel_times.copies import prefix, replicated
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.plan_kernels import plan_kernels
 from layoutopt.kernel_times.stored_prices import StoredPrices
-from layoutopt.kernel_times.timed_batches import time_batches
-from layoutopt.kernel_times.timed_kernels import QUICK, Effort, Overhead, TimedModel, time_kernels
+from layoutopt.kernel_times.timed_kernels import QUICK, Effort
 from layoutopt.kernel_times.tiny_models import ReferenceKernel
 from layoutopt.planner import Plan, PlanRequest, make_plan
-from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.verification import Runnable
-
-MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
-OPSETS = {"": 20, "com.microsoft": 1}
 
 NETWORK = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[1,32,14,14] x) => (float[1,32,14,14] y)
@@ -73,65 +64,6 @@ def graph() -> Graph:
 
 def plan(graph: Graph, model: CostModel) -> Plan:
     return make_plan(PlanRequest(graph, model))
-
-
-def kernel_of(case: KernelCase) -> LoweredKernel | None:
-    op = case.op()
-    assert op.signature is not None
-    if is_cast(op):
-        value, src, dst = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
-        assert value is not None and isinstance(value.type, TensorType) and src is not None and dst is not None
-        return LoweredKernel.of_conversion(value.type, src.format, dst.format, OPSETS)
-    return LoweredKernel.of(op, formats_of(op, op.signature), OPSETS)
-
-
-def families() -> list[KernelCase]:
-    """The smallest kernel of every family of calibration."""
-    first: dict[str, KernelCase] = {}
-    for case in sorted(kernel_cases(blocked_channels() or 8), key=KernelCase.nbytes):
-        first.setdefault(case.family, case)
-    return list(first.values())
-
-
-def test_the_kernels_of_all_families_are_timed_alone() -> None:
-    kernels = [kernel_of(case) for case in families()]
-    assert all(each is not None for each in kernels)
-    found = dict(time_kernels([each for each in kernels if each is not None], 1, QUICK))
-    assert len(kernels) > 30
-    assert [each.key for each, seconds in found.items() if seconds is None or seconds <= 0] == []
-
-
-def test_equal_kernels_have_equal_keys_and_others_have_other_keys() -> None:
-    cases = kernel_cases(8)
-    keys = [found.key for case in cases if (found := kernel_of(case)) is not None]
-    again = [found.key for case in cases if (found := kernel_of(case)) is not None]
-    assert keys == again
-    assert len(set(keys)) == len({case.key for case in cases}) == len(cases)
-
-
-class InventedTimes:
-    """Times of kernels from their keys: 10 us times a number between 1 / factor and factor.
-
-    Attributes:
-        timed: the keys of the kernels that were timed, without that of the reference.
-        speed: the speed of the machine.
-    """
-
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
-        self.timed: set[str] = set()
-        self.speed = 1.0
-
-    def seconds(self, kernel: TimedModel) -> float:
-        digest = int.from_bytes(sha256(kernel.key.encode()).digest()[:4]) / 2**32
-        return float(1e-5 * self.factor ** (2 * digest - 1))
-
-    def __call__(
-        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort
-    ) -> Iterator[tuple[LoweredKernel, float | None]]:
-        for each in kernels:
-            self.timed |= {each.key} - {ReferenceKernel.key}
-            yield each, self.seconds(each) / self.speed
 
 
 class ContradictedTimes(InventedTimes):
@@ -243,16 +175,6 @@ def test_a_plan_that_loses_the_comparison_is_not_used(factor: float, graph: Grap
     assert refined(InventedTimes(factor)).is_refined  # without the contradiction
 
 
-def test_times_count_as_if_the_machine_had_one_speed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    times, store = InventedTimes(4.0), KernelStore(MACHINE)
-    monkeypatch.setattr(timed_batches, "time_kernels", times)
-    kernels = [found for each in families()[:6] if (found := kernel_of(each)) is not None]
-    time_batches(kernels[:3], store, 0.0)
-    times.speed = 0.4
-    time_batches(kernels[3:], store, 0.0)
-    assert [store.get(each.key) for each in kernels] == pytest.approx([times.seconds(each) for each in kernels])
-
-
 def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     """The last plan is made at raised prices of kernels that were not timed; with time enough, no price is raised."""
     op = next(each.op() for each in kernel_cases(8) if each.family == "matrix product")  # the network has no such op
@@ -276,26 +198,6 @@ def test_a_complete_store_times_nothing(refined: Refined, tmp_path: Path) -> Non
     assert refined(times, store=store).timed == len(times.timed) == 0
     store.add({"layoutopt 0: Relu": 1e-3})
     assert path.read_bytes() == before
-
-
-def test_copies_compute_what_the_model_does() -> None:
-    generator = np.random.default_rng(0)
-    kernel = next(found for each in families() if each.family == "matrix product" and (found := kernel_of(each)))
-    model, feed = kernel.serialized(generator), kernel.feed(generator)
-    many = onnx.load_from_string(replicated(model, 3))
-    assert len(many.graph.initializer) == len(onnx.load_from_string(model).graph.initializer)
-    (expected,) = Runnable.of(model).session().run(None, feed)
-    inputs = {f"{prefix(number)}{name}": each * (number + 1) for number in range(3) for name, each in feed.items()}
-    found = Runnable.of(many.SerializeToString()).session().run(None, inputs)
-    for number, each in enumerate(found):
-        np.testing.assert_allclose(each, expected * (number + 1), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("copies", [1, 3, 8])
-def test_the_overhead_of_runs_and_copies_is_no_part_of_a_kernel(copies: int) -> None:
-    run, copy, node, kernel = 1e-5, 1e-6, 5e-7, 3e-5  # seconds; a network has the node's overhead, too
-    overhead = Overhead.of(run + copy + node, run + 8 * (copy + node), run + copy + 33 * node)
-    assert overhead.without(run + copies * (copy + node + kernel), copies) == pytest.approx(node + kernel)
 
 
 def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
