@@ -158,7 +158,7 @@ class MatrixProduct(Contraction, KernelFormats):
         a, y = op.inputs[0], op.outputs[0]
         if a is None or y is None or not a.shape or y.shape is None:
             return 0.0
-        return 2.0 * estimated_volume(y.shape) * estimated_extent(a.shape[0 if op.integer("transA") else -1])
+        return 2.0 * estimated_volume(y.shape) * estimated_extent(a.shape[-2 if op.integer("transA") else -1])
 
 
 class BiasedMatrixProduct(MatrixProduct):

@@ -340,3 +340,10 @@ def test_a_network_is_planned_in_one_format(target: str, dtype: DType, format: s
     assert plan.improves
     formats = [str(signature.outputs[0].format) for signature in plan.signatures.values() if signature.outputs[0]]
     assert set(formats[:-1]) == {format}
+
+
+def test_operations_of_a_batch_of_products_with_transposed_rows() -> None:
+    operands = value("a", (2, 128, 64)), value("b", (2, 128, 32))
+    op = Op("FusedMatMul", operands, (value("y", (2, 64, 32)),), domain="com.microsoft", attributes={"transA": 1})
+    rule = rule_of(op)
+    assert rule is not None and rule.flops(op) == 2 * 2 * 64 * 32 * 128
