@@ -37,6 +37,8 @@ class ExecutedKernel:
         shapes: shapes of its inputs, as text.
         traced: the median of its times in traced runs, in seconds.
         model: the kernel alone; None if it has bodies, or operands that are no tensors.
+        result: the name of its first result.
+        results: its results, without those that are no tensors.
     """
 
     node: str
@@ -44,6 +46,8 @@ class ExecutedKernel:
     shapes: str
     traced: float
     model: KernelModel | None
+    result: str
+    results: tuple[Operand, ...]
 
 
 def executed_kernels(model: Runnable, feed: Mapping[str, Any], threads: int = 1) -> list[ExecutedKernel]:
@@ -87,7 +91,9 @@ def _kernels(message: onnx.ModelProto, events: Sequence[Mapping[str, Any]], fold
         shapes = ", ".join(each.text for each in operands if each is not None) if operands is not None else ""
         op = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         model = KernelModel.of(node, operands, message.opset_import) if operands is not None else None
-        found.append(ExecutedKernel(node.name, op, shapes, float(np.median(times[node.name][1:])), model))
+        traced = float(np.median(times[node.name][1:]))
+        results = tuple(Operand(*each) for each in _traced(arguments[node.name], "output_type_shape"))
+        found.append(ExecutedKernel(node.name, op, shapes, traced, model, next(iter(node.output), ""), results))
     return found
 
 
@@ -100,9 +106,7 @@ def _operands(
     """
     if any(each.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for each in node.attribute):
         return None
-    traced: list[tuple[str, list[int]]] = []
-    for each in arguments.get("input_type_shape", []):
-        traced += each.items()
+    traced = _traced(arguments, "input_type_shape")
     found: list[Operand | None] = []
     for name in node.input:
         if not name:
@@ -110,11 +114,15 @@ def _operands(
         elif name in constants:
             constant = Operand.of_constant(constants[name], folder)
             found.append(constant)
-            if traced and (constant.dtype, constant.shape) == (traced[0][0], tuple(traced[0][1])):
+            if traced and (constant.dtype, constant.shape) == traced[0]:
                 del traced[0]
         elif traced:
-            dtype, shape = traced.pop(0)
-            found.append(Operand(dtype, tuple(shape)))
+            found.append(Operand(*traced.pop(0)))
         else:
             return None
     return found if not traced else None
+
+
+def _traced(arguments: Mapping[str, Any], key: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Element types and shapes of the tensors in a list of a trace event."""
+    return [(dtype, tuple(shape)) for each in arguments.get(key, []) for dtype, shape in each.items()]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -47,6 +48,15 @@ class Operand:
         return cls(dtype, tuple(tensor.dims), True, elements)
 
     @property
+    def nbytes(self) -> int:
+        """Size in bytes, with a byte for elements of less than one."""
+        return self._numpy.itemsize * prod(self.shape)
+
+    @property
+    def _numpy(self) -> np.dtype[Any]:
+        return helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.dtype.upper()))
+
+    @property
     def text(self) -> str:
         """Element type and shape, such as `float 1x64x56x56`."""
         return f"{self.dtype} {'x'.join(map(str, self.shape)) or 'scalar'}"
@@ -59,7 +69,7 @@ class Operand:
 
     def array(self, generator: np.random.Generator) -> Array:
         """The elements: those that are kept, or random ones without zeros and denormal numbers."""
-        dtype = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.dtype.upper()))
+        dtype = self._numpy
         if self.elements:
             return np.frombuffer(self.elements, dtype).reshape(self.shape)
         if np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16":

@@ -41,6 +41,8 @@ def test_executed_kernels_are_those_of_the_optimised_form() -> None:
     assert {"ReduceSum", "If"} <= set(ops)
     (conv,) = [each for each in kernels if each.op.endswith("Conv")]
     assert conv.shapes == "float 1x16x8x8, float 16x16x1x1"
+    assert [(each.text, each.nbytes) for each in conv.results] == [("float 1x16x8x8", 4096)]
+    assert next(each.result for each in kernels if each.op == "If") == "w"
     assert [each.op for each in kernels if each.model is None] == ["If"]
     assert all(each.traced >= 0 for each in kernels)
 
@@ -102,7 +104,7 @@ def test_a_folder_that_cannot_be_written_keeps_times_in_memory(tmp_path: Path) -
 def test_an_explanation_sums_by_kind_and_sorts_by_difference() -> None:
     rows = [("Conv", "a", 5.0, 4.0), ("Conv", "a", 5.0, 5.0), ("Conv", "b", 1.0, 4.0), ("Relu", "a", 2.0, 2.0)]
     kernels = [
-        TimedKernel(ExecutedKernel("", op, shapes, traced, None), seconds, is_alone=op == "Conv")
+        TimedKernel(ExecutedKernel("", op, shapes, traced, None, "", ()), seconds, is_alone=op == "Conv")
         for op, shapes, seconds, traced in rows
     ]
     found = explanation(RunEstimate(kernels))
