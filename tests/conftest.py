@@ -2,10 +2,15 @@
 
 import os
 
+import hypothesis
 import pytest
 
 # Results of tests are not to depend on the speed of the machine. Set before any test starts a process.
 os.environ["LAYOUTOPT_NO_MEASURE"] = "1"
+
+# A busy machine is no reason to fail.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

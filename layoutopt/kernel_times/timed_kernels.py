@@ -10,7 +10,6 @@ import numpy as np
 import onnxruntime
 
 from layoutopt.ir.types import Array
-from layoutopt.kernel_times.copies import prefix, replicated
 from layoutopt.kernel_times.tiny_models import TINY, chain_of_tiny_ops
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import inference_session
@@ -20,9 +19,7 @@ _TURNS = 96  # kernels that run in turns
 _SHARED_ARENA = {"session.use_env_allocators": "1"}
 """Sessions allocate outputs in one arena, where a kernel gets memory that another one has just freed, as in a network."""
 
-_RUN_SECONDS = 200e-6  # of the copies of a small kernel together
-_MOST_COPIES = 8
-_CHAIN = 33
+_CHAIN = 33  # tiny ops
 _LEAST = 1e-7  # seconds of a kernel that is not slower than a run of a tiny op
 _ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, TypeError, ValueError)
 
@@ -72,16 +69,10 @@ _Model = TypeVar("_Model", bound=TimedModel)
 
 
 class _Runner:
-    """A session of copies of one kernel with their inputs."""
+    """A session of one kernel with its inputs."""
 
-    def __init__(
-        self, model: bytes, feed: Mapping[str, Array], threads: int, optimises: bool = False, copies: int = 1
-    ) -> None:
+    def __init__(self, model: bytes, feed: Mapping[str, Array], threads: int, optimises: bool = False) -> None:
         """Create the session and run it once."""
-        if copies > 1:
-            model = replicated(model, copies)
-            feed = {f"{prefix(number)}{name}": each.copy() for number in range(copies) for name, each in feed.items()}
-        self.copies = copies
         self._clock = thread_time if threads == 1 else perf_counter
         self._session = inference_session(model, optimises=optimises, threads=threads, config=_SHARED_ARENA)
         self._arrays = [each for each in feed.values() if each.dtype.kind in "fiu"]
@@ -146,59 +137,29 @@ def _in_turns(kernels: Sequence[TimedModel], threads: int, effort: Effort) -> It
     tiny = _tiny_runners(threads)
     limit = effort.seconds * len(running)
     is_over: IsOver = lambda done, passed: done >= effort.most or (done >= effort.fewest and passed >= limit)  # noqa: E731
-    times = in_rounds([each.run for each in (*tiny, *running)], is_over).times
-    seconds = [float(np.quantile(each, 0.25)) for each in times]
-    overhead, found = Overhead.of(*seconds[: len(tiny)]), iter(seconds[len(tiny) :])
+    rounds = in_rounds([each.run for each in (*tiny, *running)], is_over).times
+    seconds = [float(np.quantile(each, 0.25)) for each in rounds]
+    one, chain, *found = seconds
+    overhead = one - (chain - one) / (_CHAIN - 1)  # of a run; a network has that of a node, too
+    times = iter(found)
     for each in runners:
-        yield None if each is None else overhead.without(next(found), each.copies)
-
-
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """What a run costs besides its kernels, in seconds.
-
-    Attributes:
-        run: of a run.
-        copy: of an input and an output.
-    """
-
-    run: float
-    copy: float
-
-    @classmethod
-    def of(cls, one: float, copies: float, chain: float) -> "Overhead":
-        """The overhead, from the times of a tiny op, of its copies, and of a chain of tiny ops."""
-        with_node = (copies - one) / (_MOST_COPIES - 1)
-        node = (chain - one) / (_CHAIN - 1)  # a network has it, too
-        return cls(one - with_node, max(with_node - node, 0.0))
-
-    def without(self, seconds: float, copies: int) -> float:
-        """The seconds of one of the kernels of a run."""
-        return max((seconds - self.run) / copies - self.copy, _LEAST)
+        yield None if each is None else max(next(times) - overhead, _LEAST)
 
 
 def _runner(kernel: TimedModel, threads: int) -> _Runner | None:
-    """A session of as many copies of a kernel as a run of `_RUN_SECONDS` has; None if onnxruntime does not run it alone."""
     generator = np.random.default_rng(0)
     try:
-        model, feed = kernel.serialized(generator), kernel.feed(generator)
-        runner = _Runner(model, feed, threads, kernel.optimises)
-        copies = min(_MOST_COPIES, int(_RUN_SECONDS / max(runner.run(), _LEAST)))
-        return runner if copies < 2 else _Runner(model, feed, threads, kernel.optimises, copies)
+        return _Runner(kernel.serialized(generator), kernel.feed(generator), threads, kernel.optimises)
     except _ERRORS as error:
         raise_if_out_of_memory(error)
         return None
 
 
 @cache
-def _tiny_runners(threads: int) -> tuple[_Runner, _Runner, _Runner]:
-    """Sessions of a tiny op, of its copies, and of a chain of tiny ops."""
-    one = chain_of_tiny_ops(1)
-    return (
-        _Runner(one, TINY, threads),
-        _Runner(one, TINY, threads, copies=_MOST_COPIES),
-        _Runner(chain_of_tiny_ops(_CHAIN), TINY, threads),
-    )
+def _tiny_runners(threads: int) -> tuple[_Runner, _Runner]:
+    """Sessions of a tiny op, and of a chain of tiny ops."""
+    one, chain = (_Runner(chain_of_tiny_ops(length), TINY, threads) for length in (1, _CHAIN))
+    return one, chain
 
 
-__all__ = ["CAREFUL", "QUICK", "Effort", "Overhead", "TimedModel", "time_kernels"]
+__all__ = ["CAREFUL", "QUICK", "Effort", "TimedModel", "time_kernels"]

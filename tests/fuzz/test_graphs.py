@@ -22,7 +22,6 @@ QUICK = settings(
     max_examples=60,
     derandomize=True,
     database=None,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 THOROUGH = settings(QUICK, max_examples=3000)

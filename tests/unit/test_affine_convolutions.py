@@ -61,7 +61,7 @@ def test_affine_ops_become_a_convolution_that_is_equal_for_every_integer(name: s
         np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.floats(1e-3, 1.0),
     st.floats(0.9, 3.0),

@@ -1,16 +1,15 @@
-"""Kernels timed alone: all families, their keys, copies of small ones, overheads, the speed of the machine."""
+"""Kernels timed alone: all families, their keys, the overhead of a run, the speed of the machine."""
 
-import numpy as np
-import onnx
+from typing import NamedTuple
+
 import pytest
 from kernel_samples import MACHINE, InventedTimes, families, kernel_of
 
 from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.kernel_times import KernelStore, timed_batches
-from layoutopt.kernel_times.copies import prefix, replicated
+from layoutopt.kernel_times import KernelStore, timed_batches, timed_kernels
 from layoutopt.kernel_times.timed_batches import time_batches
-from layoutopt.kernel_times.timed_kernels import QUICK, Overhead, time_kernels
-from layoutopt.verification import Runnable
+from layoutopt.kernel_times.timed_kernels import QUICK, time_kernels
+from layoutopt.kernel_times.tiny_models import ReferenceKernel
 
 
 def test_the_kernels_of_all_families_are_timed_alone() -> None:
@@ -39,21 +38,18 @@ def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyP
     assert [store.get(each.key) for each in kernels] == pytest.approx([times.seconds(each) for each in kernels])
 
 
-def test_copies_compute_what_the_model_does() -> None:
-    generator = np.random.default_rng(0)
-    kernel = next(found for each in families() if each.family == "matrix product" and (found := kernel_of(each)))
-    model, feed = kernel.serialized(generator), kernel.feed(generator)
-    many = onnx.load_from_string(replicated(model, 3))
-    assert len(many.graph.initializer) == len(onnx.load_from_string(model).graph.initializer)
-    (expected,) = Runnable.of(model).session().run(None, feed)
-    inputs = {f"{prefix(number)}{name}": each * (number + 1) for number in range(3) for name, each in feed.items()}
-    found = Runnable.of(many.SerializeToString()).session().run(None, inputs)
-    for number, each in enumerate(found):
-        np.testing.assert_allclose(each, expected * (number + 1), rtol=1e-5, atol=1e-6)
+class Run(NamedTuple):
+    """A run that takes a given time."""
+
+    seconds: float
+
+    def run(self) -> float:
+        return self.seconds
 
 
-@pytest.mark.parametrize("copies", [1, 3, 8])
-def test_the_overhead_of_runs_and_copies_is_no_part_of_a_kernel(copies: int) -> None:
-    run, copy, node, kernel = 1e-5, 1e-6, 5e-7, 3e-5  # seconds; a network has the node's overhead, too
-    overhead = Overhead.of(run + copy + node, run + 8 * (copy + node), run + copy + 33 * node)
-    assert overhead.without(run + copies * (copy + node + kernel), copies) == pytest.approx(node + kernel)
+def test_the_overhead_of_a_run_is_no_part_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, node, kernel = 1e-5, 5e-7, 3e-5  # seconds; a network has the overhead of a node, too
+    monkeypatch.setattr(timed_kernels, "_tiny_runners", lambda threads: (Run(run + node), Run(run + 33 * node)))
+    monkeypatch.setattr(timed_kernels, "_runner", lambda each, threads: Run(run + node + kernel))
+    ((_, seconds),) = time_kernels([ReferenceKernel()])
+    assert seconds == pytest.approx(node + kernel)

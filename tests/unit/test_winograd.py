@@ -186,7 +186,7 @@ def same(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> None:
 
 
 @needs_blocks
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(
     image=st.tuples(st.integers(2, 17), st.integers(2, 13)),
     pads=st.tuples(*[st.integers(0, 2)] * 4),
