@@ -49,7 +49,7 @@ class OptimisedOriginal:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._fused = fused_ops(graph, scales_filters=False)
+        self._fused = fused_ops(graph, by_runtime=True)
 
     @classmethod
     def of(cls, original: Runnable, folder: Path) -> "OptimisedOriginal":

@@ -154,7 +154,7 @@ def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[CostModel
 LEFT = ("Add", "Mul", "Relu", "Sigmoid")
 HEAD = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[1,32,28,28] x, float[1,32,28,28] r, float[1,32,1,1] gate) => (float[1,32,28,28] y, float[1,32,28,28] z)
-<float[32,32,1,1] w, float[32,32,1,1] v>
+<float[32,32,1,1] w, float[32,1,1] s>
 """
 
 
@@ -172,6 +172,9 @@ g (float[1,32,28,28] x, float[1,32,28,28] r, float[1,32,1,1] gate) => (float[1,3
             {"c"},
         ),
         ("a = Conv(x, w) y = Softplus(a) z = Neg(r)", set()),
+        ("a = Sub(x, s) b = Mul(a, s) c = Add(b, s) y = Relu(c) z = Conv(r, w)", {"b", "c", "y"}),
+        ("a = Sub(x, s) b = Mul(a, s) y = Add(b, r) z = Conv(a, w)", {"y"}),
+        ("a = Mul(x, gate) y = Mul(a, gate) z = Conv(r, w)", set()),
     ],
 )
 def test_what_the_dialect_fuses_costs_nothing_in_blocks(body: str, fused: set[str]) -> None:
@@ -179,8 +182,8 @@ def test_what_the_dialect_fuses_costs_nothing_in_blocks(body: str, fused: set[st
     statements = body.replace(") ", ")\n")
     model = onnx.parser.parse_model(f"{HEAD}{{ {statements} }}")
     generator = np.random.default_rng(0)
-    for name in ("w", "v"):
-        numbers = generator.normal(size=(32, 32, 1, 1)).astype(np.float32)
+    for name, shape in (("w", (32, 32, 1, 1)), ("s", (32, 1, 1))):
+        numbers = generator.normal(size=shape).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
     graph = inference.lift(onnx_io.from_message(model))
     assert fused_ops(graph) == fused

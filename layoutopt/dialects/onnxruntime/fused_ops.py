@@ -1,6 +1,7 @@
 """The ops that cost nothing in blocked formats, because `fuse-into-convolutions` or `scale-filters` removes them.
 
 Conv -> Add(residual) -> Relu      one convolution with a residual and an activation
+Sub -> Mul -> Add -> Relu          with one number per channel: one depthwise 1x1 convolution with a bias and an activation
 Mul(gate) -> Conv                  a convolution whose filter is multiplied by the gate
 """
 
@@ -10,23 +11,25 @@ from layoutopt.dialects.onnxruntime.passes.scale_filters import is_filter_cheape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
+from layoutopt.ops.interfaces.affine import affine_of
 from layoutopt.ops.region_ops import regions_with_rule
 
 
-def fused_ops(graph: Graph, *, scales_filters: bool = True) -> frozenset[str]:
+def fused_ops(graph: Graph, *, by_runtime: bool = False) -> frozenset[str]:
     """The names of the results of these ops, in the graph and its bodies.
 
     Args:
         graph: the graph, not planned yet.
-        scales_filters: whether gates are moved to filters; onnxruntime by itself does not.
+        by_runtime: whether only those count that onnxruntime fuses by itself: no gates and no numbers per channel.
     """
-    return frozenset(name for each in regions_with_rule(graph) for name in _fused_in(each, scales_filters))
+    return frozenset(name for each in regions_with_rule(graph) for name in _fused_in(each, by_runtime))
 
 
-def _fused_in(graph: Graph, scales_filters: bool) -> set[str]:
+def _fused_in(graph: Graph, by_runtime: bool) -> set[str]:
     found: set[str] = set()
     residual: set[Value] = set()  # results of convolutions that can still add a residual, and then be activated
     active: set[Value] = set()  # those that can still be activated
+    affine: set[Value] = set()  # results of depthwise 1x1 convolutions that can still be multiplied and shifted
     for op in graph.ops:
         y, x = op.outputs[0] if op.outputs else None, op.inputs[0] if op.inputs else None
         is_only_reader = x is not None and graph.only_reader(x) is op
@@ -38,11 +41,16 @@ def _fused_in(graph: Graph, scales_filters: bool) -> set[str]:
         elif isinstance(rule_of(op), View) and is_only_reader:
             residual |= {y} if x in residual else set()
             active |= {y} if x in active else set()
+        elif not by_runtime and _is_depthwise(op):
+            found |= {y.name} if is_only_reader and x in affine else set()
+            residual.add(y)
+            active.add(y)
+            affine.add(y)
         elif op.kind == "Add" and _adds_residual(graph, op, residual):
             found.add(y.name)
             active.add(y)
         elif _is_activation(op, active, is_only_reader) or (
-            scales_filters and op.kind == "Mul" and _scales_filters(graph, op, y)
+            not by_runtime and op.kind == "Mul" and _scales_filters(graph, op, y)
         ):
             found.add(y.name)
     return found
@@ -50,6 +58,12 @@ def _fused_in(graph: Graph, scales_filters: bool) -> set[str]:
 
 def _is_activation(op: Op, active: set[Value], is_only_reader: bool) -> bool:
     return op.kind in ACTIVATIONS and op.inputs[0] in active and is_only_reader
+
+
+def _is_depthwise(op: Op) -> bool:
+    """Whether an op multiplies by, adds or subtracts one constant number per channel: in blocks a depthwise convolution."""
+    affine = affine_of(op) if op.kind in ("Add", "Mul", "Sub") else None
+    return affine is not None and affine.index == 0 and affine.axis is not None
 
 
 def _adds_residual(graph: Graph, add: Op, residual: set[Value]) -> bool:
