@@ -124,8 +124,9 @@ def predict(path: Path, out: Path, store: KernelStore | None, seconds: float) ->
     (found,) = measure_speed_up(
         lambda: original.timed_session(1), lambda: rewritten.timed_session(1), sizes, seconds=seconds
     )
-    known = result.report.calibration
-    plan = (known.seconds_before if known and known.seconds_before else result.plan.baseline) / result.plan.seconds
+    gain = result.report.gain
+    assert gain is not None
+    plan = gain.seconds_before / gain.seconds_after
     return Row(path.stem, kernels, plan, found.runs.median, found.runs.low, found.runs.high, passed)
 
 

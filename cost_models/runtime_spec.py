@@ -16,6 +16,11 @@
     dtypes = ["float32"]
     source = "measured: ..."
 
+    [[fuses]]                                   # element-wise ops that are computed in the kernel before them
+    family = "convolution"
+    ops = ["Relu", "Clip"]
+    source = "measured: ..."
+
 A package adds runtimes as entry points `layoutopt.runtimes`, which refer to the path of such a file.
 """
 
@@ -27,7 +32,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from layoutopt.cost import Absorbed, CostModel, MultiTargetCostModel, StandardOperators
+from layoutopt.cost import (
+    Absorbed,
+    CostModel,
+    EpilogueRule,
+    Epilogues,
+    InnerConversions,
+    MultiTargetCostModel,
+    StandardOperators,
+    fused_epilogues,
+)
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import (
     Count,
@@ -45,6 +59,7 @@ from layoutopt.cost_models.spec import (
 from layoutopt.cost_models.target_files import read_toml, schema_error
 from layoutopt.errors import ArgumentError
 from layoutopt.files import path_text
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
 from layoutopt.registry import EntryPoints
 
@@ -64,6 +79,27 @@ class AbsorbedTranspose(SpecModel):
     ops: Texts
     dtypes: DTypeNames
     source: Text
+
+
+class FusedEpilogue(SpecModel):
+    """Element-wise ops that the runtime computes in the kernel before them.
+
+    Attributes:
+        family: the families of the kernels.
+        ops: op types; by default all element-wise ones.
+        with_constants: whether the other operands have to be constants.
+        source: the measurement or document that proves it.
+    """
+
+    family: Annotated[Families, Field(min_length=1)]
+    ops: Texts | None = None
+    with_constants: bool = False
+    source: Text
+
+    @property
+    def rule(self) -> EpilogueRule:
+        """The row for `fused_epilogues`."""
+        return EpilogueRule(self.family, self.ops, self.with_constants)
 
 
 class NamedKernel(SpecModel):
@@ -115,10 +151,12 @@ class RuntimeSpec(SpecModel):
             the target.
         is_emulated: whether onnxruntime on a CPU emulates the formats of the file.
         kernel: kernels in other formats that a file can name, besides "standard" ones.
+        converts_in_kernels: whether an op in ONNX order runs in a kernel for another format where that is faster.
         absorbs: the Transposes that the runtime folds into products.
+        fuses: the element-wise ops that it computes in the kernel before them.
     """
 
-    tables = (AbsorbedTranspose, NamedKernel)
+    tables = (AbsorbedTranspose, FusedEpilogue, NamedKernel)
 
     name: Text
     description: Text
@@ -126,16 +164,23 @@ class RuntimeSpec(SpecModel):
     dialects: Annotated[Texts, Field(min_length=1)]
     kernels: Literal["standard", "target"]
     is_emulated: bool = False
+    converts_in_kernels: bool = False
     kernel: Annotated[tuple[NamedKernel, ...], BeforeValidator(as_rows)] = ()
     absorbs: Annotated[tuple[AbsorbedTranspose, ...], BeforeValidator(as_rows)] = ()
+    fuses: Annotated[tuple[FusedEpilogue, ...], BeforeValidator(as_rows)] = ()
 
     def restricted(self, model: CostModel) -> CostModel:
-        """The cost model of a target, or of several, without the kernels that this runtime does not have."""
-        if self.kernels == "target":
-            return model
+        """The cost model of a target, or of several, with the kernels and conversions that this runtime has."""
         if isinstance(model, MultiTargetCostModel):
             return MultiTargetCostModel([self.restricted(each) for each in model.models])
-        return StandardOperators(model, self.dialects[0], self._absorbed(), self._native(model))
+        kernels = InnerConversions(model) if self.converts_in_kernels else model
+        if self.kernels == "target":
+            return kernels
+        return StandardOperators(kernels, self.dialects[0], self._absorbed(), self._native(model))
+
+    def epilogues(self, graph: Graph) -> Epilogues:
+        """The ops of a graph, before planning, that the runtime computes in the kernel before them."""
+        return fused_epilogues(graph, [row.rule for row in self.fuses])
 
     def reads(self, dialect: str) -> bool:
         """Whether files for this runtime can be written in a dialect."""
@@ -214,6 +259,7 @@ def read_runtime(path: Path) -> RuntimeSpec:
 
 __all__ = [
     "AbsorbedTranspose",
+    "FusedEpilogue",
     "NamedKernel",
     "RuntimeSpec",
     "find_runtime",

@@ -33,10 +33,9 @@ def main(network: str = "keras_mobilenetv3s", target: str = "cpu", output: str =
         counts = f"{before.count} -> {after.count} Transposes and reorders"
         sizes = f"{before.nbytes / 1e6:.2f} MB -> {after.nbytes / 1e6:.2f} MB"
         print(f"  data movement          {counts} that onnxruntime executes, {sizes}")
-    if report.plan is not None:
+    if report.plan is not None and report.gain is not None:
         proof = "proven optimal for these formats" if report.plan.gap <= 0 else f"gap {report.plan.gap:.2%}"
-        timed = report.calibration and report.calibration.seconds_before  # the original as onnxruntime runs it
-        times = f"{1e3 * (timed or report.plan.seconds_before):.3g} ms -> {1e3 * report.plan.seconds_after:.3g} ms"
+        times = f"{1e3 * report.gain.seconds_before:.3g} ms -> {1e3 * report.gain.seconds_after:.3g} ms"
         print(f"  estimated time         {times}, {proof}")
     print(f"  verification           {verification.status}, largest error {verification.largest_error or 0:.1e}")
 

@@ -7,7 +7,7 @@ after:  every op has its signature, every value has the storage of its producer,
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from layoutopt.cost import CostModel, sized
+from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.cast import storage_name
@@ -41,16 +41,17 @@ class AssignFormats(Pass):
                 raise PinError(what, where=name, hint="pin a tensor before or behind it")
             pins[value] = format
         deadline = Deadline(context.time_limit)
+        context.epilogues = context.find_epilogues(graph)
 
         def request_at(model: CostModel) -> PlanRequest:
             return PlanRequest(
                 graph,
-                sized(model, context.sizes),
+                context.prices_at(context.sizes, model),
                 pins,
                 free_constants=context.mode == "inference",
                 keeps_qdq_groups=context.keeps_qdq_groups,
                 deadline=deadline,
-                guards=[sized(model, each) for each in context.sizes.at_guards()],
+                guards=[context.prices_at(each, model) for each in context.sizes.at_guards()],
             )
 
         context.cost_model, context.plan = context.make_plan(graph, context, lambda model: make_plan(request_at(model)))

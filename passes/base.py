@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import ClassVar, Literal, TypeAlias
 
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, Epilogues, sized, with_epilogues
 from layoutopt.cost.size_growth import Growth
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
@@ -56,6 +56,8 @@ class PassContext:
         kernels: the ops beyond the ONNX standard for which the dialect has kernels.
         evaluate_extents: adds the sizes of dimensions without an expression.
         sizes: the sizes of symbolic dimensions that the planner uses.
+        find_epilogues: finds the ops that the runtime computes in the kernel before them.
+        epilogues: these ops of the planned graph; empty before planning.
         counts_moves: whether the planner also computes the minimum of moves.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         has_baked_passes: whether the dialect has passes on quantised models after baking.
@@ -86,6 +88,8 @@ class PassContext:
     kernels: frozenset[str] = frozenset()
     evaluate_extents: Callable[[Graph, Sizes], Sizes] = lambda graph, sizes: sizes
     sizes: Sizes = NO_SIZES
+    find_epilogues: Callable[[Graph], Epilogues] = lambda graph: {}
+    epilogues: Epilogues = field(default_factory=dict)
     counts_moves: bool = False
     keeps_qdq_groups: bool = False
     has_baked_passes: bool = False
@@ -101,6 +105,10 @@ class PassContext:
     lowered: Graph | None = None
     block: int = 0
     sessions: Sessions = "balanced"
+
+    def prices_at(self, sizes: Sizes, model: CostModel | None = None) -> CostModel:
+        """The prices of the ops of the graph at given sizes, with the runtime's epilogues; `cost_model` by default."""
+        return with_epilogues(sized(self.cost_model if model is None else model, sizes), self.epilogues)
 
     def note(self, source: "Pass", where: str, reason: str) -> None:
         """Record why `source` did not apply."""

@@ -10,8 +10,8 @@ from layoutopt import api, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.pictures import write_picture
 from layoutopt.cli.rendering.progress import ProgressLine
-from layoutopt.cost import CostModel, sized
-from layoutopt.cost_models import find_target
+from layoutopt.cost import CostModel, sized, with_epilogues
+from layoutopt.cost_models import RuntimeSpec, find_target
 from layoutopt.driver.arguments import runtime_and_dialect
 from layoutopt.files import Overwrite, path_text
 from layoutopt.ir.cast import DOMAIN
@@ -90,10 +90,12 @@ class _InitialOps:
 
     Attributes:
         hardware: the cost model of the target.
-        cost_model: the same without the kernels that the runtime lacks.
+        runtime: the runtime.
+        cost_model: the cost model without the kernels that the runtime lacks.
     """
 
     hardware: CostModel
+    runtime: RuntimeSpec
     cost_model: CostModel
     sizes: Sizes = NO_SIZES
     ops: list[Op] = field(default_factory=list)
@@ -107,8 +109,8 @@ class _InitialOps:
         if not self.ops:
             self.ops = planned_ops(graph)
             sizes = inference.evaluate_extents(graph, self.sizes)
-            hardware = sized(self.hardware, sizes)
-            self.reports = graph_report(graph, sized(self.cost_model, sizes), hardware=hardware).ops
+            prices = with_epilogues(sized(self.cost_model, sizes), self.runtime.epilogues(graph))
+            self.reports = graph_report(graph, prices, hardware=sized(self.hardware, sizes)).ops
 
 
 def inspect_model(
@@ -140,7 +142,7 @@ def inspect_model(
         if target is None and (stamped := _read_stamped(model)) is not None:
             return stamped
         spec, _ = runtime_and_dialect(runtime, None, cost_model)
-        before = _InitialOps(cost_model, spec.restricted(cost_model))
+        before = _InitialOps(cost_model, spec, spec.restricted(cost_model))
         plan = partial(
             api.optimize,
             model,

@@ -4,7 +4,9 @@ Layout rules decide which signatures are legal; a cost model only prices them. I
 kernel costs as much as its emulation, conversions included.
 """
 
+from layoutopt.cost.epilogues import EpilogueRule, Epilogues, fused_epilogues, with_epilogues
 from layoutopt.cost.fused import FusedOps
+from layoutopt.cost.inner_conversions import InnerConversions
 from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
 from layoutopt.cost.multi_target import MultiTargetCostModel
@@ -18,7 +20,10 @@ __all__ = [
     "CostModel",
     "CostModelWrapper",
     "EmulatingCostModel",
+    "EpilogueRule",
+    "Epilogues",
     "FusedOps",
+    "InnerConversions",
     "MeasuredPrices",
     "MultiTargetCostModel",
     "NativeKernels",
@@ -26,5 +31,7 @@ __all__ = [
     "SizedCostModel",
     "StandardOperators",
     "emulation_conversions",
+    "fused_epilogues",
     "sized",
+    "with_epilogues",
 ]

@@ -11,7 +11,7 @@ class FusedOps(CostModelWrapper):
 
     Args:
         model: the prices of all other ops and formats.
-        fused: the names of the results of these ops.
+        fused: the tensors that these ops compute, by name.
     """
 
     def __init__(self, model: CostModel, fused: Collection[str]) -> None:
@@ -21,7 +21,7 @@ class FusedOps(CostModelWrapper):
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the op under a signature; 0 if it is fused."""
         y, storage = next(zip(op.outputs, signature.outputs, strict=True), (None, None))
-        if y is None or storage is None or y.name not in self._fused or storage.format.is_plain:
+        if y is None or storage is None or y.tensor not in self._fused or storage.format.is_plain:
             return self._model.kernel_seconds(op, signature)
         same = (
             each is None or value is None or value.shape != y.shape or each.format == storage.format

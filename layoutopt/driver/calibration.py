@@ -10,6 +10,7 @@ import onnx_ir
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.registry import HOST, host_target
+from layoutopt.driver.gain import gain_at_target_prices, gain_at_timed_prices
 from layoutopt.driver.job import Job
 from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.files import path_text, scratch_folder
@@ -17,11 +18,10 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
 from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, default_folder, refine_prices, time_graphs
 from layoutopt.kernel_times.baseline import OptimisedOriginal
-from layoutopt.kernel_times.plan_kernels import total_seconds
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan
-from layoutopt.report.schema import GainReport, PricesReport
+from layoutopt.report.schema import PricesReport
 from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
@@ -37,7 +37,7 @@ def calibrated_plan(
     """The plan at measured prices with its cost model; the target's own prices if kernels of this machine do not count.
 
     Args:
-        job: the call of `optimize`, whose `calibration` gets the report.
+        job: the call of `optimize`, whose `calibration` and `gain` get the reports.
         source: the original.
         graph: the graph, unplanned.
         context: the state of the passes.
@@ -47,26 +47,19 @@ def calibrated_plan(
     reason = _obstacle(job, graph)
     job.calibration = PricesReport(reason=reason)
     if reason or not isinstance(model, RooflineModel):
-        return model, plan_with(model)
+        plan = plan_with(model)
+        job.gain = gain_at_target_prices(graph, model, context.sizes, plan, has_blocks=job.dialect.is_native)
+        return model, plan
     store = _store(job)
     context.time_graphs = partial(time_graphs, store=store, budget=BUDGET)
     with scratch_folder() as folder:
         original = _optimised_original(job, source, graph, folder)
         found = refine_prices(graph, model, context.sizes, plan_with, store, BUDGET, original, job.progress)
-    job.calibration = _report(found, store)
+    job.calibration, job.gain = _report(found, store), gain_at_timed_prices(found)
     return found.model, found.plan
 
 
 def _report(found: RefinedPlan, store: KernelStore) -> PricesReport:
-    moves, moves_before = (
-        total_seconds(each for each in kernels if each.is_move) for kernels in (found.kernels, found.before)
-    )
-    after, direct, before = map(total_seconds, (found.kernels, found.direct, found.before))
-    gain = GainReport(
-        data_movement=moves_before - moves,
-        algorithms=direct - after,
-        kernels=(before - moves_before) - (direct - moves),
-    )
     return PricesReport(
         timed=found.timed,
         known=found.known,
@@ -75,9 +68,6 @@ def _report(found: RefinedPlan, store: KernelStore) -> PricesReport:
         is_refined=found.is_refined,
         speed_up=found.speed_up,
         cpu=store.machine.cpu,
-        seconds_before=before if found.before else None,
-        seconds_after=after if found.before else None,
-        gain=gain if found.before else None,
     )
 
 

@@ -5,7 +5,6 @@ from time import perf_counter
 import onnx_ir
 
 from layoutopt import onnx_io
-from layoutopt.cost import sized
 from layoutopt.driver.job import Job
 from layoutopt.driver.result import Result
 from layoutopt.ir.graph import Graph
@@ -54,11 +53,15 @@ def finish(
 def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -> Report:
     """The report of a result, `model`, that was rewritten or is the original."""
     context, sizes, verdict = job.context, job.context.sizes, job.verification
-    cost_model = sized(context.cost_model, sizes)
     repairs = [Note("read", where, reason) for where, reason in graph.repairs]
     context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
     found = graph_report(
-        graph, cost_model, sizes, context.plan, keeps_qdq_groups=context.keeps_qdq_groups, hardware=job.hardware
+        graph,
+        context.prices_at(sizes),
+        sizes,
+        context.plan,
+        keeps_qdq_groups=context.keeps_qdq_groups,
+        hardware=job.hardware,
     )
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     return Report(
@@ -78,6 +81,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         moved_before=_movement(verdict.moved_before) if verdict is not None else None,
         moved_after=_movement(verdict.moved_after) if verdict is not None else None,
         dims=dim_reports(sizes),
+        gain=job.gain,
         calibration=job.calibration,
         measurement=job.measurement,
         tuning=job.tuning,

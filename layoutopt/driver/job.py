@@ -23,7 +23,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
-from layoutopt.report.schema import Counts, MeasurementReport, PortableReport, PricesReport, TuningReport
+from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport, TuningReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import Given, InputSet, input_sets
@@ -83,6 +83,7 @@ class Job:
         before: the numbers of casts and transposes of the lifted model.
         passes: the result of each pass.
         verification: the verdict; None before verification.
+        gain: the estimated gain of the plan, by cause; None before planning, and for several targets.
         calibration: the kernels that were timed for the plan; None before planning.
         measurement: the measured speed-up; None before it.
         tuning: the variants that were tried; None without tuning.
@@ -105,6 +106,7 @@ class Job:
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
     verification: Verification | None = None
+    gain: GainReport | None = None
     calibration: PricesReport | None = None
     measurement: MeasurementReport | None = None
     tuning: TuningReport | None = None
@@ -157,6 +159,7 @@ class Job:
             keeps_qdq_groups=dialect.keeps_qdq_groups,
             sessions=options.sessions,
             has_baked_passes=bool(dialect.baked_passes),
+            find_epilogues=runtime.epilogues,
         )
         return cls(
             path_text(options.model) if isinstance(options.model, str | PathLike) else "model",

@@ -7,7 +7,7 @@ onnxruntime blocks every convolution and pooling that it can, keeps element-wise
 the other edges. Algorithms other than the direct convolution do not count, since it has none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
@@ -75,15 +75,31 @@ class OptimisedOriginal:
             sizes: the sizes of symbolic dimensions.
             prices: the measured prices.
         """
+        return kernels_in_own_formats(self._graph, model, self._fused, sizes, prices)
 
-        def priced() -> CostModel:
-            return FusedOps(model.with_measured(prices), self._fused)
 
-        regions = regions_with_rule(self._graph)
-        if not all(_is_known(value, sizes) for region in regions for value in region.values):
-            return []
-        signatures = {op: each for region in regions for op, each in _Region(sized(priced(), sizes)).signatures(region)}
-        return plan_kernels(self._graph, priced(), sizes, prices, signatures)
+def kernels_in_own_formats(
+    graph: Graph, model: CostModel, fused: Collection[str], sizes: Sizes, prices: StoredPrices | None = None
+) -> list[UsedKernel]:
+    """The kernels of a graph in the formats that onnxruntime chooses; empty if an extent is not known at the sizes.
+
+    Args:
+        graph: the graph, unplanned.
+        model: the cost model of the target.
+        fused: the names of the tensors whose ops cost nothing in blocked formats.
+        sizes: the sizes of symbolic dimensions.
+        prices: the measured prices; None for those of the model.
+    """
+
+    def priced() -> CostModel:
+        measured = model.with_measured(prices) if isinstance(model, RooflineModel) and prices is not None else model
+        return FusedOps(measured, fused)
+
+    regions = regions_with_rule(graph)
+    if not all(_is_known(value, sizes) for region in regions for value in region.values):
+        return []
+    signatures = {op: each for region in regions for op, each in _Region(sized(priced(), sizes)).signatures(region)}
+    return plan_kernels(graph, priced(), sizes, prices, signatures)
 
 
 def _is_known(value: Value, sizes: Sizes) -> bool:
@@ -139,4 +155,4 @@ class _Region:
         return min(blocked, key=lambda each: self._model.kernel_seconds(op, each), default=canonical_signature(op))
 
 
-__all__ = ["OptimisedOriginal"]
+__all__ = ["OptimisedOriginal", "kernels_in_own_formats"]

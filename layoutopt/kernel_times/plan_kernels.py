@@ -1,6 +1,7 @@
 """The kernels and conversions of a plan, with their prices."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from layoutopt.cost import CostModel, sized
@@ -47,22 +48,26 @@ def total_seconds(kernels: Iterable[UsedKernel]) -> float:
 
 
 def plan_kernels(
-    graph: Graph, model: CostModel, sizes: Sizes, prices: StoredPrices, signatures: Mapping[Op, Signature]
+    graph: Graph, model: CostModel, sizes: Sizes, prices: StoredPrices | None, signatures: Mapping[Op, Signature]
 ) -> list[UsedKernel]:
     """The distinct kernels of a plan; those of the original without any signatures.
 
     Args:
         graph: the graph.
-        model: a new cost model with `prices`, which has priced nothing yet.
+        model: the cost model; with `prices` a new one that has priced nothing yet.
         sizes: the sizes of symbolic dimensions.
-        prices: records the kernels.
+        prices: measured prices, which record the kernels; None for those of the target.
         signatures: the plan.
     """
     at_sizes, runs = sized(model, sizes), expected_runs(graph)
+
+    def recording() -> AbstractContextManager[list[PricedKernel]]:
+        return nullcontext([]) if prices is None else prices.recording()
+
     found: dict[Hashable, UsedKernel] = {}
 
     def price(count: float, key: Hashable, action: Callable[..., float], *arguments: object, is_move: bool) -> None:
-        with prices.recording() as parts:  # the first op of a structure has all of them, because prices are cached
+        with recording() as parts:  # the first op of a structure has all of them, because prices are cached
             seconds = action(*arguments)
         known = found.get((key, seconds)) or UsedKernel(seconds, 0.0, is_move, parts)
         found[key, seconds] = replace(known, count=known.count + count)
@@ -77,7 +82,7 @@ def plan_kernels(
 
 
 def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[tuple[Value, Storage, Storage]]:
-    """The conversions of a plan in one graph: each tensor once per storage that readers require."""
+    """The conversions of a plan in one graph: each tensor once per storage that readers require, or callers of the model."""
     stored: dict[Value, Storage] = {}
     done: set[tuple[Value, Storage]] = set()
     for op in graph.ops:
@@ -94,6 +99,12 @@ def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[t
         pairs = zip(op.outputs, signature.outputs, strict=True)
         stored |= {value: storage for value, storage in pairs if value is not None and storage is not None}
         yield from _move_of_view(op, signature)
+    for value in dict.fromkeys(graph.outputs) if graph is graph.root else ():
+        given = stored.get(value)
+        canonical = None if given is None else Storage(Format.canonical(given.format.rank))
+        if given is None or canonical is None or given.format == canonical.format or (value, canonical) in done:
+            continue
+        yield value, given, canonical
 
 
 def _move_of_view(op: Op, signature: Signature) -> Iterator[tuple[Value, Storage, Storage]]:

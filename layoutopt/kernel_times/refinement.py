@@ -19,7 +19,7 @@ from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times.baseline import OptimisedOriginal
+from layoutopt.kernel_times.baseline import OptimisedOriginal, kernels_in_own_formats
 from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_seconds
 from layoutopt.kernel_times.store import KernelStore
 from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
@@ -52,6 +52,8 @@ class RefinedPlan:
         kernels: the kernels of the plan.
         direct: the same without other algorithms than the direct ones.
         before: the kernels of the original as onnxruntime runs it; empty if they are not known.
+        folded: the kernels of the graph in the formats and with the fusions of onnxruntime; empty if they are not known.
+        fused: the same with all fusions of the dialect.
         seconds: the time that it took.
     """
 
@@ -63,6 +65,8 @@ class RefinedPlan:
     kernels: Sequence[UsedKernel]
     direct: Sequence[UsedKernel]
     before: Sequence[UsedKernel]
+    folded: Sequence[UsedKernel]
+    fused: Sequence[UsedKernel]
     seconds: float
 
     @property
@@ -110,8 +114,20 @@ def refine_prices(
     with work.prices.direct_algorithms():
         before = work.kernels_of(original)
         direct = work.kernels(plan.signatures)
-    took = perf_counter() - begin
-    return RefinedPlan(best.model, plan, plan is not first, best.speed_up, len(work.timed), used, direct, before, took)
+        folded, fused = (work.kernels_in_own_formats(by_runtime=each) for each in (True, False))
+    return RefinedPlan(
+        best.model,
+        plan,
+        plan is not first,
+        best.speed_up,
+        len(work.timed),
+        used,
+        direct,
+        before,
+        folded,
+        fused,
+        perf_counter() - begin,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +173,11 @@ class _Refinement:
     def kernels_of(self, original: OptimisedOriginal | None) -> list[UsedKernel]:
         """The kernels of the original as onnxruntime runs it, at current prices."""
         return [] if original is None else original.kernels(self._model, self._sizes, self.prices)
+
+    def kernels_in_own_formats(self, *, by_runtime: bool) -> list[UsedKernel]:
+        """The kernels of the graph in onnxruntime's own formats, with its own fusions or all, at current prices."""
+        fused = fused_ops(self._graph, by_runtime=by_runtime)
+        return kernels_in_own_formats(self._graph, self._model, fused, self._sizes, self.prices)
 
     def best_plan(self, first: "_Candidate", end: float, original: OptimisedOriginal | None) -> "_Candidate":
         """The plan at measured prices if it wins the comparison with the first plan, or else the first plan.

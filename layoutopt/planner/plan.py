@@ -39,7 +39,7 @@ class Plan:
     Attributes:
         signatures: the signature of every op of the graph and of its bodies.
         seconds: estimated time of all ops and casts under the plan; ops in bodies are weighted with their expected runs.
-        baseline: estimated time of the original graph, with every op in canonical format.
+        baseline: estimated time of the graph before planning, with every op in canonical format.
         lower_bound: the time in seconds that no plan of the candidates can beat.
         gap: the largest possible distance of `seconds` to the best plan, as a fraction; 0 if the plan is proven optimal.
         optimal: whether the solver finished.

@@ -12,6 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 2
 
+_BEFORE = (
+    "of the graph after the passes before planning, every op in ONNX order, with the fusions of the runtime; the baseline of "
+    "`gain` unless the runtime has blocked kernels"
+)
 _AXES = "logical axes of {}, in ONNX order, as its format names them; a format with this text is the ONNX order"
 
 
@@ -79,7 +83,7 @@ class TargetReport(ReportModel):
     """The effect of the plan on one of several targets, in estimated seconds."""
 
     target: str
-    seconds_before: float
+    seconds_before: float = Field(description=_BEFORE)
     seconds_after: float
     seconds_alone: float = Field(description="under the best plan of this target alone")
     regret: float = Field(description="seconds_after / seconds_alone - 1")
@@ -89,7 +93,7 @@ class TargetReport(ReportModel):
 class PlanReport(ReportModel):
     """The planner's result, in estimated seconds on the target; for several, means over them."""
 
-    seconds_before: float
+    seconds_before: float = Field(description=_BEFORE)
     seconds_after: float
     lower_bound: float
     gap: float = Field(
@@ -140,11 +144,39 @@ class VerificationReport(ReportModel):
 
 
 class GainReport(ReportModel):
-    """The estimated gain of a run in seconds, by cause."""
+    """The estimated gain of a run of the plan over the original as the runtime runs it by itself, in seconds, by cause.
 
-    data_movement: float = Field(description="by fewer and cheaper conversions and Transposes")
-    algorithms: float = Field(description="by other algorithms, Winograd's")
-    kernels: float = Field(description="by kernels in other formats, and by folded and fused ops")
+        seconds_before = seconds_after + folding + fusion + formats + algorithms
+
+    The causes are the differences of consecutive steps, all at the same prices; a cause that costs time is negative.
+
+        original, as the runtime runs it            seconds_before
+        folded graph, as the runtime runs it        less folding
+        the same with all fusions of the file       less fusion
+        the same in the plan's formats              less formats
+        the same with all algorithms                less algorithms: seconds_after
+    """
+
+    baseline: Literal["optimised", "folded"] = Field(
+        description="the form of the original: `optimised` by onnxruntime itself, or `folded` by the passes before planning, "
+        "for compilers, which fold as well, and where the optimised form is not known; `folding` is then 0"
+    )
+    seconds_before: float = Field(description="estimated time of the original as the runtime runs it by itself")
+    seconds_after: float = Field(
+        description="estimated time of the plan at the same prices, which for timed kernels are newer than those of planning"
+    )
+    folding: float = Field(
+        default=0.0, description="by the passes before planning: folded affines, pads and constants, fused patterns"
+    )
+    fusion: float = Field(
+        default=0.0,
+        description="by ops that the file makes part of convolutions and the runtime does not: gates, numbers per channel",
+    )
+    formats: float = Field(description="by kernels in other formats, and by fewer and cheaper layout conversions")
+    data_movement: float | None = Field(
+        default=None, description="the part of `formats` by conversions and Transposes; null unless kernels were timed"
+    )
+    algorithms: float = Field(default=0.0, description="by other algorithms, Winograd's")
 
 
 class PricesReport(ReportModel):
@@ -165,12 +197,6 @@ class PricesReport(ReportModel):
         "all timed in the same rounds; null if the plans are equal or were not compared",
     )
     cpu: str = Field(default="", description="the processor of the times")
-    seconds_before: float | None = Field(
-        default=None,
-        description="estimated time of the original as onnxruntime optimises it by itself; null if not known",
-    )
-    seconds_after: float | None = Field(default=None, description="estimated time of the plan at the same prices")
-    gain: GainReport | None = Field(default=None, description="the difference of the two by cause")
 
 
 class MeasuredReport(ReportModel):
@@ -330,6 +356,9 @@ class Report(ReportModel):
     )
     moved_after: DataMovementReport | None = Field(
         default=None, description="data movement of the result; null where onnxruntime does not run its kernels"
+    )
+    gain: GainReport | None = Field(
+        default=None, description="the estimated gain; null if nothing was planned, or for several targets"
     )
     calibration: PricesReport | None = Field(default=None, description="null if nothing was planned")
     measurement: MeasurementReport | None = Field(default=None, description="null if nothing was rewritten")

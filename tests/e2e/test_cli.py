@@ -26,6 +26,7 @@ def test_optimize(cli: Cli, model: str, tmp_path: Path) -> None:
         "layout conversions",
         "transposes",
         "estimated time",
+        "saved by",
         "lower bound",
         "verification",
         "written",

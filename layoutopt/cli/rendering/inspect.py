@@ -51,6 +51,7 @@ def _record(found: PlannedModel) -> dict[str, Any]:
         "reason": report.reason,
         "dims": [_fields(each) for each in report.dims],
         "plan": _fields(report.plan),
+        "gain": _fields(report.gain),
         "unlimited_plan": _fields(found.unlimited.plan) if found.unlimited is not None else None,
         "counts": {"before": _fields(report.before), "after": _fields(report.after)},
         "ops": [{"before": _fields(each.before), "after": _fields(each.after)} for each in found.changes],

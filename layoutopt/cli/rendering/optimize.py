@@ -12,6 +12,7 @@ from layoutopt.driver.result import Result
 from layoutopt.files import path_text
 from layoutopt.report.schema import (
     DimReport,
+    GainReport,
     GrowthReport,
     GrowthRequestReport,
     MeasuredReport,
@@ -27,6 +28,7 @@ from layoutopt.sample_inputs import sizes_text
 
 _MAX_FORMATS = 4  # formats
 _MIN_GROWTH = 1.1  # times as large
+_NEGLIGIBLE = 1e-4  # of the time of the original: smaller causes are not printed
 
 
 def print_summary(result: Result, outputs: Outputs) -> None:
@@ -117,7 +119,7 @@ def plan_lines(report: Report) -> list[tuple[str, Text]]:
         rows.append(("weight conversions", styled_line(str(after.weight_casts), aside)))
     if report.plan.targets:
         return [*rows, *_compromise(report.plan, len(report.ops))]
-    return [*rows, *_estimated(report.plan, report.calibration), ("lower bound", _bound(report.plan))]
+    return [*rows, *_estimated(report.plan, report.gain), ("lower bound", _bound(report.plan, report.gain))]
 
 
 def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
@@ -181,25 +183,33 @@ def _change(before: int, after: int) -> Text:
     return styled_line(f"{before} → ", (str(after), "green" if after < before else "yellow" if after > before else ""))
 
 
-def _estimated(plan: PlanReport, calibration: PricesReport | None) -> list[tuple[str, Text]]:
-    """The estimated times, and the causes of the gain if the time of onnxruntime's own form is known."""
-    if calibration is None or calibration.seconds_before is None or calibration.gain is None:
+def _estimated(plan: PlanReport, gain: GainReport | None) -> list[tuple[str, Text]]:
+    """The estimated times, and the causes of the gain."""
+    if gain is None:
         return [("estimated time", estimate(plan))]
-    gain = calibration.gain
-    causes = (("data movement", gain.data_movement), ("algorithms", gain.algorithms), ("kernels", gain.kernels))
-    parts = ", ".join(f"{name} {seconds(abs(value))}{' more' if value < 0 else ''}" for name, value in causes if value)
+    causes = (
+        ("formats", gain.formats),
+        ("folding", gain.folding),
+        ("fusion", gain.fusion),
+        ("algorithms", gain.algorithms),
+    )
+    parts = ", ".join(
+        f"{name} {seconds(abs(value))}{' more' if value < 0 else ''}"
+        for name, value in causes
+        if abs(value) > _NEGLIGIBLE * gain.seconds_before
+    )
     return [
-        ("estimated time", estimate(plan, calibration.seconds_before)),
+        ("estimated time", estimate(plan, gain)),
         *([("saved by", styled_line(parts, ("  estimated", "dim")))] if parts else []),
     ]
 
 
-def estimate(plan: PlanReport, before: float | None = None) -> Text:
-    """The estimated times before and after, and their ratio; `before` in place of the planner's own estimate."""
-    before, after = plan.seconds_before if before is None else before, plan.seconds_after
+def estimate(plan: PlanReport, gain: GainReport | None = None) -> Text:
+    """The estimated times before and after, and their ratio; without a gain those of the planner."""
+    before, after = (gain or plan).seconds_before, (gain or plan).seconds_after
     is_better = after < before
-    gain = (f"  {before / after:.2f}x" if is_better and after else "", "bold")
-    return styled_line(f"{seconds(before)} → ", (seconds(after), "green" if is_better else ""), gain)
+    ratio = (f"  {before / after:.2f}x" if is_better and after else "", "bold")
+    return styled_line(f"{seconds(before)} → ", (seconds(after), "green" if is_better else ""), ratio)
 
 
 def _proof(plan: PlanReport) -> str:
@@ -208,11 +218,14 @@ def _proof(plan: PlanReport) -> str:
     return f"proven optimal for these formats{beyond}"
 
 
-def _bound(plan: PlanReport) -> Text:
+def _bound(plan: PlanReport, gain: GainReport | None) -> Text:
+    """The lower bound with its proof; kernels that were timed after planning have changed the estimate, but not the bound."""
+    is_at_other_prices = gain is not None and abs(gain.seconds_after - plan.seconds_after) > 1e-6 * plan.seconds_after
+    prices = f", at the prices of planning, {seconds(plan.seconds_after)} for the plan" if is_at_other_prices else ""
     if plan.optimal and plan.gap <= 0:
-        return styled_line(seconds(plan.lower_bound), (f"  {_proof(plan)}", "dim"))
-    why = _stopped(plan)
-    return styled_line(seconds(plan.lower_bound), (f"  gap {plan.gap:.2%}{why}", "" if plan.optimal else "yellow"))
+        return styled_line(seconds(plan.lower_bound), (f"  {_proof(plan)}{prices}", "dim"))
+    style = "" if plan.optimal else "yellow"
+    return styled_line(seconds(plan.lower_bound), (f"  gap {plan.gap:.2%}{_stopped(plan)}{prices}", style))
 
 
 def _growth(growth: GrowthReport | None) -> list[tuple[str, Text]]:

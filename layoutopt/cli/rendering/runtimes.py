@@ -25,6 +25,10 @@ def print_runtimes(as_json: bool) -> None:
         for row in spec.absorbs:
             what = f"Transposes of the last two axes before {', '.join(row.ops)} ({', '.join(row.dtypes)})"
             rows.append(("absorbs", styled_line(what, (f"  {row.source}", "dim"))))
+        for fused in spec.fuses:
+            with_what = " with constants" if fused.with_constants else ""
+            what = f"{', '.join(fused.ops or ('element-wise ops',))}{with_what} behind {', '.join(fused.family)}"
+            rows.append(("fuses", styled_line(what, (f"  {fused.source}", "dim"))))
         show(indented(key_values(*rows)))
     footnote("Choose a runtime with optimize --runtime.")
 

@@ -16,7 +16,7 @@ from layoutopt.ops.region_ops import regions_with_rule
 
 
 def fused_ops(graph: Graph, *, by_runtime: bool = False) -> frozenset[str]:
-    """The names of the results of these ops, in the graph and its bodies.
+    """The names of the tensors that these ops compute, in the graph and its bodies; planning renames values, not tensors.
 
     Args:
         graph: the graph, not planned yet.
@@ -42,17 +42,17 @@ def _fused_in(graph: Graph, by_runtime: bool) -> set[str]:
             residual |= {y} if x in residual else set()
             active |= {y} if x in active else set()
         elif not by_runtime and _is_depthwise(op):
-            found |= {y.name} if is_only_reader and x in affine else set()
+            found |= {y.tensor} if is_only_reader and x in affine else set()
             residual.add(y)
             active.add(y)
             affine.add(y)
         elif op.kind == "Add" and _adds_residual(graph, op, residual):
-            found.add(y.name)
+            found.add(y.tensor)
             active.add(y)
         elif _is_activation(op, active, is_only_reader) or (
             not by_runtime and op.kind == "Mul" and _scales_filters(graph, op, y)
         ):
-            found.add(y.name)
+            found.add(y.tensor)
     return found
 
 

@@ -8,6 +8,7 @@ from layoutopt.cost import CostModel, sized
 from layoutopt.cost.scaled import ScaledCostModel
 from layoutopt.dialects.onnxruntime.passes.winograd import Winograd
 from layoutopt.dialects.onnxruntime.passes.winograd.estimate import MACHINE_RATES
+from layoutopt.driver.gain import gain_of_variant
 from layoutopt.driver.job import Job
 from layoutopt.driver.tuning.knobs import ChangedRates, Changes
 from layoutopt.ir.graph import Graph
@@ -107,8 +108,9 @@ def report_like(first: Job, job: Job, graph: Graph, cost_model: CostModel, chang
     """
     context, plan, first_plan = job.context, job.context.plan, first.context.plan
     job.passes = [each for each in job.passes if each.name != EndAtKnownPlan.name]
-    job.calibration = first.calibration
+    job.calibration, has_same_ops = first.calibration, not changes.omitted and not changes.unfused
     if plan is None or first_plan is None or not (changes.has_factors or changes.has_target_prices):
+        job.gain = gain_of_variant(first.gain, plan.seconds, has_same_ops=has_same_ops) if plan is not None else None
         return
     context.cost_model = cost_model
     found = graph_report(
@@ -119,12 +121,12 @@ def report_like(first: Job, job: Job, graph: Graph, cost_model: CostModel, chang
         hardware=job.hardware,
     )
     seconds = sum(each.seconds for each in found.ops) + sum(each.seconds for each in found.casts)
-    has_same_ops = not changes.omitted and not changes.unfused
     # The scaled price of a plan is at most the price times the largest factor, which bounds the price from below.
     scaled_bound = 0.0 if changes.has_target_prices else plan.lower_bound / changes.factors.largest
     bound = min(seconds, first_plan.lower_bound if has_same_ops else scaled_bound)
     gap = 1 - bound / seconds if seconds else 0.0
     baseline = first_plan.baseline if has_same_ops else plan.baseline
+    job.gain = gain_of_variant(first.gain, seconds, has_same_ops=has_same_ops)
     context.plan = replace(plan, seconds=seconds, baseline=baseline, lower_bound=bound, gap=gap, optimal=False)
 
 

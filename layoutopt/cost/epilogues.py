@@ -1,0 +1,146 @@
+"""Prices of element-wise ops that a runtime computes in the kernel before them, as its epilogue.
+
+Conv -> Mul(scale) -> Sigmoid        one kernel, if nothing else reads the results in between
+MatMul -> Add(bias) -> Add(residual)  one kernel, which reads the residual too
+Conv -> Transpose -> Relu             the same as Conv -> Relu -> Transpose, since an element-wise op commutes with view ops
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from layoutopt.cost.model import CostModel, CostModelWrapper
+from layoutopt.cost.multi_target import MultiTargetCostModel
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Signature, Value
+from layoutopt.ops import View, rule_of
+from layoutopt.ops.region_ops import regions_with_rule
+
+Epilogues: TypeAlias = Mapping[Op, float]
+"""The ops of epilogues, each with the fraction of its time that remains: its share of operands that are still read."""
+
+_ELEMENTWISE = "elementwise"
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueRule:
+    """The element-wise ops that a runtime computes in a kernel before them.
+
+    Attributes:
+        families: the families of the kernels.
+        ops: the op types; None for all element-wise ones.
+        is_with_constants: whether the other operands have to be constants.
+    """
+
+    families: Collection[str]
+    ops: Collection[str] | None = None
+    is_with_constants: bool = False
+
+    def accepts(self, op: Op) -> bool:
+        """Whether the runtime computes the op in a kernel of these families."""
+        rule = rule_of(op)
+        if rule is None or rule.family != _ELEMENTWISE or len(op.outputs) != 1:
+            return False
+        others = sum(each is not None and not each.is_constant for each in op.inputs) - 1
+        return (self.ops is None or op.kind in self.ops) and not (self.is_with_constants and others)
+
+
+def fused_epilogues(graph: Graph, rules: Sequence[EpilogueRule]) -> Epilogues:
+    """The ops that become part of the kernel before them, in the graph and its bodies.
+
+    An epilogue is the longest chain of ops on the elements of one value, with view ops in between, of which nothing but the
+    last result is read elsewhere.
+
+    Args:
+        graph: the graph, not planned yet.
+        rules: the ops that the runtime fuses.
+    """
+    found: dict[Op, float] = {}
+    for each in regions_with_rule(graph) if rules else ():
+        for op in each.ops:
+            rule = rule_of(op)
+            known = [row for row in rules if rule is not None and rule.family in row.families]
+            if known and op not in found and op.outputs[0] is not None and op.outputs[0].shape is not None:
+                found |= _epilogue(each, op.outputs[0], known, found)
+    return found
+
+
+def _epilogue(graph: Graph, result: Value, rules: Sequence[EpilogueRule], taken: Epilogues) -> dict[Op, float]:
+    """The ops of the epilogue of the kernel that computes `result`."""
+    members: set[Op] = set()
+    remaining: dict[Op, float] = {}
+    found: dict[Op, float] = {}
+    inner, last = {result}, result
+    pending: list[tuple[tuple[int, ...], Op]] = []
+
+    def accepts(op: Op) -> bool:
+        y = op.outputs[0] if op.outputs else None
+        if op in taken or y is None:
+            return False
+        if isinstance(rule_of(op), View):
+            return op.inputs[0] in inner
+        keeps_shape = all(each is None or each not in inner or each.shape == y.shape for each in op.inputs)
+        return keeps_shape and any(rule.accepts(op) for rule in rules)
+
+    while not graph.is_output(last):
+        readers = {use.op for use in graph.uses(last)}
+        if not all(map(accepts, readers)):
+            break  # `last` is written, so nothing behind it is part of the kernel
+        for op in readers - members - {op for _, op in pending}:
+            heappush(pending, (op.order, op))
+        if not pending:
+            break
+        _, op = heappop(pending)
+        members.add(op)
+        if not isinstance(rule_of(op), View):
+            remaining[op] = _remaining(op, inner)
+        last = op.outputs[0]  # type: ignore[assignment]  # accepted ops have a result
+        inner.add(last)
+        if all(use.op in members for value in inner - {last} for use in graph.uses(value)):
+            found = dict(remaining)
+    return found
+
+
+def _remaining(op: Op, inner: Collection[Value]) -> float:
+    """The share of operands that are read from memory in all operands with the shape of the result and the result."""
+    y = op.outputs[0]
+    assert y is not None
+    whole = [each for each in op.inputs if each is not None and each.shape == y.shape]
+    return sum(each not in inner for each in whole) / (len(whole) + 1)
+
+
+class FusedEpilogues(CostModelWrapper):
+    """A cost model under which ops of epilogues cost only the reads of their other operands.
+
+    An op whose operands have to be converted first has its full price, since it is no epilogue then.
+    """
+
+    def __init__(self, model: CostModel, fused: Epilogues) -> None:
+        """Change the prices of `model`, at planned sizes, for the ops in `fused`."""
+        super().__init__(model)
+        self._fused = fused
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        """Estimated seconds of the op under a signature."""
+        seconds, rule = self._model.kernel_seconds(op, signature), rule_of(op)
+        if op not in self._fused or rule is None or not rule.is_layout_agnostic(op, signature):
+            return seconds
+        return seconds * self._fused[op]
+
+
+def with_epilogues(model: CostModel, fused: Epilogues) -> CostModel:
+    """The cost model with cheaper epilogues, also for several targets.
+
+    Args:
+        model: the cost model at planned sizes.
+        fused: the ops of epilogues.
+    """
+    if not fused:
+        return model
+    if isinstance(model, MultiTargetCostModel):
+        return MultiTargetCostModel([FusedEpilogues(each, fused) for each in model.models])
+    return FusedEpilogues(model, fused)
+
+
+__all__ = ["EpilogueRule", "Epilogues", "FusedEpilogues", "fused_epilogues", "with_epilogues"]

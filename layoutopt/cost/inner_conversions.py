@@ -1,0 +1,48 @@
+"""Prices of a runtime that converts layouts within its kernels."""
+
+from layoutopt.cost.model import INNER_CONVERSION_FACTOR, CostModel, CostModelWrapper
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Signature, Storage
+from layoutopt.ops import View, is_canonical, rule_of
+
+_INNER_KERNEL_FACTOR = 1.001
+"""The price of a kernel in a format that the library chooses, as a multiple of that in a format of the plan.
+
+Constants are converted at no cost, so that a plan with the format would cost as much as one without it.
+"""
+
+
+class InnerConversions(CostModelWrapper):
+    """A cost model under which an op in ONNX order takes the fastest kernel of the target, conversions included.
+
+    A library that has a kernel for ONNX order, but a faster one for another format, converts the operands to that format, and
+    the result back, where that is faster.
+
+    Args:
+        model: the prices, under which an op in ONNX order takes the kernel for ONNX order if there is one.
+    """
+
+    def __init__(self, model: CostModel) -> None:
+        super().__init__(model)
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        """Estimated seconds of the op under a signature."""
+        seconds, rule = self._model.kernel_seconds(op, signature), rule_of(op)
+        if rule is None or isinstance(rule, View) or not is_canonical(signature):
+            return seconds
+        found = (rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op))
+        return min([seconds, *(self._converting(op, each) for each in found if isinstance(each, Signature))])
+
+    def _converting(self, op: Op, inner: Signature) -> float:
+        """Estimated seconds of the kernel with the signature `inner`, and of the conversions from and to ONNX order."""
+        moved = 0.0
+        for slot in op.slots():
+            value, storage = op.operand(slot), inner[slot]
+            if value is None or storage is None or value.is_constant:
+                continue
+            pair = (Storage(Format.canonical(storage.format.rank)), storage)
+            moved += self._model.conversion_seconds(value, *(pair if slot.side == "in" else reversed(pair)))
+        return _INNER_KERNEL_FACTOR * self._model.kernel_seconds(op, inner) + INNER_CONVERSION_FACTOR * moved
+
+
+__all__ = ["InnerConversions"]

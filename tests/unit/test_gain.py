@@ -1,0 +1,250 @@
+"""The baseline of a plan, what the runtime would run by itself, and the causes of the estimated gain."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import layoutopt
+from layoutopt import inference, onnx_io
+from layoutopt.cost import EpilogueRule, Epilogues, fused_epilogues, with_epilogues
+from layoutopt.cost_models import find_runtime, load_target
+from layoutopt.driver.gain import gain_at_timed_prices, gain_of_variant
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Signature, Storage
+from layoutopt.kernel_times import RefinedPlan
+from layoutopt.kernel_times.plan_kernels import UsedKernel
+from layoutopt.ops import canonical_signature, is_canonical, rule_of
+from layoutopt.planner import Plan
+from layoutopt.report.schema import GainReport
+
+ANY_OP = EpilogueRule(("convolution", "matmul"))
+HEADER = '<ir_version: 10, opset_import: ["" : 18]>\n'
+
+NORMALISED = """g (float[1,8,16,16] x) => (float[1,8,16,16] y)
+<float[8,8,3,3] w, float[8] s, float[8] b, float[8] m, float[8] v>
+{ a = Conv<pads=[1,1,1,1]>(x, w) y = BatchNormalization(a, s, b, m, v) }"""
+CHAIN = """g (float[1,64,28,28] x) => (float[1,64,28,28] y) <float[64,64,3,3] w>
+{ a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv<pads=[1,1,1,1]>(b, w)
+  d = Add(c, b) e = Relu(d) y = Conv<pads=[1,1,1,1]>(e, w) }"""
+SWISH = (
+    "g (float[1,8,16,16] x) => (float[1,8,16,16] y) <float[8,8,1,1] w> { a = Conv(x, w) s = Sigmoid(a) y = Mul(a, s) }"
+)
+
+
+def model(text: str) -> onnx.ModelProto:
+    found = onnx.parser.parse_model(HEADER + text)
+    generator = np.random.default_rng(0)
+    for info in found.graph.value_info:
+        shape = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        array = (0.1 + generator.random(shape)).astype(np.float32)
+        found.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
+    return found
+
+
+def graph(text: str) -> Graph:
+    return inference.lift(onnx_io.from_message(model(text)))
+
+
+def by_kind(fused: Epilogues) -> dict[str, float]:
+    return {op.kind: remaining for op, remaining in fused.items()}
+
+
+def causes(gain: GainReport) -> float:
+    return gain.folding + gain.fusion + gain.formats + gain.algorithms
+
+
+@pytest.mark.parametrize(
+    ("ops", "fused"),
+    [
+        ("a = Conv(x, w) y = Relu(a)", {"Relu": 0}),
+        ("a = Conv(x, w) y = Add(a, x)", {"Add": 1 / 3}),
+        ("a = Conv(x, w) y = Add(a, s)", {"Add": 0}),
+        ("a = Conv(x, w) s1 = Sigmoid(a) y = Mul(a, s1)", {"Sigmoid": 0, "Mul": 0}),
+        ("a = Conv(x, w) b = Add(a, x) y = Relu(b)", {"Add": 1 / 3, "Relu": 0}),
+        ("a = Conv(x, w) b = Transpose<perm=[0,1,3,2]>(a) y = Relu(b)", {"Relu": 0}),
+        ("a = Conv(x, w) b = Relu(a) y = Conv(b, w)", {"Relu": 0}),
+        ("a = Conv(x, w) p = GlobalAveragePool(a) y = Mul(a, p)", {}),
+        ("a = Conv(x, w) p = Softmax(a) y = Relu(p)", {}),
+        ("a = Conv(x, w) b = Relu(a) p = Softmax(b) t = Tanh(b) y = Add(t, p)", {"Relu": 0}),
+        ("a = Conv(x, w) c = Conv(x, w) y = Add(a, c)", {"Add": 1 / 3}),
+        ("a = Relu(x) y = Tanh(a)", {}),
+    ],
+)
+def test_an_epilogue_has_all_element_wise_ops_whose_results_are_not_written(ops: str, fused: dict[str, float]) -> None:
+    text = f"g (float[1,8,16,16] x) => (float[1,8,16,16] y) <float[8,8,1,1] w, float[8,1,1] s> {{ {ops} }}"
+    assert by_kind(fused_epilogues(graph(text), [ANY_OP])) == pytest.approx(fused)
+
+
+def test_a_kernel_whose_result_is_an_output_has_no_epilogue() -> None:
+    text = "g (float[4,8] x) => (float[4,8] a, float[4,8] y) <float[8,8] w> { a = MatMul(x, w) y = Relu(a) }"
+    assert fused_epilogues(graph(text), [ANY_OP]) == {}
+
+
+def test_an_operand_that_broadcasts_is_no_epilogue_of_its_kernel() -> None:
+    text = "g (float[4,8] x, float[4,4,8] z) => (float[4,4,8] y) <float[8,8] w> { a = MatMul(x, w) y = Add(a, z) }"
+    assert fused_epilogues(graph(text), [ANY_OP]) == {}
+
+
+def test_a_rule_names_kernels_op_types_and_constants() -> None:
+    text = """g (float[4,8] x) => (float[4,8] y) <float[8,8] w, float[8] s>
+    { a = MatMul(x, w) b = Add(a, s) c = MatMul(b, w) d = Add(c, x) y = Relu(d) }"""
+    constant = EpilogueRule(("matmul",), ("Add",), is_with_constants=True)
+    assert [op.outputs[0].name for op in fused_epilogues(graph(text), [constant]) if op.outputs[0]] == ["b"]
+    assert by_kind(fused_epilogues(graph(text), [EpilogueRule(("convolution",))])) == {}
+    assert len(fused_epilogues(graph(text), [ANY_OP])) == 3
+
+
+def test_fused_ops_cost_the_reads_of_their_other_operands() -> None:
+    lifted = graph(CHAIN)
+    plain, fused = load_target("gpu-hopper"), fused_epilogues(lifted, [ANY_OP])
+    priced = with_epilogues(plain, fused)
+    for op in lifted.ops:
+        seconds = plain.kernel_seconds(op, canonical_signature(op))
+        assert priced.kernel_seconds(op, canonical_signature(op)) == pytest.approx(seconds * fused.get(op, 1.0))
+    assert [op.kind for op in fused] == ["Relu", "Add", "Relu"]
+
+
+@pytest.mark.parametrize("target", ["gpu-hopper", "gpu-turing"])
+@pytest.mark.parametrize("runtime", ["compiler", "any"])
+def test_a_folded_normalisation_is_no_gain_of_formats(target: str, runtime: str) -> None:
+    """Every compiler folds it, so that it is missing from the baseline, too."""
+    report = layoutopt.optimize(model(NORMALISED), target, runtime=runtime).report
+    assert report.changed and [op.kind for op in report.ops] == ["Conv"]
+    assert report.plan is not None and report.gain is not None
+    assert report.gain.seconds_before == report.plan.seconds_before == report.gain.seconds_after
+    assert (report.gain.baseline, causes(report.gain)) == ("folded", 0)
+    lifted, prices = graph(NORMALISED), load_target(target)
+    assert (
+        sum(prices.kernel_seconds(op, canonical_signature(op)) for op in lifted.ops) > 1.5 * report.gain.seconds_before
+    )
+
+
+def test_an_epilogue_is_no_gain_of_formats() -> None:
+    report = layoutopt.optimize(model(SWISH), "gpu-hopper", runtime="compiler").report
+    assert report.gain is not None and report.gain.seconds_before == report.gain.seconds_after
+    assert [op.seconds for op in report.ops if op.kind != "Conv"] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("target", "runtime"),
+    [("gpu-hopper", "compiler"), ("gpu-hopper", "any"), ("ascend-910b", None), ("cpu-avx2", "onnxruntime")],
+)
+def test_causes_add_up_to_the_gain(target: str, runtime: str | None) -> None:
+    report = layoutopt.optimize(model(CHAIN), target, runtime=runtime).report
+    assert report.gain is not None and report.plan is not None
+    assert report.gain.seconds_after == report.plan.seconds_after
+    assert causes(report.gain) == pytest.approx(report.gain.seconds_before - report.gain.seconds_after)
+    assert sum(each.seconds for each in (*report.ops, *report.casts)) == pytest.approx(report.plan.seconds_after)
+
+
+LARGE = """g (float[1,256,56,56] x) => (float[1,256,56,56] y) <float[256,256,3,3] w>
+{ y = Conv<pads=[1,1,1,1]>(x, w) }"""
+
+
+@pytest.mark.parametrize("runtime", ["compiler", "any"])
+def test_a_convolution_in_onnx_order_takes_the_fastest_kernel_with_its_conversions(runtime: str) -> None:
+    (op,) = graph(LARGE).ops
+    hardware = load_target("gpu-hopper")
+    order, fastest = canonical_signature(op), rule_of(op).signature(op, dict(hardware.preferred_formats(op)[0]))  # type: ignore[union-attr]
+    assert isinstance(fastest, Signature) and not is_canonical(fastest)
+    moved = 0.0
+    for value, storage in ((op.inputs[0], fastest.inputs[0]), (op.outputs[0], fastest.outputs[0])):
+        assert value is not None and storage is not None
+        moved += hardware.conversion_seconds(value, Storage(Format.canonical(4)), storage)
+    converting = hardware.kernel_seconds(op, fastest) + moved
+    assert converting < 0.9 * hardware.kernel_seconds(op, order)
+    found = find_runtime(runtime).restricted(hardware).kernel_seconds(op, order)
+    assert converting < found <= 1.01 * converting
+    report = layoutopt.optimize(model(LARGE), "gpu-hopper", runtime=runtime).report
+    assert report.gain is not None and report.gain.formats <= 0.011 * converting
+
+
+def test_a_format_of_constants_is_worth_next_to_nothing() -> None:
+    """The compiler converts the constant itself, but the plan names its format."""
+    text = "g (float[256,512] x) => (float[256,512] y) <float[512,512] w> { a = MatMul(x, w) y = MatMul(a, w) }"
+    report = layoutopt.optimize(model(text), "ascend-910b", verify=False).report
+    assert {op.inputs[1] for op in report.ops} != {op.input_axes[1] for op in report.ops}
+    assert report.gain is not None and 0 < report.gain.formats < 0.002 * report.gain.seconds_before
+
+
+def test_ascend_gains_by_formats() -> None:
+    gain = layoutopt.optimize(model(CHAIN), "ascend-910b").report.gain
+    assert gain is not None and gain.formats > 0.3 * gain.seconds_before
+
+
+def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
+    """The baseline has one reorder at either end; every convolution in ONNX order would have two."""
+    report = layoutopt.optimize(model(CHAIN), "cpu-avx2").report
+    assert report.gain is not None and report.plan is not None
+    assert report.gain.formats < 0.05 * report.gain.seconds_before
+    assert report.gain.seconds_before < 0.95 * report.plan.seconds_before
+
+
+def test_several_targets_have_a_baseline_each() -> None:
+    report = layoutopt.optimize(model(CHAIN), ["gpu-hopper", "ascend-910b"]).report
+    assert report.gain is None and report.plan is not None
+    for each in report.plan.targets:
+        alone = layoutopt.optimize(model(CHAIN), each.target, runtime="compiler").report.gain
+        assert alone is not None and each.seconds_before == pytest.approx(alone.seconds_before)
+
+
+def kernels(seconds: float, moves: float) -> list[UsedKernel]:
+    return [UsedKernel(seconds - moves, 1.0, False, []), UsedKernel(moves, 1.0, True, [])]
+
+
+def refined(*, has_original: bool) -> RefinedPlan:
+    """Steps that save 8, 4, 2 and 1 seconds of 100, of which 1.5 are conversions of the plan."""
+    before = kernels(100, 9) if has_original else []
+    plan = Plan({}, 85, 100, 85, 0.0, True)
+    return RefinedPlan(
+        load_target("cpu-avx2"),
+        plan,
+        is_refined=True,
+        speed_up=None,
+        timed=0,
+        kernels=kernels(85, 3.5),
+        direct=kernels(86, 3.5),
+        before=before,
+        folded=kernels(92, 6),
+        fused=kernels(88, 5),
+        seconds=0.0,
+    )
+
+
+def test_the_causes_at_measured_prices_are_consecutive_steps() -> None:
+    gain = gain_at_timed_prices(refined(has_original=True))
+    assert gain.baseline == "optimised"
+    assert (gain.folding, gain.fusion, gain.formats, gain.algorithms) == (8, 4, 2, 1)
+    assert (gain.seconds_before, gain.seconds_after, gain.data_movement) == (100, 85, 1.5)
+
+
+def test_without_the_optimised_original_the_folded_graph_is_the_baseline() -> None:
+    gain = gain_at_timed_prices(refined(has_original=False))
+    assert gain.baseline == "folded"
+    assert (gain.seconds_before, gain.folding, causes(gain)) == (92, 0, 7)
+
+
+def test_with_unknown_extents_the_baseline_is_that_of_the_plan() -> None:
+    gain = gain_at_timed_prices(replace(refined(has_original=False), folded=[], fused=[]))
+    assert (gain.baseline, gain.seconds_before, gain.seconds_after, causes(gain)) == ("folded", 100, 85, 15)
+
+
+@pytest.mark.parametrize(("has_same_ops", "cause"), [(True, "formats"), (False, "folding")])
+def test_the_causes_of_a_variant_add_up(has_same_ops: bool, cause: str) -> None:
+    first = gain_at_timed_prices(refined(has_original=True))
+    other = gain_of_variant(first, 80, has_same_ops=has_same_ops)
+    assert other is not None and causes(other) == 20 == other.seconds_before - other.seconds_after
+    assert getattr(other, cause) == getattr(first, cause) + 5
+
+
+def test_runtimes_that_compile_fuse_epilogues() -> None:
+    lifted = graph(CHAIN)
+    assert {name: len(find_runtime(name).epilogues(lifted)) for name in ("compiler", "any", "onnxruntime")} == {
+        "compiler": 3,
+        "any": 1,
+        "onnxruntime": 0,
+    }
