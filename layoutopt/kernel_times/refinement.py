@@ -33,7 +33,7 @@ _CLOSE = 1.5  # times the price of an op: parts of emulations that cost more are
 _NEGLIGIBLE = 1e-3  # of a plan's time: kernels below it are not timed
 _MARGIN = 1.02
 _COMPARISONS = 2
-_COMPARED = Effort(passes=1, fewest=8, most=24, seconds=0.012)
+_COMPARED = Effort(passes=1, fewest=4, most=24, seconds=0.012)
 _COMPARED_SIZE = 95  # kernels that are compared in the same rounds
 _COMPARED_SECONDS = 3.0  # after which no further kernels are compared
 

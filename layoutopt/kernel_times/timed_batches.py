@@ -25,7 +25,7 @@ def time_batches(
     Args:
         kernels: the kernels, the most important ones first.
         store: new times are added to it.
-        end: no batch begins after it, in seconds of `perf_counter`, but the first one.
+        end: in seconds of `perf_counter`; kernels whose sessions do not exist then are not timed.
         effort: how often each kernel runs.
         size: kernels of a batch.
     """
@@ -33,10 +33,10 @@ def time_batches(
     threads = store.machine.threads
     with pinned(threads):
         for start in range(0, len(kernels), size):
-            batch = kernels[start : start + size]
-            found = time_kernels([*batch, _REFERENCE], threads, effort)
-            store.add(_at_first_speed({each.key: seconds for each, seconds in found if seconds is not None}, store))
-            tried += (each.key for each in batch)
+            batch = [_REFERENCE, *kernels[start : start + size]]
+            found = {each.key: seconds for each, seconds in time_kernels(batch, threads, effort, end)}
+            store.add(_at_first_speed({key: seconds for key, seconds in found.items() if seconds is not None}, store))
+            tried += (key for key in found if key != _REFERENCE.key)
             if perf_counter() >= end:
                 break
     return tried

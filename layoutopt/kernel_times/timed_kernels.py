@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from time import perf_counter, thread_time
 from typing import Protocol, TypeVar
 
@@ -43,8 +44,8 @@ class Effort:
 
 CAREFUL = Effort(passes=2, fewest=4, most=20, seconds=0.015)
 """For estimates of runs, of which every kernel is a part."""
-QUICK = Effort(passes=1, fewest=4, most=12, seconds=0.008)
-"""For plans, which compare kernels."""
+QUICK = Effort(passes=1, fewest=2, most=12, seconds=0.008)
+"""For plans, which compare kernels: those that take longest, in batches of their own, run twice."""
 
 
 class TimedModel(Protocol):
@@ -92,7 +93,7 @@ class _Runner:
 
 
 def time_kernels(
-    kernels: Iterable[_Model], threads: int = 1, effort: Effort = CAREFUL
+    kernels: Iterable[_Model], threads: int = 1, effort: Effort = CAREFUL, end: float = inf
 ) -> Iterator[tuple[_Model, float | None]]:
     """Each kernel with its seconds within a network; None if onnxruntime does not run it alone.
 
@@ -100,21 +101,24 @@ def time_kernels(
         kernels: distinct kernels.
         threads: threads of onnxruntime; with one, the time is that of the processor, without other processes.
         effort: how often each runs.
+        end: kernels whose sessions do not exist at this time, in seconds of `perf_counter`, are left out.
     """
     pending = list(kernels)
     _share_arena()
     with without_collections():
-        passes = [_one_pass(pending, threads, effort) for _ in range(effort.passes)]
-    for kernel, *times in zip(pending, *passes, strict=True):
+        passes = [_one_pass(pending, threads, effort, end) for _ in range(effort.passes)]
+    for kernel, *times in zip(pending, *passes, strict=False):
         measured = [each for each in times if each is not None]
         yield kernel, min(measured, default=None)
 
 
-def _one_pass(kernels: Sequence[TimedModel], threads: int, effort: Effort) -> list[float | None]:
-    """The time of every kernel."""
+def _one_pass(kernels: Sequence[TimedModel], threads: int, effort: Effort, end: float) -> list[float | None]:
+    """The times of the kernels, without those at the end whose sessions were not created in time."""
     found: list[float | None] = []
     for start in range(0, len(kernels), _TURNS):
-        found += _in_turns(kernels[start : start + _TURNS], threads, effort)
+        found += _in_turns(kernels[start : start + _TURNS], threads, effort, end)
+        if perf_counter() >= end:
+            break
     return found
 
 
@@ -127,12 +131,16 @@ def _share_arena() -> None:
     onnxruntime.create_and_register_allocator(cpu, None)
 
 
-def _in_turns(kernels: Sequence[TimedModel], threads: int, effort: Effort) -> Iterator[float | None]:
+def _in_turns(kernels: Sequence[TimedModel], threads: int, effort: Effort, end: float) -> Iterator[float | None]:
     """The time of every kernel; None if onnxruntime does not run it alone.
 
     The overhead is measured in the same rounds, because the speed of a shared machine changes from second to second.
     """
-    runners = [_runner(kernel, threads) for kernel in kernels]
+    runners: list[_Runner | None] = []
+    for kernel in kernels:
+        runners.append(_runner(kernel, threads))
+        if perf_counter() >= end:
+            break
     running = [each for each in runners if each is not None]
     tiny = _tiny_runners(threads)
     limit = effort.seconds * len(running)

@@ -54,7 +54,7 @@ class InventedTimes:
         return float(1e-5 * self.factor ** (2 * digest - 1))
 
     def __call__(
-        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort
+        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort, end: float
     ) -> Iterator[tuple[LoweredKernel, float | None]]:
         for each in kernels:
             self.timed |= {each.key} - {ReferenceKernel.key}

@@ -78,9 +78,9 @@ class ContradictedTimes(InventedTimes):
         self.known = known
 
     def __call__(
-        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort
+        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort, end: float
     ) -> Iterator[tuple[LoweredKernel, float | None]]:
-        for kernel, seconds in super().__call__(kernels, threads, effort):
+        for kernel, seconds in super().__call__(kernels, threads, effort, end):
             is_contradicted = effort is not QUICK and kernel.key not in {ReferenceKernel.key, *self.known}
             yield kernel, 1.0 if is_contradicted else seconds
 
