@@ -3,15 +3,15 @@
     python benchmarks/networks.py [PROCESSES] [NETWORK ...]
 
 Counts the configurations in which a network was rewritten, and the results that were run against the original. The exit code is
-1 if a result is not equivalent, a network cannot be optimised, or a plan is not proven optimal. The table goes to stdout, the
-faults to stderr.
+1 if a result is not equivalent, a network cannot be optimised, or a plan is not proven optimal. Each row goes to stdout and its
+faults to stderr when its network is done: large ones take half an hour.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,16 +47,16 @@ def main(processes: str = "2", *networks: str) -> int:
     ):
         paths = list(pool.map(zoo.save, chosen, [Path(folder)] * len(chosen)))
         tasks = [(str(path), configuration) for path, configuration in product(paths, suite.configurations())]
-        found = list(pool.map(optimized, *zip(*tasks, strict=True)))
+        found = pool.map(optimized, *zip(*tasks, strict=True))
+        print("| network | configurations | rewritten | run against the original | largest error | wrong | seconds |")
+        print("|---|---|---|---|---|---|---|", flush=True)
+        wrong = [
+            fault for path in paths for fault in faults(path.stem, list(islice(found, len(suite.configurations()))))
+        ]
     seconds = perf_counter() - start
     print(
-        f"{len(chosen)} networks, {len(suite.configurations())} configurations, {seconds:.0f} s in {processes} processes\n"
+        f"\n{len(chosen)} networks, {len(suite.configurations())} configurations, {seconds:.0f} s in {processes} processes"
     )
-    for line in table(found):
-        print(line)
-    wrong = [outcome for outcome in found if outcome.wrong]
-    for outcome in wrong:
-        print(outcome, file=sys.stderr)
     return 1 if wrong else 0
 
 
@@ -84,21 +84,21 @@ def optimized(path: str, configuration: suite.Configuration) -> Outcome:
     return Outcome(network, configuration, report.changed, verified, verification.largest_error or 0.0, seconds, wrong)
 
 
-def table(found: Sequence[Outcome]) -> Iterator[str]:
-    """A row per network: configurations, rewritten and run results, the largest error, seconds for all configurations."""
-    yield "| network | configurations | rewritten | run against the original | largest error | wrong | seconds |"
-    yield "|---|---|---|---|---|---|---|"
-    for network in dict.fromkeys(outcome.network for outcome in found):
-        some = [outcome for outcome in found if outcome.network == network]
-        numbers = (
-            len(some),
-            sum(outcome.changed for outcome in some),
-            sum(outcome.verified for outcome in some),
-            f"{max(outcome.error for outcome in some):.1e}",
-            sum(bool(outcome.wrong) for outcome in some),
-            f"{sum(outcome.seconds for outcome in some):.0f}",
-        )
-        yield f"| {network} | {' | '.join(map(str, numbers))} |"
+def faults(network: str, found: Sequence[Outcome]) -> list[Outcome]:
+    """Print the row of a network and its faults, and return these."""
+    wrong = [outcome for outcome in found if outcome.wrong]
+    numbers = (
+        len(found),
+        sum(outcome.changed for outcome in found),
+        sum(outcome.verified for outcome in found),
+        f"{max(outcome.error for outcome in found):.1e}",
+        len(wrong),
+        f"{sum(outcome.seconds for outcome in found):.0f}",
+    )
+    print(f"| {network} | {' | '.join(map(str, numbers))} |", flush=True)
+    for outcome in wrong:
+        print(outcome, file=sys.stderr, flush=True)
+    return wrong
 
 
 if __name__ == "__main__":
