@@ -73,7 +73,7 @@ class Backend(onnx.backend.base.Backend):
 
         Args:
             model: the model; it is not modified.
-            device: the processor.
+            device: ignored; models run on the CPU.
             kwargs: `target`, `dialect` and `verify` override those of the class; others, which the test suite passes, are
                 ignored.
 
@@ -99,7 +99,7 @@ class Backend(onnx.backend.base.Backend):
         Args:
             node: the node.
             inputs: an array for every named input.
-            device: the processor.
+            device: ignored; models run on the CPU.
             outputs_info: ignored; types of outputs are inferred.
             kwargs: `opset_version` of the node's domain, by default the version of the latest change of the operator; and
                 those of `prepare`.

@@ -7,7 +7,7 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from layoutopt.bench.bench_inputs import DimensionSizes, feeds, resolve_dimension_sizes
-from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport, PeakMemory
+from layoutopt.bench.bench_report import BenchReport, Explanation, InputReport, MachineReport, ModelReport, PeakMemory
 from layoutopt.bench.caveats import input_caveats, machine_caveats, ratio_caveats
 from layoutopt.bench.explanation import explain
 from layoutopt.bench.measure import BenchCase, Measurements, Progress, by_count, by_time, measure, measure_memories
@@ -88,8 +88,7 @@ def bench(
         found = measure_memories(candidates, threads, progress, measures_anonymous=memory)
         cases, memories, exclusions = _runnable_cases(candidates, found)
         measured = measure(cases, threads, warm_up, limits, progress)
-        kernels = store or KernelStore(Machine.current(threads), default_folder())
-        explanations = [explain(case, kernels, progress) if explained else None for case in cases]
+        explanations = _explanations(cases, store, threads, progress) if explained else [None for _ in cases]
     reports = [
         _model_report(index, case, memories[index], measured, given).model_copy(update={"explanation": explanation})
         for index, (case, explanation) in enumerate(zip(cases, explanations, strict=True))
@@ -115,12 +114,20 @@ def bench(
     )
 
 
+def _explanations(
+    cases: Sequence[BenchCase], store: KernelStore | None, threads: int, progress: Progress
+) -> list[Explanation | None]:
+    """Estimated and measured kernel times of each case; None for those that have none."""
+    times = store or KernelStore(Machine.current(threads), default_folder())
+    return [explain(case, times, progress) for case in cases]
+
+
 def _samples(
-    model: str | PathLike[str], read_interface: Interface, dimensions: DimensionSizes, given: Mapping[str, Array]
+    model: str | PathLike[str], interface: Interface, dimensions: DimensionSizes, given: Mapping[str, Array]
 ) -> SampleInputs:
     """The generator of inputs of the first model, with its own given sizes and arrays."""
-    own = {symbol.name for symbol in symbols_of(read_interface)} - set(dimensions.inferred)
-    names = {each.name for each in read_interface.inputs}
+    own = {symbol.name for symbol in symbols_of(interface)} - set(dimensions.inferred)
+    names = {each.name for each in interface.inputs}
     dims = {name: size for name, size in dimensions.sizes.items() if name in own}
     return sample_inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
 

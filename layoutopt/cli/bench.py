@@ -58,14 +58,14 @@ def bench(
 ) -> None:
     """Time models against each other, in pairs.
 
-    All models run in this process, in turns (A B, B A, A B, ...), on the same random inputs, in onnxruntime
-    with default session options. A speed-up is the median, over the rounds, of A's time divided by B's. It is
-    printed with the quartiles of the rounds, and with a confidence interval from six blocks of rounds, each
-    with new sessions. Also measured: session creation, peak memory, and the share of kernel time that only
+    All models run in this process, in turns (A B, B A, A B, ...), on the same inputs, in each runtime with
+    default session options. A speed-up is the median, over the rounds, of A's time divided by B's. It is
+    printed with the quartiles of the rounds, and with a confidence interval from up to six blocks of rounds,
+    each with new sessions. Also measured: session creation, peak memory, and the share of kernel time that only
     moves data, with Transpose and Reorder nodes listed separately.
     """
     if not 0 < seconds < float("inf"):
-        raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a number above 0")
+        raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")
     dims = assignments.parse_dim_sizes(dim or [])
 
     from layoutopt.bench.benchmark import bench as run_benchmark

@@ -113,7 +113,8 @@ def _remaining(op: Op, inner: Collection[Value]) -> float:
 class FusedEpilogues(CostModelWrapper):
     """A cost model under which ops of epilogues cost only the reads of their other operands.
 
-    An op whose operands have to be converted first has its full price, since it is no epilogue then.
+    An op that is emulated under its signature has its full price, since it is no epilogue then. A conversion between the kernel
+    and the op is not noticed: it could as well be behind the op.
     """
 
     def __init__(self, model: CostModel, fused: Epilogues) -> None:

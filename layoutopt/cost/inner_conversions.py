@@ -6,9 +6,9 @@ from layoutopt.ir.types import Op, Signature, Storage
 from layoutopt.ops import View, is_canonical, rule_of
 
 _INNER_KERNEL_FACTOR = 1.001
-"""The price of a kernel in a format that the library chooses, as a multiple of that in a format of the plan.
+"""The price factor of a kernel in a format that the library chooses.
 
-Constants are converted at no cost, so that a plan with the format would cost as much as one without it.
+It exceeds 1 so that a plan that declares the format is preferred where only constants would be converted, at no cost.
 """
 
 

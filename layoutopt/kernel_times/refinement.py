@@ -2,10 +2,10 @@
 
     plan at the target's prices -> its kernels timed -> plan at measured prices -> its new kernels timed -> plan ...
 
-A kernel enters a plan if its corrected estimate is the best; then it is timed, and stays only if its time is the best as well.
-The minimum of many uncertain times is too low, and time may end before all kernels of the last plan have been timed. So the
-last plan has to win once more: the kernels in which it differs from the plan at the target's prices are timed (again), all in
-the same rounds, and it stays only if it is faster by a margin.
+The planner chooses a kernel by its corrected estimate, and keeps it if its measured time is still the lowest. A minimum over
+noisy times is biased low, and time may end before all kernels of the last plan have been timed. So the last plan is compared
+with the plan at the target's prices: the kernels in which they differ are timed (again), all in the same rounds, and the last
+plan has to be 2 % faster.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +23,18 @@ from layoutopt.kernel_times.baseline import OptimisedOriginal, kernels_in_own_fo
 from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_seconds
 from layoutopt.kernel_times.store import KernelStore
 from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
-from layoutopt.kernel_times.timed_batches import time_batches
+from layoutopt.kernel_times.timed_batches import LARGEST_BATCH, time_batches
 from layoutopt.kernel_times.timed_kernels import Effort, TimedModel
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
 
-_PLANS = 6  # the largest number, the first and the last included
-_CLOSE = 1.5  # times the price of an op: parts of emulations that cost more are not timed
-_NEGLIGIBLE = 1e-3  # of a plan's time: kernels below it are not timed
-_MARGIN = 1.02
-_COMPARISONS = 2
-_COMPARED = Effort(passes=1, fewest=4, most=24, seconds=0.012)
-_COMPARED_SIZE = 95  # kernels that are compared in the same rounds
-_COMPARED_SECONDS = 3.0  # after which no further kernels are compared
+_PLANS = 5  # at measured prices, per comparison
+_MAX_PART_RATIO = 1.5  # parts of emulations that cost more than this times the price of the op are not timed
+_MIN_SHARE = 1e-3  # of a plan's time: kernels below it are not timed
+_MIN_SPEED_UP = 1.02  # of a plan at measured prices over the plan at the target's prices
+_COMPARISONS = 2  # with the plan at the target's prices
+_COMPARISON_EFFORT = Effort(passes=1, fewest=4, most=24, seconds=0.012)
+_COMPARISON_SECONDS = 3.0  # after which no further kernels are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +46,14 @@ class RefinedPlan:
         plan: the plan.
         is_refined: whether it was made at measured prices.
         speed_up: the time of the kernels of the plan at the target's prices, divided by that of the kernels of the plan at
-            measured prices; None if the two do not differ, or were not compared.
-        timed: the number of kernels that were timed.
+            measured prices; None if no plan was compared.
+        timed: the number of kernels that got a time, those of the original and of other plans included.
         kernels: the kernels of the plan.
-        direct: the same without other algorithms than the direct ones.
+        direct: the kernels of the plan, with direct algorithms only.
         before: the kernels of the original as onnxruntime runs it; empty if they are not known.
         folded: the kernels of the graph in the formats and with the fusions of onnxruntime; empty if they are not known.
-        fused: the same with all fusions of the dialect.
-        seconds: the time that it took.
+        fused: the kernels of `folded`, with all fusions of the dialect.
+        seconds: seconds of timing and planning.
     """
 
     model: CostModel
@@ -76,7 +75,7 @@ class RefinedPlan:
 
     @property
     def share(self) -> float:
-        """Their share of the plan's time."""
+        """The share of the plan's time that timed kernels cover."""
         total = total_seconds(self.kernels)
         return total_seconds(each for each in self.kernels if each.is_timed) / total if total else 0.0
 
@@ -91,17 +90,17 @@ def refine_prices(
     original: OptimisedOriginal | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> RefinedPlan:
-    """Plan at measured prices.
+    """The plan at measured prices, or the one at the target's prices unless the former is at least 2 % faster.
 
     Args:
         graph: the graph, unplanned.
-        model: the cost model of the target, whose estimates count for kernels that were not timed.
+        model: the cost model of the target, which estimates the kernels that were not timed.
         sizes: the sizes of symbolic dimensions.
         plan_with: plans at the prices of a cost model.
         store: the times of kernels on this machine; new ones are added.
         budget: seconds after which no further kernel is timed; the last plan and the comparison take longer.
         original: the original as onnxruntime runs it, if its time is to be estimated, too.
-        progress: called with the number of kernels to time.
+        progress: called with the name of each step.
     """
     begin = perf_counter()
     work = _Refinement(graph, model, sizes, plan_with, store, progress)
@@ -116,17 +115,17 @@ def refine_prices(
         direct = work.kernels(plan.signatures)
         folded, fused = (work.kernels_in_own_formats(by_runtime=each) for each in (True, False))
     return RefinedPlan(
-        best.model,
-        plan,
-        plan is not first,
-        best.speed_up,
-        len(work.timed),
-        used,
-        direct,
-        before,
-        folded,
-        fused,
-        perf_counter() - begin,
+        model=best.model,
+        plan=plan,
+        is_refined=plan is not first,
+        speed_up=best.speed_up,
+        timed=sum(store.get(key) is not None for key in work.tried),
+        kernels=used,
+        direct=direct,
+        before=before,
+        folded=folded,
+        fused=fused,
+        seconds=perf_counter() - begin,
     )
 
 
@@ -140,11 +139,11 @@ class _Candidate:
 
 
 class _Refinement:
-    """Plans of one graph at the times of a store, which grow.
+    """Plans of one graph at kernel times, which are added while it runs.
 
     Attributes:
         prices: the measured prices.
-        timed: the keys of the kernels that were timed.
+        tried: the keys of the kernels that were timed for the first time, or that onnxruntime did not run alone.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class _Refinement:
         progress: Callable[[str], None],
     ) -> None:
         self.prices = StoredPrices(store, graph.opsets)
-        self.timed: set[str] = set()
+        self.tried: set[str] = set()
         self._graph, self._model, self._sizes = graph, model, sizes
         self._plan_with, self._store, self._progress = plan_with, store, progress
         self._fused = fused_ops(graph)
@@ -186,7 +185,7 @@ class _Refinement:
         """
         # The times of the original's kernels correct the estimates of many others.
         for used in (self.kernels(first.plan.signatures), self.kernels({}), self.kernels_of(original)):
-            self._time(_wanted(used), end)
+            self._time(self._untimed(used), end)
         best = first
         for _ in range(_COMPARISONS):
             found = self._refined(end)
@@ -195,34 +194,34 @@ class _Refinement:
             if self._store.is_complete:
                 return found
             speed_up = self._compared(first.plan, found.plan)
-            if speed_up >= _MARGIN:
+            if speed_up >= _MIN_SPEED_UP:
                 return replace(found, speed_up=speed_up)
             best = replace(first, speed_up=speed_up)
         return best
 
     def _refined(self, end: float) -> "_Candidate | None":
-        """The plan at measured prices, whose kernels have been timed; None if the time for planning was not enough."""
+        """The last complete plan at measured prices; None if the time limit of planning ended the first one."""
         found: _Candidate | None = None
-        for number in range(1, _PLANS):
-            if is_last := number == _PLANS - 1 or perf_counter() >= end:
-                self.prices.be_cautious()
+        for number in range(_PLANS):
+            is_last = number == _PLANS - 1 or perf_counter() >= end
+            self.prices.be_cautious(is_last)
             self.prices.correct_estimates()
             model = self._new_model()
             plan = self._plan_with(model)
             if plan.stopped:
                 break
             found = _Candidate(model, plan)
-            if is_last or not self._time(_wanted(self.kernels(plan.signatures)), end):
+            if is_last or not self._time(self._untimed(self.kernels(plan.signatures)), end):
                 break
         return found
 
     def _time(self, kernels: Mapping[str, TimedModel], end: float) -> bool:
-        """Time those kernels that have not been tried; whether there were any."""
-        pending = [each for key, each in kernels.items() if key not in self.timed]
+        """Time the kernels that were not tried, and return whether there were any."""
+        pending = [each for key, each in kernels.items() if key not in self.tried]
         if not pending or self._store.is_complete:
             return False
         self._progress(f"timing {len(pending)} kernels")
-        self.timed.update(time_batches(pending, self._store, end))
+        self.tried.update(time_batches(pending, self._store, end))
         return True
 
     def _compared(self, first: Plan, last: Plan) -> float:
@@ -232,25 +231,27 @@ class _Refinement:
         only = [[each for key, each in found.items() if key not in common] for found in models]
         pending = [each for pair in zip_longest(*only) for each in pair if each is not None]
         self._progress(f"comparing {len(pending)} kernels")
-        time_batches(pending, self._store, perf_counter() + _COMPARED_SECONDS, _COMPARED, _COMPARED_SIZE)
+        end = perf_counter() + _COMPARISON_SECONDS
+        untimed = {each.key for each in pending if self._store.get(each.key) is None}
+        self.tried |= untimed.intersection(time_batches(pending, self._store, end, _COMPARISON_EFFORT, LARGEST_BATCH))
         seconds = [total_seconds(self.kernels(each.signatures)) for each in (first, last)]
         return seconds[0] / seconds[1]
 
-
-def _wanted(used: list[UsedKernel]) -> dict[str, TimedModel]:
-    """The kernels without times, by key, with other algorithms for their ops; those with the largest share first."""
-    return _models(used, lambda part: not part.is_timed)
+    def _untimed(self, used: Sequence[UsedKernel]) -> dict[str, TimedModel]:
+        """The models without times among those of kernels and of other algorithms for their ops."""
+        models = _models(used, lambda part: part.kernel is not None and not self.prices.has_all_times(part.kernel))
+        return {key: each for key, each in models.items() if self._store.get(key) is None}
 
 
 def _models(
     used: Sequence[UsedKernel], is_chosen: Callable[[PricedKernel], bool] = lambda part: True
 ) -> dict[str, TimedModel]:
-    """The models of kernels, by key, with other algorithms for their ops; those with the largest share first."""
+    """The models of kernels by key, each followed by other algorithms for its op; sorted by total time, largest first."""
     total = total_seconds(used)
     found: dict[str, TimedModel] = {}
     for each in sorted(used, key=lambda each: -each.total):
-        for part in each.parts if each.total >= _NEGLIGIBLE * total else ():
-            if part.kernel is not None and is_chosen(part) and part.seconds <= each.seconds * _CLOSE:
+        for part in each.parts if each.total >= _MIN_SHARE * total else ():
+            if part.kernel is not None and is_chosen(part) and part.seconds <= each.seconds * _MAX_PART_RATIO:
                 models: list[TimedModel] = [part.kernel, *part.kernel.alternatives]
                 found |= {model.key: model for model in models}
     return found

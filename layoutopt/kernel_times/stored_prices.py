@@ -79,20 +79,27 @@ class StoredPrices(MeasuredPrices):
         seconds = self._store.get(kernel.key)
         if seconds is None:
             return None
+        times = [self._store.get(key) for key in (self._alternatives_of(kernel) if self._has_alternatives else [])]
+        return min([seconds, *(each for each in times if each is not None)])
+
+    def has_all_times(self, kernel: LoweredKernel) -> bool:
+        """Whether the kernel and the other algorithms for its op have times."""
+        return all(self._store.get(key) is not None for key in (kernel.key, *self._alternatives_of(kernel)))
+
+    def _alternatives_of(self, kernel: LoweredKernel) -> list[str]:
+        """The keys of other algorithms for the op of a kernel."""
         if kernel.key not in self._alternatives:
             self._alternatives[kernel.key] = [each.key for each in kernel.alternatives]
-        keys = self._alternatives[kernel.key] if self._has_alternatives else []
-        times = [self._store.get(key) for key in keys]
-        return min([seconds, *(each for each in times if each is not None)])
+        return self._alternatives[kernel.key]
 
     def correct_estimates(self) -> None:
         """Correct the estimates of all kinds by the times of the kernels that have been priced."""
         means = {kind: sum(each.values()) / len(each) for kind, each in self._ratios.items()}
         self._corrections = {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
 
-    def be_cautious(self) -> None:
-        """Raise the prices of kernels that were not timed."""
-        self._caution = _CAUTION
+    def be_cautious(self, is_cautious: bool = True) -> None:
+        """Raise the prices of kernels that were not timed, or do so no longer."""
+        self._caution = _CAUTION if is_cautious else 1.0
 
     @contextmanager
     def direct_algorithms(self) -> Iterator[None]:

@@ -1,8 +1,10 @@
 """Timing of single kernels: several of them run in turns, so that each finds caches that others have used, as in a network."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from math import inf
 from time import perf_counter, thread_time
 from typing import Protocol, TypeVar
@@ -16,7 +18,9 @@ from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import inference_session
 from layoutopt.timing.interleaved import IsOver, in_rounds, without_collections
 
-_TURNS = 96  # kernels that run in turns
+MAX_INTERLEAVED = 96
+"""Kernels that run in the same rounds."""
+
 _SHARED_ARENA = {"session.use_env_allocators": "1"}
 """Sessions allocate outputs in one arena, where a kernel gets memory that another one has just freed, as in a network."""
 
@@ -30,7 +34,8 @@ class Effort:
     """How often kernels are run.
 
     Attributes:
-        passes: over all kernels, of which the faster one counts: a disturbance of seconds affects one of them.
+        passes: repetitions of all rounds. The time of a kernel is the least of them, since a disturbance of seconds affects
+            one repetition only.
         fewest: the smallest number of rounds in a pass.
         most: the largest number.
         seconds: per kernel and pass, after which the smallest number is enough.
@@ -43,9 +48,9 @@ class Effort:
 
 
 CAREFUL = Effort(passes=2, fewest=4, most=20, seconds=0.015)
-"""For estimates of runs, of which every kernel is a part."""
+"""For estimates of a whole run."""
 QUICK = Effort(passes=1, fewest=2, most=12, seconds=0.008)
-"""For plans, which compare kernels: those that take longest, in batches of their own, run twice."""
+"""For plans, which compare kernels. A batch of slow kernels has two rounds."""
 
 
 class TimedModel(Protocol):
@@ -53,7 +58,7 @@ class TimedModel(Protocol):
 
     @property
     def key(self) -> str:
-        """A text that is equal for equal kernels."""
+        """The identifier of the kernel in the store."""
 
     @property
     def optimises(self) -> bool:
@@ -107,7 +112,7 @@ def time_kernels(
     _share_arena()
     with without_collections():
         passes = [_one_pass(pending, threads, effort, end) for _ in range(effort.passes)]
-    for kernel, *times in zip(pending, *passes, strict=False):
+    for kernel, times in zip(pending, zip_longest(*passes), strict=False):
         measured = [each for each in times if each is not None]
         yield kernel, min(measured, default=None)
 
@@ -115,8 +120,8 @@ def time_kernels(
 def _one_pass(kernels: Sequence[TimedModel], threads: int, effort: Effort, end: float) -> list[float | None]:
     """The times of the kernels, without those at the end whose sessions were not created in time."""
     found: list[float | None] = []
-    for start in range(0, len(kernels), _TURNS):
-        found += _in_turns(kernels[start : start + _TURNS], threads, effort, end)
+    for start in range(0, len(kernels), MAX_INTERLEAVED):
+        found += _in_turns(kernels[start : start + MAX_INTERLEAVED], threads, effort, end)
         if perf_counter() >= end:
             break
     return found
@@ -128,7 +133,8 @@ def _share_arena() -> None:
     cpu = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )
-    onnxruntime.create_and_register_allocator(cpu, None)
+    with suppress(*RUNTIME_ERRORS):  # the program that imports layoutopt has registered one
+        onnxruntime.create_and_register_allocator(cpu, None)
 
 
 def _in_turns(kernels: Sequence[TimedModel], threads: int, effort: Effort, end: float) -> Iterator[float | None]:
@@ -148,7 +154,7 @@ def _in_turns(kernels: Sequence[TimedModel], threads: int, effort: Effort, end: 
     rounds = in_rounds([each.run for each in (*tiny, *running)], is_over).times
     seconds = [float(np.quantile(each, 0.25)) for each in rounds]
     one, chain, *found = seconds
-    overhead = one - (chain - one) / (_CHAIN - 1)  # of a run; a network has that of a node, too
+    overhead = one - (chain - one) / (_CHAIN - 1)  # of a run without that of a node, which a network has too
     times = iter(found)
     for each in runners:
         yield None if each is None else max(next(times) - overhead, _LEAST)

@@ -1,4 +1,4 @@
-"""Models of tiny ops, whose times give the overhead of a run, and a model whose time shows the speed of the machine."""
+"""Models whose times are compared with those of kernels: tiny ops for the overhead of a run, a reference for the speed."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,10 +19,10 @@ def chain_of_tiny_ops(length: int) -> bytes:
 
 
 class ReferenceKernel:
-    """A product and an element-wise op that run next to all other kernels.
+    """A MatMul between two Relus, which is part of every batch of kernels.
 
-    Kernels are timed at different moments, between which a shared machine changes its speed. A time counts relative to the
-    time of this kernel in the same rounds.
+    Kernels are timed at different moments, between which a shared machine changes its speed. Times are scaled by the time of
+    this kernel in the same batch.
     """
 
     key = "reference: float 256x384, Relu, MatMul with constant float 384x384, Relu"

@@ -180,7 +180,7 @@ class _Planning:
 
 def _unsatisfiable(request: PlanRequest) -> PinError:
     return PinError(
-        "no plan meets it: a conversion would be inside of a QDQ group",
+        "no plan satisfies the pins: a conversion would be inside of a QDQ group",
         where=", ".join(value.name for value in request.pins) or request.graph.name,
         hint="pin the integers before or behind the QDQ group, or a graph input or output",
     )

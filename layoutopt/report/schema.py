@@ -183,7 +183,9 @@ class PricesReport(ReportModel):
     """The prices of the plan from kernels timed on this machine."""
 
     reason: str = Field(default="", description="if the prices are those of the target: why; `off` if requested")
-    timed: int = Field(default=0, description="kernels timed in this call")
+    timed: int = Field(
+        default=0, description="kernels timed in this call, those of other plans and of the original included"
+    )
     known: int = Field(default=0, description="kernels of the plan with a time, from this call or an earlier one")
     share: float = Field(default=0.0, description="their share of the plan's estimated time")
     seconds: float = Field(default=0.0, description="for timing and planning")

@@ -21,13 +21,15 @@ SLOW = (
     "detr",
     "light_bvlc_alexnet",
     "light_densenet121",
+    "light_inception_v1",
     "light_inception_v2",
     "light_resnet50",
     "light_vgg19",
     "light_zfnet512",
+    "swinv2",
     "upernet",
     "vit_s",
-)  # 6 to 30 s, mostly for emulated convolutions: in the thorough tier only
+)  # 5 to 30 s, mostly for emulated convolutions: in the thorough tier only
 QUICK = [(name, *WAYS[number % len(WAYS)]) for number, name in enumerate(NETWORKS) if name not in SLOW]
 
 
