@@ -245,7 +245,7 @@ def test_optimize_times_kernels_once(cache: Path) -> None:
     saved = gain.folding + gain.fusion + gain.formats + gain.algorithms
     assert saved == pytest.approx(gain.seconds_before - gain.seconds_after)
     second = layoutopt.optimize(network(), "cpu", measure=False).report.calibration
-    assert second is not None and second.timed <= 2
+    assert second is not None and second.timed < first.timed
     times = path.read_bytes()
     third = layoutopt.optimize(network(), "cpu", measure=False, profile=path)
     fourth = layoutopt.optimize(network(), "cpu", measure=False, profile=path)
