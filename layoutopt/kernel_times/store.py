@@ -1,6 +1,6 @@
 """The store of kernel times: one file per machine, onnxruntime and number of threads, in the user's cache folder.
 
-    {"kernel_times": 1, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
+    {"kernel_times": 2, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
     {"kernel": "com.microsoft.nchwc::Conv-1 (...) 0f3a...", "seconds": 0.000129}
 
 A line is appended for every measurement. A damaged line is ignored, and its kernel is timed again. If the folder cannot be
@@ -17,7 +17,7 @@ import platformdirs
 
 from layoutopt.kernel_times.machine import Machine
 
-_VERSION = 1
+_VERSION = 2
 
 
 def default_folder() -> Path:
@@ -39,7 +39,7 @@ class KernelStore:
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
         self.machine = machine
         self.is_complete = False
-        text = json.dumps(asdict(machine))
+        text = json.dumps({"kernel_times": _VERSION, **asdict(machine)})
         self.path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
         self._seconds = _read(self.path) if self.path is not None else {}
 
@@ -68,10 +68,15 @@ class KernelStore:
         """The time of a kernel; None if it was not measured."""
         return self._seconds.get(key)
 
-    def add(self, times: Mapping[str, float]) -> None:
-        """Store the times of kernels, by their keys."""
+    def add(self, times: Mapping[str, float], *, is_kept: bool = True) -> None:
+        """Store the times of kernels.
+
+        Args:
+            times: seconds by the keys of kernels.
+            is_kept: whether they are written to the file.
+        """
         self._seconds.update(times)
-        if self.path is None or not times:
+        if self.path is None or not times or not is_kept:
             return
         lines = [{"kernel": key, "seconds": seconds} for key, seconds in times.items()]
         header = [] if self.path.exists() else [{"kernel_times": _VERSION, **asdict(self.machine)}]

@@ -1,11 +1,12 @@
 """Kernels timed in batches, whose times are added to a store as if the machine always had one speed.
 
 The speed of a shared machine varies by up to a half within minutes. Each batch includes a reference kernel, and the times of a
-batch are multiplied by (first time of the reference / its time in the batch).
+batch are multiplied by (first time of the reference / its time in the batch). Times of a busy machine are not written to the
+file of the store.
 """
 
 from collections.abc import Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, process_time
 
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
@@ -15,6 +16,7 @@ from layoutopt.kernel_times.tiny_models import ReferenceKernel
 from layoutopt.timing.interleaved import pinned
 
 _REFERENCE = ReferenceKernel()
+_MIN_CPU_SHARE = 0.9  # the processor time of a batch over its duration, below which the machine is busy
 LARGEST_BATCH = MAX_INTERLEAVED - 1
 """Kernels that run in the same rounds with the reference."""
 
@@ -36,8 +38,11 @@ def time_batches(
     with pinned(threads):
         for start in range(0, len(kernels), size):
             batch = [_REFERENCE, *kernels[start : start + size]]
+            begin, begin_cpu = perf_counter(), process_time()
             found = {each.key: seconds for each, seconds in time_kernels(batch, threads, effort, end)}
-            store.add(_normalised({key: seconds for key, seconds in found.items() if seconds is not None}, store))
+            share = (process_time() - begin_cpu) / (perf_counter() - begin)
+            times = _normalised({key: seconds for key, seconds in found.items() if seconds is not None}, store)
+            store.add(times, is_kept=threads != 1 or share >= _MIN_CPU_SHARE)
             tried += (key for key in found if key != _REFERENCE.key)
             if perf_counter() >= end:
                 break
@@ -49,7 +54,7 @@ def _normalised(times: Mapping[str, float], store: KernelStore) -> Mapping[str, 
     first, now = store.get(_REFERENCE.key), times.get(_REFERENCE.key)
     if first is None or now is None:
         return times if now is not None else {}
-    return {key: seconds * first / now for key, seconds in times.items() if key != _REFERENCE.key}
+    return {key: seconds * first / now for key, seconds in times.items()}
 
 
 def time_graphs(graphs: Sequence[Graph], store: KernelStore, budget: float) -> list[float | None]:

@@ -1,5 +1,7 @@
 """Kernels timed alone: all families, their keys, the overhead of a run, the speed of the machine."""
 
+from itertools import count
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -36,6 +38,22 @@ def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyP
     times.speed = 0.4
     time_batches(kernels[3:], store, 0.0)
     assert [store.get(each.key) for each in kernels] == pytest.approx([times.seconds(each) for each in kernels])
+
+
+@pytest.mark.parametrize(("cpu_seconds", "is_kept"), [(0.95, True), (0.5, False)])
+def test_times_of_a_busy_machine_are_not_kept(
+    cpu_seconds: float, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timed_batches, "time_kernels", InventedTimes(4.0))
+    monkeypatch.setattr(timed_batches, "perf_counter", count().__next__)
+    monkeypatch.setattr(timed_batches, "process_time", count(step=cpu_seconds).__next__)
+    store = KernelStore(MACHINE, tmp_path)
+    kernels = [found for each in families()[:2] if (found := kernel_of(each)) is not None]
+    time_batches(kernels, store, 0.0)
+    again = KernelStore(MACHINE, tmp_path)
+    for each in kernels:
+        assert store.get(each.key) is not None
+        assert again.get(each.key) == (store.get(each.key) if is_kept else None)
 
 
 class Run(NamedTuple):
