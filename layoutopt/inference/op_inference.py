@@ -14,6 +14,7 @@ from layoutopt.inference.onnx_inference import (
     has_inference,
     infer_node,
     schema_dtypes,
+    type_proto,
 )
 from layoutopt.ir.types import OpaqueType, TensorType
 from layoutopt.onnx_io.onnx_messages import is_tolerated
@@ -87,6 +88,10 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[InferredType]
     try:
         by_onnx = infer_node(node)
     except SHAPE_ERRORS as error:
+        if any(each is not None and not type_proto(each.type).WhichOneof("value") for each in node.operands):
+            return [None] * len(
+                node.outputs
+            )  # the result of an unknown operator, of which some functions need the type
         if not is_lenient and not is_tolerated(str(error)):
             raise
         by_onnx = _without_shapes(node)

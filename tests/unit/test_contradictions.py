@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx
 import pytest
 
+from layoutopt import inference, onnx_io
 from layoutopt.inference.op_inference import infer_elements
 from layoutopt.ir.types import DType, TensorType
 from layoutopt.ops.shape_functions import ContradictionError, Node, Operand, as_elements, elements_of, shapes_of
@@ -68,3 +70,13 @@ def test_faults_of_shape_functions_are_not_hidden(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(element_functions.FUNCTIONS, "Neg", faulty)
     with pytest.raises(IndexError, match="Neg"):
         infer_elements(node("Neg", [constant(1)]))
+
+
+@pytest.mark.parametrize("opset", [18, 24, 25])
+def test_an_op_on_the_result_of_an_unknown_operator_has_an_unknown_type(opset: int) -> None:
+    """onnx's function for Reshape raises an error at newer opsets; files with blocks of channels have such a Reshape."""
+    text = f"""<ir_version: 10, opset_import: ["" : {opset}, "custom" : 1]> g (float[2,3] x) => (float[6] y)
+    <int64[1] shape = {{-1}}> {{ a = custom.Unknown(x) b = Reshape(a, shape) y = Relu(b) }}"""
+    graph = inference.lift(onnx_io.from_message(onnx.parser.parse_model(text)))
+    assert [op.op_type for op in graph.ops] == ["Unknown", "Reshape", "Relu"]
+    assert graph.outputs[0].dtype is DType.FLOAT32
