@@ -234,8 +234,8 @@ class _Refinement:
         end = perf_counter() + _COMPARISON_SECONDS
         untimed = {each.key for each in pending if self._store.get(each.key) is None}
         self.tried |= untimed.intersection(time_batches(pending, self._store, end, _COMPARISON_EFFORT, LARGEST_BATCH))
-        seconds = [total_seconds(self.kernels(each.signatures)) for each in (first, last)]
-        return seconds[0] / seconds[1]
+        before, after = (total_seconds(self.kernels(each.signatures)) for each in (first, last))
+        return before / after if after else 1.0
 
     def _untimed(self, used: Sequence[UsedKernel]) -> dict[str, TimedModel]:
         """The models without times among those of kernels and of other algorithms for their ops."""

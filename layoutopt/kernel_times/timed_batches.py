@@ -10,9 +10,9 @@ from time import perf_counter, process_time
 
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
+from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.store import KernelStore
 from layoutopt.kernel_times.timed_kernels import MAX_INTERLEAVED, QUICK, Effort, TimedModel, time_kernels
-from layoutopt.kernel_times.tiny_models import ReferenceKernel
 from layoutopt.timing.interleaved import pinned
 
 _REFERENCE = ReferenceKernel()

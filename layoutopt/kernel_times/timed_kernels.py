@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 
 from layoutopt.ir.types import Array
-from layoutopt.kernel_times.tiny_models import TINY, chain_of_tiny_ops
+from layoutopt.kernel_times.reference_models import TINY, chain_of_tiny_ops
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import inference_session
 from layoutopt.timing.interleaved import IsOver, in_rounds, without_collections

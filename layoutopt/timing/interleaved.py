@@ -73,7 +73,7 @@ def timed(run: Callable[[], object], clock: Callable[[], float] = perf_counter) 
 def without_collections() -> Iterator[None]:
     """Disable garbage collection during a measurement.
 
-    No collection before it: that would take a second for every million objects of the program that calls, and is not timed.
+    No collection before it: it would traverse all objects of the program that calls, and nothing timed depends on it.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -10,8 +10,8 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.types import TensorType
 from layoutopt.kernel_times import Machine
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.timed_kernels import Effort, TimedModel
-from layoutopt.kernel_times.tiny_models import ReferenceKernel
 from layoutopt.runtime.kernel_queries import blocked_channels
 
 MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)

@@ -173,6 +173,8 @@ g (float[1,32,28,28] x, float[1,32,28,28] r, float[1,32,1,1] gate) => (float[1,3
         ),
         ("a = Conv(x, w) y = Softplus(a) z = Neg(r)", set()),
         ("a = Sub(x, s) b = Mul(a, s) c = Add(b, s) y = Relu(c) z = Conv(r, w)", {"b", "c", "y"}),
+        ("a = Sub(x, s) b = Mul(s, a) c = Add(s, b) y = Relu(c) z = Conv(r, w)", {"b", "c", "y"}),
+        ("a = Sub(x, s) b = Sub(s, a) y = Relu(b) z = Conv(r, w)", set()),
         ("a = Sub(x, s) b = Mul(a, s) y = Add(b, r) z = Conv(a, w)", {"y"}),
         ("a = Mul(x, gate) y = Mul(a, gate) z = Conv(r, w)", set()),
     ],

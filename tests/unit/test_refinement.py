@@ -27,9 +27,9 @@ from layoutopt.kernel_times import KernelStore, RefinedPlan, refine_prices, time
 from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.plan_kernels import plan_kernels
+from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.stored_prices import StoredPrices
 from layoutopt.kernel_times.timed_kernels import QUICK, Effort
-from layoutopt.kernel_times.tiny_models import ReferenceKernel
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.verification import Runnable
 

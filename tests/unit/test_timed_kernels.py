@@ -9,9 +9,9 @@ from kernel_samples import MACHINE, InventedTimes, families, kernel_of
 
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.kernel_times import KernelStore, timed_batches, timed_kernels
+from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.timed_batches import time_batches
 from layoutopt.kernel_times.timed_kernels import QUICK, time_kernels
-from layoutopt.kernel_times.tiny_models import ReferenceKernel
 
 
 def test_the_kernels_of_all_families_are_timed_alone() -> None:

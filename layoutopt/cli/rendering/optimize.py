@@ -276,7 +276,7 @@ def _calibrated(found: PricesReport | None) -> list[tuple[str, Text]]:
     """The kernels that were timed; empty if the prices are those of the target."""
     if found is None or found.reason:
         return []
-    now = f", {found.timed} kernels timed now in {seconds(found.seconds)}" if found.timed else ""
+    now = f", kernels timed now: {found.timed}, in {seconds(found.seconds)}" if found.timed else ""
     return [
         ("prices", styled_line(f"{found.share:.0%} from kernels timed on this machine", (now, "dim"), _compared(found)))
     ]

@@ -34,7 +34,10 @@ def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool
     return True
 
 
-@native_writer("Add", "Mul", "Sub")
+PER_CHANNEL_KINDS = ("Add", "Mul", "Sub")
+
+
+@native_writer(*PER_CHANNEL_KINDS)
 def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """Record a product, sum or difference with one number per channel as a depthwise 1x1 convolution.
 

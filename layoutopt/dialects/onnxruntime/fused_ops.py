@@ -6,6 +6,7 @@ Mul(gate) -> Conv                  a convolution whose filter is multiplied by t
 """
 
 from layoutopt.dialects.onnxruntime.convolution import KINDS
+from layoutopt.dialects.onnxruntime.elementwise import PER_CHANNEL_KINDS
 from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS
 from layoutopt.dialects.onnxruntime.passes.scale_filters import is_filter_cheaper
 from layoutopt.ir.graph import Graph
@@ -41,8 +42,8 @@ def _fused_in(graph: Graph, by_runtime: bool) -> set[str]:
         elif isinstance(rule_of(op), View) and is_only_reader:
             residual |= {y} if x in residual else set()
             active |= {y} if x in active else set()
-        elif not by_runtime and _is_depthwise(op):
-            found |= {y.tensor} if is_only_reader and x in affine else set()
+        elif not by_runtime and (scaled := _depthwise_input(op)) is not None:
+            found |= {y.tensor} if scaled in affine and graph.only_reader(scaled) is op else set()
             residual.add(y)
             active.add(y)
             affine.add(y)
@@ -60,10 +61,12 @@ def _is_activation(op: Op, active: set[Value], is_only_reader: bool) -> bool:
     return op.kind in ACTIVATIONS and op.inputs[0] in active and is_only_reader
 
 
-def _is_depthwise(op: Op) -> bool:
-    """Whether an op multiplies by, adds or subtracts one constant number per channel: in blocks a depthwise convolution."""
-    affine = affine_of(op) if op.kind in ("Add", "Mul", "Sub") else None
-    return affine is not None and affine.index == 0 and affine.axis is not None
+def _depthwise_input(op: Op) -> Value | None:
+    """The operand with which an op in blocks is a depthwise convolution: the other one is a constant number per channel."""
+    affine = affine_of(op) if op.kind in PER_CHANNEL_KINDS else None
+    if affine is None or affine.axis is None or (op.kind == "Sub" and affine.index):
+        return None
+    return op.inputs[affine.index]
 
 
 def _adds_residual(graph: Graph, add: Op, residual: set[Value]) -> bool:

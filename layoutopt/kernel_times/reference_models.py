@@ -7,6 +7,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from layoutopt.ir.types import Array
+from layoutopt.kernel_times.random_arrays import small_numbers
 
 TINY: Mapping[str, Array] = {"x": np.ones((1, 16, 1, 1), np.float32)}
 
@@ -15,7 +16,7 @@ def chain_of_tiny_ops(length: int) -> bytes:
     """A model of `length` tiny ops, each on the result of the one before it."""
     names = ["x", *(f"v{number}" for number in range(1, length)), "y"]
     nodes = [helper.make_node(("Relu", "Neg")[at % 2], [names[at]], [names[at + 1]]) for at in range(length)]
-    return _model(nodes, TINY["x"].shape, TINY["x"].shape)
+    return _model(nodes, TINY["x"].shape)
 
 
 class ReferenceKernel:
@@ -31,31 +32,24 @@ class ReferenceKernel:
 
     def serialized(self, generator: np.random.Generator) -> bytes:
         """The ONNX model."""
-        weights = generator.standard_normal((self._columns, self._columns), dtype=np.float32) * np.float32(0.05)
+        weights = small_numbers(generator, (self._columns, self._columns))
         nodes = [
             helper.make_node("Relu", ["x"], ["a"]),
             helper.make_node("MatMul", ["a", "w"], ["b"]),
             helper.make_node("Relu", ["b"], ["y"]),
         ]
         shape = (self._rows, self._columns)
-        return _model(nodes, shape, shape, [numpy_helper.from_array(weights, "w")])
+        return _model(nodes, shape, [numpy_helper.from_array(weights, "w")])
 
     def feed(self, generator: np.random.Generator) -> dict[str, Array]:
         """Random inputs of the model."""
-        return {"x": generator.standard_normal((self._rows, self._columns), dtype=np.float32)}
+        return {"x": small_numbers(generator, (self._rows, self._columns))}
 
 
-def _model(
-    nodes: Sequence[onnx.NodeProto],
-    input_shape: Sequence[int],
-    output_shape: Sequence[int],
-    constants: Sequence[onnx.TensorProto] = (),
-) -> bytes:
-    x, y = (
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-        for name, shape in (("x", input_shape), ("y", output_shape))
-    )
-    graph = helper.make_graph(nodes, "tiny", [x], [y], constants)
+def _model(nodes: Sequence[onnx.NodeProto], shape: Sequence[int], constants: Sequence[onnx.TensorProto] = ()) -> bytes:
+    """A model from x to y, both of one shape."""
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x", "y"))
+    graph = helper.make_graph(nodes, "reference", [x], [y], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     return bytes(model.SerializeToString())
 
