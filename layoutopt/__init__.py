@@ -7,6 +7,7 @@
 Modules are imported when a name is first used, so that `import layoutopt` and `layoutopt --help` are fast.
 """
 
+import logging
 from importlib import import_module
 from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from layoutopt.passes.base import Pass, PassContext, Pipeline
     from layoutopt.planner import Plan
     from layoutopt.report.schema import Report
+    from layoutopt.torch_export import export
     from layoutopt.verification import Verification, verify_models
 
 __version__ = VERSION
@@ -45,6 +47,7 @@ __version__ = VERSION
 if not isdir(join(__path__[0], "passes")):  # a checkout: passes/ and cost_models/ are folders of its root
     __path__.append(dirname(__path__[0]))
 
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the program configures logging
 disable_telemetry()  # before any module of layoutopt imports onnxruntime
 
 _MODULES = {
@@ -72,6 +75,7 @@ _MODULES = {
     "UnverifiedError": "layoutopt.errors",
     "Verification": "layoutopt.verification",
     "VerificationError": "layoutopt.errors",
+    "export": "layoutopt.torch_export",
     "load_target": "layoutopt.cost_models",
     "optimize": "layoutopt.api",
     "target_names": "layoutopt.cost_models",
@@ -104,6 +108,7 @@ __all__ = [
     "Verification",
     "VerificationError",
     "__version__",
+    "export",
     "load_target",
     "optimize",
     "target_names",

@@ -38,8 +38,9 @@ def inspect(
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
     from layoutopt.cli.rendering.inspect import print_inspected
-    from layoutopt.cli.rendering.warnings import repairs_of, warn_of_repairs
+    from layoutopt.cli.rendering.warnings import warn_of_repairs
     from layoutopt.files import FileKind, Overwrite
+    from layoutopt.report.warnings import repairs_of
 
     overwrite = Overwrite((model,), None, force)
     if plot is not None:

@@ -133,10 +133,11 @@ def optimize(
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.optimize import print_summary
     from layoutopt.cli.rendering.progress import ProgressLine
-    from layoutopt.cli.rendering.warnings import repairs_of, warn, warn_of_repairs, warnings_of
+    from layoutopt.cli.rendering.warnings import warn, warn_of_repairs
     from layoutopt.cost.size_growth import MAX_GROWTH
     from layoutopt.driver.pipeline import pipeline_for
     from layoutopt.files import Overwrite
+    from layoutopt.report.warnings import repairs_of, warnings_of
     from layoutopt.sample_inputs import read_inputs
 
     given = [read_inputs(path) for path in inputs or []]

@@ -1,5 +1,6 @@
 """The stage `finish`: the result of `layoutopt.optimize` with its report."""
 
+import logging
 from time import perf_counter
 
 import onnx_ir
@@ -25,10 +26,13 @@ from layoutopt.report.schema import (
     TargetReport,
     VerificationReport,
 )
+from layoutopt.report.warnings import repairs_of, warnings_of
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import DataMovement, Verification
 from layoutopt.verification.original_runs import run_model_once
 from layoutopt.version import VERSION
+
+_LOGGER = logging.getLogger("layoutopt")
 
 
 def finish(
@@ -47,7 +51,18 @@ def finish(
         job.verification = run_model_once(source, job.path, samples)
     model = source if rewritten is None else rewritten
     report = _report(job, model, graph, is_changed=rewritten is not None)
+    _log(report)
     return Result(model, job.context.plan, report, graph, job.source if rewritten is None else None, job.path)
+
+
+def _log(report: Report) -> None:
+    """Log the time of every pass at the level debug, and repairs and warnings at the level warning."""
+    for each in report.passes:
+        _LOGGER.debug("%s: pass %s took %.3f s", report.model, each.name, each.seconds)
+    for where, repair in repairs_of(report):
+        _LOGGER.warning("%s: %s: %s", report.model, where, repair)
+    for text in warnings_of(report):
+        _LOGGER.warning(text)
 
 
 def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -> Report:

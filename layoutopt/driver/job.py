@@ -1,5 +1,6 @@
 """One call of `layoutopt.optimize`: its checked arguments, and the results of its stages."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -30,6 +31,7 @@ from layoutopt.sample_inputs import Given, InputSet, input_sets
 from layoutopt.verification import Runnable, Verification, as_runnable
 
 Progress: TypeAlias = Callable[[str], None]
+_LOGGER = logging.getLogger("layoutopt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,8 @@ class Job:
         return Runnable.of(path, has_float16) if path else as_runnable(source, folder / "original.onnx", has_float16)
 
     def progress(self, step: str) -> None:
-        """Report the start of a stage to the caller."""
+        """Log the start of a stage, and report it to the caller."""
+        _LOGGER.info("%s: %s", self.name, step)
         if self.options.progress is not None:
             self.options.progress(step)
 

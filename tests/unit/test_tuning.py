@@ -11,7 +11,6 @@ from onnx import numpy_helper, parser
 
 import layoutopt
 from layoutopt.cli.rendering.tuning import tuning_lines
-from layoutopt.cli.rendering.warnings import warnings_of
 from layoutopt.cost.scaled import PriceFactors, ScaledCostModel
 from layoutopt.cost_models import find_target
 from layoutopt.dialects.onnxruntime import OnnxRuntime
@@ -34,6 +33,7 @@ from layoutopt.driver.tuning.variant_job import variant_job
 from layoutopt.errors import ArgumentError, VerificationError
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import PassResult
+from layoutopt.report.warnings import warnings_of
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
 
 

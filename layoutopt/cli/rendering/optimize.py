@@ -7,7 +7,6 @@ from rich.text import Text
 from layoutopt.cli.files.outputs import Outputs
 from layoutopt.cli.rendering.terminal import key_values, seconds, show, size, styled_line, text
 from layoutopt.cli.rendering.tuning import print_variants, tuning_lines
-from layoutopt.cli.rendering.warnings import repairs_of
 from layoutopt.driver.result import Result
 from layoutopt.files import path_text
 from layoutopt.report.schema import (
@@ -24,6 +23,7 @@ from layoutopt.report.schema import (
     Report,
     VerificationReport,
 )
+from layoutopt.report.warnings import repairs_of
 from layoutopt.sample_inputs import sizes_text
 
 _MAX_FORMATS = 4  # formats

@@ -3,36 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from layoutopt.errors import LayoutoptError
 
-if TYPE_CHECKING:  # --help imports this module, and no large library
-    from layoutopt.report.schema import Report
-
 _MAX_WARNINGS = 5  # repairs
-
-
-def warnings_of(report: "Report") -> list[str]:
-    """Warnings about the result of `optimize`, besides those about repairs."""
-    verification = report.verification
-    variants = report.tuning.variants if report.tuning is not None else []
-    failed = [
-        f"{report.model}: the variant '{each.name}' failed: {each.reason}; please report it with the model"
-        for each in variants
-        if each.outcome == "failed"
-    ]
-    if verification.status == "not verified":
-        return [f"{report.model}: not verified: {verification.reason}", *failed]
-    if verification.outputs_depend_on_inputs is False:
-        what = "the outputs do not depend on the inputs, so the verification is weak evidence"
-        return [f"{report.model}: {what}", *failed]
-    return failed
-
-
-def repairs_of(report: "Report") -> list[tuple[str, str]]:
-    """Repairs that the reader made, as (name, repair), from the notes of a report."""
-    return [(note.where, note.reason) for note in report.notes if note.source == "read"]
 
 
 def warn_of_repairs(repairs: Sequence[tuple[str, str]], model: str = "") -> None:

@@ -1,0 +1,28 @@
+"""Warnings that follow from a report: for the command line, and for the logger `layoutopt`."""
+
+from layoutopt.report.schema import Report
+
+
+def warnings_of(report: Report) -> list[str]:
+    """Warnings about the result of `optimize`, besides those about repairs."""
+    verification = report.verification
+    variants = report.tuning.variants if report.tuning is not None else []
+    failed = [
+        f"{report.model}: the variant '{each.name}' failed: {each.reason}; please report it with the model"
+        for each in variants
+        if each.outcome == "failed"
+    ]
+    if verification.status == "not verified":
+        return [f"{report.model}: not verified: {verification.reason}", *failed]
+    if verification.outputs_depend_on_inputs is False:
+        what = "the outputs do not depend on the inputs, so the verification is weak evidence"
+        return [f"{report.model}: {what}", *failed]
+    return failed
+
+
+def repairs_of(report: Report) -> list[tuple[str, str]]:
+    """Repairs that the reader made, as (name, repair), from the notes of a report."""
+    return [(note.where, note.reason) for note in report.notes if note.source == "read"]
+
+
+__all__ = ["repairs_of", "warnings_of"]
