@@ -103,7 +103,7 @@ class FusedEpilogue(SpecModel):
 
 
 class NamedKernel(SpecModel):
-    """Kernels that a file can name in formats other than ONNX order.
+    """Kernels that a file can name in formats other than the canonical one.
 
     Attributes:
         family: the families of layout rules.
@@ -151,7 +151,7 @@ class RuntimeSpec(SpecModel):
             the target.
         is_emulated: whether onnxruntime on a CPU emulates the formats of the file.
         kernel: kernels in other formats that a file can name, besides "standard" ones.
-        converts_in_kernels: whether an op in ONNX order runs in a kernel for another format where that is faster.
+        converts_in_kernels: whether an op in the canonical format runs in a kernel for another format where that is faster.
         absorbs: the Transposes that the runtime folds into products.
         fuses: the element-wise ops that it computes in the kernel before them.
     """

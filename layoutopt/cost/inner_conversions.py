@@ -13,13 +13,13 @@ It exceeds 1 so that a plan that declares the format is preferred where only con
 
 
 class InnerConversions(CostModelWrapper):
-    """A cost model under which an op in ONNX order takes the fastest kernel of the target, conversions included.
+    """A cost model under which an op in the canonical format takes the fastest kernel of the target, conversions included.
 
-    A library that has a kernel for ONNX order, but a faster one for another format, converts the operands to that format, and
-    the result back, where that is faster.
+    A library that has a kernel for the canonical format, but a faster one for another format, converts the operands to that
+    format, and the result back, where that is faster.
 
     Args:
-        model: the prices, under which an op in ONNX order takes the kernel for ONNX order if there is one.
+        model: the prices, under which an op in the canonical format takes the kernel for that format if there is one.
     """
 
     def __init__(self, model: CostModel) -> None:
@@ -34,7 +34,7 @@ class InnerConversions(CostModelWrapper):
         return min([seconds, *(self._converting(op, each) for each in found if isinstance(each, Signature))])
 
     def _converting(self, op: Op, inner: Signature) -> float:
-        """Estimated seconds of the kernel with the signature `inner`, and of the conversions from and to ONNX order."""
+        """Estimated seconds of the kernel with the signature `inner`, and of the conversions from and to canonical formats."""
         moved = 0.0
         for slot in op.slots():
             value, storage = op.operand(slot), inner[slot]

@@ -1,6 +1,6 @@
 """The estimated gain of a plan over the original as the runtime runs it by itself, by cause (`GainReport`).
 
-    other runtimes   folded graph in ONNX order -> the plan                                     formats
+    other runtimes   folded graph in canonical formats -> the plan                                     formats
     onnxruntime      folded graph in onnxruntime's own formats -> the plan                      formats
       kernels timed  original after onnxruntime's optimiser, in its own formats -> folded graph  folding
                      -> with all fusions -> the plan's formats -> with Winograd                 fusion, formats, algorithms
@@ -49,7 +49,7 @@ def _over_folded(before: float, plan: Plan) -> GainReport:
 
 
 def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
-    """The gain of a plan for onnxruntime at measured prices; over the graph in ONNX order if an extent is not known.
+    """The gain of a plan for onnxruntime at measured prices; over the graph in canonical formats if an extent is not known.
 
     Kernels that no plan has used have corrected estimates, so the causes have larger errors than the gain.
     """

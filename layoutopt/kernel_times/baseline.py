@@ -1,6 +1,6 @@
 """The price of the original as onnxruntime runs it by itself: its own optimised form, at the same prices as the plan.
 
-    original --onnxruntime, without blocks--> fused ops in ONNX order --lift--> graph
+    original --onnxruntime, without blocks--> fused ops in canonical formats --lift--> graph
     price = kernels, blocked where onnxruntime has blocked kernels, + Transposes + reorders between blocked and other ops
 
 onnxruntime blocks every convolution and pooling that it can, keeps element-wise ops between them blocked, and converts at

@@ -177,7 +177,7 @@ def test_ascend_gains_by_formats() -> None:
 
 
 def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
-    """The baseline has one reorder at either end; every convolution in ONNX order would have two."""
+    """The baseline has one reorder at either end; every convolution in the canonical format would have two."""
     report = layoutopt.optimize(model(CHAIN), "cpu-avx2").report
     assert report.gain is not None and report.plan is not None
     assert report.gain.formats < 0.05 * report.gain.seconds_before

@@ -77,7 +77,7 @@ def test_a_rule_that_is_wrong() -> None:
 def test_a_rule_that_is_right() -> None:
     @register
     class Backwards(OneAxis):
-        """A valid rule: it lowers the op in canonical order, and keeps the padding state."""
+        """A valid rule: it lowers the op in the canonical format, and keeps the padding state."""
 
         family = "rearrangement"
         ops = ("test::Backwards",)

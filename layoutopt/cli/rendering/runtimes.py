@@ -5,7 +5,7 @@ import json
 from layoutopt.cli.rendering.terminal import footnote, indented, key_values, show, show_json, styled_line, text
 from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
 
-_KERNELS = {"target": "all kernels of the target", "standard": "operands in ONNX order"}
+_KERNELS = {"target": "all kernels of the target", "standard": "operands in canonical formats"}
 
 
 def print_runtimes(as_json: bool) -> None:
