@@ -27,7 +27,7 @@ from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
 
-BUDGET = 5.0
+MAX_SECONDS = 5.0
 """Seconds for timing kernels and planning again; what was timed is in the store for later calls."""
 
 
@@ -51,10 +51,10 @@ def calibrated_plan(
         job.gain = gain_at_target_prices(graph, model, context.sizes, plan, has_blocks=job.dialect.is_native)
         return model, plan
     store = _store(job)
-    context.time_graphs = partial(time_graphs, store=store, budget=BUDGET)
+    context.time_graphs = partial(time_graphs, store=store, max_seconds=MAX_SECONDS)
     with scratch_folder() as folder:
         original = _optimised_original(job, source, graph, folder)
-        found = refine_prices(graph, model, context.sizes, plan_with, store, BUDGET, original, job.progress)
+        found = refine_prices(graph, model, context.sizes, plan_with, store, MAX_SECONDS, original, job.progress)
     job.calibration, job.gain = _report(found, store), gain_at_timed_prices(found)
     return found.model, found.plan
 
@@ -119,4 +119,4 @@ def _store(job: Job) -> KernelStore:
         raise ArgumentError(str(error), where=path_text(path), hint=hint) from None
 
 
-__all__ = ["BUDGET", "calibrated_plan"]
+__all__ = ["MAX_SECONDS", "calibrated_plan"]

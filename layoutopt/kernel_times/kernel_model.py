@@ -133,7 +133,7 @@ class KernelModel:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     @property
-    def optimises(self) -> bool:
+    def is_optimised(self) -> bool:
         """The kernel runs as it is: onnxruntime has optimised the model that it is from."""
         return False
 

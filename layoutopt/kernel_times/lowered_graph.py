@@ -19,7 +19,7 @@ class LoweredGraph:
         graph: the graph.
     """
 
-    optimises = True
+    is_optimised = True
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

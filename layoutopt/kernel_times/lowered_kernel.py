@@ -129,7 +129,7 @@ class LoweredKernel:
         return [LoweredGraph(each) for each in promising_alternatives(self._lowered, blocked_channels() or 0)]
 
     @property
-    def optimises(self) -> bool:
+    def is_optimised(self) -> bool:
         """Whether onnxruntime optimises the model: always, as it optimises the written one."""
         return True
 

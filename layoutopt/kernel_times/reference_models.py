@@ -27,7 +27,7 @@ class ReferenceKernel:
     """
 
     key = "reference: float 256x384, Relu, MatMul with constant float 384x384, Relu"
-    optimises = True
+    is_optimised = True
     _rows, _columns = 256, 384
 
     def serialized(self, generator: np.random.Generator) -> bytes:

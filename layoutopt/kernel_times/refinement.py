@@ -24,7 +24,7 @@ from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_
 from layoutopt.kernel_times.store import KernelStore
 from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
 from layoutopt.kernel_times.timed_batches import LARGEST_BATCH, time_batches
-from layoutopt.kernel_times.timed_kernels import Effort, TimedModel
+from layoutopt.kernel_times.timed_kernels import TimedModel, TimingBudget
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
 
@@ -33,7 +33,7 @@ _MAX_PART_RATIO = 1.5  # parts of emulations that cost more than this times the 
 _MIN_SHARE = 1e-3  # of a plan's time: kernels below it are not timed
 _MIN_SPEED_UP = 1.02  # of a plan at measured prices over the plan at the target's prices
 _COMPARISONS = 2  # with the plan at the target's prices
-_COMPARISON_EFFORT = Effort(passes=1, fewest=4, most=24, seconds=0.012)
+_COMPARISON_BUDGET = TimingBudget(repetitions=1, min_rounds=4, max_rounds=24, seconds=0.012)
 _COMPARISON_SECONDS = 3.0  # after which no further kernels are compared
 
 
@@ -86,7 +86,7 @@ def refine_prices(
     sizes: Sizes,
     plan_with: PlanWith,
     store: KernelStore,
-    budget: float,
+    max_seconds: float,
     original: OptimisedOriginal | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> RefinedPlan:
@@ -98,7 +98,7 @@ def refine_prices(
         sizes: the sizes of symbolic dimensions.
         plan_with: plans at the prices of a cost model.
         store: the times of kernels on this machine; new ones are added.
-        budget: seconds after which no further kernel is timed; the last plan and the comparison take longer.
+        max_seconds: the seconds after which no further kernel is timed; the last plan and the comparison take longer.
         original: the original as onnxruntime runs it, if its time is to be estimated, too.
         progress: called with the name of each step.
     """
@@ -107,7 +107,7 @@ def refine_prices(
     first = plan_with(model)
     best = _Candidate(model, first)
     if not first.stopped:
-        best = work.best_plan(best, begin + budget, original)
+        best = work.best_plan(best, begin + max_seconds, original)
     plan = best.plan
     used = work.kernels(plan.signatures)
     with work.prices.direct_algorithms():
@@ -233,7 +233,7 @@ class _Refinement:
         self._progress(f"comparing {len(pending)} kernels")
         end = perf_counter() + _COMPARISON_SECONDS
         untimed = {each.key for each in pending if self._store.get(each.key) is None}
-        self.tried |= untimed.intersection(time_batches(pending, self._store, end, _COMPARISON_EFFORT, LARGEST_BATCH))
+        self.tried |= untimed.intersection(time_batches(pending, self._store, end, _COMPARISON_BUDGET, LARGEST_BATCH))
         before, after = (total_seconds(self.kernels(each.signatures)) for each in (first, last))
         return before / after if after else 1.0
 

@@ -29,7 +29,7 @@ from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.plan_kernels import plan_kernels
 from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.stored_prices import StoredPrices
-from layoutopt.kernel_times.timed_kernels import QUICK, Effort
+from layoutopt.kernel_times.timed_kernels import QUICK, TimingBudget
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.verification import Runnable
 
@@ -78,10 +78,10 @@ class ContradictedTimes(InventedTimes):
         self.known = known
 
     def __call__(
-        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort, end: float
+        self, kernels: Iterable[LoweredKernel], threads: int, budget: TimingBudget, end: float
     ) -> Iterator[tuple[LoweredKernel, float | None]]:
-        for kernel, seconds in super().__call__(kernels, threads, effort, end):
-            is_contradicted = effort is not QUICK and kernel.key not in {ReferenceKernel.key, *self.known}
+        for kernel, seconds in super().__call__(kernels, threads, budget, end):
+            is_contradicted = budget is not QUICK and kernel.key not in {ReferenceKernel.key, *self.known}
             yield kernel, 1.0 if is_contradicted else seconds
 
 
@@ -107,10 +107,12 @@ class Refined:
         self.graph, self.monkeypatch = graph, monkeypatch
         self.models: list[CostModel] = []
 
-    def __call__(self, times: InventedTimes, budget: float = 60.0, store: KernelStore | None = None) -> RefinedPlan:
+    def __call__(
+        self, times: InventedTimes, max_seconds: float = 60.0, store: KernelStore | None = None
+    ) -> RefinedPlan:
         self.monkeypatch.setattr(sys.modules["layoutopt.kernel_times.timed_batches"], "time_kernels", times)
         model, store = load_target("cpu-avx2"), store or KernelStore(MACHINE)
-        return refine_prices(self.graph, model, NO_SIZES, self.plan, store, budget)
+        return refine_prices(self.graph, model, NO_SIZES, self.plan, store, max_seconds)
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
@@ -180,7 +182,7 @@ def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     op = next(each.op() for each in kernel_cases(8) if each.family == "matrix product")  # the network has no such op
     assert op.signature is not None
     estimate = load_target("cpu-avx2").kernel_seconds(op, op.signature)
-    found = refined(InventedTimes(2.0), budget=0.0)
+    found = refined(InventedTimes(2.0), max_seconds=0.0)
     assert 0 < found.timed <= 64
     assert found.plan.optimal
     assert refined.models[-1].kernel_seconds(op, op.signature) == pytest.approx(1.1 * estimate)

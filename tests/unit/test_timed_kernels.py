@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
 def test_the_overhead_of_a_run_is_no_part_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     run, node, kernel = 1e-5, 5e-7, 3e-5  # seconds; a network has the overhead of a node, too
-    monkeypatch.setattr(timed_kernels, "_tiny_runners", lambda threads: (Run(run + node), Run(run + 33 * node)))
-    monkeypatch.setattr(timed_kernels, "_runner", lambda each, threads: Run(run + node + kernel))
+    monkeypatch.setattr(timed_kernels, "_tiny_sessions", lambda threads: (Run(run + node), Run(run + 33 * node)))
+    monkeypatch.setattr(timed_kernels, "_session_of", lambda each, threads: Run(run + node + kernel))
     ((_, seconds),) = time_kernels([ReferenceKernel()])
     assert seconds == pytest.approx(node + kernel)

@@ -22,7 +22,7 @@ _SLICE_HAS_INPUTS = 10
 _UPSAMPLE_HAS_INPUTS = 9
 _RESIZE = 10
 _RESIZE_HAS_COORDINATES = 11
-_MOST_INPUTS = 4
+_MAX_INPUTS = 4
 _NOT_IN_CONV = ("activation", "activation_params")
 
 
@@ -155,7 +155,7 @@ def placeholder(op_type: str, opset: int) -> onnx.FunctionProto:
     body = Body(opset)
     numbers = body("Gather", body.shaped("x0", body.ints(-1)), body.ints(0, 0, 0, 0))
     result = body("Reshape", "x0", body("Cast", numbers, to=onnx.TensorProto.INT64))
-    inputs = [f"x{index}" for index in range(_MOST_INPUTS)]
+    inputs = [f"x{index}" for index in range(_MAX_INPUTS)]
     imports = [helper.make_opsetid("", opset)]
     return helper.make_function(BLOCKED_DOMAIN, op_type, inputs, [result], body.nodes, imports)
 
