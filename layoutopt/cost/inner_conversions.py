@@ -31,18 +31,20 @@ class InnerConversions(CostModelWrapper):
         if rule is None or isinstance(rule, View) or not is_canonical(signature):
             return seconds
         found = (rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op))
-        return min([seconds, *(self._converting(op, each) for each in found if isinstance(each, Signature))])
+        return min(
+            [seconds, *(self._kernel_with_conversions(op, each) for each in found if isinstance(each, Signature))]
+        )
 
-    def _converting(self, op: Op, inner: Signature) -> float:
-        """Estimated seconds of the kernel with the signature `inner`, and of the conversions from and to canonical formats."""
-        moved = 0.0
+    def _kernel_with_conversions(self, op: Op, signature: Signature) -> float:
+        """Estimated seconds of the kernel with the signature, and of the conversions from and to canonical formats."""
+        conversions = 0.0
         for slot in op.slots():
-            value, storage = op.operand(slot), inner[slot]
+            value, storage = op.operand(slot), signature[slot]
             if value is None or storage is None or value.is_constant:
                 continue
             pair = (Storage(Format.canonical(storage.format.rank)), storage)
-            moved += self._model.conversion_seconds(value, *(pair if slot.side == "in" else reversed(pair)))
-        return _INNER_KERNEL_FACTOR * self._model.kernel_seconds(op, inner) + INNER_CONVERSION_FACTOR * moved
+            conversions += self._model.conversion_seconds(value, *(pair if slot.side == "in" else reversed(pair)))
+        return _INNER_KERNEL_FACTOR * self._model.kernel_seconds(op, signature) + INNER_CONVERSION_FACTOR * conversions
 
 
 __all__ = ["InnerConversions"]

@@ -48,7 +48,9 @@ def calibrated_plan(
     job.calibration = PricesReport(reason=reason)
     if reason or not isinstance(model, RooflineModel):
         plan = plan_with(model)
-        job.gain = gain_at_target_prices(graph, model, context.sizes, plan, has_blocks=job.dialect.is_native)
+        job.gain = gain_at_target_prices(
+            graph, model, context.sizes, plan, chooses_blocked_formats=job.dialect.is_native
+        )
         return model, plan
     store = _store(job)
     context.time_graphs = partial(time_graphs, store=store, max_seconds=MAX_SECONDS)
@@ -61,9 +63,9 @@ def calibrated_plan(
 
 def _report(found: RefinedPlan, store: KernelStore) -> PricesReport:
     return PricesReport(
-        timed=found.timed,
-        known=found.known,
-        share=found.share,
+        timed=found.num_newly_timed,
+        known=found.num_timed,
+        share=found.timed_share,
         seconds=found.seconds,
         is_refined=found.is_refined,
         speed_up=found.speed_up,

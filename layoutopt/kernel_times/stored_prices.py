@@ -52,7 +52,7 @@ class StoredPrices(MeasuredPrices):
         self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._alternatives: dict[str, list[str]] = {}
-        self._has_alternatives = True
+        self._uses_alternatives = True
         self._priced: list[PricedKernel] | None = None
 
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
@@ -75,11 +75,11 @@ class StoredPrices(MeasuredPrices):
         return found
 
     def _time(self, kernel: LoweredKernel) -> float | None:
-        """The time of the fastest algorithm that was timed; None if the direct one was not."""
+        """The time of the fastest algorithm that was timed; None if the default one was not."""
         seconds = self._store.get(kernel.key)
         if seconds is None:
             return None
-        times = [self._store.get(key) for key in (self._alternatives_of(kernel) if self._has_alternatives else [])]
+        times = [self._store.get(key) for key in (self._alternatives_of(kernel) if self._uses_alternatives else [])]
         return min([seconds, *(each for each in times if each is not None)])
 
     def has_all_times(self, kernel: LoweredKernel) -> bool:
@@ -102,13 +102,13 @@ class StoredPrices(MeasuredPrices):
         self._caution = _CAUTION if is_cautious else 1.0
 
     @contextmanager
-    def direct_algorithms(self) -> Iterator[None]:
-        """Price ops without their other algorithms."""
-        self._has_alternatives = False
+    def default_algorithms(self) -> Iterator[None]:
+        """Price every op with its default algorithm: convolutions without Winograd."""
+        self._uses_alternatives = False
         try:
             yield
         finally:
-            self._has_alternatives = True
+            self._uses_alternatives = True
 
     @contextmanager
     def recording(self) -> Iterator[list[PricedKernel]]:

@@ -123,7 +123,7 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, har
     op, graph = located.op, located.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
-    is_free = op in groups.fused or region_rule(op) is not None
+    is_free = op in groups.fused_into_kernels or region_rule(op) is not None
     seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.kernel_op(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)

@@ -11,9 +11,9 @@ import pytest
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.cost import CostModelWrapper, FusedOps, RuntimeBlocks
+from layoutopt.cost import CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
+from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, promising, tilings
 from layoutopt.dialects.onnxruntime.passes.winograd.measured import alone
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
@@ -188,9 +188,9 @@ def test_what_the_dialect_fuses_costs_nothing_in_blocks(body: str, fused: set[st
         numbers = generator.normal(size=shape).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
     graph = inference.lift(onnx_io.from_message(model))
-    assert fused_ops(graph) == fused
+    assert find_fused_tensors(graph) == fused
     roofline = load_target("cpu-avx2")
-    model_of_fused = FusedOps(roofline, fused_ops(graph))
+    model_of_fused = FusedIntoConvolutions(roofline, find_fused_tensors(graph))
     for op in graph.ops:
         rule, y = rule_of(op), op.outputs[0]
         assert rule is not None and y is not None
