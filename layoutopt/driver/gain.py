@@ -80,12 +80,14 @@ def gain_of_variant(first: GainReport | None, seconds: float, *, has_same_ops: b
     Args:
         first: the gain of the first plan.
         seconds: the estimated time of the other plan.
-        has_same_ops: whether it differs in formats only; otherwise the difference counts as folding.
+        has_same_ops: whether it differs in formats only; otherwise the difference counts as folding, which is 0 where the
+            baseline is the folded graph.
     """
     if first is None:
         return None
     saved = first.seconds_after - seconds
-    cause = {"formats": first.formats + saved} if has_same_ops else {"folding": first.folding + saved}
+    counts_as_formats = has_same_ops or first.baseline == "folded"
+    cause = {"formats": first.formats + saved} if counts_as_formats else {"folding": first.folding + saved}
     return first.model_copy(update={"seconds_after": seconds, "data_movement": None, **cause})
 
 
