@@ -161,7 +161,7 @@ def growth_report(growth: Growth, size: int) -> GrowthReport:
 
 
 def _outcome_reports(found: Sequence[LocatedOp], plan: Plan) -> list[TargetReport]:
-    """The effect of a plan on each of several targets, with the ops that have other formats in its own plan."""
+    """The effect of a plan on each of several targets, with the ops that have other formats in the plan for it alone."""
     ops = [located for located in found if located.op in plan.signatures]
     return [
         TargetReport(
