@@ -46,9 +46,9 @@ class TilingOption:
 
     @property
     def node_bytes(self) -> int:
-        """The size of the nodes: two for every product, and sums."""
+        """The size of the nodes: two for every component, and sums."""
         rows, columns = self.tiles
-        return _NODE * 4 * rows.parts * columns.parts
+        return _NODE * 4 * rows.num_components * columns.num_components
 
     @property
     def filter_key(self) -> Hashable:
