@@ -8,7 +8,7 @@ from typing import Any
 
 from layoutopt import api, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.pictures import write_picture
+from layoutopt.cli.files.figures import write_figure
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cost import CostModel, sized, with_epilogues
 from layoutopt.cost_models import RuntimeSpec, find_target
@@ -166,7 +166,7 @@ def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Ov
 
     Raises:
         UsageError: the model is already optimised, so there is no plan.
-        OutputError: the picture cannot be written, or must not replace an existing file.
+        OutputError: the figure cannot be written, or must not replace an existing file.
     """
     from layoutopt.plot import draw_plan
 
@@ -175,7 +175,7 @@ def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Ov
             "the model is already optimised", where=f"--plot {path}", hint="name a --target to plan it again"
         )
     title = f"{Path(found.report.model).name}, {found.report.target}"
-    write_picture(draw_plan(found.graph, title), path, overwrite)
+    write_figure(draw_plan(found.graph, title), path, overwrite)
 
 
 def _paired(before: _InitialOps, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:

@@ -31,7 +31,7 @@ class Attention(FusionPattern):
 
     name = "attention"
     fused_op = "com.microsoft::MultiHeadAttention"
-    anchors = ("Softmax",)
+    root_ops = ("Softmax",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The scores before the softmax and the average behind it, as one op."""

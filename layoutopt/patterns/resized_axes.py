@@ -19,7 +19,7 @@ class ResizedAxes(FusionPattern):
 
     name = "resized-axes"
     fused_op = "Resize"
-    anchors = ("Resize",)
+    root_ops = ("Resize",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The Resize with the last piece of the sizes, if that has the sizes of all axes that change."""

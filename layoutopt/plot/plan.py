@@ -1,4 +1,4 @@
-"""Drawing of a plan: ops as boxes from top to bottom, coloured by the format of their output; layout conversions as diamonds.
+"""The figure of a plan: ops as boxes from top to bottom, coloured by the format of their output; layout conversions as diamonds.
 
 Grandalf's layered layout (Sugiyama) places the nodes. Metadata-only ops are small and grey, since they move no data.
 """
@@ -40,12 +40,12 @@ def draw_plan(graph: Graph, title: str = "") -> drawsvg.Drawing:
 
     Args:
         graph: the graph after planning, as in `Result.graph`.
-        title: the title of the drawing.
+        title: the title of the figure.
     """
-    return _PlanDrawing(graph, title).draw()
+    return _PlanFigure(graph, title).draw()
 
 
-class _PlanDrawing:
+class _PlanFigure:
     def __init__(self, graph: Graph, title: str) -> None:
         self.graph = graph
         self.title = title
