@@ -92,7 +92,7 @@ def _obstacle(job: Job, graph: Graph) -> str:
     if not options.calibrate or os.environ.get(VARIABLE):
         return "off"
     if options.profile is None and not _is_host(options.target):
-        return f"{job.hardware.name} is not this machine"
+        return f"{job.target_model.name} is not this machine"
     if not job.dialect.is_native or not isinstance(job.context.cost_model, RooflineModel):
         return "only kernels of onnxruntime on this machine are timed"
     return "kernels of quantised models are not timed" if has_quantized_ops(graph) else ""

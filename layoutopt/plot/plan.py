@@ -1,4 +1,4 @@
-"""The figure of a plan: ops as boxes from top to bottom, coloured by the format of their output; layout conversions as diamonds.
+"""The figure of a plan: ops as boxes from top to bottom, coloured by output format; layout conversions as diamonds.
 
 Grandalf's layered layout (Sugiyama) places the nodes. Metadata-only ops are small and grey, since they move no data.
 """

@@ -91,7 +91,7 @@ def graph_report(
     plan: Plan | None = None,
     *,
     keeps_qdq_groups: bool = False,
-    hardware: CostModel | None = None,
+    target_model: CostModel | None = None,
 ) -> GraphReport:
     """The report of a planned graph.
 
@@ -101,7 +101,7 @@ def graph_report(
         sizes: of symbolic dimensions.
         plan: the plan, for the report by target.
         keeps_qdq_groups: whether QDQ groups stay as they are.
-        hardware: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
+        target_model: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
     """
     found = located_ops(graph)
     groups = planned_qdq_groups(
@@ -109,7 +109,7 @@ def graph_report(
     )
     return GraphReport(
         [
-            _op_report(located, groups, cost_model, hardware or cost_model)
+            _op_report(located, groups, cost_model, target_model or cost_model)
             for located in found
             if not is_cast(located.op)
         ],
@@ -119,7 +119,7 @@ def graph_report(
     )
 
 
-def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, hardware: CostModel) -> OpReport:
+def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, target_model: CostModel) -> OpReport:
     op, graph = located.op, located.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
@@ -127,7 +127,7 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, har
     seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.kernel_op(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)
-    preferred = next(iter(hardware.preferred_formats(op)), {})
+    preferred = next(iter(target_model.preferred_formats(op)), {})
     return OpReport(
         name=op.name or _first_output(op),
         kind=op.kind,

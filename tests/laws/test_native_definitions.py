@@ -50,7 +50,7 @@ def agree(op_type: str, arrays: Sequence[Any], opset: int = 17, **fields: Any) -
     feeds = {each.name: arrays[int(each.name[1:])] for each in message.graph.input}
     (want,) = Session(message.SerializeToString()).run(None, feeds)
     define(message, BLOCKED, BLOCK)
-    assert {node.domain for node in message.graph.node} == {BLOCKED.defined_domain}
+    assert {node.domain for node in message.graph.node} == {BLOCKED.definition_domain}
     constant = onnx.ModelProto.FromString(message.SerializeToString())
     constant.graph.initializer.extend(
         numpy_helper.from_array(array, name) for name, array in feeds.items() if name != "x0"
