@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
 from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.estimate import (
-    FAST_SESSIONS_OP,
+    FAST_SESSIONS_OP_SECONDS,
     MACHINE_RATES,
     MachineRates,
     direct_convolution_seconds,
@@ -67,7 +67,7 @@ class Winograd(Pass):
         if rates is None:
             return
         if context.sessions == "fast":
-            rates = replace(rates, op_seconds=FAST_SESSIONS_OP)
+            rates = replace(rates, op_seconds=FAST_SESSIONS_OP_SECONDS)
         runs = expected_runs(graph)
         sites = [
             (each, site)

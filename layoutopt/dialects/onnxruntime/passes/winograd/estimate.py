@@ -1,4 +1,4 @@
-"""Estimated times of a convolution in seconds, direct and by Winograd.
+"""Estimated times of a convolution in seconds, direct and in tiles.
 
     convolutions   operations at the rate of the kernel, and bytes of the filter at its bandwidth
     transforms     bytes read and written at the bandwidth of the cache or of memory, and a constant per op
@@ -51,7 +51,7 @@ MACHINE_RATES = {16: MachineRates(), 8: MachineRates(min_speedup=1.2)}
 """Rates by block size. Machines without AVX-512 were not measured: they compute at half the rate or less with the same memory,
 so these rates are conservative, and the threshold is higher."""
 
-FAST_SESSIONS_OP = 3.1e-6
+FAST_SESSIONS_OP_SECONDS = 3.1e-6
 """The constant time of an op for `--sessions fast`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
 
 
@@ -67,12 +67,12 @@ def winograd_seconds(site: Site, tiles: tuple[Tiles, Tiles], rates: MachineRates
     num_components = rows.num_components * columns.num_components
     taps = prod(each.axis.kernel for each in tiles if each.algorithm is None)
     product = _product_seconds(site, rows.count * columns.count, taps, rates)
-    moved = _batch(site) * (_input_bytes(site, tiles) + _output_bytes(site, tiles))
+    transform_bytes = _batch(site) * (_input_bytes(site, tiles) + _output_bytes(site, tiles))
     image = site.channels * rows.axis.input * columns.axis.input + site.filters * rows.axis.output * columns.axis.output
     fits_cache = _ELEMENT * _batch(site) * image <= rates.cache_bytes
     ops = 2 * num_components + sum(_combinations(tiles)) + rows.outputs * (columns.outputs + 1) + 2
     bandwidth = rates.cache_bandwidth if fits_cache else rates.memory_bandwidth
-    return num_components * product + moved / bandwidth + ops * rates.op_seconds
+    return num_components * product + transform_bytes / bandwidth + ops * rates.op_seconds
 
 
 def filter_growth(tiles: tuple[Tiles, Tiles]) -> float:

@@ -5,7 +5,8 @@
     A^T        sums and differences, and depthwise 1x1 convolutions that add: sum + factor * x
     tiles      Concat on the arrays reshaped so that the outputs of a tile are an axis
 
-The products of the points 0 and infinity add the other terms of the first and of the last output and apply the activation.
+A phase is the array of one output of every tile: of 4 x 4 outputs there are 16 phases, which are interleaved at the end. The
+products of the points 0 and infinity add the other terms of the first and of the last output and apply the activation.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +35,12 @@ class WinogradRewriter:
         self._constants = constants
         self._site = site
         self._tiles = tiles
-        self._phase: Shape = (site.batch, site.filters, tiles[0].product_axis.output, tiles[1].product_axis.output)
+        self._phase_shape: Shape = (
+            site.batch,
+            site.filters,
+            tiles[0].product_axis.output,
+            tiles[1].product_axis.output,
+        )
 
     def run(self) -> None:
         """Replace the convolution."""
@@ -98,7 +104,7 @@ class WinogradRewriter:
         rows, columns = (each.product_axis for each in self._tiles)
         return self._conv(
             (self._transformed(component), self._constants.filter(site, self._tiles, component), bias, added),
-            self._phase,
+            self._phase_shape,
             is_final,
             group=1,
             kernel_shape=(rows.kernel, columns.kernel),
