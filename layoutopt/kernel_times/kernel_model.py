@@ -100,22 +100,22 @@ class KernelModel:
         cls, node: onnx.NodeProto, operands: Sequence[Operand | None], opsets: Iterable[onnx.OperatorSetIdProto]
     ) -> "KernelModel":
         """The kernel of a node of a model."""
-        alone, own, first = onnx.NodeProto(), list(operands), dict[str, int]()
-        alone.CopyFrom(node)
-        alone.name = ""
+        copy, distinct_operands, first_index = onnx.NodeProto(), list(operands), dict[str, int]()
+        copy.CopyFrom(node)
+        copy.name = ""
         for index, name in enumerate(node.input):
             if name:
-                alone.input[index] = f"i{first.setdefault(name, index)}"
-                own[index] = own[index] if first[name] == index else None
+                copy.input[index] = f"i{first_index.setdefault(name, index)}"
+                distinct_operands[index] = operands[index] if first_index[name] == index else None
         for index, name in enumerate(node.output):
-            alone.output[index] = f"o{index}" if name else ""
+            copy.output[index] = f"o{index}" if name else ""
         versions = tuple((each.domain, each.version) for each in opsets)
-        alone.attribute.sort(key=lambda each: each.name)
-        texts = ", ".join("-" if each is None else each.key for each in own)
-        attributes = sha256(alone.SerializeToString(deterministic=True)).hexdigest()[:16]
+        copy.attribute.sort(key=lambda each: each.name)
+        texts = ", ".join("-" if each is None else each.key for each in distinct_operands)
+        attributes = sha256(copy.SerializeToString(deterministic=True)).hexdigest()[:16]
         domain = f"{node.domain}::" if node.domain else ""
         version = next((version for name, version in versions if name == node.domain), 0)
-        return cls(alone, tuple(own), versions, f"{domain}{node.op_type}-{version} ({texts}) {attributes}")
+        return cls(copy, tuple(distinct_operands), versions, f"{domain}{node.op_type}-{version} ({texts}) {attributes}")
 
     def proto(self, generator: np.random.Generator) -> onnx.ModelProto:
         """A model of the kernel alone, whose activations are inputs."""
