@@ -25,19 +25,22 @@ from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.verification.runnable import Runnable
 
 _WITHOUT_BLOCKS = ("NchwcTransformer",)
-_BLOCK_PRESERVING_KINDS = (
-    "Add",
-    "Sum",
-    "Mul",
-    "Relu",
-    "Sigmoid",
-    "Tanh",
-    "Clip",
-    "LeakyRelu",
-    "HardSigmoid",
-    "HardSwish",
-    "Concat",
+_BLOCK_PRESERVING_ACTIVATIONS = frozenset(
+    {
+        "Clip",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu",
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "com.microsoft::Gelu",
+        "com.microsoft::QuickGelu",
+    }
 )
+_BLOCK_PRESERVING_KINDS = frozenset({"Add", "Concat", "Mul", "Sum"})  # if all operands are blocked
+_EQUAL_SHAPE_KINDS = frozenset({"Mul", "Sum"})  # an Add broadcasts blocked operands, too
 
 
 class OptimisedOriginal:
@@ -139,14 +142,24 @@ class _DefaultFormats:
             return canonical_signature(op)
         if rule.family in BLOCKED_FAMILIES:
             return self._fastest(op, rule)
-        present = [each for each in op.inputs if each is not None and not each.is_constant]
-        stored = [self._blocked.get(each) for each in present]
-        first = stored[0] if stored else None
-        if op.kind in _BLOCK_PRESERVING_KINDS and first is not None and all(each is not None for each in stored):
+        first = self._blocked.get(op.inputs[0]) if op.inputs and op.inputs[0] is not None else None
+        if first is not None and self._preserves_blocks(op):
             found = rule.signature(op, {X: first.format, Y: first.format})
             if isinstance(found, Signature):
                 return found
         return canonical_signature(op)
+
+    def _preserves_blocks(self, op: Op) -> bool:
+        """Whether onnxruntime runs an op on blocked operands, if the first one is blocked."""
+        if op.kind in _BLOCK_PRESERVING_ACTIVATIONS:
+            return True
+        operands = [each for each in op.inputs if each is not None]
+        has_equal_shapes = len({each.shape for each in operands}) == 1
+        return (
+            op.kind in _BLOCK_PRESERVING_KINDS
+            and all(each in self._blocked for each in operands)
+            and (has_equal_shapes or op.kind not in _EQUAL_SHAPE_KINDS)
+        )
 
     def _fastest(self, op: Op, rule: LayoutRule) -> Signature:
         """The blocked kernel of the op, if there is one; among several the one with the least conversions."""

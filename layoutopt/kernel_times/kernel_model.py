@@ -18,6 +18,8 @@ from layoutopt.runtime.type_names import type_proto
 _SMALL = 64
 """Elements up to which any constant keeps its elements, on which a time may depend, as on axes, sizes and zero points."""
 
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -136,6 +138,11 @@ class KernelModel:
     def is_optimised(self) -> bool:
         """The kernel runs as it is: onnxruntime has optimised the model that it is from."""
         return False
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the node changes the shape of its first operand only."""
+        return not self.node.domain and self.node.op_type in _VIEWS
 
     def serialized(self, generator: np.random.Generator) -> bytes:
         """The model as bytes."""

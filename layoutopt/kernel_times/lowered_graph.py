@@ -20,6 +20,7 @@ class LoweredGraph:
     """
 
     is_optimised = True
+    is_view = False
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

@@ -133,6 +133,11 @@ class LoweredKernel:
         """Whether onnxruntime optimises the model: always, as it optimises the written one."""
         return True
 
+    @property
+    def is_view(self) -> bool:
+        """Whether it is a view: no, since the planner prices none."""
+        return False
+
     def serialized(self, generator: np.random.Generator) -> bytes:
         """The ONNX model."""
         del generator  # random constants have their own

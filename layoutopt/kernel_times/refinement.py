@@ -8,7 +8,8 @@ with the plan at the target's prices: the kernels in which they differ are timed
 plan has to be 2 % faster.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from time import perf_counter
@@ -30,6 +31,7 @@ from layoutopt.planner import Plan
 
 _PLANS = 5  # at measured prices, per comparison
 _MAX_PRICE_RATIO = 1.5  # kernels of an emulation that cost more than this times the price of the op are not timed
+_SHORT = 1e-4  # seconds of a kernel that takes little time to time, and much more than the overhead of a run
 _MIN_SHARE = 1e-3  # of a plan's time: kernels below it are not timed
 _MIN_SPEED_UP = 1.02  # of a plan at measured prices over the plan at the target's prices
 _COMPARISONS = 2  # with the plan at the target's prices
@@ -110,6 +112,8 @@ def refine_prices(
     if not first.stopped:
         best = refinement.find_best_plan(best, begin + max_seconds, original)
     plan = best.plan
+    refinement.prices.be_cautious(False)
+    refinement.prices.correct_estimates()
     kernels = refinement.kernels(plan.signatures)
     with refinement.prices.default_algorithms():
         original_kernels = refinement.kernels_of_original(original)
@@ -185,6 +189,9 @@ class _Refinement:
 
         A plan that loses is made once more, since the comparison has added the times that were missing.
         """
+        used = [*self.kernels(first.plan.signatures), *self.kernels({}), *self.kernels_of_original(original)]
+        self._time(_one_of_each_kind(used), end)
+        self.prices.correct_estimates()
         # The times of the original's kernels correct the estimates of many others.
         for used in (self.kernels(first.plan.signatures), self.kernels({}), self.kernels_of_original(original)):
             self._time(self._untimed(used), end)
@@ -243,6 +250,27 @@ class _Refinement:
         """The models without times among those of kernels and of other algorithms for their ops."""
         models = _models(used, lambda each: each.kernel is not None and not self.prices.has_all_times(each.kernel))
         return {key: each for key, each in models.items() if self._store.get(key) is None}
+
+
+def _one_of_each_kind(used: Iterable[UsedKernel]) -> dict[str, TimedModel]:
+    """The model of a short kernel of each kind that has no time, by key.
+
+    An estimate of the target may be wrong by any factor for a kind of op. The corrected estimates show which kernels of the
+    kind take enough time to be timed.
+    """
+    timed: set[Hashable] = set()
+    untimed: dict[Hashable, list[PricedKernel]] = defaultdict(list)
+    for priced in (priced for each in used for priced in each.priced_kernels):
+        if priced.is_timed:
+            timed.add(priced.kind)
+        elif priced.kernel is not None:
+            untimed[priced.kind].append(priced)
+    found: dict[str, TimedModel] = {}
+    for kernels in (kernels for kind, kernels in untimed.items() if kind not in timed):
+        chosen = min(kernels, key=lambda each: (each.seconds < _SHORT, abs(each.seconds - _SHORT)))
+        if chosen.kernel is not None:
+            found[chosen.kernel.key] = chosen.kernel
+    return found
 
 
 def _models(

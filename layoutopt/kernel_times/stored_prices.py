@@ -28,11 +28,13 @@ class PricedKernel:
 
     Attributes:
         kernel: the kernel; None if it cannot be timed alone.
+        kind: the kind whose corrections apply to its estimate.
         seconds: its price.
         is_timed: whether the price is a time.
     """
 
     kernel: LoweredKernel | None
+    kind: Hashable
     seconds: float
     is_timed: bool
 
@@ -71,7 +73,7 @@ class StoredPrices(MeasuredPrices):
             self._ratios[kind][kernel.key] = log(seconds / estimate)
         found = estimate * self._corrections.get(kind, 1.0) * self._caution if seconds is None else seconds
         if self._priced is not None:
-            self._priced.append(PricedKernel(kernel, found, seconds is not None))
+            self._priced.append(PricedKernel(kernel, kind, found, seconds is not None))
         return found
 
     def _time(self, kernel: LoweredKernel) -> float | None:
