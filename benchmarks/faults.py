@@ -292,10 +292,10 @@ def another_way_of_pooling(model: onnx.ModelProto, rng: Rng) -> bool:
 # --- the ground truth ------------------------------------------------------------------------------------------------
 
 
-def session(model: bytes | str, *, optimises: bool = True) -> onnxruntime.InferenceSession:
+def session(model: bytes | str, *, is_optimised: bool = True) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    if not optimises:
+    if not is_optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
@@ -375,7 +375,7 @@ def rounding(
     rng = np.random.default_rng(5)
     moved = [{name: neighbour(x, rng) for name, x in feed.items()} for feed in inputs]
     found = [effect(expected_outputs, [model.run(None, feed) for feed in moved])]
-    plain = session(str(path), optimises=False)
+    plain = session(str(path), is_optimised=False)
     found.append(effect(expected_outputs, [plain.run(None, feed) for feed in inputs]))
     for _ in range(3):
         message = onnx.load(path)

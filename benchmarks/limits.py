@@ -42,7 +42,7 @@ from layoutopt.bench.op_profile import DATA_MOVEMENT_OPS
 from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.kernel_times import ExecutedKernel, executed_kernels
 from layoutopt.kernel_times.kernel_model import KernelModel, Operand
-from layoutopt.kernel_times.timed_kernels import Effort, time_kernels
+from layoutopt.kernel_times.timed_kernels import TimingBudget, time_kernels
 from layoutopt.onnx_io.converter.vocabulary import attribute_from_ir
 from layoutopt.ops import rule_of
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
@@ -65,7 +65,7 @@ CHAIN_BYTES = 384 << 20  # of all Adds of a chain, a multiple of all sizes
 TRACES = 6
 LONG = 1e-3  # seconds of a traced kernel from which it is timed alone
 TURNS = 90
-EFFORT = Effort(passes=1, fewest=6, most=24, seconds=0.04)
+BUDGET = TimingBudget(repetitions=1, min_rounds=6, max_rounds=24, seconds=0.04)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def times_alone(models: Sequence[KernelModel], limits: Limits, rates: list[float
     """The time of every kernel alone, in operations; appends the rates of the MatMuls to `rates`."""
     for start in range(0, len(models), TURNS):
         found = {
-            each.key: time for each, time in time_kernels([*models[start : start + TURNS], *PRODUCTS], effort=EFFORT)
+            each.key: time for each, time in time_kernels([*models[start : start + TURNS], *PRODUCTS], budget=BUDGET)
         }
         rates.append(limits.rate([found.pop(each.key) or inf for each in PRODUCTS]))
         for key, time in found.items():

@@ -40,7 +40,7 @@ from layoutopt.cost import (
     InnerConversions,
     MultiTargetCostModel,
     StandardOperators,
-    fused_epilogues,
+    find_epilogues,
 )
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import (
@@ -81,7 +81,7 @@ class AbsorbedTranspose(SpecModel):
     source: Text
 
 
-class FusedEpilogue(SpecModel):
+class EpilogueSpec(SpecModel):
     """Element-wise ops that the runtime computes in the kernel before them.
 
     Attributes:
@@ -98,12 +98,12 @@ class FusedEpilogue(SpecModel):
 
     @property
     def rule(self) -> EpilogueRule:
-        """The row for `fused_epilogues`."""
+        """The rule for `find_epilogues`."""
         return EpilogueRule(self.family, self.ops, self.with_constants)
 
 
 class NamedKernel(SpecModel):
-    """Kernels that a file can name in formats other than ONNX order.
+    """Kernels that a file can name in formats other than the canonical one.
 
     Attributes:
         family: the families of layout rules.
@@ -127,8 +127,8 @@ class NamedKernel(SpecModel):
     constant: Roles = ()
     source: Text
 
-    def part_of(self, kernel: KernelSpec) -> KernelSpec | None:
-        """The part of a target's kernel that the file can name; None if there is none."""
+    def restricted(self, kernel: KernelSpec) -> KernelSpec | None:
+        """A target's kernel, restricted to the ops, types and shapes that the file can name; None if there are none."""
         dtypes = tuple(each for each in kernel.dtypes if each in self.dtypes)
         families = tuple(each for each in kernel.family if each in self.family)
         ops = kernel.ops if self.ops is None else tuple(each for each in kernel.ops or self.ops if each in self.ops)
@@ -151,12 +151,12 @@ class RuntimeSpec(SpecModel):
             the target.
         is_emulated: whether onnxruntime on a CPU emulates the formats of the file.
         kernel: kernels in other formats that a file can name, besides "standard" ones.
-        converts_in_kernels: whether an op in ONNX order runs in a kernel for another format where that is faster.
+        converts_in_kernels: whether an op in the canonical format runs in a kernel for another format where that is faster.
         absorbs: the Transposes that the runtime folds into products.
         fuses: the element-wise ops that it computes in the kernel before them.
     """
 
-    tables = (AbsorbedTranspose, FusedEpilogue, NamedKernel)
+    tables = (AbsorbedTranspose, EpilogueSpec, NamedKernel)
 
     name: Text
     description: Text
@@ -167,7 +167,7 @@ class RuntimeSpec(SpecModel):
     converts_in_kernels: bool = False
     kernel: Annotated[tuple[NamedKernel, ...], BeforeValidator(as_rows)] = ()
     absorbs: Annotated[tuple[AbsorbedTranspose, ...], BeforeValidator(as_rows)] = ()
-    fuses: Annotated[tuple[FusedEpilogue, ...], BeforeValidator(as_rows)] = ()
+    fuses: Annotated[tuple[EpilogueSpec, ...], BeforeValidator(as_rows)] = ()
 
     def restricted(self, model: CostModel) -> CostModel:
         """The cost model of a target, or of several, with the kernels and conversions that this runtime has."""
@@ -180,7 +180,7 @@ class RuntimeSpec(SpecModel):
 
     def epilogues(self, graph: Graph) -> Epilogues:
         """The ops of a graph, before planning, that the runtime computes in the kernel before them."""
-        return fused_epilogues(graph, [row.rule for row in self.fuses])
+        return find_epilogues(graph, [each.rule for each in self.fuses])
 
     def reads(self, dialect: str) -> bool:
         """Whether files for this runtime can be written in a dialect."""
@@ -190,12 +190,12 @@ class RuntimeSpec(SpecModel):
         """The kernels of a target that files can name; None without any. Only target files declare kernels by format."""
         if not self.kernel or not isinstance(model, RooflineModel):
             return None
-        parts = (named.part_of(kernel) for kernel in model.spec.kernel for named in self.kernel)
-        return RooflineModel(model.spec.model_copy(update={"kernel": tuple(part for part in parts if part)}))
+        kernels = (named.restricted(kernel) for kernel in model.spec.kernel for named in self.kernel)
+        return RooflineModel(model.spec.model_copy(update={"kernel": tuple(each for each in kernels if each)}))
 
     def _absorbed(self) -> Absorbed:
         labels = {dtype.label: dtype for dtype in DType}
-        return frozenset((op, labels[dtype]) for row in self.absorbs for op in row.ops for dtype in row.dtypes)
+        return frozenset((op, labels[dtype]) for each in self.absorbs for op in each.ops for dtype in each.dtypes)
 
 
 def _accepted(found: Any) -> RuntimeSpec:
@@ -259,7 +259,7 @@ def read_runtime(path: Path) -> RuntimeSpec:
 
 __all__ = [
     "AbsorbedTranspose",
-    "FusedEpilogue",
+    "EpilogueSpec",
     "NamedKernel",
     "RuntimeSpec",
     "find_runtime",

@@ -24,6 +24,9 @@ from layoutopt.api import optimize
 from layoutopt.cost import CostModel
 from layoutopt.runtime.session import Session
 
+_STANDARD_OPSET = 18
+"""The version of ai.onnx in models of one node of which onnx has no schema."""
+
 
 class Prepared(onnx.backend.base.BackendRep):
     """A model in onnxruntime.
@@ -101,8 +104,11 @@ class Backend(onnx.backend.base.Backend):
             inputs: an array for every named input.
             device: ignored; models run on the CPU.
             outputs_info: ignored; types of outputs are inferred.
-            kwargs: `opset_version` of the node's domain, by default the version of the latest change of the operator; and
-                those of `prepare`.
+            kwargs: `opset_version` of the node's domain, by default the version of the latest change of the operator, or 1 in a
+                domain of which onnx has no schemas; and those of `prepare`.
+
+        Raises:
+            LayoutoptError: an error of `layoutopt.optimize`.
         """
         del outputs_info
         arrays = dict(zip(filter(None, node.input), map(np.asarray, inputs), strict=True))
@@ -112,10 +118,26 @@ class Backend(onnx.backend.base.Backend):
             [helper.make_tensor_value_info(name, _element(array), array.shape) for name, array in arrays.items()],
             [onnx.ValueInfoProto(name=name) for name in node.output if name],
         )
-        version = kwargs.get("opset_version") or onnx.defs.get_schema(node.op_type, node.domain).since_version
-        opset = helper.make_opsetid(node.domain, version)
-        model = helper.make_model(graph, opset_imports=[opset], ir_version=helper.find_min_ir_version_for([opset]))
+        opsets = _opsets(node, kwargs.get("opset_version"))
+        ir_version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
         return cls.prepare(model, device, **kwargs).run(arrays)
+
+
+def _opsets(node: onnx.NodeProto, version: int | None) -> list[onnx.OperatorSetIdProto]:
+    """The operator set of a node, and the standard one if the node has another domain.
+
+    Args:
+        node: the node.
+        version: the version of its operator set; None for that of the latest change of the operator.
+    """
+    if onnx.defs.has(node.op_type, node.domain):
+        return [
+            helper.make_opsetid(node.domain, version or onnx.defs.get_schema(node.op_type, node.domain).since_version)
+        ]
+    if node.domain:
+        return [helper.make_opsetid("", _STANDARD_OPSET), helper.make_opsetid(node.domain, version or 1)]
+    return [helper.make_opsetid("", version or _STANDARD_OPSET)]
 
 
 def _element(array: np.ndarray[Any, Any]) -> int:

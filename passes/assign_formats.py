@@ -55,7 +55,7 @@ class AssignFormats(Pass):
             )
 
         context.cost_model, context.plan = context.make_plan(graph, context, lambda model: make_plan(request_at(model)))
-        if context.plan.is_guarded:
+        if context.plan.is_limited_by_guards:
             context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
         if context.counts_moves:
             context.least_moves = least_moves(request_at(context.cost_model))

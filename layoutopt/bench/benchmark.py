@@ -13,7 +13,7 @@ from layoutopt.bench.explanation import explain
 from layoutopt.bench.measure import BenchCase, Measurements, Progress, by_count, by_time, measure, measure_memories
 from layoutopt.bench.peak_memory import check_anonymous_memory
 from layoutopt.bench.runtimes import load_runtime
-from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
 from layoutopt.files import path_text
 from layoutopt.ir.types import Array
 from layoutopt.kernel_times import KernelStore, Machine, default_folder
@@ -23,6 +23,9 @@ from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
 from layoutopt.timing.interleaved import pinned, usable_cpus
 from layoutopt.timing.statistics import median_estimate, ratio
 from layoutopt.version import VERSION
+
+_MIN_RUNS = 2
+"""The least number of timed rounds, since one round has no spread; the command line has the same minimum."""
 
 
 def bench(
@@ -46,7 +49,7 @@ def bench(
     Args:
         models: the files.
         threads: threads of each runtime; with one, the process is pinned to one CPU.
-        runs: the number of timed rounds; by default as many as fit into `seconds`, at least twelve.
+        runs: the number of timed rounds, at least two; by default as many as fit into `seconds`, at least twelve.
         seconds: the time for the timed rounds if `runs` is None.
         warm_up: untimed rounds of new sessions, at least one.
         seed: of the random inputs.
@@ -59,6 +62,7 @@ def bench(
         progress: called with the name of each step.
 
     Raises:
+        ArgumentError: a number of threads, rounds or warm-up rounds is too small.
         ModelError: a model cannot be read, loaded or run.
         DimensionError: no model has such a dimension.
         InputError: no model has such an input, or it has another type or shape.
@@ -66,8 +70,9 @@ def bench(
     """
     if not models or not runtimes:
         raise LayoutoptError("nothing to measure", hint="name a model and a runtime")
-    if threads < 1 or warm_up < 1 or (runs is not None and runs < 1):
-        raise LayoutoptError("threads, runs and warm-ups have to be 1 or more")
+    for name, number, minimum in (("threads", threads, 1), ("warm_up", warm_up, 1), ("runs", runs, _MIN_RUNS)):
+        if number is not None and number < minimum:
+            raise ArgumentError("is too small", where=f"{name}={number!r:.80}", hint=f"give {minimum} or more")
     if memory:
         check_anonymous_memory()
     progress("reading")

@@ -31,10 +31,13 @@ from layoutopt.version import VERSION
 Progress: TypeAlias = Callable[[str], None]
 
 _BLOCKED = ("cpu-avx2", "cpu-avx512")  # targets with blocked kernels in the dialect onnxruntime
-_ROUNDS = {False: 50, True: 25}  # runs of every kernel in a pass, by `quick`
+_ROUNDS = {False: 50, True: 25}  # runs of every kernel in a repetition, by `quick`
 _SCATTERED = 1.25  # ratio of the two smallest times of a kernel from which it is timed again
-_REPEATS = 2  # passes over kernels that scatter
-_PASSES = {False: 3, True: 1}  # by `quick`; minutes apart, so that other load does not affect a kernel in all of them
+_EXTRA_REPETITIONS = 2  # of kernels whose times scatter
+_REPETITIONS = {
+    False: 3,
+    True: 1,
+}  # by `quick`; minutes apart, so that other load does not affect a kernel in all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +119,15 @@ def _measure(grid: Sequence[KernelCase], kept: StateFile, quick: bool, progress:
         progress("measuring the overhead of a run")
         kept.begin(measure_overhead(kept.threads))
     assert kept.overhead is not None
-    for number in range(_PASSES[quick]):
+    for number in range(_REPETITIONS[quick]):
         ordered = sorted(grid, key=lambda case: sha256(f"{number} {case.key}".encode()).digest())
         missing = [case for case in ordered if kept.counts.get(case.key, 0) <= number]
         done = len(ordered) - len(missing)
         for case, seconds in measure(missing, kept.overhead, kept.threads, _ROUNDS[quick]):
             kept.add(case.key, seconds)
             done += 1
-            progress(f"timing kernels, pass {number + 1} of {_PASSES[quick]}: {done} of {len(ordered)}")
-    for _ in range(_REPEATS):
+            progress(f"timing kernels, repetition {number + 1} of {_REPETITIONS[quick]}: {done} of {len(ordered)}")
+    for _ in range(_EXTRA_REPETITIONS):
         scattered = [case for case in grid if kept.is_scattered(case.key, _SCATTERED)]
         for done, (case, seconds) in enumerate(measure(scattered, kept.overhead, kept.threads, _ROUNDS[quick]), 1):
             kept.add(case.key, seconds)

@@ -59,9 +59,9 @@ def group_measurements(
             x, source, target = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
             assert x is not None and isinstance(x.type, TensorType) and x.shape is not None and source and target
             nbytes = sum(physical_bytes(x.type, each.format) for each in (source, target))
-            plain = all(is_unblocked(each.format.key(x.shape), x.shape) for each in (source, target))
-            last = is_channels_last(source.format, target.format, x.shape)
-            group, operations = PLAIN if plain else CHANNELS_LAST if last else BLOCKED, 0.0
+            is_plain = all(is_unblocked(each.format.key(x.shape), x.shape) for each in (source, target))
+            moves_channels_last = is_channels_last(source.format, target.format, x.shape)
+            group, operations = PLAIN if is_plain else CHANNELS_LAST if moves_channels_last else BLOCKED, 0.0
         else:
             work = model.work(op, op.signature)
             if work is None:

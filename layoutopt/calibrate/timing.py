@@ -90,8 +90,8 @@ def measure(
     """
     for start in range(0, len(cases), INTERLEAVED_MODELS):
         batch = cases[start : start + INTERLEAVED_MODELS]
-        copies, runners = zip(*(_runner(case, threads) for case in batch), strict=True)
-        for case, count, found in zip(batch, copies, _quartiles([each.run for each in runners], rounds), strict=True):
+        copies, sessions = zip(*(_session_with_copies(case, threads) for case in batch), strict=True)
+        for case, count, found in zip(batch, copies, _quartiles([each.run for each in sessions], rounds), strict=True):
             # A kernel that is not slower than an empty run counts as a tenth of a node.
             yield case, max((found - overhead.run) / count, overhead.node / 10)
 
@@ -102,7 +102,7 @@ def _quartiles(actions: Sequence[Action], rounds: int) -> list[float]:
     return [float(np.quantile(times[1:], 0.25)) for times in timed]
 
 
-def _runner(case: KernelCase, threads: int) -> tuple[int, TimedSession]:
+def _session_with_copies(case: KernelCase, threads: int) -> tuple[int, TimedSession]:
     """A model with enough copies for a run that is long enough to be timed."""
     try:
         single = TimedSession(case.model(1), threads)

@@ -34,7 +34,7 @@ def inspect(
     No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
     printed, unless --target is given.
     """
-    from layoutopt.cli.files.pictures import require_drawing
+    from layoutopt.cli.files.figures import require_plot_libraries
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
     from layoutopt.cli.rendering.inspect import print_inspected
@@ -44,8 +44,8 @@ def inspect(
 
     overwrite = Overwrite((model,), None, force)
     if plot is not None:
-        overwrite.check(plot, FileKind.PICTURE)
-        require_drawing()
+        overwrite.check(plot, FileKind.FIGURE)
+        require_plot_libraries()
     dims = assignments.parse_dim_ranges(dim or [])
     found = inspect_model(model, target, runtime, dims, strict=strict, custom_ops=custom_ops or ())
     if isinstance(found, PlannedModel):

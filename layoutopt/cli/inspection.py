@@ -8,7 +8,7 @@ from typing import Any
 
 from layoutopt import api, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.pictures import write_picture
+from layoutopt.cli.files.figures import write_figure
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cost import CostModel, sized, with_epilogues
 from layoutopt.cost_models import RuntimeSpec, find_target
@@ -48,13 +48,13 @@ class PlannedModel:
         report: the report of the plan.
         changes: its ops before and after planning.
         graph: the planned graph.
-        unlimited: the report of the plan with all kernels of the target, where the runtime lacks some; None if it has all.
+        report_with_all_kernels: the report of the plan with all kernels of the target; None if the runtime has them all.
     """
 
     report: Report
     changes: list[OpChange]
     graph: Graph
-    unlimited: Report | None
+    report_with_all_kernels: Report | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +85,19 @@ class StampedModel:
 
 
 @dataclass(slots=True)
-class _InitialOps:
+class _OpsBeforePlanning:
     """A pass callback that records the ops before the first pass.
 
     Attributes:
-        hardware: the cost model of the target.
+        target_model: the cost model with all kernels of the target.
         runtime: the runtime.
         cost_model: the cost model without the kernels that the runtime lacks.
+        sizes: the sizes that the model is planned for.
+        ops: the ops before the first pass.
+        reports: their reports.
     """
 
-    hardware: CostModel
+    target_model: CostModel
     runtime: RuntimeSpec
     cost_model: CostModel
     sizes: Sizes = NO_SIZES
@@ -110,7 +113,7 @@ class _InitialOps:
             self.ops = planned_ops(graph)
             sizes = inference.evaluate_extents(graph, self.sizes)
             prices = with_epilogues(sized(self.cost_model, sizes), self.runtime.epilogues(graph))
-            self.reports = graph_report(graph, prices, hardware=sized(self.hardware, sizes)).ops
+            self.reports = graph_report(graph, prices, target_model=sized(self.target_model, sizes)).ops
 
 
 def inspect_model(
@@ -142,7 +145,7 @@ def inspect_model(
         if target is None and (stamped := _read_stamped(model)) is not None:
             return stamped
         spec, _ = runtime_and_dialect(runtime, None, cost_model)
-        before = _InitialOps(cost_model, spec, spec.restricted(cost_model))
+        before = _OpsBeforePlanning(cost_model, spec, spec.restricted(cost_model))
         plan = partial(
             api.optimize,
             model,
@@ -156,9 +159,9 @@ def inspect_model(
         result = plan(runtime=runtime, watch=before, sizes_found=before.set_sizes)
         if result.plan is None and (stamped := _read_stamped(model)) is not None:
             return stamped
-        unlimited = None if spec.kernels == "target" else plan(runtime="compiler").report
+        report_with_all_kernels = None if spec.kernels == "target" else plan(runtime="compiler").report
     changes = _paired(before, planned_ops(result.graph), result.report.ops)
-    return PlannedModel(result.report, changes, result.graph, unlimited)
+    return PlannedModel(result.report, changes, result.graph, report_with_all_kernels)
 
 
 def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Overwrite) -> None:
@@ -166,7 +169,7 @@ def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Ov
 
     Raises:
         UsageError: the model is already optimised, so there is no plan.
-        OutputError: the picture cannot be written, or must not replace an existing file.
+        OutputError: the figure cannot be written, or must not replace an existing file.
     """
     from layoutopt.plot import draw_plan
 
@@ -175,10 +178,10 @@ def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Ov
             "the model is already optimised", where=f"--plot {path}", hint="name a --target to plan it again"
         )
     title = f"{Path(found.report.model).name}, {found.report.target}"
-    write_picture(draw_plan(found.graph, title), path, overwrite)
+    write_figure(draw_plan(found.graph, title), path, overwrite)
 
 
-def _paired(before: _InitialOps, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
+def _paired(before: _OpsBeforePlanning, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
     """The changes of all ops before planning, in their order; then the ops that planning adds."""
     remaining = dict(zip(ops, reports, strict=True))
     changes = [OpChange(old, remaining.pop(op, None)) for op, old in zip(before.ops, before.reports, strict=True)]

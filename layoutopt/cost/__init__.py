@@ -4,8 +4,8 @@ Layout rules decide which signatures are legal; a cost model only prices them. I
 kernel costs as much as its emulation, conversions included.
 """
 
-from layoutopt.cost.epilogues import EpilogueRule, Epilogues, fused_epilogues, with_epilogues
-from layoutopt.cost.fused import FusedOps
+from layoutopt.cost.epilogues import EpilogueRule, Epilogues, find_epilogues, with_epilogues
+from layoutopt.cost.fused_into_convolutions import FusedIntoConvolutions
 from layoutopt.cost.inner_conversions import InnerConversions
 from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
@@ -22,7 +22,7 @@ __all__ = [
     "EmulatingCostModel",
     "EpilogueRule",
     "Epilogues",
-    "FusedOps",
+    "FusedIntoConvolutions",
     "InnerConversions",
     "MeasuredPrices",
     "MultiTargetCostModel",
@@ -31,7 +31,7 @@ __all__ = [
     "SizedCostModel",
     "StandardOperators",
     "emulation_conversions",
-    "fused_epilogues",
+    "find_epilogues",
     "sized",
     "with_epilogues",
 ]

@@ -18,7 +18,7 @@ from layoutopt.ops import View, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
 
 Epilogues: TypeAlias = Mapping[Op, float]
-"""The ops of epilogues, each with the fraction of its time that remains: its share of operands that are still read."""
+"""The ops of epilogues, each with the remaining fraction of its time: its share of operands that are still read."""
 
 _ELEMENTWISE = "elementwise"
 
@@ -30,12 +30,12 @@ class EpilogueRule:
     Attributes:
         families: the families of the kernels.
         ops: the op types; None for all element-wise ones.
-        is_with_constants: whether the other operands have to be constants.
+        needs_constants: whether the other operands have to be constants.
     """
 
     families: Collection[str]
     ops: Collection[str] | None = None
-    is_with_constants: bool = False
+    needs_constants: bool = False
 
     def accepts(self, op: Op) -> bool:
         """Whether the runtime computes the op in a kernel of these families."""
@@ -43,10 +43,10 @@ class EpilogueRule:
         if rule is None or rule.family != _ELEMENTWISE or len(op.outputs) != 1:
             return False
         others = sum(each is not None and not each.is_constant for each in op.inputs) - 1
-        return (self.ops is None or op.kind in self.ops) and not (self.is_with_constants and others)
+        return (self.ops is None or op.kind in self.ops) and not (self.needs_constants and others)
 
 
-def fused_epilogues(graph: Graph, rules: Sequence[EpilogueRule]) -> Epilogues:
+def find_epilogues(graph: Graph, rules: Sequence[EpilogueRule]) -> Epilogues:
     """The ops that become part of the kernel before them, in the graph and its bodies.
 
     An epilogue is the longest chain of ops on the elements of one value, with view ops in between, of which nothing but the
@@ -59,28 +59,30 @@ def fused_epilogues(graph: Graph, rules: Sequence[EpilogueRule]) -> Epilogues:
     found: dict[Op, float] = {}
     for each in regions_with_rule(graph) if rules else ():
         for op in each.ops:
-            rule = rule_of(op)
-            known = [row for row in rules if rule is not None and rule.family in row.families]
-            if known and op not in found and op.outputs[0] is not None and op.outputs[0].shape is not None:
-                found |= _epilogue(each, op.outputs[0], known, found)
+            layout_rule = rule_of(op)
+            matching_rules = [rule for rule in rules if layout_rule is not None and layout_rule.family in rule.families]
+            if matching_rules and op not in found and op.outputs[0] is not None and op.outputs[0].shape is not None:
+                found |= _epilogue(each, op.outputs[0], matching_rules, found)
     return found
 
 
-def _epilogue(graph: Graph, result: Value, rules: Sequence[EpilogueRule], taken: Epilogues) -> dict[Op, float]:
-    """The ops of the epilogue of the kernel that computes `result`."""
+def _epilogue(
+    graph: Graph, result: Value, rules: Sequence[EpilogueRule], other_epilogues: Epilogues
+) -> dict[Op, float]:
+    """The ops of the epilogue of the kernel that computes `result`, with the remaining fractions of their times."""
     members: set[Op] = set()
-    remaining: dict[Op, float] = {}
+    fractions: dict[Op, float] = {}
     found: dict[Op, float] = {}
-    inner, last = {result}, result
+    kernel_values, last = {result}, result
     pending: list[tuple[tuple[int, ...], Op]] = []
 
     def accepts(op: Op) -> bool:
         y = op.outputs[0] if op.outputs else None
-        if op in taken or y is None:
+        if op in other_epilogues or y is None:
             return False
         if isinstance(rule_of(op), View):
-            return op.inputs[0] in inner
-        keeps_shape = all(each is None or each not in inner or each.shape == y.shape for each in op.inputs)
+            return op.inputs[0] in kernel_values
+        keeps_shape = all(each is None or each not in kernel_values or each.shape == y.shape for each in op.inputs)
         return keeps_shape and any(rule.accepts(op) for rule in rules)
 
     while not graph.is_output(last):
@@ -94,54 +96,59 @@ def _epilogue(graph: Graph, result: Value, rules: Sequence[EpilogueRule], taken:
         _, op = heappop(pending)
         members.add(op)
         if not isinstance(rule_of(op), View):
-            remaining[op] = _remaining(op, inner)
+            fractions[op] = _remaining_fraction(op, kernel_values)
         last = op.outputs[0]  # type: ignore[assignment]  # accepted ops have a result
-        inner.add(last)
-        if all(use.op in members for value in inner - {last} for use in graph.uses(value)):
-            found = dict(remaining)
+        kernel_values.add(last)
+        if all(use.op in members for value in kernel_values - {last} for use in graph.uses(value)):
+            found = dict(fractions)
     return found
 
 
-def _remaining(op: Op, inner: Collection[Value]) -> float:
-    """The share of operands that are read from memory in all operands with the shape of the result and the result."""
+def _remaining_fraction(op: Op, kernel_values: Collection[Value]) -> float:
+    """The share of operands that are read from memory in all operands with the shape of the result and the result.
+
+    Args:
+        op: an op of an epilogue.
+        kernel_values: the values that the kernel with the epilogue computes before the op.
+    """
     y = op.outputs[0]
     assert y is not None
-    whole = [each for each in op.inputs if each is not None and each.shape == y.shape]
-    return sum(each not in inner for each in whole) / (len(whole) + 1)
+    full_shape = [each for each in op.inputs if each is not None and each.shape == y.shape]
+    return sum(each not in kernel_values for each in full_shape) / (len(full_shape) + 1)
 
 
-class FusedEpilogues(CostModelWrapper):
+class EpilogueCostModel(CostModelWrapper):
     """A cost model under which ops of epilogues cost only the reads of their other operands.
 
     An op that is emulated under its signature has its full price, since it is no epilogue then. A conversion between the kernel
     and the op is not noticed: it could as well be behind the op.
     """
 
-    def __init__(self, model: CostModel, fused: Epilogues) -> None:
-        """Change the prices of `model`, at planned sizes, for the ops in `fused`."""
+    def __init__(self, model: CostModel, epilogues: Epilogues) -> None:
+        """Change the prices of `model`, at planned sizes, for the ops of `epilogues`."""
         super().__init__(model)
-        self._fused = fused
+        self._epilogues = epilogues
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the op under a signature."""
         seconds, rule = self._model.kernel_seconds(op, signature), rule_of(op)
-        if op not in self._fused or rule is None or not rule.is_layout_agnostic(op, signature):
+        if op not in self._epilogues or rule is None or not rule.is_layout_agnostic(op, signature):
             return seconds
-        return seconds * self._fused[op]
+        return seconds * self._epilogues[op]
 
 
-def with_epilogues(model: CostModel, fused: Epilogues) -> CostModel:
+def with_epilogues(model: CostModel, epilogues: Epilogues) -> CostModel:
     """The cost model with cheaper epilogues, also for several targets.
 
     Args:
         model: the cost model at planned sizes.
-        fused: the ops of epilogues.
+        epilogues: the ops of epilogues.
     """
-    if not fused:
+    if not epilogues:
         return model
     if isinstance(model, MultiTargetCostModel):
-        return MultiTargetCostModel([FusedEpilogues(each, fused) for each in model.models])
-    return FusedEpilogues(model, fused)
+        return MultiTargetCostModel([EpilogueCostModel(each, epilogues) for each in model.models])
+    return EpilogueCostModel(model, epilogues)
 
 
-__all__ = ["EpilogueRule", "Epilogues", "FusedEpilogues", "fused_epilogues", "with_epilogues"]
+__all__ = ["EpilogueCostModel", "EpilogueRule", "Epilogues", "find_epilogues", "with_epilogues"]

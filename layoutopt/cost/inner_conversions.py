@@ -13,13 +13,13 @@ It exceeds 1 so that a plan that declares the format is preferred where only con
 
 
 class InnerConversions(CostModelWrapper):
-    """A cost model under which an op in ONNX order takes the fastest kernel of the target, conversions included.
+    """A cost model under which an op in the canonical format takes the fastest kernel of the target, conversions included.
 
-    A library that has a kernel for ONNX order, but a faster one for another format, converts the operands to that format, and
-    the result back, where that is faster.
+    A library that has a kernel for the canonical format, but a faster one for another format, converts the operands to that
+    format, and the result back, where that is faster.
 
     Args:
-        model: the prices, under which an op in ONNX order takes the kernel for ONNX order if there is one.
+        model: the prices, under which an op in the canonical format takes the kernel for that format if there is one.
     """
 
     def __init__(self, model: CostModel) -> None:
@@ -31,18 +31,20 @@ class InnerConversions(CostModelWrapper):
         if rule is None or isinstance(rule, View) or not is_canonical(signature):
             return seconds
         found = (rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op))
-        return min([seconds, *(self._converting(op, each) for each in found if isinstance(each, Signature))])
+        return min(
+            [seconds, *(self._kernel_with_conversions(op, each) for each in found if isinstance(each, Signature))]
+        )
 
-    def _converting(self, op: Op, inner: Signature) -> float:
-        """Estimated seconds of the kernel with the signature `inner`, and of the conversions from and to ONNX order."""
-        moved = 0.0
+    def _kernel_with_conversions(self, op: Op, signature: Signature) -> float:
+        """Estimated seconds of the kernel with the signature, and of the conversions from and to canonical formats."""
+        conversions = 0.0
         for slot in op.slots():
-            value, storage = op.operand(slot), inner[slot]
+            value, storage = op.operand(slot), signature[slot]
             if value is None or storage is None or value.is_constant:
                 continue
             pair = (Storage(Format.canonical(storage.format.rank)), storage)
-            moved += self._model.conversion_seconds(value, *(pair if slot.side == "in" else reversed(pair)))
-        return _INNER_KERNEL_FACTOR * self._model.kernel_seconds(op, inner) + INNER_CONVERSION_FACTOR * moved
+            conversions += self._model.conversion_seconds(value, *(pair if slot.side == "in" else reversed(pair)))
+        return _INNER_KERNEL_FACTOR * self._model.kernel_seconds(op, signature) + INNER_CONVERSION_FACTOR * conversions
 
 
 __all__ = ["InnerConversions"]

@@ -1,4 +1,4 @@
-"""Prices of convolutions and poolings in ONNX order, which onnxruntime runs in blocked formats by itself."""
+"""Prices of convolutions and poolings in canonical formats, which onnxruntime runs in blocked formats by itself."""
 
 from layoutopt.cost.model import CostModel, CostModelWrapper
 from layoutopt.ir.types import Op, Signature
@@ -9,11 +9,11 @@ BLOCKED_FAMILIES = ("convolution", "pooling", "global_pooling")
 
 
 class RuntimeBlocks(CostModelWrapper):
-    """A cost model under which a convolution or pooling in ONNX order costs at least as much as its fastest blocked kernel.
+    """A cost model under which a canonical convolution or pooling costs at least as much as its fastest blocked kernel.
 
-    onnxruntime runs the op in ONNX order as a blocked kernel between two reorders. If the measured time of the op in ONNX
-    order is less than that of the blocked kernel alone, the difference is noise, and the planner must not choose ONNX order
-    for it: there the convolution has neither a fused residual nor Winograd's algorithm.
+    onnxruntime runs the op in the canonical format as a blocked kernel between two reorders. If the measured time of the op in
+    the canonical format is less than that of the blocked kernel alone, the difference is noise, and the planner must not choose
+    the canonical format for it: there the convolution has neither a fused residual nor Winograd's algorithm.
 
     Args:
         model: the prices.
@@ -24,7 +24,7 @@ class RuntimeBlocks(CostModelWrapper):
         self._least: dict[Op, float] = {}
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        """Estimated seconds of the op under a signature; in ONNX order at least those of the fastest blocked kernel."""
+        """Estimated seconds of the op under a signature; at least those of the fastest blocked kernel if canonical."""
         seconds = self._model.kernel_seconds(op, signature)
         rule = rule_of(op)
         if rule is None or rule.family not in BLOCKED_FAMILIES or not is_canonical(signature):
@@ -34,7 +34,7 @@ class RuntimeBlocks(CostModelWrapper):
         return max(seconds, self._least[op])
 
     def _blocked(self, op: Op) -> list[float]:
-        """The seconds of the kernels for the op in other formats than ONNX order."""
+        """The seconds of the kernels for the op in other formats than the canonical one."""
         rule = rule_of(op)
         assert rule is not None
         found = [rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op)]

@@ -29,7 +29,7 @@ _CACHE_LINE = 64
 
 
 class NativeKernels(Protocol):
-    """Kernels for operands in other formats than ONNX order, which a file can name."""
+    """Kernels for operands in other formats than the canonical one, which a file can name."""
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that they require for an op, the fastest kernel first."""

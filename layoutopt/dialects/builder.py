@@ -88,7 +88,7 @@ class OpBuilder:
         return self.reshape(value, self._shape(format, logical.shape))
 
     def padded(self, index: int) -> Value | None:
-        """The input in canonical order, its axes still padded up to their blocks."""
+        """The input in the canonical format, its axes still padded up to their blocks."""
         value, format, logical = self.input(index), self._formats.get(Slot("in", index)), self._op.inputs[index]
         if value is None or logical is None or logical.shape is None or format is None or format.is_canonical:
             return value
@@ -221,7 +221,7 @@ class OpBuilder:
         self.outputs[index] = value if target is None or target.shape is None else self.reshape(value, target.shape)
 
     def set_padded_output(self, index: int, value: Value) -> None:
-        """Record an output in canonical order, its axes padded up to their blocks."""
+        """Record an output in the canonical format, its axes padded up to their blocks."""
         format, logical = self._formats.get(Slot("out", index)), self._op.outputs[index]
         if format is not None and logical is not None and logical.shape is not None and not format.is_canonical:
             target = format.physical_shape(logical.shape)

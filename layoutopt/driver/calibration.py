@@ -27,7 +27,7 @@ from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
 
-BUDGET = 5.0
+MAX_SECONDS = 5.0
 """Seconds for timing kernels and planning again; what was timed is in the store for later calls."""
 
 
@@ -48,22 +48,24 @@ def calibrated_plan(
     job.calibration = PricesReport(reason=reason)
     if reason or not isinstance(model, RooflineModel):
         plan = plan_with(model)
-        job.gain = gain_at_target_prices(graph, model, context.sizes, plan, has_blocks=job.dialect.is_native)
+        job.gain = gain_at_target_prices(
+            graph, model, context.sizes, plan, chooses_blocked_formats=job.dialect.is_native
+        )
         return model, plan
     store = _store(job)
-    context.time_graphs = partial(time_graphs, store=store, budget=BUDGET)
+    context.time_graphs = partial(time_graphs, store=store, max_seconds=MAX_SECONDS)
     with scratch_folder() as folder:
         original = _optimised_original(job, source, graph, folder)
-        found = refine_prices(graph, model, context.sizes, plan_with, store, BUDGET, original, job.progress)
+        found = refine_prices(graph, model, context.sizes, plan_with, store, MAX_SECONDS, original, job.progress)
     job.calibration, job.gain = _report(found, store), gain_at_timed_prices(found)
     return found.model, found.plan
 
 
 def _report(found: RefinedPlan, store: KernelStore) -> PricesReport:
     return PricesReport(
-        timed=found.timed,
-        known=found.known,
-        share=found.share,
+        timed=found.num_newly_timed,
+        known=found.num_timed,
+        share=found.timed_share,
         seconds=found.seconds,
         is_refined=found.is_refined,
         speed_up=found.speed_up,
@@ -90,7 +92,7 @@ def _obstacle(job: Job, graph: Graph) -> str:
     if not options.calibrate or os.environ.get(VARIABLE):
         return "off"
     if options.profile is None and not _is_host(options.target):
-        return f"{job.hardware.name} is not this machine"
+        return f"{job.target_model.name} is not this machine"
     if not job.dialect.is_native or not isinstance(job.context.cost_model, RooflineModel):
         return "only kernels of onnxruntime on this machine are timed"
     return "kernels of quantised models are not timed" if has_quantized_ops(graph) else ""
@@ -119,4 +121,4 @@ def _store(job: Job) -> KernelStore:
         raise ArgumentError(str(error), where=path_text(path), hint=hint) from None
 
 
-__all__ = ["BUDGET", "calibrated_plan"]
+__all__ = ["MAX_SECONDS", "calibrated_plan"]

@@ -76,7 +76,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         sizes,
         context.plan,
         keeps_qdq_groups=context.keeps_qdq_groups,
-        hardware=job.hardware,
+        target_model=job.target_model,
     )
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     return Report(

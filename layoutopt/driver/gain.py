@@ -1,9 +1,9 @@
 """The estimated gain of a plan over the original as the runtime runs it by itself, by cause (`GainReport`).
 
-    other runtimes   folded graph in ONNX order -> the plan                                     formats
-    onnxruntime      folded graph in onnxruntime's own formats -> the plan                      formats
-      kernels timed  original after onnxruntime's optimiser, in its own formats -> folded graph  folding
-                     -> with all fusions -> the plan's formats -> with Winograd                 fusion, formats, algorithms
+    other runtimes   folded graph in canonical formats -> the plan                                 formats
+    onnxruntime      folded graph in onnxruntime's default formats -> the plan                     formats
+      kernels timed  original after onnxruntime's optimiser, in its default formats -> folded graph  folding
+                     -> with all fusions -> the plan's formats -> with Winograd                    fusion, formats, algorithms
 
 Both ends of a step have the same prices, so that the causes add up to the gain.
 """
@@ -14,7 +14,7 @@ from layoutopt.cost import CostModel
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.kernel_times import RefinedPlan
-from layoutopt.kernel_times.baseline import kernels_in_own_formats
+from layoutopt.kernel_times.baseline import kernels_in_default_formats
 from layoutopt.kernel_times.plan_kernels import UsedKernel, total_seconds
 from layoutopt.passes.check_gain import has_quantized_ops
 from layoutopt.planner import Plan
@@ -22,7 +22,7 @@ from layoutopt.report.schema import GainReport
 
 
 def gain_at_target_prices(
-    graph: Graph, model: CostModel, sizes: Sizes, plan: Plan, *, has_blocks: bool
+    graph: Graph, model: CostModel, sizes: Sizes, plan: Plan, *, chooses_blocked_formats: bool
 ) -> GainReport | None:
     """The gain of a plan at the prices of the target; None for several targets.
 
@@ -31,14 +31,14 @@ def gain_at_target_prices(
         model: the cost model.
         sizes: the sizes of symbolic dimensions.
         plan: the plan.
-        has_blocks: whether the runtime chooses blocked formats by itself.
+        chooses_blocked_formats: whether the runtime chooses blocked formats by itself.
     """
     if plan.outcomes:
         return None
-    own: list[UsedKernel] = []
-    if has_blocks and not has_quantized_ops(graph):
-        own = kernels_in_own_formats(graph, model, (), sizes)
-    before = total_seconds(own) if own else plan.baseline
+    kernels: list[UsedKernel] = []
+    if chooses_blocked_formats and not has_quantized_ops(graph):
+        kernels = kernels_in_default_formats(graph, model, (), sizes)
+    before = total_seconds(kernels) if kernels else plan.baseline
     return _over_folded(before, plan)
 
 
@@ -49,24 +49,28 @@ def _over_folded(before: float, plan: Plan) -> GainReport:
 
 
 def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
-    """The gain of a plan for onnxruntime at measured prices; over the graph in ONNX order if an extent is not known.
+    """The gain of a plan for onnxruntime at measured prices; over the graph in canonical formats if an extent is not known.
 
     Kernels that no plan has used have corrected estimates, so the causes have larger errors than the gain.
     """
-    if not found.folded:
+    if not found.folded_kernels:
         return _over_folded(found.plan.baseline, found.plan)
-    original = found.before or found.folded
-    steps = (original, found.folded, found.fused, found.direct, found.kernels)
-    before, folded, fused, direct, after = map(total_seconds, steps)
+    with_all_fusions, with_planned_formats = (
+        found.folded_kernels_with_all_fusions,
+        found.kernels_with_default_algorithms,
+    )
+    before = total_seconds(found.original_kernels or found.folded_kernels)
+    folded, fused = total_seconds(found.folded_kernels), total_seconds(with_all_fusions)
+    formatted, after = total_seconds(with_planned_formats), total_seconds(found.kernels)
     return GainReport(
-        baseline="optimised" if found.before else "folded",
+        baseline="optimised" if found.original_kernels else "folded",
         seconds_before=before,
         seconds_after=after,
         folding=before - folded,
         fusion=folded - fused,
-        formats=fused - direct,
-        data_movement=_moves(found.fused) - _moves(found.direct),
-        algorithms=direct - after,
+        formats=fused - formatted,
+        data_movement=_move_seconds(with_all_fusions) - _move_seconds(with_planned_formats),
+        algorithms=formatted - after,
     )
 
 
@@ -76,16 +80,19 @@ def gain_of_variant(first: GainReport | None, seconds: float, *, has_same_ops: b
     Args:
         first: the gain of the first plan.
         seconds: the estimated time of the other plan.
-        has_same_ops: whether it differs in formats only; otherwise the difference counts as folding.
+        has_same_ops: whether it differs in formats only; otherwise the difference counts as folding, which is 0 where the
+            baseline is the folded graph.
     """
     if first is None:
         return None
     saved = first.seconds_after - seconds
-    cause = {"formats": first.formats + saved} if has_same_ops else {"folding": first.folding + saved}
+    counts_as_formats = has_same_ops or first.baseline == "folded"
+    cause = {"formats": first.formats + saved} if counts_as_formats else {"folding": first.folding + saved}
     return first.model_copy(update={"seconds_after": seconds, "data_movement": None, **cause})
 
 
-def _moves(kernels: Sequence[UsedKernel]) -> float:
+def _move_seconds(kernels: Sequence[UsedKernel]) -> float:
+    """The seconds of the conversions among kernels."""
     return total_seconds(each for each in kernels if each.is_move)
 
 

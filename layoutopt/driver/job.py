@@ -76,7 +76,7 @@ class Job:
         given_inputs: the arrays for verification; empty for random arrays.
         dims: the sizes of symbolic dimensions.
         stamp: the metadata that identifies the result.
-        hardware: the cost model of the target with all its kernels, also those that the runtime lacks.
+        target_model: the cost model of the target with all its kernels, also those that the runtime lacks.
         runtime: the program that runs the result.
         dialect: the output dialect.
         pipeline: all passes, including lowering.
@@ -99,7 +99,7 @@ class Job:
     given_inputs: tuple[InputSet, ...]
     dims: Dims
     stamp: Stamp
-    hardware: CostModel
+    target_model: CostModel
     runtime: RuntimeSpec
     dialect: Dialect
     pipeline: Pipeline
@@ -129,15 +129,15 @@ class Job:
         arguments.check_mode(options.mode)
         arguments.check_max_growth(options.max_growth)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
-        hardware = arguments.cost_model_of(options.target)
-        runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, hardware)
+        target_model = arguments.cost_model_of(options.target)
+        runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, target_model)
         arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
         arguments.check_sessions(options.sessions, dialect)
         arguments.check_threads(options.threads)
         arguments.check_profile(options.profile, dialect)
-        arguments.check_tune(options.tune, options.measure, hardware, dialect)
+        arguments.check_tune(options.tune, options.measure, target_model, dialect)
         stamp = Stamp(
-            hardware.name,
+            target_model.name,
             runtime.name,
             dialect.name,
             options.mode,
@@ -148,7 +148,7 @@ class Job:
             options.sessions,
         )
         context = PassContext(
-            runtime.restricted(hardware),
+            runtime.restricted(target_model),
             options.mode,
             time_limit=options.time_limit,
             is_foldable=is_foldable,
@@ -170,7 +170,7 @@ class Job:
             input_sets(options.inputs),
             sizes,
             stamp,
-            hardware,
+            target_model,
             runtime,
             dialect,
             with_lowering(options.pipeline or default_pipeline(options.mode), dialect),

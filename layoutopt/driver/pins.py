@@ -1,7 +1,7 @@
 """Pinned formats: from the text of a pin to the format of a value.
 
 The letters of a pin are those of the value's axes, as reports and `inspect` print them. Other letters have their default
-meaning: NCHW are the axes of a feature map in ONNX order.
+meaning: NCHW are the axes of a feature map in logical order.
 """
 
 from layoutopt.errors import FormatError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from layoutopt.files.onnx_file import is_onnx_file
 
-PICTURE_MARK = "<!-- drawn by layoutopt -->"
+FIGURE_MARK = "<!-- drawn by layoutopt -->"
 _MAX_TEXT_BYTES = 1 << 28  # bytes of the largest text file that is read
 _HEAD_BYTES = 4096  # bytes
 
@@ -21,7 +21,7 @@ class FileKind(Enum):
     MODEL = "an ONNX model"
     WEIGHTS = "weights of the model that is written"
     REPORT = "a JSON report of layoutopt"
-    PICTURE = "a picture by layoutopt"
+    FIGURE = "a figure by layoutopt"
     TARGET = "a target file of layoutopt calibrate"
     MEASUREMENTS = "a state file of layoutopt calibrate"
     GRAPH_TEXT = "a graph dumped by layoutopt"
@@ -36,8 +36,8 @@ def is_predecessor(path: Path, kind: FileKind) -> bool:
             return is_onnx_file(path)
         case FileKind.WEIGHTS:
             return False  # raw bytes cannot be recognised
-        case FileKind.PICTURE:
-            return PICTURE_MARK in _text(path, _HEAD_BYTES)
+        case FileKind.FIGURE:
+            return FIGURE_MARK in _text(path, _HEAD_BYTES)
         case FileKind.GRAPH_TEXT:
             return _text(path, _HEAD_BYTES).startswith("graph ")
         case FileKind.REPORT:

@@ -35,7 +35,7 @@ class Entry:
         name: the name in its system.
         system: the system, such as "oneDNN".
         notation: the format in the grammar of `Format.parse`, possibly with the placeholder {C0}.
-        axes: the letters of the logical axes, in ONNX order.
+        axes: the letters of the axes in logical order.
         note: its use or its constraints.
         source: the file that defines it.
     """
@@ -71,7 +71,7 @@ def format_system(system: str, source: str, *rows: tuple[str, str, str, str]) ->
     Args:
         system: its name, `oneDNN` for example.
         source: the document or file that defines the formats.
-        rows: of each format its name, its notation, the letters of its logical axes in ONNX order, and a note.
+        rows: of each format its name, its notation, the letters of its axes in logical order, and a note.
 
     Raises:
         FormatError: a notation does not follow the grammar.

@@ -40,7 +40,7 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
             node.domain = ""
     _expose(proto, [emission.names[value] for value in unknown])
     try:
-        session = Session(proto.SerializeToString(), optimises=False)
+        session = Session(proto.SerializeToString(), is_optimised=False)
     except RUNTIME_ERRORS:
         return
     outputs = {each.name: each for each in session.get_outputs()}

@@ -204,8 +204,8 @@ class Graph(DefUseGraph):
         """Add an op whose operands are in the graph: right behind the op `near`, or before all ops if `first`."""
         self._counter += 1
         if not op.order:
-            anchor = near.order if near is not None else (-1,) if first else ()
-            op.order = (*anchor, self._counter)
+            order_before = near.order if near is not None else (-1,) if first else ()
+            op.order = (*order_before, self._counter)
         self._insert_op(op)
         self.version += 1
         return op

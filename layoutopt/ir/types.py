@@ -1,6 +1,6 @@
 """Tensor types, values, ops, padding states, storages and signatures.
 
-A *logical tensor* is what ONNX defines: axes in ONNX order, a logical shape. It never changes. A `Storage` is the
+A *logical tensor* is what ONNX defines: axes in its order, and a logical shape. It never changes. A `Storage` is the
 way its elements are stored: a `Format`, and the state of the padding elements of that format.
 """
 

@@ -1,19 +1,19 @@
 """The price of the original as onnxruntime runs it by itself: its own optimised form, at the same prices as the plan.
 
-    original --onnxruntime, without blocks--> fused ops in ONNX order --lift--> graph
+    original --onnxruntime, without blocks--> fused ops in canonical formats --lift--> graph
     price = kernels, blocked where onnxruntime has blocked kernels, + Transposes + reorders between blocked and other ops
 
 onnxruntime blocks every convolution and pooling that it can, keeps element-wise ops between them blocked, and converts at
-the other edges. Algorithms other than the direct convolution do not count, since it has none.
+the other edges. It has no Winograd convolution, so every op has its default algorithm.
 """
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
-from layoutopt.cost import BLOCKED_FAMILIES, CostModel, FusedOps, sized
+from layoutopt.cost import BLOCKED_FAMILIES, CostModel, FusedIntoConvolutions, sized
 from layoutopt.cost_models import RooflineModel
-from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
+from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
@@ -25,19 +25,22 @@ from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.verification.runnable import Runnable
 
 _WITHOUT_BLOCKS = ("NchwcTransformer",)
-_KEPT_KINDS = (
-    "Add",
-    "Sum",
-    "Mul",
-    "Relu",
-    "Sigmoid",
-    "Tanh",
-    "Clip",
-    "LeakyRelu",
-    "HardSigmoid",
-    "HardSwish",
-    "Concat",
+_BLOCK_PRESERVING_ACTIVATIONS = frozenset(
+    {
+        "Clip",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu",
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "com.microsoft::Gelu",
+        "com.microsoft::QuickGelu",
+    }
 )
+_BLOCK_PRESERVING_KINDS = frozenset({"Add", "Concat", "Mul", "Sum"})  # if all operands are blocked
+_EQUAL_SHAPE_KINDS = frozenset({"Mul", "Sum"})  # an Add broadcasts blocked operands, too
 
 
 class OptimisedOriginal:
@@ -49,7 +52,7 @@ class OptimisedOriginal:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._fused = fused_ops(graph, by_runtime=True)
+        self._fused_tensors = find_fused_tensors(graph, by_runtime=True)
 
     @classmethod
     def of(cls, original: Runnable, folder: Path) -> "OptimisedOriginal":
@@ -75,30 +78,34 @@ class OptimisedOriginal:
             sizes: the sizes of symbolic dimensions.
             prices: the measured prices.
         """
-        return kernels_in_own_formats(self._graph, model, self._fused, sizes, prices)
+        return kernels_in_default_formats(self._graph, model, self._fused_tensors, sizes, prices)
 
 
-def kernels_in_own_formats(
-    graph: Graph, model: CostModel, fused: Collection[str], sizes: Sizes, prices: StoredPrices | None = None
+def kernels_in_default_formats(
+    graph: Graph, model: CostModel, fused_tensors: Collection[str], sizes: Sizes, prices: StoredPrices | None = None
 ) -> list[UsedKernel]:
-    """The kernels of a graph in the formats that onnxruntime chooses; empty if an extent is not known at the sizes.
+    """The kernels of a graph in the formats that onnxruntime chooses by default; empty if an extent is not known at the sizes.
 
     Args:
         graph: the graph, unplanned.
         model: the cost model of the target.
-        fused: the names of the tensors whose ops cost nothing in blocked formats.
+        fused_tensors: the names of the tensors whose ops cost nothing in blocked formats.
         sizes: the sizes of symbolic dimensions.
         prices: the measured prices; None for those of the model.
     """
 
     def priced() -> CostModel:
         measured = model.with_measured(prices) if isinstance(model, RooflineModel) and prices is not None else model
-        return FusedOps(measured, fused)
+        return FusedIntoConvolutions(measured, fused_tensors)
 
     regions = regions_with_rule(graph)
     if not all(_is_known(value, sizes) for region in regions for value in region.values):
         return []
-    signatures = {op: each for region in regions for op, each in _Region(sized(priced(), sizes)).signatures(region)}
+    signatures = {
+        op: signature
+        for region in regions
+        for op, signature in _DefaultFormats(sized(priced(), sizes)).signatures(region)
+    }
     return plan_kernels(graph, priced(), sizes, prices, signatures)
 
 
@@ -112,8 +119,8 @@ def _is_known(value: Value, sizes: Sizes) -> bool:
     )
 
 
-class _Region:
-    """The formats in which onnxruntime runs the ops of one graph."""
+class _DefaultFormats:
+    """The formats in which onnxruntime runs the ops of one graph by default."""
 
     def __init__(self, model: CostModel) -> None:
         self._model = model
@@ -135,14 +142,24 @@ class _Region:
             return canonical_signature(op)
         if rule.family in BLOCKED_FAMILIES:
             return self._fastest(op, rule)
-        present = [each for each in op.inputs if each is not None and not each.is_constant]
-        stored = [self._blocked.get(each) for each in present]
-        first = stored[0] if stored else None
-        if op.kind in _KEPT_KINDS and first is not None and all(each is not None for each in stored):
+        first = self._blocked.get(op.inputs[0]) if op.inputs and op.inputs[0] is not None else None
+        if first is not None and self._preserves_blocks(op):
             found = rule.signature(op, {X: first.format, Y: first.format})
             if isinstance(found, Signature):
                 return found
         return canonical_signature(op)
+
+    def _preserves_blocks(self, op: Op) -> bool:
+        """Whether onnxruntime runs an op on blocked operands, if the first one is blocked."""
+        if op.kind in _BLOCK_PRESERVING_ACTIVATIONS:
+            return True
+        operands = [each for each in op.inputs if each is not None]
+        has_equal_shapes = len({each.shape for each in operands}) == 1
+        return (
+            op.kind in _BLOCK_PRESERVING_KINDS
+            and all(each in self._blocked for each in operands)
+            and (has_equal_shapes or op.kind not in _EQUAL_SHAPE_KINDS)
+        )
 
     def _fastest(self, op: Op, rule: LayoutRule) -> Signature:
         """The blocked kernel of the op, if there is one; among several the one with the least conversions."""
@@ -155,4 +172,4 @@ class _Region:
         return min(blocked, key=lambda each: self._model.kernel_seconds(op, each), default=canonical_signature(op))
 
 
-__all__ = ["OptimisedOriginal", "kernels_in_own_formats"]
+__all__ = ["OptimisedOriginal", "kernels_in_default_formats"]

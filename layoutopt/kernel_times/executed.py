@@ -68,7 +68,7 @@ def executed_kernels(model: Runnable, feed: Mapping[str, Any], threads: int = 1)
         for number, node in enumerate(message.graph.node):
             node.name = f"kernel{number}"
         saved.write_bytes(message.SerializeToString())
-        session = inference_session(str(saved), optimises=False, threads=threads, trace=folder / "trace")
+        session = inference_session(str(saved), is_optimised=False, threads=threads, trace=folder / "trace")
         for _ in range(1 + _RUNS):
             session.run(None, dict(feed))
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))

@@ -18,6 +18,8 @@ from layoutopt.runtime.type_names import type_proto
 _SMALL = 64
 """Elements up to which any constant keeps its elements, on which a time may depend, as on axes, sizes and zero points."""
 
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -100,22 +102,22 @@ class KernelModel:
         cls, node: onnx.NodeProto, operands: Sequence[Operand | None], opsets: Iterable[onnx.OperatorSetIdProto]
     ) -> "KernelModel":
         """The kernel of a node of a model."""
-        alone, own, first = onnx.NodeProto(), list(operands), dict[str, int]()
-        alone.CopyFrom(node)
-        alone.name = ""
+        copy, distinct_operands, first_index = onnx.NodeProto(), list(operands), dict[str, int]()
+        copy.CopyFrom(node)
+        copy.name = ""
         for index, name in enumerate(node.input):
             if name:
-                alone.input[index] = f"i{first.setdefault(name, index)}"
-                own[index] = own[index] if first[name] == index else None
+                copy.input[index] = f"i{first_index.setdefault(name, index)}"
+                distinct_operands[index] = operands[index] if first_index[name] == index else None
         for index, name in enumerate(node.output):
-            alone.output[index] = f"o{index}" if name else ""
+            copy.output[index] = f"o{index}" if name else ""
         versions = tuple((each.domain, each.version) for each in opsets)
-        alone.attribute.sort(key=lambda each: each.name)
-        texts = ", ".join("-" if each is None else each.key for each in own)
-        attributes = sha256(alone.SerializeToString(deterministic=True)).hexdigest()[:16]
+        copy.attribute.sort(key=lambda each: each.name)
+        texts = ", ".join("-" if each is None else each.key for each in distinct_operands)
+        attributes = sha256(copy.SerializeToString(deterministic=True)).hexdigest()[:16]
         domain = f"{node.domain}::" if node.domain else ""
         version = next((version for name, version in versions if name == node.domain), 0)
-        return cls(alone, tuple(own), versions, f"{domain}{node.op_type}-{version} ({texts}) {attributes}")
+        return cls(copy, tuple(distinct_operands), versions, f"{domain}{node.op_type}-{version} ({texts}) {attributes}")
 
     def proto(self, generator: np.random.Generator) -> onnx.ModelProto:
         """A model of the kernel alone, whose activations are inputs."""
@@ -133,9 +135,14 @@ class KernelModel:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     @property
-    def optimises(self) -> bool:
+    def is_optimised(self) -> bool:
         """The kernel runs as it is: onnxruntime has optimised the model that it is from."""
         return False
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the node changes the shape of its first operand only."""
+        return not self.node.domain and self.node.op_type in _VIEWS
 
     def serialized(self, generator: np.random.Generator) -> bytes:
         """The model as bytes."""

@@ -19,7 +19,8 @@ class LoweredGraph:
         graph: the graph.
     """
 
-    optimises = True
+    is_optimised = True
+    is_view = False
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

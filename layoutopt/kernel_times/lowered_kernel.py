@@ -129,9 +129,14 @@ class LoweredKernel:
         return [LoweredGraph(each) for each in promising_alternatives(self._lowered, blocked_channels() or 0)]
 
     @property
-    def optimises(self) -> bool:
+    def is_optimised(self) -> bool:
         """Whether onnxruntime optimises the model: always, as it optimises the written one."""
         return True
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is a view: no, since the planner prices none."""
+        return False
 
     def serialized(self, generator: np.random.Generator) -> bytes:
         """The ONNX model."""
@@ -179,7 +184,7 @@ def remove_interface_reshapes(graph: Graph) -> None:
 
 
 def _without_epilogue(op: Op, version: int) -> Op:
-    """The convolution of a fused one: activations and residuals cost nothing in plans either (`fused_ops`)."""
+    """The convolution of a fused one: activations and residuals cost nothing in plans either (`find_fused_tensors`)."""
     if op.kind != "com.microsoft::FusedConv":
         return op
     attributes = {name: each for name, each in op.attributes.items() if not name.startswith("activation")}

@@ -23,13 +23,14 @@ class UsedKernel:
         seconds: its price.
         count: how often it is used, times the expected runs.
         is_move: whether it is a conversion.
-        parts: the kernels that were priced for it: one, those of an emulation and its alternatives, or one per planned size.
+        priced_kernels: the kernels that were priced for it: one, those of an emulation and its alternatives, or one per
+            planned size.
     """
 
     seconds: float
     count: float
     is_move: bool
-    parts: Sequence[PricedKernel]
+    priced_kernels: Sequence[PricedKernel]
 
     @property
     def total(self) -> float:
@@ -39,7 +40,7 @@ class UsedKernel:
     @property
     def is_timed(self) -> bool:
         """Whether its price consists of times."""
-        return all(each.is_timed for each in self.parts)
+        return all(each.is_timed for each in self.priced_kernels)
 
 
 def total_seconds(kernels: Iterable[UsedKernel]) -> float:
@@ -67,9 +68,9 @@ def plan_kernels(
     found: dict[Hashable, UsedKernel] = {}
 
     def price(count: float, key: Hashable, action: Callable[..., float], *arguments: object, is_move: bool) -> None:
-        with recording() as parts:  # the first op of a structure has all of them, because prices are cached
+        with recording() as priced_kernels:  # the first op of a structure has all of them, because prices are cached
             seconds = action(*arguments)
-        known = found.get((key, seconds)) or UsedKernel(seconds, 0.0, is_move, parts)
+        known = found.get((key, seconds)) or UsedKernel(seconds, 0.0, is_move, priced_kernels)
         found[key, seconds] = replace(known, count=known.count + count)
 
     for each in regions_with_rule(graph):

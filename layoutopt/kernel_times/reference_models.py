@@ -10,6 +10,7 @@ from layoutopt.ir.types import Array
 from layoutopt.kernel_times.random_arrays import small_numbers
 
 TINY: Mapping[str, Array] = {"x": np.ones((1, 16, 1, 1), np.float32)}
+TINY_SUM: Mapping[str, Array] = {**TINY, "z": TINY["x"]}
 
 
 def chain_of_tiny_ops(length: int) -> bytes:
@@ -17,6 +18,11 @@ def chain_of_tiny_ops(length: int) -> bytes:
     names = ["x", *(f"v{number}" for number in range(1, length)), "y"]
     nodes = [helper.make_node(("Relu", "Neg")[at % 2], [names[at]], [names[at + 1]]) for at in range(length)]
     return _model(nodes, TINY["x"].shape)
+
+
+def tiny_sum() -> bytes:
+    """A model of one tiny op with two inputs."""
+    return _model([helper.make_node("Add", ["x", "z"], ["y"])], TINY["x"].shape, inputs=("x", "z"))
 
 
 class ReferenceKernel:
@@ -27,7 +33,8 @@ class ReferenceKernel:
     """
 
     key = "reference: float 256x384, Relu, MatMul with constant float 384x384, Relu"
-    optimises = True
+    is_optimised = True
+    is_view = False
     _rows, _columns = 256, 384
 
     def serialized(self, generator: np.random.Generator) -> bytes:
@@ -46,12 +53,17 @@ class ReferenceKernel:
         return {"x": small_numbers(generator, (self._rows, self._columns))}
 
 
-def _model(nodes: Sequence[onnx.NodeProto], shape: Sequence[int], constants: Sequence[onnx.TensorProto] = ()) -> bytes:
-    """A model from x to y, both of one shape."""
-    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x", "y"))
-    graph = helper.make_graph(nodes, "reference", [x], [y], constants)
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    shape: Sequence[int],
+    constants: Sequence[onnx.TensorProto] = (),
+    inputs: Sequence[str] = ("x",),
+) -> bytes:
+    """A model from its inputs to y, all of one shape."""
+    *xs, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in (*inputs, "y"))
+    graph = helper.make_graph(nodes, "reference", xs, [y], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     return bytes(model.SerializeToString())
 
 
-__all__ = ["TINY", "ReferenceKernel", "chain_of_tiny_ops"]
+__all__ = ["TINY", "TINY_SUM", "ReferenceKernel", "chain_of_tiny_ops", "tiny_sum"]

@@ -8,32 +8,34 @@ with the plan at the target's prices: the kernels in which they differ are timed
 plan has to be 2 % faster.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from time import perf_counter
 
-from layoutopt.cost import CostModel, FusedOps, RuntimeBlocks
+from layoutopt.cost import CostModel, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import RooflineModel
-from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
+from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times.baseline import OptimisedOriginal, kernels_in_own_formats
+from layoutopt.kernel_times.baseline import OptimisedOriginal, kernels_in_default_formats
 from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_seconds
 from layoutopt.kernel_times.store import KernelStore
 from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
 from layoutopt.kernel_times.timed_batches import LARGEST_BATCH, time_batches
-from layoutopt.kernel_times.timed_kernels import Effort, TimedModel
+from layoutopt.kernel_times.timed_kernels import TimedModel, TimingBudget
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
 
 _PLANS = 5  # at measured prices, per comparison
-_MAX_PART_RATIO = 1.5  # parts of emulations that cost more than this times the price of the op are not timed
+_MAX_PRICE_RATIO = 1.5  # kernels of an emulation that cost more than this times the price of the op are not timed
+_SHORT = 1e-4  # seconds of a kernel that takes little time to time, and much more than the overhead of a run
 _MIN_SHARE = 1e-3  # of a plan's time: kernels below it are not timed
 _MIN_SPEED_UP = 1.02  # of a plan at measured prices over the plan at the target's prices
 _COMPARISONS = 2  # with the plan at the target's prices
-_COMPARISON_EFFORT = Effort(passes=1, fewest=4, most=24, seconds=0.012)
+_COMPARISON_BUDGET = TimingBudget(repetitions=1, min_rounds=4, max_rounds=24, seconds=0.012)
 _COMPARISON_SECONDS = 3.0  # after which no further kernels are compared
 
 
@@ -47,12 +49,13 @@ class RefinedPlan:
         is_refined: whether it was made at measured prices.
         speed_up: the time of the kernels of the plan at the target's prices, divided by that of the kernels of the plan at
             measured prices; None if no plan was compared.
-        timed: the number of kernels that got a time, those of the original and of other plans included.
+        num_newly_timed: the number of kernels that got a time, those of the original and of other plans included.
         kernels: the kernels of the plan.
-        direct: the kernels of the plan, with direct algorithms only.
-        before: the kernels of the original as onnxruntime runs it; empty if they are not known.
-        folded: the kernels of the graph in the formats and with the fusions of onnxruntime; empty if they are not known.
-        fused: the kernels of `folded`, with all fusions of the dialect.
+        kernels_with_default_algorithms: the kernels of the plan, without Winograd.
+        original_kernels: the kernels of the original as onnxruntime runs it; empty if they are not known.
+        folded_kernels: the kernels of the folded graph in the default formats and with the fusions of onnxruntime; empty if
+            they are not known.
+        folded_kernels_with_all_fusions: the same with all fusions of the dialect.
         seconds: seconds of timing and planning.
     """
 
@@ -60,21 +63,21 @@ class RefinedPlan:
     plan: Plan
     is_refined: bool
     speed_up: float | None
-    timed: int
+    num_newly_timed: int
     kernels: Sequence[UsedKernel]
-    direct: Sequence[UsedKernel]
-    before: Sequence[UsedKernel]
-    folded: Sequence[UsedKernel]
-    fused: Sequence[UsedKernel]
+    kernels_with_default_algorithms: Sequence[UsedKernel]
+    original_kernels: Sequence[UsedKernel]
+    folded_kernels: Sequence[UsedKernel]
+    folded_kernels_with_all_fusions: Sequence[UsedKernel]
     seconds: float
 
     @property
-    def known(self) -> int:
+    def num_timed(self) -> int:
         """The number of kernels of the plan that have a time."""
         return sum(each.is_timed for each in self.kernels)
 
     @property
-    def share(self) -> float:
+    def timed_share(self) -> float:
         """The share of the plan's time that timed kernels cover."""
         total = total_seconds(self.kernels)
         return total_seconds(each for each in self.kernels if each.is_timed) / total if total else 0.0
@@ -86,7 +89,7 @@ def refine_prices(
     sizes: Sizes,
     plan_with: PlanWith,
     store: KernelStore,
-    budget: float,
+    max_seconds: float,
     original: OptimisedOriginal | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> RefinedPlan:
@@ -98,39 +101,42 @@ def refine_prices(
         sizes: the sizes of symbolic dimensions.
         plan_with: plans at the prices of a cost model.
         store: the times of kernels on this machine; new ones are added.
-        budget: seconds after which no further kernel is timed; the last plan and the comparison take longer.
+        max_seconds: the seconds after which no further kernel is timed; the last plan and the comparison take longer.
         original: the original as onnxruntime runs it, if its time is to be estimated, too.
         progress: called with the name of each step.
     """
     begin = perf_counter()
-    work = _Refinement(graph, model, sizes, plan_with, store, progress)
+    refinement = _Refinement(graph, model, sizes, plan_with, store, progress)
     first = plan_with(model)
-    best = _Candidate(model, first)
+    best = _PricedPlan(model, first)
     if not first.stopped:
-        best = work.best_plan(best, begin + budget, original)
+        best = refinement.find_best_plan(best, begin + max_seconds, original)
     plan = best.plan
-    used = work.kernels(plan.signatures)
-    with work.prices.direct_algorithms():
-        before = work.kernels_of(original)
-        direct = work.kernels(plan.signatures)
-        folded, fused = (work.kernels_in_own_formats(by_runtime=each) for each in (True, False))
+    refinement.prices.be_cautious(False)
+    refinement.prices.correct_estimates()
+    kernels = refinement.kernels(plan.signatures)
+    with refinement.prices.default_algorithms():
+        original_kernels = refinement.kernels_of_original(original)
+        with_default_algorithms = refinement.kernels(plan.signatures)
+        folded = refinement.kernels_in_default_formats(has_all_fusions=False)
+        with_all_fusions = refinement.kernels_in_default_formats(has_all_fusions=True)
     return RefinedPlan(
         model=best.model,
         plan=plan,
         is_refined=plan is not first,
         speed_up=best.speed_up,
-        timed=sum(store.get(key) is not None for key in work.tried),
-        kernels=used,
-        direct=direct,
-        before=before,
-        folded=folded,
-        fused=fused,
+        num_newly_timed=sum(store.get(key) is not None for key in refinement.tried),
+        kernels=kernels,
+        kernels_with_default_algorithms=with_default_algorithms,
+        original_kernels=original_kernels,
+        folded_kernels=folded,
+        folded_kernels_with_all_fusions=with_all_fusions,
         seconds=perf_counter() - begin,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _PricedPlan:
     """A plan with the cost model of its prices, and the speed-up of its comparison, if there was one."""
 
     model: CostModel
@@ -159,49 +165,52 @@ class _Refinement:
         self.tried: set[str] = set()
         self._graph, self._model, self._sizes = graph, model, sizes
         self._plan_with, self._store, self._progress = plan_with, store, progress
-        self._fused = fused_ops(graph)
+        self._fused_tensors = find_fused_tensors(graph)
 
     def _new_model(self) -> CostModel:
         """A cost model with the current prices, which has cached none."""
-        return RuntimeBlocks(FusedOps(self._model.with_measured(self.prices), self._fused))
+        return RuntimeBlocks(FusedIntoConvolutions(self._model.with_measured(self.prices), self._fused_tensors))
 
     def kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
         """The kernels of a plan, or of the graph in canonical formats, at current prices."""
         return plan_kernels(self._graph, self._new_model(), self._sizes, self.prices, signatures)
 
-    def kernels_of(self, original: OptimisedOriginal | None) -> list[UsedKernel]:
+    def kernels_of_original(self, original: OptimisedOriginal | None) -> list[UsedKernel]:
         """The kernels of the original as onnxruntime runs it, at current prices."""
         return [] if original is None else original.kernels(self._model, self._sizes, self.prices)
 
-    def kernels_in_own_formats(self, *, by_runtime: bool) -> list[UsedKernel]:
-        """The kernels of the graph in onnxruntime's own formats, with its own fusions or all, at current prices."""
-        fused = fused_ops(self._graph, by_runtime=by_runtime)
-        return kernels_in_own_formats(self._graph, self._model, fused, self._sizes, self.prices)
+    def kernels_in_default_formats(self, *, has_all_fusions: bool) -> list[UsedKernel]:
+        """The kernels of the graph in onnxruntime's default formats, with all fusions or its own, at current prices."""
+        fused_tensors = find_fused_tensors(self._graph, by_runtime=not has_all_fusions)
+        return kernels_in_default_formats(self._graph, self._model, fused_tensors, self._sizes, self.prices)
 
-    def best_plan(self, first: "_Candidate", end: float, original: OptimisedOriginal | None) -> "_Candidate":
+    def find_best_plan(self, first: "_PricedPlan", end: float, original: OptimisedOriginal | None) -> "_PricedPlan":
         """The plan at measured prices if it wins the comparison with the first plan, or else the first plan.
 
         A plan that loses is made once more, since the comparison has added the times that were missing.
         """
+        used = [*self.kernels(first.plan.signatures), *self.kernels({}), *self.kernels_of_original(original)]
+        self._time(_one_of_each_kind(used), end)
+        self.prices.correct_estimates()
         # The times of the original's kernels correct the estimates of many others.
-        for used in (self.kernels(first.plan.signatures), self.kernels({}), self.kernels_of(original)):
+        for used in (self.kernels(first.plan.signatures), self.kernels({}), self.kernels_of_original(original)):
             self._time(self._untimed(used), end)
         best = first
         for _ in range(_COMPARISONS):
-            found = self._refined(end)
+            found = self._make_refined_plan(end)
             if found is None or found.plan.signatures == first.plan.signatures:
                 return best
             if self._store.is_complete:
                 return found
-            speed_up = self._compared(first.plan, found.plan)
+            speed_up = self._compare(first.plan, found.plan)
             if speed_up >= _MIN_SPEED_UP:
                 return replace(found, speed_up=speed_up)
             best = replace(first, speed_up=speed_up)
         return best
 
-    def _refined(self, end: float) -> "_Candidate | None":
+    def _make_refined_plan(self, end: float) -> "_PricedPlan | None":
         """The last complete plan at measured prices; None if the time limit of planning ended the first one."""
-        found: _Candidate | None = None
+        found: _PricedPlan | None = None
         for number in range(_PLANS):
             is_last = number == _PLANS - 1 or perf_counter() >= end
             self.prices.be_cautious(is_last)
@@ -210,7 +219,7 @@ class _Refinement:
             plan = self._plan_with(model)
             if plan.stopped:
                 break
-            found = _Candidate(model, plan)
+            found = _PricedPlan(model, plan)
             if is_last or not self._time(self._untimed(self.kernels(plan.signatures)), end):
                 break
         return found
@@ -224,7 +233,7 @@ class _Refinement:
         self.tried.update(time_batches(pending, self._store, end))
         return True
 
-    def _compared(self, first: Plan, last: Plan) -> float:
+    def _compare(self, first: Plan, last: Plan) -> float:
         """The time of one plan divided by that of another, with new times of the kernels that only one of them uses."""
         models = [_models(self.kernels(each.signatures)) for each in (first, last)]
         common = models[0].keys() & models[1].keys()
@@ -233,26 +242,47 @@ class _Refinement:
         self._progress(f"comparing {len(pending)} kernels")
         end = perf_counter() + _COMPARISON_SECONDS
         untimed = {each.key for each in pending if self._store.get(each.key) is None}
-        self.tried |= untimed.intersection(time_batches(pending, self._store, end, _COMPARISON_EFFORT, LARGEST_BATCH))
+        self.tried |= untimed.intersection(time_batches(pending, self._store, end, _COMPARISON_BUDGET, LARGEST_BATCH))
         before, after = (total_seconds(self.kernels(each.signatures)) for each in (first, last))
         return before / after if after else 1.0
 
     def _untimed(self, used: Sequence[UsedKernel]) -> dict[str, TimedModel]:
         """The models without times among those of kernels and of other algorithms for their ops."""
-        models = _models(used, lambda part: part.kernel is not None and not self.prices.has_all_times(part.kernel))
+        models = _models(used, lambda each: each.kernel is not None and not self.prices.has_all_times(each.kernel))
         return {key: each for key, each in models.items() if self._store.get(key) is None}
 
 
+def _one_of_each_kind(used: Iterable[UsedKernel]) -> dict[str, TimedModel]:
+    """The model of a short kernel of each kind that has no time, by key.
+
+    An estimate of the target may be wrong by any factor for a kind of op. The corrected estimates show which kernels of the
+    kind take enough time to be timed.
+    """
+    timed: set[Hashable] = set()
+    untimed: dict[Hashable, list[PricedKernel]] = defaultdict(list)
+    for priced in (priced for each in used for priced in each.priced_kernels):
+        if priced.is_timed:
+            timed.add(priced.kind)
+        elif priced.kernel is not None:
+            untimed[priced.kind].append(priced)
+    found: dict[str, TimedModel] = {}
+    for kernels in (kernels for kind, kernels in untimed.items() if kind not in timed):
+        chosen = min(kernels, key=lambda each: (each.seconds < _SHORT, abs(each.seconds - _SHORT)))
+        if chosen.kernel is not None:
+            found[chosen.kernel.key] = chosen.kernel
+    return found
+
+
 def _models(
-    used: Sequence[UsedKernel], is_chosen: Callable[[PricedKernel], bool] = lambda part: True
+    used: Sequence[UsedKernel], is_chosen: Callable[[PricedKernel], bool] = lambda priced: True
 ) -> dict[str, TimedModel]:
     """The models of kernels by key, each followed by other algorithms for its op; sorted by total time, largest first."""
     total = total_seconds(used)
     found: dict[str, TimedModel] = {}
     for each in sorted(used, key=lambda each: -each.total):
-        for part in each.parts if each.total >= _MIN_SHARE * total else ():
-            if part.kernel is not None and is_chosen(part) and part.seconds <= each.seconds * _MAX_PART_RATIO:
-                models: list[TimedModel] = [part.kernel, *part.kernel.alternatives]
+        for priced in each.priced_kernels if each.total >= _MIN_SHARE * total else ():
+            if priced.kernel is not None and is_chosen(priced) and priced.seconds <= each.seconds * _MAX_PRICE_RATIO:
+                models: list[TimedModel] = [priced.kernel, *priced.kernel.alternatives]
                 found |= {model.key: model for model in models}
     return found
 

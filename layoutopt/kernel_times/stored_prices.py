@@ -28,11 +28,13 @@ class PricedKernel:
 
     Attributes:
         kernel: the kernel; None if it cannot be timed alone.
+        kind: the kind whose corrections apply to its estimate.
         seconds: its price.
         is_timed: whether the price is a time.
     """
 
     kernel: LoweredKernel | None
+    kind: Hashable
     seconds: float
     is_timed: bool
 
@@ -52,7 +54,7 @@ class StoredPrices(MeasuredPrices):
         self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._alternatives: dict[str, list[str]] = {}
-        self._has_alternatives = True
+        self._uses_alternatives = True
         self._priced: list[PricedKernel] | None = None
 
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
@@ -71,15 +73,15 @@ class StoredPrices(MeasuredPrices):
             self._ratios[kind][kernel.key] = log(seconds / estimate)
         found = estimate * self._corrections.get(kind, 1.0) * self._caution if seconds is None else seconds
         if self._priced is not None:
-            self._priced.append(PricedKernel(kernel, found, seconds is not None))
+            self._priced.append(PricedKernel(kernel, kind, found, seconds is not None))
         return found
 
     def _time(self, kernel: LoweredKernel) -> float | None:
-        """The time of the fastest algorithm that was timed; None if the direct one was not."""
+        """The time of the fastest algorithm that was timed; None if the default one was not."""
         seconds = self._store.get(kernel.key)
         if seconds is None:
             return None
-        times = [self._store.get(key) for key in (self._alternatives_of(kernel) if self._has_alternatives else [])]
+        times = [self._store.get(key) for key in (self._alternatives_of(kernel) if self._uses_alternatives else [])]
         return min([seconds, *(each for each in times if each is not None)])
 
     def has_all_times(self, kernel: LoweredKernel) -> bool:
@@ -102,13 +104,13 @@ class StoredPrices(MeasuredPrices):
         self._caution = _CAUTION if is_cautious else 1.0
 
     @contextmanager
-    def direct_algorithms(self) -> Iterator[None]:
-        """Price ops without their other algorithms."""
-        self._has_alternatives = False
+    def default_algorithms(self) -> Iterator[None]:
+        """Price every op with its default algorithm: convolutions without Winograd."""
+        self._uses_alternatives = False
         try:
             yield
         finally:
-            self._has_alternatives = True
+            self._uses_alternatives = True
 
     @contextmanager
     def recording(self) -> Iterator[list[PricedKernel]]:

@@ -12,7 +12,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
 from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.store import KernelStore
-from layoutopt.kernel_times.timed_kernels import MAX_INTERLEAVED, QUICK, Effort, TimedModel, time_kernels
+from layoutopt.kernel_times.timed_kernels import MAX_INTERLEAVED, QUICK, TimedModel, TimingBudget, time_kernels
 from layoutopt.timing.interleaved import pinned
 
 _REFERENCE = ReferenceKernel()
@@ -22,7 +22,7 @@ LARGEST_BATCH = MAX_INTERLEAVED - 1
 
 
 def time_batches(
-    kernels: Sequence[TimedModel], store: KernelStore, end: float, effort: Effort = QUICK, size: int = 32
+    kernels: Sequence[TimedModel], store: KernelStore, end: float, budget: TimingBudget = QUICK, size: int = 32
 ) -> list[str]:
     """Add the times of kernels to a store, and return the keys of those that were run or that failed to run.
 
@@ -30,7 +30,7 @@ def time_batches(
         kernels: the kernels, the most important ones first.
         store: new times are added to it.
         end: in seconds of `perf_counter`; kernels whose sessions do not exist then are not timed.
-        effort: how often each kernel runs.
+        budget: how often each kernel runs.
         size: kernels of a batch, at most `LARGEST_BATCH`.
     """
     tried: list[str] = []
@@ -39,7 +39,7 @@ def time_batches(
         for start in range(0, len(kernels), size):
             batch = [_REFERENCE, *kernels[start : start + size]]
             begin, begin_cpu = perf_counter(), process_time()
-            found = {each.key: seconds for each, seconds in time_kernels(batch, threads, effort, end)}
+            found = {each.key: seconds for each, seconds in time_kernels(batch, threads, budget, end)}
             share = (process_time() - begin_cpu) / (perf_counter() - begin)
             times = _normalised({key: seconds for key, seconds in found.items() if seconds is not None}, store)
             store.add(times, is_kept=threads != 1 or share >= _MIN_CPU_SHARE)
@@ -57,18 +57,18 @@ def _normalised(times: Mapping[str, float], store: KernelStore) -> Mapping[str, 
     return {key: seconds * first / now for key, seconds in times.items()}
 
 
-def time_graphs(graphs: Sequence[Graph], store: KernelStore, budget: float) -> list[float | None]:
+def time_graphs(graphs: Sequence[Graph], store: KernelStore, max_seconds: float) -> list[float | None]:
     """The times of lowered graphs in seconds; None for those that do not run, or for which no time is left.
 
     Args:
         graphs: the graphs, the most important ones first.
         store: the times of kernels on this machine; new ones are added.
-        budget: seconds after which no further session is created.
+        max_seconds: the seconds after which no further session is created.
     """
     models = [LoweredGraph(each) for each in graphs]
     missing = {each.key: each for each in models if store.get(each.key) is None}
     if missing and not store.is_complete:
-        time_batches([*missing.values()], store, perf_counter() + budget)
+        time_batches([*missing.values()], store, perf_counter() + max_seconds)
     return [store.get(each.key) for each in models]
 
 

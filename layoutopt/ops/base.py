@@ -42,7 +42,7 @@ class Builder(Protocol):
         """A physical input; None if it is absent."""
 
     def padded(self, index: int) -> Value | None:
-        """An input transposed to canonical order, its axes still padded up to their blocks."""
+        """An input transposed to the canonical format, its axes still padded up to their blocks."""
 
     def constant(self, array: Array, stem: str) -> Value:
         """A new constant; `stem` is part of its name."""
@@ -72,7 +72,7 @@ class Builder(Protocol):
         """Record the physical output."""
 
     def set_padded_output(self, index: int, value: Value) -> None:
-        """Record an output in canonical order, its axes padded up to their blocks."""
+        """Record an output in the canonical format, its axes padded up to their blocks."""
 
 
 class LayoutRule(KernelProfile, ABC):
@@ -166,8 +166,8 @@ class LayoutRule(KernelProfile, ABC):
     def lower(self, op: Op, build: Builder) -> None:
         """Write the op on physical arrays, for `op.signature`.
 
-        By default the op is emulated: it runs in canonical order on padded arrays. That is correct wherever a run on padded
-        arrays computes the logical elements correctly and leaves padding as `transfer_padding` declares.
+        By default the op is emulated: it runs in the canonical format on padded arrays. That is correct wherever a run on
+        padded arrays computes the logical elements correctly and leaves padding as `transfer_padding` declares.
         """
         inputs = [build.padded(index) for index in range(len(op.inputs))]
         types = [padded_type(*each) for each in zip(op.outputs, chosen_signature(op).outputs, strict=True)]
@@ -177,7 +177,7 @@ class LayoutRule(KernelProfile, ABC):
             build.set_padded_output(index, result)
 
     def padded_attributes(self, op: Op) -> Mapping[str, Attribute]:
-        """The attributes of the op when it runs in canonical order on padded arrays."""
+        """The attributes of the op when it runs in the canonical format on padded arrays."""
         return op.attributes
 
 

@@ -21,7 +21,7 @@ class CollapsedBatch:
 
     Attributes:
         outside: the collapsed parts in memory order, as parts of iteration axes.
-        formats: the formats of the operands with the collapsed axes in canonical order.
+        formats: the formats of the operands with the collapsed axes in logical order.
         has_uniform_batch: whether every operand has all collapsed axes or none; a kernel may then traverse them in any order.
     """
 

@@ -64,7 +64,7 @@ class Einsum(Contraction):
         if isinstance(signature, Inapplicable) or is_canonical(signature):
             return signature
         digits = self._digits(op, {slot: storage.format for slot in (A, B, Y) if (storage := signature[slot])})
-        if digits is None or len({digit for row in digits for digit in row}) > len(ascii_letters):
+        if digits is None or len({digit for operand_digits in digits for digit in operand_digits}) > len(ascii_letters):
             return Inapplicable("the blocks of two operands do not divide each other, or need more than 52 letters")
         return signature
 
@@ -81,10 +81,10 @@ class Einsum(Contraction):
         digits = self._digits(op, formats)
         assert digits is not None and not isinstance(axes, Inapplicable)
         names = {digit: ascii_letters[number] for number, digit in enumerate(dict.fromkeys(chain(*digits)))}
-        terms = ["".join(names[digit] for digit in row) for row in digits]
+        terms = ["".join(names[digit] for digit in operand_digits) for operand_digits in digits]
         operands: list[Value | None] = []
-        for slot, row in zip((A, B), digits[:2], strict=True):
-            extents = _extents(row, digits, axes[slot], shape_of(op.operand(slot)))
+        for slot, operand_digits in zip((A, B), digits[:2], strict=True):
+            extents = _extents(operand_digits, digits, axes[slot], shape_of(op.operand(slot)))
             operands.append(build.reshape(present(build.input(slot.index)), extents))
         target = present_type(build.output_type(0))
         type = TensorType(target.dtype, _extents(digits[2], digits, axes[Y], shape_of(op.outputs[0])))
@@ -118,13 +118,22 @@ def permutation(op: Op) -> tuple[int, ...] | None:
     return tuple(terms[0].index(name) for name in terms[1])
 
 
-def _extents(row: Sequence[AxisDigit], rows: Sequence[Sequence[AxisDigit]], axes: Sequence[int], shape: Shape) -> Shape:
-    """The extents of the digits of an operand."""
+def _extents(
+    operand_digits: Sequence[AxisDigit], digits: Sequence[Sequence[AxisDigit]], axes: Sequence[int], shape: Shape
+) -> Shape:
+    """The extents of the digits of an operand.
+
+    Args:
+        operand_digits: the digits, outermost first.
+        digits: those of all operands and of the result.
+        axes: the iteration axes of the operand.
+        shape: its logical shape.
+    """
     dims = dict(zip(axes, shape, strict=True))
-    cuts = {digit for each in rows for digit in each}
+    spans = {digit for each in digits for digit in each}
     found: list[Dim] = []
-    for axis, span in row:
-        above = min((cut for other, cut in cuts if other == axis and cut > span), default=None)
+    for axis, span in operand_digits:
+        above = min((wider for other, wider in spans if other == axis and wider > span), default=None)
         dim = dims[axis] if above is None else above
         found.append(quotient(dim, span))
     return tuple(found)

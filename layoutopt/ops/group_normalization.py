@@ -83,7 +83,7 @@ class ExportedGroupNormalization(GroupNormalizationRule):
         return super().axes(op)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The ops that the exporter wrote, in canonical order."""
+        """The ops that the exporter wrote, in the canonical format."""
         x, type = present(build.padded(0)), padded_output(op)
         y = normalized(op, build, x, type)
         shape = (shape_of(x)[1], *(1,) * (rank_of(x) - 2))

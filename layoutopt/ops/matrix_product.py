@@ -59,7 +59,7 @@ class MatrixProduct(Contraction, KernelFormats):
         return range(rank - 2, rank)
 
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """The formats with collapsed axes in canonical order."""
+        """The formats with collapsed axes in logical order."""
         collapsed = self._collapsed(op, formats)
         return {**formats, **collapsed.formats} if collapsed is not None and collapsed.has_uniform_batch else formats
 

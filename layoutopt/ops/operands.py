@@ -30,7 +30,7 @@ def chosen_signature(op: Op) -> Signature:
 
 
 def padded_output(op: Op, index: int = 0) -> TensorType:
-    """The type of an output in canonical order under the chosen signature, its axes padded up to their blocks."""
+    """The type of an output in the canonical format under the chosen signature, its axes padded up to their blocks."""
     type = padded_type(op.outputs[index], chosen_signature(op).outputs[index])
     assert type is not None, f"{op!r}: output {index} is absent"
     return type

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _REASONS: dict[str, tuple[str, ...]] = {
-    "random numbers are drawn in canonical order; another order yields other numbers": (
+    "random numbers are drawn in row-major order; another order yields other numbers": (
         "Bernoulli",
         "Multinomial",
         "RandomNormal",
@@ -15,12 +15,12 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "RandomUniform",
         "RandomUniformLike",
     ),
-    "its result contains positions of elements in canonical order": (
+    "its result contains positions of elements in row-major order": (
         "NonMaxSuppression",
         "NonZero",
         "Unique",
     ),
-    "its indices count the elements of the canonical order": ("MaxUnpool",),
+    "its indices count the elements in row-major order": ("MaxUnpool",),
     "it computes a small tensor from scalars, and is folded if these are constant": (
         "AffineGrid",
         "BlackmanWindow",
@@ -67,7 +67,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "ai.onnx.preview.training::Gradient",
         "ai.onnx.preview.training::Momentum",
     ),
-    "functions in its attributes modify scores by positions in canonical order": ("ai.onnx.preview::FlexAttention",),
+    "functions in its attributes modify scores by their logical coordinates": ("ai.onnx.preview::FlexAttention",),
     "tables of features have one row per sample, and no kernel for another order": (
         "ai.onnx.ml::ArrayFeatureExtractor",
         "ai.onnx.ml::Binarizer",

@@ -134,7 +134,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         return {3: {position: extent}} if sizes is not None and isinstance(sizes[position], int) else None
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The op in canonical order; sizes contain padded extents of blocked axes."""
+        """The op in the canonical format; sizes contain padded extents of blocked axes."""
         y_type = padded_output(op)
         if shape_of(y_type) == shape_of(op.outputs[0]) or not self.has_sizes(op):
             super().lower(op, build)

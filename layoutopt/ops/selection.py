@@ -40,11 +40,11 @@ class Compress(OneAxis):
     padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The axes of x and y; Inapplicable without an axis, since elements are then counted in canonical order."""
+        """The axes of x and y; Inapplicable without an axis, since elements are then counted in row-major order."""
         return (
             super().axes(op)
             if "axis" in op.attributes
-            else Inapplicable("without an axis it counts elements in canonical order")
+            else Inapplicable("without an axis it counts elements in row-major order")
         )
 
 

@@ -54,7 +54,7 @@ def is_canonical(signature: Signature) -> bool:
 
 
 def padded_type(value: Value | None, storage: Storage | None) -> TensorType | None:
-    """The type of a value in canonical order, its axes padded up to their blocks."""
+    """The type of a value in the canonical format, its axes padded up to their blocks."""
     if value is None or not isinstance(value.type, TensorType):
         return None
     if storage is None or value.type.shape is None:

@@ -62,9 +62,9 @@ class SkipNormalization(AxiswiseRule):
         if is_canonical(signature):
             return True
         x, skip = op.inputs[0], op.inputs[1]
-        rows = [storage for storage in (*signature.inputs[:2], *signature.outputs) if storage is not None]
+        storages = [storage for storage in (*signature.inputs[:2], *signature.outputs) if storage is not None]
         alike = x is not None and skip is not None and x.shape == skip.shape
-        return alike and all(len(row.format.parts) <= 3 and is_last_axis_innermost(row.format) for row in rows)
+        return alike and all(len(each.format.parts) <= 3 and is_last_axis_innermost(each.format) for each in storages)
 
     @override
     def lower(self, op: Op, build: Builder) -> None:

@@ -31,38 +31,51 @@ class Attention(FusionPattern):
 
     name = "attention"
     fused_op = "com.microsoft::MultiHeadAttention"
-    anchors = ("Softmax",)
+    root_ops = ("Softmax",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """The scores before the softmax and the average behind it, as one op."""
+        """The scores before the softmax and the product with the values behind it, as one op."""
         if not _is_along_rows(op):
             return None
-        scores, average = _scores(graph, op), _average(graph, op)
-        if scores is None or average is None:
+        scores, weighted_values = _scores(graph, op), _weighted_values(graph, op)
+        if scores is None or weighted_values is None:
             return None
         mask = _mask(scores)
-        if mask is None or (average.replaces_nan and not mask.has_finite_rows):
+        if mask is None or (weighted_values.replaces_nan and not mask.has_finite_rows):
             return None
-        return _fused(graph, scores, average, mask, op)
+        return _attention_match(graph, scores, weighted_values, mask, op)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """The product of q and k, the chain from it to the softmax, and the tensor added there."""
+    """The scores of attention.
+
+    Attributes:
+        product: the product of q and k.
+        chain: the view ops and scales from the product to the softmax.
+        masked: the input of the softmax.
+        addend: the tensor that is added behind the chain; None if there is none.
+    """
 
     product: Op
     chain: ViewChain
-    total: Value
-    added: Value | None
+    masked: Value
+    addend: Value | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Average:
-    """The product of the distribution and v, and the ops between the two."""
+class _WeightedValues:
+    """The sums of the values by the attention weights, which are the results of the softmax.
+
+    Attributes:
+        product: the product of the attention weights and v.
+        ops_before: the ops between the softmax and the product.
+        replaces_nan: whether these replace NaN by zero.
+    """
 
     product: Op
-    between: tuple[Op, ...]
-    replaces_nan: bool  # whether these replace NaN by zero
+    ops_before: tuple[Op, ...]
+    replaces_nan: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +83,7 @@ class _Mask:
     """The tensor added to the scores; None where it is zero."""
 
     tensor: Value | None
-    has_finite_rows: bool  # whether no row is minus infinity everywhere, which would make the distribution NaN
+    has_finite_rows: bool  # whether no row is minus infinity everywhere, which would make the attention weights NaN
 
 
 def _is_along_rows(op: Op) -> bool:
@@ -99,28 +112,28 @@ def _scores(graph: Graph, softmax: Op) -> _Scores | None:
     return None
 
 
-def _average(graph: Graph, softmax: Op) -> _Average | None:
-    """The product that reads the distribution, directly or behind the ops with which torch replaces NaN by zero."""
-    between: list[Op] = []
+def _weighted_values(graph: Graph, softmax: Op) -> _WeightedValues | None:
+    """The product that reads the attention weights, at once or behind the ops with which torch replaces NaN by zero."""
+    ops_before: list[Op] = []
     weights = result_of(softmax)
     reader = graph.only_reader(weights)
     while reader is not None and reader.kind == "Cast" and (after := result_of(reader)) is not None:
         if after.dtype is not DType.FLOAT32:  # older exporters write Casts from float32 to float32 around a softmax
             return None
-        between.append(reader)
+        ops_before.append(reader)
         weights, reader = after, graph.only_reader(after)
     replacement = _nan_replacement(graph, weights) if weights is not None and reader is None else ()
     if replacement:
-        between += replacement
+        ops_before += replacement
         weights = result_of(replacement[-1])
         reader = graph.only_reader(weights)
     if reader is None or reader.kind != "MatMul" or reader.inputs[0] is not weights:
         return None
-    return _Average(reader, tuple(between), bool(replacement))
+    return _WeightedValues(reader, tuple(ops_before), bool(replacement))
 
 
 def _nan_replacement(graph: Graph, weights: Value) -> tuple[Op, ...]:
-    """The ops that replace NaN by zero, if they are the only readers of the distribution."""
+    """The ops that replace NaN by zero, if they are the only readers of the attention weights."""
     readers = {use.op.kind: use.op for use in graph.uses(weights)}
     test, choice = readers.get("IsNaN"), readers.get("Where")
     if test is None or choice is None or graph.use_count(weights) != 2:
@@ -132,9 +145,9 @@ def _nan_replacement(graph: Graph, weights: Value) -> tuple[Op, ...]:
 def _mask(scores: _Scores) -> _Mask | None:
     """The mask in the shape that the fused op requires, (B or 1, H or 1, S, L); None if it cannot be broadcast to that.
 
-    Without a mask, a row of the distribution is NaN only if an activation is not finite, so the replacement has no effect.
+    Without a mask, a row of the attention weights is NaN only if an activation is not finite, so the replacement has no effect.
     """
-    value, shape = scores.added, scores.total.shape
+    value, shape = scores.addend, scores.masked.shape
     assert shape is not None
     if value is None:
         return _Mask(None, has_finite_rows=True)
@@ -148,40 +161,47 @@ def _mask(scores: _Scores) -> _Mask | None:
     if array.ndim > len(shape) or not isinstance(rows, int) or not isinstance(columns, int):
         return None
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    whole: Array = np.ascontiguousarray(np.broadcast_to(array, (*array.shape[:2], rows, columns)))
-    tensor = Value(f"{value.name}__mask", TensorType(DType.FLOAT32, whole.shape), data=ArrayData(whole))
-    return _Mask(tensor, bool((whole < np.inf).all() and np.isfinite(whole).any(axis=-1).all()))
+    full: Array = np.ascontiguousarray(np.broadcast_to(array, (*array.shape[:2], rows, columns)))
+    tensor = Value(f"{value.name}__mask", TensorType(DType.FLOAT32, full.shape), data=ArrayData(full))
+    return _Mask(tensor, bool((full < np.inf).all() and np.isfinite(full).any(axis=-1).all()))
 
 
-def _fused(graph: Graph, scores: _Scores, average: _Average, mask: _Mask, softmax: Op) -> Match | None:
+def _attention_match(
+    graph: Graph, scores: _Scores, weighted_values: _WeightedValues, mask: _Mask, softmax: Op
+) -> Match | None:
     """The match, if operands and result are tensors in which the heads are adjacent."""
-    total, y = scores.total.shape, result_of(average.product)
-    operands = (scores.product.inputs[0], scores.product.inputs[1], average.product.inputs[1])
-    assert total is not None
+    shape, y = scores.masked.shape, result_of(weighted_values.product)
+    operands = (scores.product.inputs[0], scores.product.inputs[1], weighted_values.product.inputs[1])
+    assert shape is not None
     q, k, v = (value.shape if value is not None and value.shape is not None else () for value in operands)
     if y is None or not q or not v:
         return None
-    leading, rows, columns, inner, outer = total[:-2], total[-2], total[-1], q[-1], v[-1]
+    leading, rows, columns, inner, outer = shape[:-2], shape[-2], shape[-1], q[-1], v[-1]
     if q != (*leading, rows, inner) or k != (*leading, inner, columns) or v != (*leading, columns, outer):
         return None
     batch, heads = (1, *leading)[-2:]
     if not (isinstance(heads, int) and isinstance(inner, int) and isinstance(outer, int)) or inner < MIN_HEAD_SIZE:
         return None
-    shapes = (batch, rows, heads * inner), (batch, columns, heads * inner), (batch, columns, heads * outer)
-    formats = ROWS[len(total)], COLUMNS[len(total)], ROWS[len(total)]
+    joined_shapes = (batch, rows, heads * inner), (batch, columns, heads * inner), (batch, columns, heads * outer)
+    formats = ROWS[len(shape)], COLUMNS[len(shape)], ROWS[len(shape)]
     chains = [
         chain
-        for value, format, shape in zip(operands, formats, shapes, strict=True)
-        if value is not None and (chain := chain_before(graph, value, format, shape)) is not None
+        for value, format, joined in zip(operands, formats, joined_shapes, strict=True)
+        if value is not None and (chain := chain_before(graph, value, format, joined)) is not None
     ]
-    end = chain_behind(graph, y, ROWS[len(total)], (batch, rows, heads * outer))
+    end = chain_behind(graph, y, ROWS[len(shape)], (batch, rows, heads * outer))
     scale = scores.chain.scale * prod(chain.scale for chain in chains[:2])
     if len(chains) < len(operands) or end is None or chains[2].scale != 1.0 or not scale:  # 0 means the default scale
         return None
     inputs: list[Value | None] = [chain.value for chain in chains]
     if mask.tensor is not None:
         inputs += [None, None, mask.tensor]  # bias and key_padding_mask
-    steps = [scores.chain, *chains, end]
-    ops = [*(op for chain in steps for op in chain.inner), softmax, *average.between, average.product]
+    all_chains = [scores.chain, *chains, end]
+    ops = [
+        *(op for chain in all_chains for op in chain.inner),
+        softmax,
+        *weighted_values.ops_before,
+        weighted_values.product,
+    ]
     attributes: dict[str, Attribute] = {"num_heads": heads, "scale": scale}
     return Match(end.value, list(dict.fromkeys(ops)), tuple(inputs), attributes)

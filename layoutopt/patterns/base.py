@@ -1,7 +1,7 @@
 """Fusion patterns: several ops that exporters write for one op that a runtime may have.
 
 A pattern declares the fused op and the ops that exporters write for it. `Dialect.kernels` lists the fused ops that a dialect
-has, and the pass `fuse-patterns` applies the patterns. A pattern is matched at its *anchor*, its rarest op, so that most ops
+has, and the pass `fuse-patterns` applies the patterns. A pattern is matched at its *root op*, its rarest op, so that most ops
 are looked up once.
 """
 
@@ -45,18 +45,18 @@ class FusionPattern(ABC):
     Attributes:
         name: the name in notes.
         fused_op: the kind of the fused op: its type, with the domain in front unless it is ai.onnx.
-        anchors: the op types at which the pattern is matched.
+        root_ops: the op types at which the pattern is matched.
         needs_kernel: whether the fused op belongs to a runtime although its domain is ai.onnx.
     """
 
     name: ClassVar[str]
     fused_op: ClassVar[str]
-    anchors: ClassVar[tuple[str, ...]]
+    root_ops: ClassVar[tuple[str, ...]]
     needs_kernel: ClassVar[bool] = False
 
     @abstractmethod
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """The occurrence of the pattern around an anchor; None if there is none."""
+        """The occurrence of the pattern around a root op; None if there is none."""
 
 
 # --- the registry ------------------------------------------------------------------------------------------------
@@ -65,10 +65,10 @@ _PATTERNS: dict[str, list[FusionPattern]] = {}
 
 
 def register_pattern(kind: type[FusionPattern]) -> type[FusionPattern]:
-    """Class decorator: register a fusion pattern. Patterns of one anchor are matched in the order of registration."""
+    """Class decorator: register a fusion pattern. Patterns of one root op are matched in the order of registration."""
     instance = kind()
-    for anchor in instance.anchors:
-        found = _PATTERNS.setdefault(anchor, [])
+    for root_op in instance.root_ops:
+        found = _PATTERNS.setdefault(root_op, [])
         if all(type(each) is not kind for each in found):
             found.append(instance)
     return kind

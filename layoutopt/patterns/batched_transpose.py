@@ -16,7 +16,7 @@ class BatchedTranspose(FusionPattern):
 
     name = "batched-transpose"
     fused_op = "Transpose"
-    anchors = ("Transpose",)
+    root_ops = ("Transpose",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The Reshapes around the Transpose."""

@@ -26,7 +26,7 @@ class Gelu(FusionPattern):
 
     name = "gelu"
     fused_op = "com.microsoft::Gelu"
-    anchors: ClassVar[tuple[str, ...]] = ("Erf",)
+    root_ops: ClassVar[tuple[str, ...]] = ("Erf",)
     argument: ClassVar[tuple[float, ...]] = (0.0, 1.0 / sqrt(2.0))
 
     @override
@@ -49,7 +49,7 @@ class FastGelu(Gelu):
 
     name = "fast-gelu"
     fused_op = "com.microsoft::FastGelu"
-    anchors = ("Tanh",)
+    root_ops = ("Tanh",)
     argument = (0.0, sqrt(2.0 / pi), 0.0, sqrt(2.0 / pi) * 0.044715)
 
     def match(self, graph: Graph, op: Op) -> Match | None:

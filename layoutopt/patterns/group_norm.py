@@ -24,7 +24,7 @@ class GroupNormalization(FusionPattern):
 
     name = "group-norm"
     fused_op = ExportedGroupNormalization.ops[0]
-    anchors = ("InstanceNormalization",)
+    root_ops = ("InstanceNormalization",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The Reshapes around the normalisation, and the affines behind it."""

@@ -18,7 +18,7 @@ class PermutingEinsum(FusionPattern):
 
     name = "permuted-axes"
     fused_op = "Transpose"
-    anchors = ("Einsum",)
+    root_ops = ("Einsum",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The Transpose that computes the same as the Einsum; None if there is none."""

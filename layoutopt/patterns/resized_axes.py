@@ -19,16 +19,16 @@ class ResizedAxes(FusionPattern):
 
     name = "resized-axes"
     fused_op = "Resize"
-    anchors = ("Resize",)
+    root_ops = ("Resize",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The Resize with the last piece of the sizes, if that has the sizes of all axes that change."""
         x, y = op.inputs[0], result_of(op)
-        whole = op.inputs[3] if len(op.inputs) > 3 else None
+        sizes = op.inputs[3] if len(op.inputs) > 3 else None
         if (
             op.version < _SINCE
-            or whole is None
-            or whole.is_constant
+            or sizes is None
+            or sizes.is_constant
             or x is None
             or y is None
             or "axes" in op.attributes
@@ -38,7 +38,7 @@ class ResizedAxes(FusionPattern):
             return None
         if op.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
             return None
-        last = _last_piece(graph, whole)
+        last = _last_piece(graph, sizes)
         count = last.static_shape[0] if last is not None and last.static_shape else 0
         kept = len(x.shape) - count
         if not count or kept <= 0 or x.shape[:kept] != y.shape[:kept]:
@@ -49,5 +49,5 @@ class ResizedAxes(FusionPattern):
 
 def _last_piece(graph: Graph, sizes: Value) -> Value | None:
     """The last tensor of those that sizes are concatenated from."""
-    joint = graph.producer(sizes)
-    return joint.inputs[-1] if joint is not None and joint.kind == "Concat" else None
+    concat = graph.producer(sizes)
+    return concat.inputs[-1] if concat is not None and concat.kind == "Concat" else None

@@ -21,7 +21,7 @@ class RmsNormalization(FusionPattern):
 
     name = "rms-norm"
     fused_op = "SimplifiedLayerNormalization"
-    anchors: ClassVar[tuple[str, ...]] = ("Sqrt",)
+    root_ops: ClassVar[tuple[str, ...]] = ("Sqrt",)
     needs_kernel = True
 
     def match(self, graph: Graph, op: Op) -> Match | None:

@@ -20,7 +20,7 @@ class QuickGelu(FusionPattern):
 
     name = "quick-gelu"
     fused_op = "com.microsoft::QuickGelu"
-    anchors = ("Sigmoid",)
+    root_ops = ("Sigmoid",)
 
     @override
     def match(self, graph: Graph, op: Op) -> Match | None:

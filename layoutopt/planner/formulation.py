@@ -140,7 +140,7 @@ class Formulation:
             )
 
         price = 0.0
-        if isinstance(unit, Op) and unit not in self.groups.fused:
+        if isinstance(unit, Op) and unit not in self.groups.fused_into_kernels:
             price = self.cost_model.kernel_seconds(self.groups.kernel_op(unit), signature) * self.tree.op_weight(unit)
         return Option(price, pairs(unit.outputs, signature.outputs, False), pairs(unit.inputs, signature.inputs, True))
 
@@ -191,7 +191,7 @@ class Formulation:
         """The tensors with one reader that a unit dequantises from constants, which are free in any format, and the units."""
         found = {}
         for position, unit in enumerate(self.tree.units):
-            if not isinstance(unit, Op) or unit not in self.groups.fused or not is_dequantizer(unit):
+            if not isinstance(unit, Op) or unit not in self.groups.fused_into_kernels or not is_dequantizer(unit):
                 continue
             value, is_constant = unit.outputs[0], all(each is None or each.is_constant for each in unit.inputs)
             if is_constant and value in self.index and len(self.tree.readers.get(value, ())) == 1:

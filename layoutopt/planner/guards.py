@@ -18,6 +18,7 @@ import numpy as np
 
 from layoutopt.cost import CostModel
 from layoutopt.planner.candidates import Candidates
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline, OutOfTimeError, PlanningStage
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution
 from layoutopt.planner.program import Program
@@ -26,33 +27,37 @@ _LIMIT_MARGIN = (
     1.01  # prices are clamped slightly above the limit of a guard, so that a larger price still exceeds the limit
 )
 
-Formulate: TypeAlias = Callable[[CostModel, Candidates], Formulation]
-"""The planning problem of a graph with the prices of a cost model and some candidates."""
+Formulate: TypeAlias = Callable[[CostModel, Candidates, Deadline], Formulation]
+"""The planning problem of a graph with the prices of a cost model and some candidates, or an OutOfTimeError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
-    """A choice that no guard rejects.
+class GuardedSolution:
+    """A solution whose choice is not slower than the baseline at any guard point.
 
     Attributes:
         solution: the choice with its price at the sizes that are planned for.
-        is_other: whether it differs from the fastest choice at these sizes.
+        is_replaced: whether the cheapest choice at these sizes is slower at a guard point, so that another one replaces it.
+        stopped: the stage that the deadline ended before other choices were searched; the choice is then the baseline.
     """
 
     solution: Solution
-    is_other: bool
+    is_replaced: bool
+    stopped: PlanningStage | None = None
 
 
-def guarded(
+def guarded_solution(
     formulate: Formulate,
     candidates: Candidates,
     problem: Problem,
     guards: Sequence[CostModel],
     baseline: Choice,
     solution: Solution,
-    time_limit: float | None = None,
-) -> Guarded:
+    deadline: Deadline = NO_DEADLINE,
+) -> GuardedSolution:
     """The solution if it is not slower than the baseline at any guard point; otherwise the best such choice.
+
+    Whether the solution is slower is decided whatever the deadline, since that takes the prices of two choices only.
 
     Args:
         formulate: returns the planning problem at a guard point.
@@ -61,20 +66,25 @@ def guarded(
         guards: the cost model at each guard point.
         baseline: the choice of the original graph.
         solution: the cheapest choice.
-        time_limit: seconds for the search.
+        deadline: the end of the time for the search, after which the baseline is returned.
     """
     if solution.choice == baseline or not guards or not isfinite(problem.price(baseline)):
-        return Guarded(solution, is_other=False)
+        return GuardedSolution(solution, is_replaced=False)
     pair = _pair(candidates, baseline, solution.choice)
-    if not any(_is_slower(formulate(guard, pair).problem, baseline, solution.choice) for guard in guards):
-        return Guarded(solution, is_other=False)
-    problems = [formulate(guard, candidates).problem for guard in guards]
-    choice, bound = _search(problem, problems, baseline, DEFAULT_TIME_LIMIT if time_limit is None else time_limit)
+    if not any(_is_slower(formulate(guard, pair, NO_DEADLINE).problem, baseline, solution.choice) for guard in guards):
+        return GuardedSolution(solution, is_replaced=False)
+    try:
+        problems = [formulate(guard, candidates, deadline).problem for guard in guards]
+    except OutOfTimeError as error:
+        unchanged = Solution(baseline, problem.price(baseline), solution.lower_bound, False).with_optimality()
+        return GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
+    remaining = deadline.remaining
+    choice, bound = _search(problem, problems, baseline, DEFAULT_TIME_LIMIT if remaining is None else remaining)
     price = problem.price(choice)
     if price > problem.price(baseline) or any(_exceeds(each, baseline, choice) for each in problems):
         choice, price = baseline, problem.price(baseline)
     found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
-    return Guarded(found, is_other=True)
+    return GuardedSolution(found, is_replaced=True)
 
 
 def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidates:
@@ -123,4 +133,4 @@ def _search(problem: Problem, guards: Sequence[Problem], baseline: Choice, time_
     return program.choice(values), bound
 
 
-__all__ = ["Guarded", "guarded"]
+__all__ = ["GuardedSolution", "guarded_solution"]

@@ -44,14 +44,14 @@ class Plan:
         gap: the largest possible distance of `seconds` to the best plan, as a fraction; 0 if the plan is proven optimal.
         optimal: whether the solver finished.
         notes: per op, the reasons why proposed formats are illegal.
-        stopped: the stage that the time limit ended, or None. If it ended before the solver began, ops keep the model's
-            formats, apart from pinned values, and the lower bound is 0.
+        stopped: the stage that the time limit ended, or None. Before the stage `solver`, ops keep the model's formats, apart
+            from pinned values, and the lower bound is 0 unless the formulation at the guard points was ended.
         examined: the number of signatures beyond the limits of candidates for which the bound holds too.
         unexamined: the number of formats beyond these limits that were not examined. The bound holds for their signatures too,
             since ops that may have them count as free.
-        is_guarded: whether a faster plan was rejected because it is slower than the original graph at other sizes.
+        is_limited_by_guards: whether a faster plan was rejected because it is slower than the original graph at other sizes.
         outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
-            over the targets, and the gap is that of the worst ratio of the seconds to those of the target's own plan.
+            over the targets, and the gap is that of the worst ratio of the seconds to those alone.
     """
 
     signatures: Mapping[Op, Signature]
@@ -63,7 +63,7 @@ class Plan:
     notes: Mapping[Op, list[str]] = field(default_factory=dict)
     outcomes: tuple[TargetOutcome, ...] = ()
     stopped: PlanningStage | None = None
-    is_guarded: bool = False
+    is_limited_by_guards: bool = False
     examined: int = 0
     unexamined: int = 0
 

@@ -1,7 +1,7 @@
 """Planning: candidates, prices, the planning problem of every target, the solver's choice, and the plan.
 
-The regret of a plan on a target is the relative extra time over the target's own best plan. One target is the special case of
-several targets in which the regret is zero.
+The regret of a plan on a target is the relative extra time over the best plan for this target alone. One target is the special
+case of several targets in which the regret is zero.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from layoutopt.ops import QdqGroups, with_unified_formats
 from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, formulate_within
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.guards import Guarded, guarded
+from layoutopt.planner.guards import GuardedSolution, guarded_solution
 from layoutopt.planner.pins import check_pins, enforce_pins
 from layoutopt.planner.plan import Plan, TargetOutcome
 from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
@@ -35,7 +35,7 @@ def make_plan(request: PlanRequest) -> Plan:
     """
     check_pins(request.graph, request.pins)
     planning, stopped = formulate_within(
-        request.deadline, lambda deadline, propagates: _Planning.of(request, deadline, propagates)
+        request.deadline, lambda deadline, propagates: _PlanningProblems.of(request, deadline, propagates)
     )
     problems, baseline = planning.problems, planning.baseline_choice
     minimax = least_regret(problems, baseline, NO_DEADLINE if stopped else request.deadline)
@@ -45,7 +45,8 @@ def make_plan(request: PlanRequest) -> Plan:
         minimax = planning.with_unexamined(minimax)
     if not stopped and request.deadline.has_passed and not minimax.is_optimal:
         stopped = "solver"
-    checked = planning.guarded(minimax)
+    checked = planning.check_guards(minimax)
+    stopped = checked.stopped or stopped
     choice = planning.finalized(checked.solution.choice, minimax)
     if not all(isfinite(problem.price(choice)) for problem in problems):
         raise _unsatisfiable(request)
@@ -56,20 +57,22 @@ def make_plan(request: PlanRequest) -> Plan:
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
         baseline=_mean(each.baseline for each in outcomes),
-        lower_bound=checked.solution.lower_bound if is_single else _mean(each.lower_bound for each in minimax.own),
+        lower_bound=checked.solution.lower_bound
+        if is_single
+        else _mean(each.lower_bound for each in minimax.best_solutions),
         gap=checked.solution.gap if is_single else minimax.gap,
-        optimal=checked.solution.optimal if is_single else minimax.is_optimal and not checked.is_other,
+        optimal=checked.solution.optimal if is_single else minimax.is_optimal and not checked.is_replaced,
         notes=candidates.notes,
         outcomes=() if is_single else outcomes,
         stopped=stopped,
-        is_guarded=checked.is_other,
+        is_limited_by_guards=checked.is_replaced,
         examined=candidates.examined,
         unexamined=candidates.unexamined,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Planning:
+class _PlanningProblems:
     """The planning problems of a request.
 
     Attributes:
@@ -77,7 +80,7 @@ class _Planning:
         tree: the graph with its regions.
         groups: the QDQ groups that are computed on integers.
         candidates: the signatures to choose from.
-        mean: the problem at the mean prices of all targets.
+        mean_formulation: the problem at the mean prices of all targets.
         problems: the problem at the prices of each target.
     """
 
@@ -85,11 +88,11 @@ class _Planning:
     tree: RegionTree
     groups: QdqGroups
     candidates: Candidates
-    mean: Formulation
+    mean_formulation: Formulation
     problems: Sequence[Problem]
 
     @classmethod
-    def of(cls, request: PlanRequest, deadline: Deadline, propagates: bool) -> "_Planning":
+    def of(cls, request: PlanRequest, deadline: Deadline, propagates: bool) -> "_PlanningProblems":
         """Collect the candidates, and price them on every target.
 
         Args:
@@ -103,72 +106,79 @@ class _Planning:
         candidates = propose(tree, model, pins, groups, request.keeps_qdq_groups, deadline, propagates)
         enforce_pins(tree, candidates, pins)
 
-        def priced(each: CostModel) -> Formulation:
+        def formulate(each: CostModel) -> Formulation:
             return Formulation(
                 tree, each, candidates, groups, pins, request.free_constants, deadline, breaks_ties=request.breaks_ties
             )
 
-        mean = priced(model)
-        others = [mean.problem] if len(request.targets) == 1 else [priced(each).problem for each in request.targets]
-        return cls(request, tree, groups, candidates, mean, others)
+        mean = formulate(model)
+        is_single = len(request.targets) == 1
+        problems = [mean.problem] if is_single else [formulate(each).problem for each in request.targets]
+        return cls(request, tree, groups, candidates, mean, problems)
 
     @property
     def baseline_choice(self) -> Choice:
         """The choice of the original graph: every op in canonical formats, apart from pins."""
-        return tuple(self.mean.baseline_choice)
+        return tuple(self.mean_formulation.baseline_choice)
 
     def with_unexamined(self, minimax: MinimaxSolution) -> MinimaxSolution:
         """The choice with bounds that hold for signatures that were not examined, too; for several targets without bounds."""
-        if len(minimax.own) > 1:
+        if len(minimax.best_solutions) > 1:
             return minimax.unproven()
         open_ops = {number for number, unit in enumerate(self.tree.units) if unit in self.candidates.open_units}
         bound = bound_with_open_ops(self.problems[0], self.baseline_choice, open_ops, self.request.deadline.remaining)
-        own = replace(minimax.own[0], lower_bound=bound, optimal=False).with_optimality()
-        return MinimaxSolution(minimax.choice, (own,), own.gap)
+        solution = replace(minimax.best_solutions[0], lower_bound=bound, optimal=False).with_optimality()
+        return MinimaxSolution(minimax.choice, (solution,), solution.gap)
 
-    def guarded(self, minimax: MinimaxSolution) -> Guarded:
+    def check_guards(self, minimax: MinimaxSolution) -> GuardedSolution:
         """The minimax choice, or the best choice that is not slower than the baseline at any guard point."""
-        own, price = minimax.own, self.mean.problem.price(minimax.choice)
-        agreed = own[0] if len(own) == 1 else Solution(minimax.choice, price, 0.0, minimax.is_optimal)
-        guards, remaining = self.request.target_guards, self.request.deadline.remaining
-        found = guarded(
-            self._formulate, self.candidates, self.mean.problem, guards, self.baseline_choice, agreed, remaining
+        solution, mean_problem = minimax.best_solutions[0], self.mean_formulation.problem
+        if len(minimax.best_solutions) > 1:
+            solution = Solution(minimax.choice, mean_problem.price(minimax.choice), 0.0, minimax.is_optimal)
+        checked = guarded_solution(
+            self._formulate_at_guard,
+            self.candidates,
+            mean_problem,
+            self.request.target_guards,
+            self.baseline_choice,
+            solution,
+            self.request.deadline,
         )
-        if (
-            found.is_other and self.candidates.unexamined
-        ):  # the guarded search proves a bound for the examined ones only
-            solution = replace(found.solution, lower_bound=agreed.lower_bound, optimal=False).with_optimality()
-            return replace(found, solution=solution)
-        return found
+        if checked.is_replaced and self.candidates.unexamined:  # the search proves a bound for the examined ones only
+            bounded = replace(checked.solution, lower_bound=solution.lower_bound, optimal=False).with_optimality()
+            return replace(checked, solution=bounded)
+        return checked
 
-    def _formulate(self, model: CostModel, offered: Candidates) -> Formulation:
+    def _formulate_at_guard(self, model: CostModel, candidates: Candidates, deadline: Deadline) -> Formulation:
         request = self.request
-        return Formulation(self.tree, model, offered, self.groups, dict(request.pins), request.free_constants)
+        pins = dict(request.pins)
+        return Formulation(self.tree, model, candidates, self.groups, pins, request.free_constants, deadline)
 
     def finalized(self, choice: Choice, minimax: MinimaxSolution) -> Choice:
         """The choice with packed constants and least padding; the baseline if it is as fast and nothing is pinned."""
         worst, worst_before = self._worst_ratio(choice, minimax), self._worst_ratio(self.baseline_choice, minimax)
+        formulation = self.mean_formulation
         if self.request.pins or worst < worst_before * (1 - TOLERANCE):
-            return tuple(self.mean.with_least_padding(self.mean.with_packed_constants(choice)))
+            return tuple(formulation.with_least_padding(formulation.with_packed_constants(choice)))
         return self.baseline_choice
 
     def _worst_ratio(self, choice: Choice, minimax: MinimaxSolution) -> float:
-        """The largest ratio of the time of a choice on a target to that of the target's own plan."""
-        pairs = zip(self.problems, minimax.own, strict=True)
-        return max(problem.price(choice) / (own.price or 1.0) for problem, own in pairs)
+        """The largest ratio of the time of a choice on a target to that of the best plan for this target alone."""
+        pairs = zip(self.problems, minimax.best_solutions, strict=True)
+        return max(problem.price(choice) / (best.price or 1.0) for problem, best in pairs)
 
     def outcomes(self, choice: Choice, minimax: MinimaxSolution) -> tuple[TargetOutcome, ...]:
-        """The times of the choice, of the baseline and of the target's own best choice, on every target."""
-        rows = zip(self.request.targets, self.problems, minimax.own, strict=True)
+        """The times of the choice, of the baseline and of the best choice for this target alone, on every target."""
+        targets = zip(self.request.targets, self.problems, minimax.best_solutions, strict=True)
         return tuple(
             TargetOutcome(
                 model.name,
                 problem.price(choice),
                 problem.price(self.baseline_choice),
-                own.price,
-                self.signatures(own.choice),
+                best.price,
+                self.signatures(best.choice),
             )
-            for model, problem, own in rows
+            for model, problem, best in targets
         )
 
     def signatures(self, choice: Choice) -> dict[Op, Signature]:

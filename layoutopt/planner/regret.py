@@ -33,23 +33,23 @@ class MinimaxSolution:
 
     Attributes:
         choice: the number of the chosen option, per op.
-        own: the best solution of each problem alone.
+        best_solutions: the best solution of each problem alone.
         gap: the largest possible distance of the worst ratio to the minimum, as a fraction; 0 if it is proven minimal.
     """
 
     choice: Choice
-    own: tuple[Solution, ...]
+    best_solutions: tuple[Solution, ...]
     gap: float
 
     @property
     def is_optimal(self) -> bool:
         """Whether the solver has proven that no choice has a smaller worst ratio."""
-        return self.gap == 0.0 and all(each.optimal for each in self.own)
+        return self.gap == 0.0 and all(each.optimal for each in self.best_solutions)
 
     def unproven(self) -> "MinimaxSolution":
         """The same choice without bounds, for problems from which options were left out."""
-        own = tuple(replace(each, lower_bound=0.0, optimal=False) for each in self.own)
-        return MinimaxSolution(self.choice, own, 1.0)
+        best_solutions = tuple(replace(each, lower_bound=0.0, optimal=False) for each in self.best_solutions)
+        return MinimaxSolution(self.choice, best_solutions, 1.0)
 
 
 def least_regret(
@@ -62,31 +62,31 @@ def least_regret(
         start: a feasible choice, which is returned if no other is better.
         deadline: after it the best choice so far is returned, with its gap.
     """
-    own = tuple(solve(problem, start, deadline.remaining) for problem in problems)
-    if len(own) == 1:
-        return MinimaxSolution(own[0].choice, own, own[0].gap)
-    search = _Search(problems, own, deadline)
-    for choice in (tuple(start), *(solution.choice for solution in own)):
+    best_solutions = tuple(solve(problem, start, deadline.remaining) for problem in problems)
+    if len(best_solutions) == 1:
+        return MinimaxSolution(best_solutions[0].choice, best_solutions, best_solutions[0].gap)
+    search = _MinimaxSearch(problems, best_solutions, deadline)
+    for choice in (tuple(start), *(solution.choice for solution in best_solutions)):
         search.add(choice)
     if not search.found:
-        return MinimaxSolution(own[0].choice, own, 1.0)
+        return MinimaxSolution(best_solutions[0].choice, best_solutions, 1.0)
     choice, gap = search.run()
-    return MinimaxSolution(choice, own, gap)
+    return MinimaxSolution(choice, best_solutions, gap)
 
 
-class _Search:
+class _MinimaxSearch:
     """The search for the smallest worst ratio, by upper and lower bounds.
 
     Args:
         problems: one per target, of the same ops, options and casts; only prices differ.
-        own: the best solution of each problem alone.
+        best_solutions: the best solution of each problem alone.
         deadline: the end of the time.
     """
 
-    def __init__(self, problems: Sequence[Problem], own: Sequence[Solution], deadline: Deadline) -> None:
+    def __init__(self, problems: Sequence[Problem], best_solutions: Sequence[Solution], deadline: Deadline) -> None:
         self.problems = problems
-        self.own = own
-        self.scales = [solution.price or 1.0 for solution in own]
+        self.best_solutions = best_solutions
+        self.scales = [solution.price or 1.0 for solution in best_solutions]
         self.deadline = deadline
         self.found: dict[Choice, list[float]] = {}
 
@@ -114,7 +114,7 @@ class _Search:
 
     def _cutting_planes(self) -> float:
         """Add choices until the bound stops growing; returns a lower bound on the worst ratio of all choices."""
-        bound = max(each.lower_bound / scale for each, scale in zip(self.own, self.scales, strict=True))
+        bound = max(each.lower_bound / scale for each, scale in zip(self.best_solutions, self.scales, strict=True))
         for _ in range(MAX_CUTTING_PLANES):
             weights, height = self._envelope_maximum()
             means = [(float(np.dot(weights, ratios)), choice) for choice, ratios in self.found.items()]

@@ -1,9 +1,9 @@
-"""SVG drawings: the memory of a tensor in a format, and the plan of a model.
+"""Figures as SVG: the memory of a tensor in a format, and the plan of a model.
 
 figure = draw_memory(Layout.packed(lookup("NCHW4c"), (1, 6, 3, 4)))
 figure.save_svg("nchw4c.svg")
 
-The drawing libraries are installed by the extra `layoutopt[plot]`; without them the import raises a LayoutoptError.
+The plot libraries are installed by the extra `layoutopt[plot]`; without them the import raises a LayoutoptError.
 """
 
 from layoutopt.errors import LayoutoptError
@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
     if library not in ("drawsvg", "grandalf"):
         raise
     raise LayoutoptError(
-        f"pictures need the package {library}", hint="install it with: pip install 'layoutopt[plot]'"
+        f"figures need the package {library}", hint="install it with: pip install 'layoutopt[plot]'"
     ) from error
 
 __all__ = ["draw_memory", "draw_plan"]

@@ -1,4 +1,4 @@
-"""Drawing of a tensor in a format: the offset of each element, and the element at each offset.
+"""The figure of a tensor in a format: the offset of each element, and the element at each offset.
 
 The upper half shows one matrix of the last two axes per index of the other axes. Each cell shows the offset of its element. A
 line connects the cells in memory order: it is solid within a row of memory, and dashed between rows. If the line would
@@ -35,16 +35,16 @@ def draw_memory(layout: Layout, name: str = "", axes: str = "") -> drawsvg.Drawi
         axes: the letters of the logical axes, such as `"NCHW"`; by default those of a feature map.
 
     Raises:
-        FormatError: the tensor is too large for a picture, or empty.
+        FormatError: the tensor is too large for a figure, or empty.
     """
     if not 0 < layout.capacity <= _MAX_CELLS:
         raise FormatError(
             f"{layout.capacity} elements cannot be drawn", where=str(layout.format), hint=f"1 to {_MAX_CELLS} can"
         )
-    return _MemoryDrawing(layout, name, axes).draw()
+    return _MemoryFigure(layout, name, axes).draw()
 
 
-class _MemoryDrawing:
+class _MemoryFigure:
     def __init__(self, layout: Layout, name: str, axes: str) -> None:
         self.layout = layout
         self.name = name

@@ -1,4 +1,4 @@
-"""Drawing of a plan: ops as boxes from top to bottom, coloured by the format of their output; layout conversions as diamonds.
+"""The figure of a plan: ops as boxes from top to bottom, coloured by output format; layout conversions as diamonds.
 
 Grandalf's layered layout (Sugiyama) places the nodes. Metadata-only ops are small and grey, since they move no data.
 """
@@ -22,7 +22,7 @@ _WIDTH, _HEIGHT = 132.0, 34.0
 _MARGIN = 28.0
 _CAST = "#d6455d"
 _PLAIN = "#e3e8ec"  # the colour of the canonical format
-_ONNX_ORDER = "ONNX order"
+_CANONICAL = "canonical format"
 _MAX_LEGEND_FORMATS = 10  # formats in the legend
 
 
@@ -40,12 +40,12 @@ def draw_plan(graph: Graph, title: str = "") -> drawsvg.Drawing:
 
     Args:
         graph: the graph after planning, as in `Result.graph`.
-        title: the title of the drawing.
+        title: the title of the figure.
     """
-    return _PlanDrawing(graph, title).draw()
+    return _PlanFigure(graph, title).draw()
 
 
-class _PlanDrawing:
+class _PlanFigure:
     def __init__(self, graph: Graph, title: str) -> None:
         self.graph = graph
         self.title = title
@@ -73,8 +73,8 @@ class _PlanDrawing:
     def _colours(self) -> dict[str, str]:
         """A colour per format, in the order of frequency."""
         counts = Counter(_format(value) for op in self.ops for value in op.outputs[:1] if value is not None)
-        others = [name for name, _ in counts.most_common() if name not in ("", _ONNX_ORDER)]
-        return {_ONNX_ORDER: _PLAIN} | {name: hue(index) for index, name in enumerate(others)}
+        others = [name for name, _ in counts.most_common() if name not in ("", _CANONICAL)]
+        return {_CANONICAL: _PLAIN} | {name: hue(index) for index, name in enumerate(others)}
 
     def draw(self) -> drawsvg.Drawing:
         """Draw legend, edges and nodes."""
@@ -123,7 +123,7 @@ class _PlanDrawing:
         casts = sum(is_cast(op) for op in self.ops)
         lines = [(colour, f"{name}  {counts[name]}") for name, colour in self.colours.items() if colour != _PLAIN]
         return [
-            (_PLAIN, f"{_ONNX_ORDER}  {counts[_ONNX_ORDER]}"),
+            (_PLAIN, f"{_CANONICAL}  {counts[_CANONICAL]}"),
             *lines[:_MAX_LEGEND_FORMATS],
             (_CAST, f"CastData  {casts}"),
         ]
@@ -155,7 +155,7 @@ class _PlanDrawing:
             drawsvg.Text(printable(op.op_type), first, x, y - 2, fill=FAINT if free else INK, text_anchor="middle")
         )
         shape = "?" if result is None or result.shape is None else "x".join(map(str, result.shape))
-        second = f"{shape} {format}" if format not in ("", _ONNX_ORDER) else shape
+        second = f"{shape} {format}" if format not in ("", _CANONICAL) else shape
         size = size_for(second, box.w - 10, 9)
         elements.append(drawsvg.Text(printable(second), round(size, 1), x, y + 11, fill=FAINT, text_anchor="middle"))
         return elements
@@ -173,10 +173,10 @@ def _is_metadata_only(op: Op) -> bool:
 
 
 def _format(value: Value | None) -> str:
-    """The format of a value with the letters of its axes, or that it is ONNX's own order; empty if unknown."""
+    """The format of a value with the letters of its axes, or that it is the canonical one; empty if unknown."""
     if value is None or value.storage is None:
         return ""
-    return _ONNX_ORDER if value.storage.format.is_canonical else value.format_text(value.storage.format)
+    return _CANONICAL if value.storage.format.is_canonical else value.format_text(value.storage.format)
 
 
 def _storage(value: Value | None) -> str:

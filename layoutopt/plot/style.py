@@ -1,4 +1,4 @@
-"""Palette, typeface and text fitting of the drawings."""
+"""Palette, typeface and text fitting of the figures."""
 
 import colorsys
 

@@ -91,7 +91,7 @@ def graph_report(
     plan: Plan | None = None,
     *,
     keeps_qdq_groups: bool = False,
-    hardware: CostModel | None = None,
+    target_model: CostModel | None = None,
 ) -> GraphReport:
     """The report of a planned graph.
 
@@ -101,7 +101,7 @@ def graph_report(
         sizes: of symbolic dimensions.
         plan: the plan, for the report by target.
         keeps_qdq_groups: whether QDQ groups stay as they are.
-        hardware: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
+        target_model: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
     """
     found = located_ops(graph)
     groups = planned_qdq_groups(
@@ -109,7 +109,7 @@ def graph_report(
     )
     return GraphReport(
         [
-            _op_report(located, groups, cost_model, hardware or cost_model)
+            _op_report(located, groups, cost_model, target_model or cost_model)
             for located in found
             if not is_cast(located.op)
         ],
@@ -119,15 +119,15 @@ def graph_report(
     )
 
 
-def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, hardware: CostModel) -> OpReport:
+def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, target_model: CostModel) -> OpReport:
     op, graph = located.op, located.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
-    is_free = op in groups.fused or region_rule(op) is not None
+    is_free = op in groups.fused_into_kernels or region_rule(op) is not None
     seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.kernel_op(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)
-    preferred = next(iter(hardware.preferred_formats(op)), {})
+    preferred = next(iter(target_model.preferred_formats(op)), {})
     return OpReport(
         name=op.name or _first_output(op),
         kind=op.kind,
@@ -161,7 +161,7 @@ def growth_report(growth: Growth, size: int) -> GrowthReport:
 
 
 def _outcome_reports(found: Sequence[LocatedOp], plan: Plan) -> list[TargetReport]:
-    """The effect of a plan on each of several targets, with the ops that have other formats in its own plan."""
+    """The effect of a plan on each of several targets, with the ops that have other formats in the plan for it alone."""
     ops = [located for located in found if located.op in plan.signatures]
     return [
         TargetReport(

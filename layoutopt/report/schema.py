@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 SCHEMA_VERSION = 2
 
 _BEFORE = (
-    "of the graph after the passes before planning, every op in ONNX order, with the fusions of the runtime; the baseline of "
-    "`gain` unless the runtime has blocked kernels"
+    "of the graph after the passes before planning, every op in canonical formats, with the fusions of the runtime; the "
+    "baseline of `gain` unless the runtime has blocked kernels"
 )
-_AXES = "logical axes of {}, in ONNX order, as its format names them; a format with this text is the ONNX order"
+_AXES = "letters of the axes of {}, in logical order; a format with this text is the canonical format"
 
 
 class ReportModel(BaseModel):

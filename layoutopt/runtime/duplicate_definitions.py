@@ -15,7 +15,7 @@ _LARGEST = 1 << 16  # bytes; onnxruntime treats all larger initializers alike
 def loads(model: str | PathLike[str] | bytes) -> bool:
     """Whether onnxruntime loads a model."""
     try:
-        Session(model, optimises=False)
+        Session(model, is_optimised=False)
     except Exception:  # onnxruntime's exceptions have no common base
         return False
     return True
@@ -43,5 +43,5 @@ def _query(size: int, count: int, has_constant: bool) -> int:
         graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=tensors.pop()))
     graph.initializer.extend(tensors)
     model: onnx.ModelProto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
-    (found,) = Session(model.SerializeToString(), optimises=False).run(None, {})
+    (found,) = Session(model.SerializeToString(), is_optimised=False).run(None, {})
     return int(found.flat[0])

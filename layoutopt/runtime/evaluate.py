@@ -198,7 +198,7 @@ def _run(part: Graph, targets: Sequence[Value]) -> list[Array] | None:
         return None
     content = to_bytes(emit(part))
     try:
-        arrays = inference_session(content, optimises=False).run(None, {})
+        arrays = inference_session(content, is_optimised=False).run(None, {})
     except RUNTIME_ERRORS:
         return None
     return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, targets, strict=True)]

@@ -124,7 +124,7 @@ def _session(
         model.graph.input.add(name=name).type.CopyFrom(type_proto(type_))
     for name in filter(None, node.output):
         model.graph.output.add(name=name)
-    return inference_session(model.SerializeToString(), optimises=False, saved=saved)
+    return inference_session(model.SerializeToString(), is_optimised=False, saved=saved)
 
 
 def _reason(error: Exception) -> str:

@@ -36,7 +36,7 @@ _NOT_IN_NUMPY = tuple(f"tensor({name}" for name in ("bfloat", "float4", "float8"
 def inference_session(
     model: bytes | str,
     *,
-    optimises: bool = True,
+    is_optimised: bool = True,
     threads: int | None = 1,
     disabled: Sequence[str] = (),
     saved: Path | None = None,
@@ -47,7 +47,7 @@ def inference_session(
 
     Args:
         model: the model, as bytes or a path.
-        optimises: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
+        is_optimised: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
         threads: the number of threads per op; None for onnxruntime's default.
         disabled: names of optimisers to disable.
         saved: the file to which onnxruntime writes the optimised model.
@@ -55,7 +55,7 @@ def inference_session(
         trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
     """
     options = session_options()
-    if not optimises:
+    if not is_optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads is not None:
         options.intra_op_num_threads = threads
@@ -81,7 +81,7 @@ class Session:
 
     Args:
         model: the model, as bytes or a file.
-        optimises: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
+        is_optimised: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
         threads: the number of threads per op; None for onnxruntime's default.
         disabled: names of optimisers to disable.
         folder: the folder of the external data of a model in bytes.
@@ -94,7 +94,7 @@ class Session:
         self,
         model: bytes | str | os.PathLike[str],
         *,
-        optimises: bool = True,
+        is_optimised: bool = True,
         threads: int | None = None,
         disabled: Sequence[str] = (),
         folder: os.PathLike[str] | None = None,
@@ -113,7 +113,7 @@ class Session:
             if folder is not None:
                 config[DATA_FOLDER] = data
             self._session = inference_session(
-                source, optimises=optimises, threads=threads, disabled=disabled, config=config, trace=trace
+                source, is_optimised=is_optimised, threads=threads, disabled=disabled, config=config, trace=trace
             )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
 

@@ -81,7 +81,7 @@ def trial_runner(model: Source, inputs: SampleInputs) -> TrialRunner:
 
 def _opened(model: Source) -> Session | Exception:
     try:
-        return Session(model, optimises=False)
+        return Session(model, is_optimised=False)
     except Exception as error:  # onnxruntime's exceptions have no common base
         return error
 

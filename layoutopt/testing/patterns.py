@@ -18,21 +18,21 @@ def check_pattern(pattern: FusionPattern, *models: onnx.ModelProto) -> int:
     Raises:
         AssertionError: a match names ops or values that are not in the graph, or reads what it replaces.
     """
-    assert pattern.name and pattern.fused_op and pattern.anchors, (
-        "a fusion pattern needs a name, a fused op and anchors"
+    assert pattern.name and pattern.fused_op and pattern.root_ops, (
+        "a fusion pattern needs a name, a fused op and root ops"
     )
     graphs = [graph for model in models for graph in regions_with_rule(lifted(model))]
-    anchored = [(graph, op) for graph in graphs for op in graph.ops if op.kind in pattern.anchors]
-    matches = [(graph, op, match) for graph, op in anchored if (match := pattern.match(graph, op)) is not None]
+    roots = [(graph, op) for graph in graphs for op in graph.ops if op.kind in pattern.root_ops]
+    matches = [(graph, op, match) for graph, op in roots if (match := pattern.match(graph, op)) is not None]
     for graph, op, match in matches:
         _check(pattern, graph, op, match)
     return len(matches)
 
 
-def _check(pattern: FusionPattern, graph: Graph, anchor: Op, match: Match) -> None:
-    case = f"{pattern.name} at {anchor.op_type} {anchor.name}"
+def _check(pattern: FusionPattern, graph: Graph, root_op: Op, match: Match) -> None:
+    case = f"{pattern.name} at {root_op.op_type} {root_op.name}"
     computed = {value for op in match.inner for value in op.outputs if value is not None}
-    assert anchor in match.inner, f"{case}: the anchor is not among the ops of the match"
+    assert root_op in match.inner, f"{case}: the root op is not among the ops of the match"
     assert all(op in graph for op in match.inner), f"{case}: an op of the match is not in the graph"
     assert match.result in computed, f"{case}: no op of the match computes its result"
     for value in match.inputs:

@@ -46,7 +46,7 @@ class Sample:
 
 def load_in_onnxruntime(model: bytes) -> Runner:
     """Load a model in onnxruntime, without its optimisations and with one thread."""
-    return Session(model, optimises=False, threads=1)
+    return Session(model, is_optimised=False, threads=1)
 
 
 def random_array(shape: tuple[int, ...], seed: str) -> Array:

@@ -21,9 +21,9 @@ SECONDS = 1.0
 BLOCKS = 6
 """Blocks with new sessions: the smallest number with a confidence interval of 95 %."""
 
-_FEWEST_BLOCKS = 2
-_ENOUGH_SECONDS = 3.0  # after which no further block begins, for models that load or run slowly
-_MOST_ROUNDS = 200  # in a block
+_MIN_BLOCKS = 2
+_MAX_SECONDS = 3.0  # after which no further block begins, for models that load or run slowly
+_MAX_ROUNDS = 200  # in a block
 
 _SLOWER = 0.99  # a median below it counts as slower, however wide its confidence interval
 
@@ -109,7 +109,7 @@ def measure_speed_up(
     seconds: float = SECONDS,
     clock: Clock | None = None,
     blocks: int = BLOCKS,
-    most_seconds: float = _ENOUGH_SECONDS,
+    max_seconds: float = _MAX_SECONDS,
 ) -> list[SpeedUp]:
     """The speed-up at every size.
 
@@ -121,7 +121,7 @@ def measure_speed_up(
         seconds: time for the timed runs at the first sizes.
         clock: the clock of runs and session creation, in seconds; by default that of the module's docstring.
         blocks: the number of blocks with new sessions.
-        most_seconds: the time after which no further block begins.
+        max_seconds: the time after which no further block begins.
     """
     models = [original, rewritten]
     clocks = Clocks.of(threads, clock)
@@ -129,7 +129,7 @@ def measure_speed_up(
     runs_of: list[list[list[list[float]]]] = [[[] for _ in feeds] for _ in models]
     begin, block = perf_counter(), 0
     with pinned(threads), without_collections():
-        while block < blocks and (block < _FEWEST_BLOCKS or perf_counter() - begin < most_seconds):
+        while block < blocks and (block < _MIN_BLOCKS or perf_counter() - begin < max_seconds):
             for number, creation, runs in _block(models, feeds, clocks, seconds / blocks, block % 2 == 1):
                 created[number].append([creation])
                 for size, times in enumerate(runs):
@@ -179,7 +179,7 @@ def _timed(
         actions = [timed(partial(session.run, None, each.feed), clock) for session in sessions]
         limit = seconds if number == 0 else seconds / 2
         in_rounds(actions, _ends_after(1, 0.0))  # warm-up
-        for session, times in enumerate(in_rounds(actions, _ends_after(_MOST_ROUNDS, limit)).times):
+        for session, times in enumerate(in_rounds(actions, _ends_after(_MAX_ROUNDS, limit)).times):
             found[session].append(times)
     return found
 

@@ -136,10 +136,10 @@ def _first_run(
     original: Runnable, rewritten: Runnable, request: Request
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """All outputs of both models on the first inputs that the original can run."""
-    session = original.session(optimises=False)
+    session = original.session(is_optimised=False)
     (run, *_), _ = run_original(session, request.inputs, request.seed, request.limits)
     expected_outputs = dict(zip(_outputs(session), run.outputs, strict=True))
-    session = rewritten.session(optimises=False)
+    session = rewritten.session(is_optimised=False)
     feed = request.counterparts.pack(run.feed)
     return expected_outputs, dict(zip(_outputs(session), session.run(None, feed, request.limits.run), strict=True))
 

@@ -130,12 +130,12 @@ def load_and_run(
     seed: int,
     limits: TimeLimits,
     *,
-    optimises: bool = True,
+    is_optimised: bool = True,
     only_once: bool = False,
 ) -> tuple[Session, list[Run]] | str:
     """A session of the original and its runs by `run_original`; or the reason why it cannot be run, in one line."""
     try:
-        session = model.session(optimises=optimises)
+        session = model.session(is_optimised=is_optimised)
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return f"the original cannot be run: {error_message(error)}"

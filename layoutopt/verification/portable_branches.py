@@ -78,7 +78,7 @@ def without_native_schemas(message: onnx.ModelProto) -> onnx.ModelProto:
     """The message with blocked operators renamed, in place, so that onnxruntime uses the functions of these names in it."""
     for part in (*nodes(message), *message.functions, *message.opset_import):
         if part.domain == BLOCKED_DOMAIN:
-            part.domain = BLOCKED.defined_domain
+            part.domain = BLOCKED.definition_domain
     return message
 
 

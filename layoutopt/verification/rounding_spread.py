@@ -57,7 +57,7 @@ def measure_spread(
     limits: TimeLimits,
     *,
     perturbed: Callable[[], Runnable | None],
-    optimises: bool = True,
+    is_optimised: bool = True,
     seed: int = 0,
 ) -> RoundingSpread:
     """Measure the rounding spread of the outputs.
@@ -69,16 +69,16 @@ def measure_spread(
         run_again: runs the model on other inputs, at the same optimisation level as `runs`.
         limits: time limits.
         perturbed: makes a copy of the model with perturbed weights.
-        optimises: whether `runs` are at onnxruntime's default optimisation level; False for no optimisation.
+        is_optimised: whether `runs` are at onnxruntime's default optimisation level; False for no optimisation.
         seed: of the perturbations.
     """
     differences = [
         _differences(run.outputs, _outputs_or_none(run_again, perturbed_inputs(run.feed, seed + 11))) for run in runs
     ]
     if not limits.is_exceeded:
-        differences += _with_perturbed_weights(perturbed, runs, limits, optimises)
+        differences += _with_perturbed_weights(perturbed, runs, limits, is_optimised)
     perturbations = _largest(names, differences)
-    unoptimised = _unoptimised_outputs(original, runs, limits) if optimises and not limits.is_exceeded else None
+    unoptimised = _unoptimised_outputs(original, runs, limits) if is_optimised and not limits.is_exceeded else None
     if unoptimised is None:
         return RoundingSpread(perturbations)
     levels = _largest(names, [_differences(run.outputs, each) for run, each in zip(runs, unoptimised, strict=True)])
@@ -100,11 +100,11 @@ def perturbed_copy(model: Runnable, seed: int, ulps: int = WEIGHT_ULPS) -> Runna
 
 
 def _with_perturbed_weights(
-    perturbed: Callable[[], Runnable | None], runs: Sequence[Run], limits: TimeLimits, optimises: bool
+    perturbed: Callable[[], Runnable | None], runs: Sequence[Run], limits: TimeLimits, is_optimised: bool
 ) -> list[list[Difference] | None]:
     try:
         model = perturbed()
-        session = model.session(optimises=optimises) if model is not None else None
+        session = model.session(is_optimised=is_optimised) if model is not None else None
     except RUN_ERRORS as error:  # a perturbed constant such as an axis makes the model invalid
         raise_if_out_of_memory(error)
         return []
@@ -118,7 +118,7 @@ def _with_perturbed_weights(
 
 def _unoptimised_outputs(original: Runnable, runs: Sequence[Run], limits: TimeLimits) -> list[Outputs] | None:
     try:
-        session = original.session(optimises=False)
+        session = original.session(is_optimised=False)
         return [session.run(None, run.feed, limits.run) for run in runs]
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)

@@ -72,12 +72,12 @@ class Runnable:
         folder = _resolve_links(message, folder) if folder is not None and any(external_tensors(message)) else None
         return Runnable(bytes(message.SerializeToString()), folder, self.has_float16, self.is_large)
 
-    def session(self, *, optimises: bool = True, threads: int | None = None, trace: Path | None = None) -> Session:
+    def session(self, *, is_optimised: bool = True, threads: int | None = None, trace: Path | None = None) -> Session:
         """A session at onnxruntime's default optimisation level, or without any optimisation; for `trace` see `Session`."""
-        disabled: Sequence[str] = CRASHING_OPTIMIZERS if optimises and self.has_float16 else ()
+        disabled: Sequence[str] = CRASHING_OPTIMIZERS if is_optimised and self.has_float16 else ()
         return Session(
             self.source,
-            optimises=optimises,
+            is_optimised=is_optimised,
             threads=threads,
             disabled=disabled,
             folder=self.folder,

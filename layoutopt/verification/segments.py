@@ -121,7 +121,7 @@ def _run_original(original: Runnable, cuts: Cuts, request: Request) -> list[_Cut
     message = original.message()
     add_outputs(message, [*(each.original for each in request.observed), *(each.original for each in cuts.values)])
     add_bound_outputs(message, cuts.relative_margins)
-    session = original.edited(message).session(optimises=False)
+    session = original.edited(message).session(is_optimised=False)
     runs, failures = run_original(session, request.inputs, request.seed, request.limits)
     if not runs:
         raise ValueError(f"the original cannot be run{failures[0]}")
@@ -140,7 +140,7 @@ def _cut_session(
         perturb_weights(message, seed)
         if not model.has_float16:
             perturb_sums(message, seed)
-    return model.edited(message).session(optimises=False)
+    return model.edited(message).session(is_optimised=False)
 
 
 def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequence[_CutRun]) -> dict[str, Difference]:

@@ -110,7 +110,7 @@ def _compare(models: tuple[Runnable, Runnable], request: Request, *, only_optimi
         return _compare_upcast(*models, request, verdict)
     if verdict.status != "failed" or not profile.is_quantised or only_optimised:
         return verdict
-    unoptimised = _Comparison(*models, request, optimises=False).verdict()
+    unoptimised = _Comparison(*models, request, is_optimised=False).verdict()
     if unoptimised.status == "passed":
         return replace(unoptimised, reason=f"without onnxruntime's optimisations; with them {verdict.reason}")
     return verdict if unoptimised.status == "not verified" else unoptimised
@@ -181,7 +181,7 @@ class _Comparison:
         original: the reference model.
         rewritten: the model to check.
         request: the conditions of the comparison.
-        optimises: whether onnxruntime optimises both.
+        is_optimised: whether onnxruntime optimises both.
         upcasts_outputs: whether 16-bit outputs count as float32: the upcast of a model keeps the type of an input that is
             also an output.
         narrow: the 16-bit model that `original` is an upcast of; its weights are perturbed by one unit in the last place of
@@ -191,14 +191,16 @@ class _Comparison:
     original: Runnable
     rewritten: Runnable
     request: Request
-    optimises: bool = True
+    is_optimised: bool = True
     upcasts_outputs: bool = False
     narrow: Runnable | None = None
 
     def verdict(self) -> Verification:
         """Run both models, one after the other, and compare their outputs."""
         request = self.request
-        loaded = load_and_run(self.original, request.inputs, request.seed, request.limits, optimises=self.optimises)
+        loaded = load_and_run(
+            self.original, request.inputs, request.seed, request.limits, is_optimised=self.is_optimised
+        )
         if isinstance(loaded, str):
             return Verification("not verified", loaded)
         session, runs = loaded
@@ -227,7 +229,7 @@ class _Comparison:
             lambda feed: session.run(None, feed, limits.run),
             limits,
             perturbed=self._perturbed,
-            optimises=self.optimises,
+            is_optimised=self.is_optimised,
             seed=self.request.seed,
         )
 
@@ -247,7 +249,7 @@ class _Comparison:
         requested = [counterparts.name(name) for name in names]
         at_sizes = ""
         try:
-            session = self.rewritten.session(optimises=self.optimises)
+            session = self.rewritten.session(is_optimised=self.is_optimised)
             actual_outputs = []
             for run in runs:
                 at_sizes = run.at_sizes

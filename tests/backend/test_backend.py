@@ -73,6 +73,20 @@ def test_one_node() -> None:
     assert y.tolist() == [[0, 2]]
 
 
+@pytest.mark.parametrize("version", [None, 1])
+def test_one_node_of_a_custom_domain(version: int | None) -> None:
+    """onnx has no schemas of onnxruntime's operators."""
+    x = np.array([[-1.0, 2.0]], np.float32)
+    node = helper.make_node("FusedMatMul", ["x", "x"], ["y"], domain="com.microsoft", transB=1, alpha=2.0)
+    (y,) = Hopper.run_node(node, [x, x], opset_version=version) if version else Hopper.run_node(node, [x, x])
+    assert y.tolist() == [[10]]
+
+
+def test_one_node_without_an_operator() -> None:
+    with pytest.raises(layoutopt.ModelError, match=r"no operator 'Unheard' in ai\.onnx"):
+        Hopper.run_node(helper.make_node("Unheard", ["x"], ["y"]), [np.zeros(1, np.float32)])
+
+
 @pytest.mark.parametrize(
     "dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "int4", "uint4", "int2", "uint2", "float16"]
 )

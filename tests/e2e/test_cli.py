@@ -209,7 +209,7 @@ def test_formats(cli: Cli) -> None:
     assert {entry["system"] for entry in json.loads(cli("formats", "--system", "TVM", "--json").out)} == {"TVM"}
 
 
-def test_pictures(cli: Cli, model: str, tmp_path: Path) -> None:
+def test_figures(cli: Cli, model: str, tmp_path: Path) -> None:
     assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "format.svg").code == 0
     assert cli("inspect", model, *PLANNED, "--plot", "plan.svg").code == 0
     for name, output in (("format.svg", "memory"), ("plan.svg", "CastData: NHWC")):
@@ -221,20 +221,20 @@ def test_pictures(cli: Cli, model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("library", ["drawsvg", "grandalf"])
-def test_pictures_without_the_drawing_libraries(
+def test_figures_without_the_plot_libraries(
     cli: Cli, model: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("layoutopt.plot", library))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    expected = f"pictures need the package {library}; install it with: pip install 'layoutopt[plot]'"
-    picture = str(tmp_path / "picture.svg")
+    expected = f"figures need the package {library}; install it with: pip install 'layoutopt[plot]'"
+    figure = str(tmp_path / "figure.svg")
     for command in (("inspect", model, *PLANNED), ("formats", "NCHW4c", "--shape", "1,6,3,4")):
-        result = cli(*command, "--plot", picture)
+        result = cli(*command, "--plot", figure)
         assert result.code == 1
         assert expected in " ".join(result.err.split())
         assert cli(*command).code == 0
-    assert not Path(picture).exists()
+    assert not Path(figure).exists()
 
 
 def test_one_format(cli: Cli) -> None:

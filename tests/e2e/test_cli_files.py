@@ -39,10 +39,10 @@ KEPT = {
     "weights as a report": "optimize a.onnx -o b.onnx --report w.bin",
     "a model as a report": "optimize a.onnx --report sibling.onnx",
     "another JSON as a report": "optimize a.onnx --report config.json",
-    "the model as a picture": "inspect a.onnx --plot a.onnx",
-    "weights as a picture": "inspect a.onnx --plot w.bin",
-    "another picture": "inspect a.onnx --plot logo.svg",
-    "a model as the picture of a format": "formats NCHW4c --shape 1,6,3,4 --plot a.onnx",
+    "the model as a figure": "inspect a.onnx --plot a.onnx",
+    "weights as a figure": "inspect a.onnx --plot w.bin",
+    "another figure": "inspect a.onnx --plot logo.svg",
+    "a model as the figure of a format": "formats NCHW4c --shape 1,6,3,4 --plot a.onnx",
     "the model as a record": "check a.onnx --json a.onnx",
     "weights as a record": "bench a.onnx --json w.bin",
     "a dump": "optimize a.onnx --dry-run --dump-ir before:fold-constants=dumps",
@@ -55,7 +55,7 @@ NEVER = (
     "the model as weights",
     "weights as the model",
     "weights as a report",
-    "the model as a picture",
+    "the model as a figure",
 )
 
 
@@ -207,7 +207,7 @@ def test_a_name_that_is_too_long(cli: Cli, model: str, tmp_path: Path, command: 
     assert files(tmp_path) == before
 
 
-def test_names_in_pictures_and_json(cli: Cli, tmp_path: Path) -> None:
+def test_names_in_figures_and_json(cli: Cli, tmp_path: Path) -> None:
     evil = convolutions()
     evil.graph.node[1].name = EVIL
     evil.graph.name = EVIL

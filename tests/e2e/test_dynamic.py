@@ -54,7 +54,7 @@ def moves(report: Report) -> tuple[int, int, int]:
     return report.after.casts, report.after.transposes, report.after.weight_casts
 
 
-def anchors(report: Report) -> dict[str, list[str | None]]:
+def convolution_formats(report: Report) -> dict[str, list[str | None]]:
     """The formats of the convolutions in the plan."""
     convolutions = [op for op in report.ops if op.kind.endswith("Conv")]
     return {op.name.replace("__moved", ""): [*op.inputs[:1], *op.outputs] for op in convolutions}
@@ -81,7 +81,7 @@ def assert_planned_alike(report: Report, static: Report, more: int = 0) -> None:
     assert report.changed and static.changed
     assert sum(moves(report)) == sum(moves(static)) + more
     assert more or moves(report) == moves(static)
-    assert anchors(static) and anchors(report) == anchors(static)
+    assert convolution_formats(static) and convolution_formats(report) == convolution_formats(static)
     assert report.plan is not None and report.plan.gap == 0
 
 

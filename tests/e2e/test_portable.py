@@ -72,7 +72,7 @@ def assert_runs_everywhere(
     wants = outputs(model, given)
     for each in (result.proto, renamed(result.proto), *([swapped(result.proto)] if target == "cpu" else [])):
         for optimised in (True, False):
-            for got, want in zip(outputs(each, given, optimises=optimised), wants, strict=True):
+            for got, want in zip(outputs(each, given, is_optimised=optimised), wants, strict=True):
                 np.testing.assert_allclose(got, want, atol=2e-5 * max(1, float(np.abs(want).max())), rtol=0)
     return result.proto
 

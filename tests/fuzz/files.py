@@ -216,7 +216,7 @@ def _is_finite(model: Path) -> bool:
     names = [value.name for node in source.graph for value in node.outputs if value.name]
     message = to_proto(source)
     add_outputs(message, names)
-    session = Session(message.SerializeToString(), optimises=False)
+    session = Session(message.SerializeToString(), is_optimised=False)
     runs, _ = run_original(session, SampleInputs(), 0, TimeLimits())
     values = [
         value for run in runs for value in run.outputs if isinstance(value, np.ndarray) and value.dtype.kind == "f"

@@ -113,7 +113,7 @@ def evaluate(given: Example, folder: Path) -> Verdict:
         text = f"{type(error).__name__}: {error}"
         if "\n" in str(error):
             return Verdict("not one line", f"{context}: {text}", is_failure=True)
-        if runs and not _runs(source, optimises=False)[1]:
+        if runs and not _runs(source, is_optimised=False)[1]:
             return Verdict("refused, runs only when fused")
         if runs:
             return Verdict("refused", f"{context}: {text}", is_failure=True)
@@ -135,7 +135,7 @@ def evaluate(given: Example, folder: Path) -> Verdict:
         return Verdict(f"{changed}, does not run")
     assert session is not None
     fault = _difference(source, session, out, runs)
-    if fault and not _runs(source, optimises=False)[1]:
+    if fault and not _runs(source, is_optimised=False)[1]:
         return Verdict(f"{changed}, runs only when fused")
     if fault:
         return Verdict("wrong", f"{context}: {changed}: {fault}", is_failure=True)
@@ -146,10 +146,10 @@ def evaluate(given: Example, folder: Path) -> Verdict:
 Feed = Mapping[str, Any]
 
 
-def _runs(path: Path, *, optimises: bool = True) -> tuple[Session | None, list[tuple[Feed, list[Any]]]]:
+def _runs(path: Path, *, is_optimised: bool = True) -> tuple[Session | None, list[tuple[Feed, list[Any]]]]:
     """The mutant in stock ONNX Runtime and its outputs for two sets of random inputs; empty if it does not run."""
     try:
-        session = Session(path, threads=1, optimises=optimises)
+        session = Session(path, threads=1, is_optimised=is_optimised)
     except Exception:  # onnxruntime's exceptions have no common base
         return None, []
     symbols = {
@@ -248,7 +248,7 @@ def _distance(expected: Any, actual: Any) -> float:
 def _spread(source: Path, feed: Feed, expected: Sequence[Any]) -> list[float]:
     """The rounding spread of the outputs: without optimisations, and with inputs perturbed by a few units in the last place."""
     found = [0.0] * len(expected)
-    plain = Session(source, optimises=False, threads=1)
+    plain = Session(source, is_optimised=False, threads=1)
     attempts = [(plain, feed)]
     for seed in range(_ROUNDINGS):
         generator = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import count, product
 from random import Random
 
 import onnx
@@ -13,13 +13,15 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost import SizedCostModel
 from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.planner import Option, PlanRequest, Problem, Tensor, make_plan
+from layoutopt.planner import Option, PlanRequest, Problem, Tensor, deadline, make_plan
 from layoutopt.planner.guards import _search
 
 NHWC = Format.parse("NHWC")
+RELU = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
 
 
 def repriced(problem: Problem, random: Random) -> Problem:
@@ -96,25 +98,44 @@ class OnlySmall:
         return 0.0 if src.format.key(shape) == dst.format.key(shape) else 0.01 * float(estimated_volume(shape))
 
 
-def test_a_plan_that_loses_elsewhere_is_not_taken() -> None:
-    text = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
-    graph = inference.lift(onnx_io.from_message(parser.parse_model(text)))
-    small = Sizes.of(graph.inputs, {"H": 5, "W": 5})
-    large = Sizes.of(graph.inputs, {"H": 50, "W": 50})
-    model, guard = SizedCostModel(OnlySmall(), small), SizedCostModel(OnlySmall(), large)
+@pytest.fixture
+def graph() -> Graph:
+    return inference.lift(onnx_io.from_message(parser.parse_model(RELU)))
+
+
+def model_at(graph: Graph, size: int) -> SizedCostModel:
+    return SizedCostModel(OnlySmall(), Sizes.of(graph.inputs, {"H": size, "W": size}))
+
+
+def test_a_plan_that_loses_elsewhere_is_not_taken(graph: Graph) -> None:
+    model, guard = model_at(graph, 5), model_at(graph, 50)
     greedy = make_plan(PlanRequest(graph, model))
-    assert greedy.improves and not greedy.is_guarded
+    assert greedy.improves and not greedy.is_limited_by_guards
     careful = make_plan(PlanRequest(graph, model, guards=[guard]))
-    assert careful.is_guarded and not careful.improves and careful.seconds == careful.baseline
+    assert careful.is_limited_by_guards and not careful.improves and careful.seconds == careful.baseline
     assert careful.lower_bound <= careful.seconds
     assert make_plan(PlanRequest(graph, model, guards=[model])).seconds == greedy.seconds
 
 
+def test_the_deadline_ends_formulation_at_guard_points(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that was found to be slower there is rejected all the same: the ops keep the model's formats."""
+    plans = []
+    for seconds in range(1000):
+        monkeypatch.setattr(deadline, "monotonic", count().__next__)
+        limit = deadline.Deadline(float(seconds), start=0.0)
+        plans.append(make_plan(PlanRequest(graph, model_at(graph, 5), guards=[model_at(graph, 50)], deadline=limit)))
+        if plans[-1].stopped is None:
+            break
+    ended = [plan for plan in plans if plan.is_limited_by_guards and plan.stopped is not None]
+    assert ended and {plan.stopped for plan in ended} == {"formulation"}
+    assert all(plan.seconds == plan.baseline and 0 < plan.lower_bound <= plan.seconds for plan in ended)
+    assert plans[-1].stopped is None and plans[-1].is_limited_by_guards
+
+
 def test_a_guess_is_guarded_and_a_size_that_is_given_is_not() -> None:
-    text = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
-    model: onnx.ModelProto = parser.parse_model(text)
+    model: onnx.ModelProto = parser.parse_model(RELU)
     result = layoutopt.optimize(model, OnlySmall(), dims={"H": 5, "W": 5}, verify=False)
     assert result.plan is not None and result.plan.improves
     guessed = layoutopt.optimize(model, OnlySmall(), dims={"H": 1}, verify=False)
-    assert guessed.plan is not None and guessed.plan.is_guarded and not guessed.plan.improves
+    assert guessed.plan is not None and guessed.plan.is_limited_by_guards and not guessed.plan.improves
     assert [note.where for note in guessed.report.notes if note.source == "assign-formats"] == ["W"]

@@ -50,7 +50,7 @@ def order_sensitive() -> Iterator[Sample]:
 
 
 def shuffles(rank: int, axis: int, last: bool) -> Iterator[Format]:
-    """Orders of the digits of an axis, in canonical order or with the axis last."""
+    """Orders of the digits of an axis, in logical order or with the axis last."""
     for digits in ([(3, 1), (0, 0)], [(2, 1), (0, 0), (3, 2)], [(0, 0), (2, 1), (3, 2)], [(0, 0), (2, 0)]):
         parts = [[Part(place)] for place in range(rank) if place != axis]
         parts.insert(rank if last else axis, [Part(axis, *digit) for digit in digits])

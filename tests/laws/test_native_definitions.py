@@ -50,7 +50,7 @@ def agree(op_type: str, arrays: Sequence[Any], opset: int = 17, **fields: Any) -
     feeds = {each.name: arrays[int(each.name[1:])] for each in message.graph.input}
     (want,) = Session(message.SerializeToString()).run(None, feeds)
     define(message, BLOCKED, BLOCK)
-    assert {node.domain for node in message.graph.node} == {BLOCKED.defined_domain}
+    assert {node.domain for node in message.graph.node} == {BLOCKED.definition_domain}
     constant = onnx.ModelProto.FromString(message.SerializeToString())
     constant.graph.initializer.extend(
         numpy_helper.from_array(array, name) for name, array in feeds.items() if name != "x0"
@@ -59,7 +59,7 @@ def agree(op_type: str, arrays: Sequence[Any], opset: int = 17, **fields: Any) -
     for each in (message, constant):
         given = {info.name: feeds[info.name] for info in each.graph.input}
         for optimised in (True, False):
-            (got,) = Session(each.SerializeToString(), optimises=optimised).run(None, given)
+            (got,) = Session(each.SerializeToString(), is_optimised=optimised).run(None, given)
             assert got.shape == want.shape
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(want).max(initial=0))))
 

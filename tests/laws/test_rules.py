@@ -1,4 +1,4 @@
-"""The law of layout rules: under every signature, an op computes what it computes in canonical order.
+"""The law of layout rules: under every signature, an op computes what it computes in the canonical format.
 
 The law is `layoutopt.testing.check_rule`. A rule is tested by being registered.
 

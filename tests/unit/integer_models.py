@@ -33,8 +33,8 @@ def rewritten(model: onnx.ModelProto, step: Pass, growth: Growth | None = None) 
     return graph, onnx_io.to_bytes(onnx_io.emit(graph))
 
 
-def run(model: bytes, feed: dict[str, Array], *, optimises: bool = False) -> Sequence[Any]:
-    return inference_session(model, optimises=optimises).run(None, feed)
+def run(model: bytes, feed: dict[str, Array], *, is_optimised: bool = False) -> Sequence[Any]:
+    return inference_session(model, is_optimised=is_optimised).run(None, feed)
 
 
 def kinds(graph: Graph) -> list[str]:

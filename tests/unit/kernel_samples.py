@@ -11,7 +11,7 @@ from layoutopt.ir.types import TensorType
 from layoutopt.kernel_times import Machine
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.reference_models import ReferenceKernel
-from layoutopt.kernel_times.timed_kernels import Effort, TimedModel
+from layoutopt.kernel_times.timed_kernels import TimedModel, TimingBudget
 from layoutopt.runtime.kernel_queries import blocked_channels
 
 MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
@@ -54,7 +54,7 @@ class InventedTimes:
         return float(1e-5 * self.factor ** (2 * digest - 1))
 
     def __call__(
-        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort, end: float
+        self, kernels: Iterable[LoweredKernel], threads: int, budget: TimingBudget, end: float
     ) -> Iterator[tuple[LoweredKernel, float | None]]:
         for each in kernels:
             self.timed |= {each.key} - {ReferenceKernel.key}

@@ -58,7 +58,7 @@ def test_affine_ops_become_a_convolution_that_is_equal_for_every_integer(name: s
     feed = {"q": np.tile(integers.reshape(1, 16, 16, 1), channels)}
     expected = run(model.SerializeToString(), feed)
     for optimised in (False, True):
-        np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
+        np.testing.assert_array_equal(run(result, feed, is_optimised=optimised), expected)
 
 
 @settings(max_examples=40)
@@ -181,8 +181,8 @@ def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() 
     assert {each.name for each in result.report.passes if each.changed} >= {"affine-convolutions"}
     assert [node.op_type for node in result.proto.graph.node].count("QLinearConv") == 2
     feed = {"x": random.normal(size=(1, 8, 28, 28)).astype(np.float32)}
-    expected = run(model.SerializeToString(), feed, optimises=True)
-    np.testing.assert_array_equal(run(result.proto.SerializeToString(), feed, optimises=True), expected)
+    expected = run(model.SerializeToString(), feed, is_optimised=True)
+    np.testing.assert_array_equal(run(result.proto.SerializeToString(), feed, is_optimised=True), expected)
     again = layoutopt.optimize(result.proto, "cpu")
     assert not again.report.changed
     plain = model_of("agraph (float[1,8] x) => (float[1,8] y) { y = Sub (x, m) }", m=np.ones(8, np.float32))

@@ -248,7 +248,7 @@ def test_a_printed_format_is_read_with_its_letters() -> None:
         ("NCHW", (0, 3, 1, 2)),
         ("NCHW8c", (0, 3, 1, 2)),
         ("nChw8c", (0, 3, 1, 2)),
-        ("KCRS", (0, 1, 2, 3)),  # other letters: ONNX order
+        ("KCRS", (0, 1, 2, 3)),  # other letters: logical order
         ("d0,d2,d3,d1", (0, 2, 3, 1)),
         (Format.plain((0, 2, 3, 1)), (0, 2, 3, 1)),
     ],

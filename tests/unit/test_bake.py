@@ -156,8 +156,8 @@ g (float[1,64,12,12] x) => (float[1,1,144,64] y)
 
 
 @pytest.mark.parametrize("group", [1, 4])
-def test_nothing_is_packed_without_a_guard(group: int) -> None:
-    """Without a block-size guard no convolution is packed; onnxruntime packs a plain one when it loads the model."""
+def test_nothing_is_packed_without_a_block_size_check(group: int) -> None:
+    """Without a block-size check no convolution is packed; onnxruntime packs a plain one when it loads the model."""
     proto = onnx.parser.parse_model(PLAIN.replace("group = 4", f"group = {group}"))
     weight = np.random.default_rng(0).normal(size=(64, 64 // group, 1, 1)).astype(np.float32)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))

@@ -13,7 +13,7 @@ from onnx import parser
 from layoutopt.bench import BenchReport, bench
 from layoutopt.bench.bench_inputs import feeds, resolve_dimension_sizes
 from layoutopt.cli import main
-from layoutopt.errors import DimensionError, InputError, LayoutoptError, ModelError
+from layoutopt.errors import ArgumentError, DimensionError, InputError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.timing.interleaved import in_rounds, pinned
 
@@ -185,6 +185,16 @@ def test_models_that_cannot_be_measured(save, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=expected) as caught:
             bench([path], runs=2)
         assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize("numbers", [{"runs": 1}, {"runs": 0}, {"threads": 0}, {"warm_up": 0}])
+def test_numbers_below_their_minimum(numbers: dict[str, int]) -> None:
+    """The API refuses what the command line refuses, before it reads a model."""
+    ((name, number),) = numbers.items()
+    with pytest.raises(ArgumentError, match=rf"^{name}={number}: is too small; give [12] or more$"):
+        bench(["none.onnx"], **numbers)
+    option = f"--{name.replace('_', '-')}"
+    assert main(["bench", "none.onnx", option, str(number)]) == 2
 
 
 def test_a_runtime_that_is_not_there(save, monkeypatch: pytest.MonkeyPatch) -> None:

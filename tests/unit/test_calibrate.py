@@ -212,7 +212,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[KernelCase]:
     ][:9]
     monkeypatch.setattr(calibration, "kernel_cases", lambda block, quick: chosen)
     monkeypatch.setattr(calibration, "_ROUNDS", {False: 2, True: 2})
-    monkeypatch.setattr(calibration, "_PASSES", {False: 1, True: 1})
+    monkeypatch.setattr(calibration, "_REPETITIONS", {False: 1, True: 1})
     return chosen
 
 
@@ -251,7 +251,7 @@ def test_a_busy_machine_is_named(
 def test_kernels_that_scatter_are_timed_again(
     small: list[KernelCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration, "_PASSES", {False: 2, True: 2})
+    monkeypatch.setattr(calibration, "_REPETITIONS", {False: 2, True: 2})
     times = {case.key: iter([1e-5, 1e-5 if index else 2e-5, 3e-5, 1.1e-5]) for index, case in enumerate(small)}
     counts = dict.fromkeys(times, 0)
 

@@ -174,7 +174,7 @@ def test_congruous_of_32_bits_is_a_swizzle_of_cute() -> None:
 
 @pytest.mark.parametrize("name", [entry.name for entry in entries() if entry.system == "CUTLASS"])
 def test_the_catalogue_of_formats_says_the_same(name: str) -> None:
-    """Formats are of tensors in ONNX order, (N, C, H, W) and (K, C, R, S); CUTLASS's coordinates have C last."""
+    """Formats are of tensors in logical order, (N, C, H, W) and (K, C, R, S); CUTLASS's coordinates have C last."""
     kind, fmt = layout_type(name), lookup(name)
     for extent in EXTENTS[kind.rank]:
         shape = extent if kind.rank == 2 else (extent[0], extent[-1], *extent[1:-1])

@@ -1,4 +1,4 @@
-"""docs/formats.md agrees with the catalogue and the drawings."""
+"""docs/formats.md agrees with the catalogue and the figures."""
 
 import importlib.util
 from pathlib import Path

@@ -45,11 +45,11 @@ def test_files_that_are_named_exist(name: str) -> None:
     assert not [path for path in sorted(named) if not any((root / path).exists() for root in roots)]
 
 
-def test_the_picture_of_the_layers_is_up_to_date() -> None:
+def test_the_figure_of_the_layers_is_up_to_date() -> None:
     contract = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
     layers = [layer.replace("layoutopt.", "") for layer in contract["layers"]]
-    picture = (CHECKOUT / "docs" / "design.md").read_text().split("## Layers")[1].split("```")[1]
-    assert [re.split(r"\s{2,}", line.strip())[0] for line in picture.strip().splitlines()] == layers
+    figure = (CHECKOUT / "docs" / "design.md").read_text().split("## Layers")[1].split("```")[1]
+    assert [re.split(r"\s{2,}", line.strip())[0] for line in figure.strip().splitlines()] == layers
 
 
 def glossary() -> list[list[str]]:

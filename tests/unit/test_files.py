@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from layoutopt.errors import OutputError
 from layoutopt.files import (
-    PICTURE_MARK,
+    FIGURE_MARK,
     FileKind,
     Overwrite,
     Staging,
@@ -32,7 +32,7 @@ from layoutopt.files.temporary import remove_stale_files, remove_stale_folders, 
 JSON = json.dumps({"layoutopt_version": "1"})
 CONTENTS: dict[FileKind, bytes] = {
     FileKind.REPORT: JSON.encode(),
-    FileKind.PICTURE: f"<?xml?>\n{PICTURE_MARK}\n<svg/>".encode(),
+    FileKind.FIGURE: f"<?xml?>\n{FIGURE_MARK}\n<svg/>".encode(),
     FileKind.TARGET: b'inherits = "cpu-avx2"\ndescription = "layoutopt calibrate"\n',
     FileKind.MEASUREMENTS: b'{"calibration": 1}\n{"kernel": "x"}\n',
     FileKind.GRAPH_TEXT: b"graph g() -> ()\n",

@@ -85,7 +85,7 @@ def test_a_large_mean_does_no_harm(groups: int) -> None:
 
 @pytest.mark.parametrize("opset", [11, 17, 22])
 def test_it_is_written_as_it_was(opset: int) -> None:
-    """In canonical order it is written as the original ops."""
+    """In the canonical format it is written as the original ops."""
     result = layoutopt.optimize(
         network(64, 8, opset=opset), "gpu-ampere", runtime="compiler", pins={"c": "NCHW", "h": "NCHW", "y": "NHWC"}
     )

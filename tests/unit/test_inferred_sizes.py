@@ -17,7 +17,7 @@ from layoutopt.verification.original_runs import TimeLimits, run_original
 
 def check_runs(model: onnx.ModelProto, inputs: SampleInputs, sizes: Sizes) -> None:
     """Run the model at the inferred sizes and at every guard point, on the first drawn values."""
-    session = Session(model.SerializeToString(), optimises=False)
+    session = Session(model.SerializeToString(), is_optimised=False)
     assert inputs.dimensions is not None
     for point in (*sizes.points, *sizes.guards):
         session.run(None, inputs.feed(session, inputs.dimensions.named(point)))

@@ -83,8 +83,8 @@ def test_images_of_three_channels_get_a_fourth(channels: int, zero: int, padded:
     assert kinds(graph) == (["Pad"] if padded else []) + ["Transpose", "QLinearConv"]
     feed = {"q": random.integers(0, 256, (2, channels, 9, 9)).astype(np.uint8)}
     for optimised in (False, True):
-        expected = run(model.SerializeToString(), feed, optimises=optimised)
-        np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
+        expected = run(model.SerializeToString(), feed, is_optimised=optimised)
+        np.testing.assert_array_equal(run(result, feed, is_optimised=optimised), expected)
 
 
 PRODUCT = """agraph ({dtype}{shape} q) => ({dtype}{result} p) {{
@@ -116,8 +116,8 @@ def test_a_product_becomes_a_convolution(shape: tuple[int, ...], per_channel: bo
     assert [kind for kind in kinds(graph) if kind != "Reshape"] == ["QLinearConv"]
     feed = {"q": np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)}
     for optimised in (False, True):
-        expected = run(model.SerializeToString(), feed, optimises=optimised)
-        np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
+        expected = run(model.SerializeToString(), feed, is_optimised=optimised)
+        np.testing.assert_array_equal(run(result, feed, is_optimised=optimised), expected)
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def test_rows_are_merged_with_one_reshape_at_either_end(samples: int) -> None:
     feed = {name: random.integers(0, 256, (samples, *size)).astype(np.uint8) for name, size in
             (("q", (56, 56, 16)), ("s", (1, 1, 16)))}  # fmt: skip
     for optimised in (False, True):
-        expected = run(model.SerializeToString(), feed, optimises=optimised)
-        np.testing.assert_array_equal(run(result, feed, optimises=optimised), expected)
+        expected = run(model.SerializeToString(), feed, is_optimised=optimised)
+        np.testing.assert_array_equal(run(result, feed, is_optimised=optimised), expected)
 
 
 def test_rows_stay_short_where_constants_may_not_grow() -> None:
@@ -72,7 +72,7 @@ def test_a_reversal_of_three_groups_of_axes_is_split(
     assert kinds(graph).count("Transpose") == 2
     feed = {"q": np.random.default_rng(0).integers(0, 128, shape).astype(dtype)}
     for optimised in (False, True):
-        np.testing.assert_array_equal(run(result, feed, optimises=optimised)[0], feed["q"].transpose(perm))
+        np.testing.assert_array_equal(run(result, feed, is_optimised=optimised)[0], feed["q"].transpose(perm))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import pytest
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.cost import CostModelWrapper, FusedOps, RuntimeBlocks
+from layoutopt.cost import CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
+from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, promising, tilings
-from layoutopt.dialects.onnxruntime.passes.winograd.measured import alone
+from layoutopt.dialects.onnxruntime.passes.winograd.measured import convolution_graph
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
@@ -64,20 +64,20 @@ def outputs(graph: Graph) -> Any:
 @needs_blocks
 def test_a_convolution_alone_computes_the_same_in_all_tilings() -> None:
     for site in sites(lowered()):
-        direct = outputs(alone(site, None, BLOCK))
-        found = [outputs(alone(site, each, BLOCK)) for each in tilings(site)]
+        direct = outputs(convolution_graph(site, None, BLOCK))
+        found = [outputs(convolution_graph(site, each, BLOCK)) for each in tilings(site)]
         assert len(found) >= 4
         assert all(np.allclose(each, direct, rtol=0, atol=2e-5 * np.abs(direct).max()) for each in found)
 
 
 @needs_blocks
 def test_keys_tell_convolutions_and_tilings_apart() -> None:
-    found = [alone(site, each, BLOCK) for site in sites(lowered()) for each in (None, *tilings(site))]
+    found = [convolution_graph(site, each, BLOCK) for site in sites(lowered()) for each in (None, *tilings(site))]
     keys = [LoweredGraph(each).key for each in found]
-    again = [LoweredGraph(alone(site, None, BLOCK)).key for site in sites(lowered())]
+    again = [LoweredGraph(convolution_graph(site, None, BLOCK)).key for site in sites(lowered())]
     assert len(set(keys)) == len(keys)
     assert set(again) <= set(keys)
-    assert not set(keys) & {LoweredGraph(alone(site, None, BLOCK)).key for site in sites(lowered(16))}
+    assert not set(keys) & {LoweredGraph(convolution_graph(site, None, BLOCK)).key for site in sites(lowered(16))}
 
 
 def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) -> Graph:
@@ -93,7 +93,7 @@ def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     rates = MachineRates(min_speedup=1.2) if BLOCK == 8 else MachineRates()
     candidates = [promising(site, rates) for site in sites(lowered())]
     favourites = {
-        LoweredGraph(alone(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
+        LoweredGraph(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
         for site, found_tilings in zip(sites(lowered()), candidates, strict=True)
     }
     seen: list[str] = []
@@ -106,7 +106,7 @@ def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     assert favourites <= set(seen)
     expected = 0
     for site, found_tilings in zip(sites(lowered()), candidates, strict=True):
-        expected += len(alone(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
+        expected += len(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
     assert len(found.ops) == expected
 
 
@@ -188,9 +188,9 @@ def test_what_the_dialect_fuses_costs_nothing_in_blocks(body: str, fused: set[st
         numbers = generator.normal(size=shape).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
     graph = inference.lift(onnx_io.from_message(model))
-    assert fused_ops(graph) == fused
+    assert find_fused_tensors(graph) == fused
     roofline = load_target("cpu-avx2")
-    model_of_fused = FusedOps(roofline, fused_ops(graph))
+    model_of_fused = FusedIntoConvolutions(roofline, find_fused_tensors(graph))
     for op in graph.ops:
         rule, y = rule_of(op), op.outputs[0]
         assert rule is not None and y is not None

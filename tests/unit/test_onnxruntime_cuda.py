@@ -105,7 +105,7 @@ def test_a_model_without_such_operators_is_not_changed() -> None:
     content = model.SerializeToString()
     define(model, CUDA)
     assert model.SerializeToString() == content and not CUDA.is_used_in(model)
-    assert CUDA.defined_domain not in {opset.domain for opset in model.opset_import}
+    assert CUDA.definition_domain not in {opset.domain for opset in model.opset_import}
 
 
 def test_a_network_has_transposes_at_its_ends_only() -> None:

@@ -1,4 +1,4 @@
-"""The dialect of onnxruntime's blocked kernels: native ops, fused ops, and the block-size guard."""
+"""The dialect of onnxruntime's blocked kernels: native ops, fused ops, and the block-size check."""
 
 from collections import Counter
 
@@ -43,8 +43,8 @@ def kinds(model: onnx.ModelProto) -> Counter[str]:
     assert other.report.verification.status == "passed"
     result = layoutopt.optimize(model, host_target(), dialect="onnxruntime")
     assert result.report.verification.status == "passed"
-    guard = {node.name for node in result.proto.graph.node if any("block_guard" in name for name in node.output)}
-    return Counter(node.op_type for node in result.proto.graph.node if node.name not in guard)
+    check = {node.name for node in result.proto.graph.node if any("block_guard" in name for name in node.output)}
+    return Counter(node.op_type for node in result.proto.graph.node if node.name not in check)
 
 
 CONV = "Conv <pads = [1,1,1,1]>"

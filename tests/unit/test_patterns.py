@@ -158,7 +158,7 @@ K_OF_TORCH = (
 V = f"v4 = Reshape(v, sk) vh = {ROWS} (v4)"
 SCALED = "s = MatMul(qh, kh) s1 = Mul(s, scale)"
 WEIGHTED = "p = Softmax <axis = -1> ({}) o = MatMul(p, vh)"
-GUARDED = "p = Softmax <axis = -1> ({}) n = IsNaN(p) w = Where(n, zero, p) o = MatMul(w, vh)"
+WITHOUT_NAN = "p = Softmax <axis = -1> ({}) n = IsNaN(p) w = Where(n, zero, p) o = MatMul(w, vh)"
 JOINED = f"o4 = {ROWS} (o) y = Reshape(o4, so)"
 
 
@@ -189,10 +189,10 @@ FOUND = {
         *(f"z = Mul(q, scale) {Q.replace('(q,', '(z,')}", K, V),
         *("s = MatMul(qh, kh)", WEIGHTED.format("s"), JOINED),
     ),
-    "guarded": (Q, K, V, SCALED, GUARDED.format("s1"), JOINED),
+    "without NaN": (Q, K, V, SCALED, WITHOUT_NAN.format("s1"), JOINED),
     "mask": (Q, K, V, SCALED, "m = Add(s1, mask)", WEIGHTED.format("m"), JOINED),
-    "mask first": (Q, K, V, SCALED, "m = Add(mask, s1)", GUARDED.format("m"), JOINED),
-    "mask of zeros": (Q, K, V, SCALED, "m = Add(s1, zeros)", GUARDED.format("m"), JOINED),
+    "mask first": (Q, K, V, SCALED, "m = Add(mask, s1)", WITHOUT_NAN.format("m"), JOINED),
+    "mask of zeros": (Q, K, V, SCALED, "m = Add(s1, zeros)", WITHOUT_NAN.format("m"), JOINED),
     "mask per head": (Q, K, V, SCALED, "m = Add(s1, each_head)", WEIGHTED.format("m"), JOINED),
     "mask per batch": (Q, K, V, SCALED, "m = Add(s1, batches)", WEIGHTED.format("m"), JOINED),
     "mask per column": (Q, K, V, SCALED, "m = Add(s1, columns)", WEIGHTED.format("m"), JOINED),
@@ -242,7 +242,7 @@ def test_attention_of_one_batch_without_its_axis() -> None:
 
 
 LEFT = {
-    "a row of minus infinity, guarded": (Q, K, V, SCALED, "m = Add(s1, mask)", GUARDED.format("m"), JOINED),
+    "a row of minus infinity, without NaN": (Q, K, V, SCALED, "m = Add(s1, mask)", WITHOUT_NAN.format("m"), JOINED),
     "scaled behind the mask": (
         Q,
         K,
@@ -255,7 +255,7 @@ LEFT = {
     "a scale per head": (Q, K, V, "s = MatMul(qh, kh) s1 = Mul(s, scales)", WEIGHTED.format("s1"), JOINED),
     "along the rows": (Q, K, V, SCALED, "p = Softmax <axis = 2> (s1) o = MatMul(p, vh)", JOINED),
     "heads not put together": (Q, K, V, SCALED, WEIGHTED.format("s1"), "y = Reshape(o, so)"),
-    "no number is one": (Q, K, V, SCALED, GUARDED.replace("zero", "one").format("s1"), JOINED),
+    "no number is one": (Q, K, V, SCALED, WITHOUT_NAN.replace("zero", "one").format("s1"), JOINED),
 }
 
 

@@ -1,4 +1,4 @@
-"""The pictures agree with formats and plans, as read back from the SVG."""
+"""The figures agree with formats and plans, as read back from the SVG."""
 
 from xml.etree import ElementTree
 

@@ -279,9 +279,9 @@ g (float[1,40,8,9] x) => (float[1,40,8,9] c, float[1,40,8,9] d, float[1,40,4,4] 
 }"""
 
 
-def ran(model: onnx.ModelProto, feed: dict[str, np.ndarray], optimises: bool = True) -> list[np.ndarray]:
+def ran(model: onnx.ModelProto, feed: dict[str, np.ndarray], is_optimised: bool = True) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
-    if not optimises:
+    if not is_optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return list(session.run(None, feed))
@@ -301,7 +301,7 @@ def test_int8_at_outputs_is_loaded_as_it_is_by_default(
     feed = {"x": np.random.default_rng(1).normal(size=(1, 40, 8, 9)).astype(np.float32)}
     result = layoutopt.optimize(model, target, dialect=dialect, pins=pins, verify=False)
     assert result.report.changed
-    logical = dict(zip(("c", "d", "y"), ran(model, feed, optimises=False), strict=True))
+    logical = dict(zip(("c", "d", "y"), ran(model, feed, is_optimised=False), strict=True))
     feed = {name: pack(value, lookup(pins[name])) if name in pins else value for name, value in feed.items()}
     step = 0.05 * 1.01  # of the quantised values: a sum in another order may be rounded to the next one
     for (name, want), got in zip(logical.items(), ran(result.proto, feed), strict=True):
@@ -322,7 +322,7 @@ def test_so_is_int8_of_any_size_and_a_result_that_is_planned_again(dialect: str)
     assert "Flatten" not in {node.op_type for node in second.proto.graph.node}, "what it was put in for is gone"
     for size in ((1, 40, 8, 9), (3, 40, 5, 12)):
         feed = {"x": np.random.default_rng(1).normal(size=size).astype(np.float32)}
-        want = ran(model, feed, optimises=False)
+        want = ran(model, feed, is_optimised=False)
         for result in (first, second):
             got = ran(result.proto, feed)
             assert all(np.abs(a - b).max() < 0.051 for a, b in zip(want[1:], got[1:], strict=True))
@@ -335,7 +335,7 @@ def test_so_is_what_only_a_cpu_runs() -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.ones((40, 40, 3, 3), np.int8), "v"))
     result = layoutopt.optimize(model, "cpu", pins={"d": "NHWC"}, verify=False)
     feed = {"x": np.random.default_rng(1).normal(size=(1, 40, 8, 9)).astype(np.float32)}
-    want, got = ran(model, feed, optimises=False)[1], ran(result.proto, feed)[1]
+    want, got = ran(model, feed, is_optimised=False)[1], ran(result.proto, feed)[1]
     assert np.abs(want.transpose(0, 2, 3, 1) - got).max() < 0.051
 
 
@@ -382,6 +382,6 @@ def test_an_output_that_is_quantised_is_not_rounded_by_default(dialect: str) -> 
     model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
     x = np.random.default_rng(1).normal(size=(1, 8, 6, 7)).astype(np.float32)
     result = layoutopt.optimize(model, ChannelsLast(), dialect=dialect, pins={"p": "NHWC"}, verify=False)
-    want, got = ran(model, {"x": x}, optimises=False), ran(result.proto, {"x": x})
+    want, got = ran(model, {"x": x}, is_optimised=False), ran(result.proto, {"x": x})
     assert np.abs(want[0] - got[0]).max() < 1e-4 * np.abs(want[0]).max()
     assert np.abs(want[1].transpose(0, 2, 3, 1).astype(int) - got[1]).max() <= 1

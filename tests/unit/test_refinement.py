@@ -15,9 +15,9 @@ from kernel_samples import MACHINE, OPSETS, InventedTimes, kernel_of
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.cost import CostModel, CostModelWrapper, FusedOps, RuntimeBlocks
+from layoutopt.cost import CostModel, CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.fused_ops import fused_ops
+from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.errors import ArgumentError
 from layoutopt.ir.graph import Graph
@@ -29,7 +29,7 @@ from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.plan_kernels import plan_kernels
 from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.stored_prices import StoredPrices
-from layoutopt.kernel_times.timed_kernels import QUICK, Effort
+from layoutopt.kernel_times.timed_kernels import QUICK, TimingBudget
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.verification import Runnable
 
@@ -78,10 +78,10 @@ class ContradictedTimes(InventedTimes):
         self.known = known
 
     def __call__(
-        self, kernels: Iterable[LoweredKernel], threads: int, effort: Effort, end: float
+        self, kernels: Iterable[LoweredKernel], threads: int, budget: TimingBudget, end: float
     ) -> Iterator[tuple[LoweredKernel, float | None]]:
-        for kernel, seconds in super().__call__(kernels, threads, effort, end):
-            is_contradicted = effort is not QUICK and kernel.key not in {ReferenceKernel.key, *self.known}
+        for kernel, seconds in super().__call__(kernels, threads, budget, end):
+            is_contradicted = budget is not QUICK and kernel.key not in {ReferenceKernel.key, *self.known}
             yield kernel, 1.0 if is_contradicted else seconds
 
 
@@ -101,19 +101,26 @@ class Refined:
 
     Attributes:
         models: the cost models of all plans.
+        prices: the price of a matrix product, which the graph does not have, during the planning of each.
     """
 
     def __init__(self, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
         self.graph, self.monkeypatch = graph, monkeypatch
         self.models: list[CostModel] = []
+        self.prices: list[float] = []
+        self.product = next(each.op() for each in kernel_cases(8) if each.family == "matrix product")
 
-    def __call__(self, times: InventedTimes, budget: float = 60.0, store: KernelStore | None = None) -> RefinedPlan:
+    def __call__(
+        self, times: InventedTimes, max_seconds: float = 60.0, store: KernelStore | None = None
+    ) -> RefinedPlan:
         self.monkeypatch.setattr(sys.modules["layoutopt.kernel_times.timed_batches"], "time_kernels", times)
         model, store = load_target("cpu-avx2"), store or KernelStore(MACHINE)
-        return refine_prices(self.graph, model, NO_SIZES, self.plan, store, budget)
+        return refine_prices(self.graph, model, NO_SIZES, self.plan, store, max_seconds)
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
+        assert self.product.signature is not None
+        self.prices.append(model.kernel_seconds(self.product, self.product.signature))
         return plan(self.graph, model)
 
 
@@ -128,11 +135,13 @@ def test_the_last_plan_is_nearly_as_good_as_one_that_knows_every_time(
 ) -> None:
     times = InventedTimes(factor)
     found = refined(times)
-    known = RuntimeBlocks(FusedOps(load_target("cpu-avx2").with_measured(AllKnown(times)), fused_ops(graph)))
+    known = RuntimeBlocks(
+        FusedIntoConvolutions(load_target("cpu-avx2").with_measured(AllKnown(times)), find_fused_tensors(graph))
+    )
     best = plan(graph, known)
     price = plan(graph, Forced(known, found.plan)).seconds
-    assert found.share > 0.95
-    assert found.timed <= len(times.timed)
+    assert found.timed_share > 0.95
+    assert found.num_newly_timed <= len(times.timed)
     assert best.seconds <= price * (1 + 1e-9)
     assert price <= best.seconds * 1.15
 
@@ -154,8 +163,10 @@ def test_stored_times_are_not_measured_again(refined: Refined) -> None:
     store, times = KernelStore(MACHINE), InventedTimes(2.0)
     first = refined(times, store=store)
     second = refined(times, store=store)
-    assert 0 < first.timed <= len(times.timed)
-    assert second.timed <= 2  # the corrections of estimates are better now, so that the plan may change once more
+    assert 0 < first.num_newly_timed <= len(times.timed)
+    assert (
+        second.num_newly_timed <= 2
+    )  # the corrections of estimates are better now, so that the plan may change once more
     assert second.plan.seconds <= first.plan.seconds * 1.01
 
 
@@ -165,10 +176,10 @@ def test_a_plan_that_loses_the_comparison_is_not_used(factor: float, graph: Grap
     model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
     first, fused = (
         plan(graph, model),
-        FusedOps(model.with_measured(prices := StoredPrices(store, {"": 18})), fused_ops(graph)),
+        FusedIntoConvolutions(model.with_measured(prices := StoredPrices(store, {"": 18})), find_fused_tensors(graph)),
     )
     kernels = plan_kernels(graph, fused, NO_SIZES, prices, first.signatures)
-    known = {part.kernel.key for each in kernels for part in each.parts if part.kernel is not None}
+    known = {priced.kernel.key for each in kernels for priced in each.priced_kernels if priced.kernel is not None}
     found = refined(ContradictedTimes(factor, known))
     assert not found.is_refined and found.speed_up is not None and found.speed_up < 1
     assert found.plan.signatures == first.signatures
@@ -177,15 +188,14 @@ def test_a_plan_that_loses_the_comparison_is_not_used(factor: float, graph: Grap
 
 def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     """The last plan is made at raised prices of kernels that were not timed; with time enough, no price is raised."""
-    op = next(each.op() for each in kernel_cases(8) if each.family == "matrix product")  # the network has no such op
-    assert op.signature is not None
-    estimate = load_target("cpu-avx2").kernel_seconds(op, op.signature)
-    found = refined(InventedTimes(2.0), budget=0.0)
-    assert 0 < found.timed <= 64
+    assert refined.product.signature is not None
+    estimate = load_target("cpu-avx2").kernel_seconds(refined.product, refined.product.signature)
+    found = refined(InventedTimes(2.0), max_seconds=0.0)
+    assert 0 < found.num_newly_timed <= 64
     assert found.plan.optimal
-    assert refined.models[-1].kernel_seconds(op, op.signature) == pytest.approx(1.1 * estimate)
+    assert refined.prices[-1] == pytest.approx(1.1 * estimate)
     refined(InventedTimes(2.0))
-    assert refined.models[-1].kernel_seconds(op, op.signature) == pytest.approx(estimate)
+    assert refined.prices[-1] == pytest.approx(estimate)
 
 
 def test_a_complete_store_times_nothing(refined: Refined, tmp_path: Path) -> None:
@@ -195,7 +205,7 @@ def test_a_complete_store_times_nothing(refined: Refined, tmp_path: Path) -> Non
     assert (store.machine, store.get("layoutopt 0: Conv")) == (MACHINE, 1e-3)
     before = path.read_bytes()
     times = InventedTimes(2.0)
-    assert refined(times, store=store).timed == len(times.timed) == 0
+    assert refined(times, store=store).num_newly_timed == len(times.timed) == 0
     store.add({"layoutopt 0: Relu": 1e-3})
     assert path.read_bytes() == before
 
@@ -309,7 +319,12 @@ def test_the_original_is_priced_as_onnxruntime_runs_it(tmp_path: Path) -> None:
     original = OptimisedOriginal.of(Runnable.of(network().SerializeToString()), tmp_path)
     model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
     found = original.kernels(model, NO_SIZES, StoredPrices(store, OPSETS))
-    texts = [part.kernel.key.partition(": ")[2] for each in found for part in each.parts if part.kernel is not None]
+    texts = [
+        priced.kernel.key.partition(": ")[2]
+        for each in found
+        for priced in each.priced_kernels
+        if priced.kernel is not None
+    ]
     convolutions = [text for text in texts if text.startswith(("Conv", "com.microsoft::FusedConv"))]
     assert len(convolutions) == 3 and all("8c" in text or "16c" in text for text in convolutions)
     assert not any(text.startswith(("Relu", "Sigmoid")) for text in texts)

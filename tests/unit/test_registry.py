@@ -38,7 +38,7 @@ class Second(OneAxis):
 class Halves(FusionPattern):
     """A fusion pattern."""
 
-    name, fused_op, anchors = "halves", "registry.test::Halve", ("Mul",)
+    name, fused_op, root_ops = "halves", "registry.test::Halve", ("Mul",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         return None

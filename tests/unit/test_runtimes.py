@@ -95,7 +95,7 @@ def test_arguments_that_do_not_fit(runtime: object, dialect: object, message: st
 @pytest.mark.parametrize("target", target_names())
 @pytest.mark.parametrize("text", [TORN, CONVOLUTIONS], ids=["torn", "convolutions"])
 def test_any_writes_standard_operators_alone(target: str, text: str) -> None:
-    """Whatever the hardware prefers, no convolution leaves ONNX's order where that takes Transposes around it."""
+    """Whatever the hardware prefers, no convolution leaves the canonical format where that takes Transposes around it."""
     result = layoutopt.optimize(model_of(text), target, runtime="any")
     kinds = [node.op_type for node in result.proto.graph.node]
     assert {opset.domain for opset in result.proto.opset_import} == {""} and not result.proto.functions

@@ -48,8 +48,8 @@ def check(model: onnx.ModelProto, result: bytes) -> None:
     shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
     feed: dict[str, Any] = {name: np.arange(np.prod(shape)).astype(dtype).reshape(shape) for name in ("q", "r")}
     for optimised in (False, True):
-        expected = run(model.SerializeToString(), feed, optimises=optimised)
-        for one, other in zip(expected, run(result, feed, optimises=optimised), strict=True):
+        expected = run(model.SerializeToString(), feed, is_optimised=optimised)
+        for one, other in zip(expected, run(result, feed, is_optimised=optimised), strict=True):
             np.testing.assert_array_equal(one, other)
 
 

@@ -77,7 +77,7 @@ def test_a_rule_that_is_wrong() -> None:
 def test_a_rule_that_is_right() -> None:
     @register
     class Backwards(OneAxis):
-        """A valid rule: it lowers the op in canonical order, and keeps the padding state."""
+        """A valid rule: it lowers the op in the canonical format, and keeps the padding state."""
 
         family = "rearrangement"
         ops = ("test::Backwards",)
@@ -198,7 +198,7 @@ def test_passes() -> None:
 class Doubled(FusionPattern):
     """Neg of Relu; the class variable is the fault of its matches."""
 
-    name, fused_op, anchors = "doubled", "test::Doubled", ("Neg",)
+    name, fused_op, root_ops = "doubled", "test::Doubled", ("Neg",)
     fault: ClassVar[str] = ""
 
     def match(self, graph: Graph, op: Op) -> Match | None:
@@ -208,7 +208,7 @@ class Doubled(FusionPattern):
             return None
         return {
             "": Match(y, (op, relu), relu.inputs),
-            "anchor": Match(x, (relu,), relu.inputs),
+            "root op": Match(x, (relu,), relu.inputs),
             "cycle": Match(y, (op, relu), op.inputs),
             "result": Match(graph.inputs[0], (op, relu), relu.inputs),
         }[self.fault]
@@ -216,7 +216,7 @@ class Doubled(FusionPattern):
 
 @pytest.mark.parametrize(
     ("fault", "expected"),
-    [("anchor", "the anchor is not"), ("cycle", "read a value that it replaces"), ("result", "no op of")],
+    [("root op", "the root op is not"), ("cycle", "read a value that it replaces"), ("result", "no op of")],
 )
 def test_patterns(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert testing.check_pattern(Doubled(), MODEL, MODEL) == 2

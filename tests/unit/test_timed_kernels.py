@@ -2,7 +2,7 @@
 
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pytest
 from kernel_samples import MACHINE, InventedTimes, families, kernel_of
@@ -10,6 +10,7 @@ from kernel_samples import MACHINE, InventedTimes, families, kernel_of
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.kernel_times import KernelStore, timed_batches, timed_kernels
 from layoutopt.kernel_times.reference_models import ReferenceKernel
+from layoutopt.kernel_times.run_overhead import TinySessions
 from layoutopt.kernel_times.timed_batches import time_batches
 from layoutopt.kernel_times.timed_kernels import QUICK, time_kernels
 
@@ -56,18 +57,23 @@ def test_times_of_a_busy_machine_are_not_kept(
         assert again.get(each.key) == (store.get(each.key) if is_kept else None)
 
 
-class Run(NamedTuple):
-    """A run that takes a given time."""
+class Run:
+    """A session whose run takes a given time."""
 
-    seconds: float
+    def __init__(self, seconds: float, num_inputs: int = 1) -> None:
+        self.seconds, self.num_inputs = seconds, num_inputs
 
     def run(self) -> float:
         return self.seconds
 
 
-def test_the_overhead_of_a_run_is_no_part_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, node, kernel = 1e-5, 5e-7, 3e-5  # seconds; a network has the overhead of a node, too
-    monkeypatch.setattr(timed_kernels, "_tiny_runners", lambda threads: (Run(run + node), Run(run + 33 * node)))
-    monkeypatch.setattr(timed_kernels, "_runner", lambda each, threads: Run(run + node + kernel))
+@pytest.mark.parametrize("num_inputs", [1, 2, 4])
+def test_the_overhead_of_a_run_is_no_part_of_a_kernel(num_inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, node, operand, kernel = 1e-5, 5e-7, 2e-6, 3e-5  # seconds; a network has the overhead of a node, too
+    one, chain, two_inputs = Run(run + node), Run(run + 33 * node), Run(run + node + operand, 2)
+    sessions = SimpleNamespace(of=lambda number, threads: TinySessions(one, chain, two_inputs))
+    monkeypatch.setattr(timed_kernels, "TinySessions", sessions)
+    session = Run(run + node + operand * (num_inputs - 1) + kernel, num_inputs)
+    monkeypatch.setattr(timed_kernels, "_session_of", lambda *arguments: session)
     ((_, seconds),) = time_kernels([ReferenceKernel()])
     assert seconds == pytest.approx(node + kernel)

@@ -143,7 +143,7 @@ def test_the_changes_of_a_variant() -> None:
         {conversion_price(0.1): 3, kernel_price(("convolution", "depthwise"), 0.1): 0, pass_runs("move-maps", 0.1): 1}
     )
     assert variant.text == (
-        "conversions at 2x their price, kernels of depthwise convolution outside ONNX order at 0.25x their price, "
+        "conversions at 2x their price, kernels of depthwise convolution outside the canonical format at 0.25x their price, "
         "without the pass move-maps"
     )
     assert variant.changes == Changes(2.0, {("convolution", "depthwise"): 0.25}, omitted=frozenset(["move-maps"]))
@@ -197,7 +197,7 @@ def test_the_knobs_of_a_model() -> None:
         "no Winograd",
         "with merge-maps",
         "conversions at 0.25x their price",
-        "kernels of dense convolution outside ONNX order at 0.25x their price",
+        "kernels of dense convolution outside the canonical format at 0.25x their price",
         *(each.settings[0].text for each in knobs[4:]),
     ]
     assert all(each.settings[0].text.endswith("as planned") for each in knobs[4:])

@@ -118,7 +118,7 @@ def test_sums_move_by_the_root_of_their_length() -> None:
     assert perturb_sums(noisy, 3)
     assert not perturb_sums(onnx.parser.parse_model(f"{HEAD} (float[4] x) => (float[4] y) {{ y = Relu (x) }}"), 3)
     feed = {"x": np.random.default_rng(2).normal(size=(1, 3, 16, 16)).astype(np.float32)}
-    plain, moved = (Session(each.SerializeToString(), optimises=False).run(None, feed)[0] for each in (model, noisy))
+    plain, moved = (Session(each.SerializeToString(), is_optimised=False).run(None, feed)[0] for each in (model, noisy))
     units = np.abs(moved / plain - 1) / 2.0**-23
     assert 4 < units.max() < 17  # the square root of 256, and rounding
 

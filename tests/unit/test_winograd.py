@@ -56,10 +56,10 @@ def rewrite(graph: Graph) -> None:
 @pytest.mark.parametrize(("outputs", "taps"), [(2, 3), (4, 3), (2, 5), (3, 2), (3, 4)])
 def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
     algorithm = minimal_filtering(outputs, taps)
-    assert algorithm is not None and algorithm.parts == outputs + taps - 1
+    assert algorithm is not None and algorithm.num_components == outputs + taps - 1
     random = Random(0)
     for _ in range(20):
-        d = [Fraction(random.randint(-9, 9)) for _ in range(algorithm.parts)]
+        d = [Fraction(random.randint(-9, 9)) for _ in range(algorithm.num_components)]
         g = [Fraction(random.randint(-9, 9)) for _ in range(taps)]
         v, u = _times(algorithm.input_rows, d), _times(algorithm.filter_rows, g)
         y = _times(algorithm.output_rows, [a * b for a, b in zip(u, v, strict=True)])
@@ -67,7 +67,7 @@ def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
 
 
 def test_f23_is_the_published_one() -> None:
-    """Lavin and Gray, equation 7, up to the sign of a part."""
+    """Lavin and Gray, equation 7, up to the sign of a component."""
     algorithm = minimal_filtering(2, 3)
     assert algorithm is not None
     half = Fraction(1, 2)

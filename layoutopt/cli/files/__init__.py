@@ -1,1 +1,1 @@
-"""Files that the commands write: models, pictures, dumps of the graph."""
+"""Files that the commands write: models, figures, dumps of the graph."""

@@ -38,7 +38,7 @@ def print_banks(matrix: Operand, as_json: bool) -> None:
     size = f"  {' x '.join(map(str, matrix.extent))} elements of {matrix.element_size} bits"
     show(styled_line((str(matrix.layout), "bold"), (size, "dim")))
     show(key_values(*((access.name, _cost(access, cost.wavefronts, cost.conflicts)) for access, cost in costs)))
-    section("banks", "first element of each cell, as strided index, contiguous index", _picture(matrix))
+    section("banks", "first element of each cell, as strided index, contiguous index", _bank_table(matrix))
     footnote(f"Brackets mark the cells that the first {matrix.read.phase} threads of {matrix.read.name} read together.")
 
 
@@ -52,7 +52,7 @@ def _counted(number: int, one: str, several: str = "") -> str:
     return f"{number} {one if number == 1 else several or f'{one}s'}"
 
 
-def _picture(matrix: Operand) -> Table:
+def _bank_table(matrix: Operand) -> Table:
     lines, read = matrix.lines(), matrix.first_phase(matrix.read)
     per_line, banks = lines.shape[1], BANKS // lines.shape[1]
     rows = table(">line", *(f">{first}…{first + banks - 1}" for first in range(0, BANKS, banks)))

@@ -107,12 +107,12 @@ def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool
     )
     rows = table("=op", "=types", "=since", "=", *(("restrictions",) if show_all else ()))
     for each in found:
-        row, types = each.kernel, " ".join(each.binding.values())
-        limits = (text("; ".join(row.limits), "dim"),) if show_all else ()
+        kernel, types = each.kernel, " ".join(each.binding.values())
+        limits = (text("; ".join(kernel.limits), "dim"),) if show_all else ()
         rows.add_row(
-            text(f"{row.domain}::{row.op}" if row.domain else row.op),
+            text(f"{kernel.domain}::{kernel.op}" if kernel.domain else kernel.op),
             text(types, "dim"),
-            row.since,
+            kernel.since,
             _support(each.support),
             *limits,
         )

@@ -52,7 +52,9 @@ def _record(found: PlannedModel) -> dict[str, Any]:
         "dims": [_fields(each) for each in report.dims],
         "plan": _fields(report.plan),
         "gain": _fields(report.gain),
-        "unlimited_plan": _fields(found.unlimited.plan) if found.unlimited is not None else None,
+        "unlimited_plan": _fields(found.report_with_all_kernels.plan)
+        if found.report_with_all_kernels is not None
+        else None,
         "counts": {"before": _fields(report.before), "after": _fields(report.after)},
         "ops": [{"before": _fields(each.before), "after": _fields(each.after)} for each in found.changes],
         "casts": [_fields(cast) for cast in report.casts],
@@ -69,7 +71,10 @@ def _print_planned(found: PlannedModel, show_all: bool) -> None:
     verdict = (
         text("would be rewritten", "green") if report.changed else text(f"would be left unchanged: {report.reason}")
     )
-    show(title(report), key_values(("result", verdict), *plan_lines(report), *_unlimited(found.unlimited)))
+    show(
+        title(report),
+        key_values(("result", verdict), *plan_lines(report), *_plan_with_all_kernels(found.report_with_all_kernels)),
+    )
     if show_all:
         section("ops", "formats and estimated time, before and after planning", _each_op(found.changes))
     else:
@@ -94,7 +99,7 @@ def _print_planned(found: PlannedModel, show_all: bool) -> None:
         section("notes", "passes that did not apply, with reasons", _notes(report.notes, show_all))
 
 
-def _unlimited(report: Report | None) -> list[tuple[str, Text]]:
+def _plan_with_all_kernels(report: Report | None) -> list[tuple[str, Text]]:
     """The estimated time of the plan with all kernels of the target; empty if the runtime has them all."""
     if report is None or report.plan is None or report.plan.targets:
         return []

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.files.pictures import write_picture
+from layoutopt.cli.files.figures import write_figure
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
 from layoutopt.cli.options.element_types import parse_dtype
 from layoutopt.cli.rendering.memory_runs import MemoryRun, memory_runs
@@ -34,7 +34,7 @@ def print_format(
 
     Raises:
         FormatError: there is no such format, or its rank differs from that of the shape.
-        OutputError: the picture cannot be written, or must not be replaced.
+        OutputError: the figure cannot be written, or must not be replaced.
     """
     element = DType.FLOAT32 if dtype is None else parse_dtype(dtype)
     format, entry = lookup(name, dtype), _entry(name)
@@ -43,7 +43,7 @@ def print_format(
     if plot is not None and layout is not None:
         from layoutopt.plot import draw_memory
 
-        write_picture(draw_memory(layout, name, letters), plot, Overwrite(force=force))
+        write_figure(draw_memory(layout, name, letters), plot, Overwrite(force=force))
     with reporting_written_files([plot] if plot is not None else []):
         if as_json:
             show_json(_record(name, format, letters, entry, layout, element))

@@ -32,7 +32,7 @@ def print_operators(name: str | None, family: str | None, *, as_json: bool, as_m
         rows = table("=operator", "reason")
         for each in without_rule:
             rows.add_row(text(each.kind, "bold"), text(each.reason, "dim"))
-        section("operators without a layout rule", "their operands keep ONNX's order", rows)
+        section("operators without a layout rule", "their operands keep the canonical format", rows)
 
 
 def _chosen(operators: list[Operator], name: str | None, family: str | None) -> list[Operator]:

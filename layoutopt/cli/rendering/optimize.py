@@ -165,12 +165,12 @@ def _movement(report: Report) -> list[tuple[str, Text]]:
 
 
 def _formats(ops: list[OpReport]) -> Text:
-    """The number of ops by the format of their first output; ONNX's own order counts as one format for all ranks."""
+    """The number of ops by the format of their first output; the canonical formats of all ranks count as one."""
     counted: Counter[str] = Counter()
     for op in ops:
         known = ((each, axes) for each, axes in zip(op.outputs, op.output_axes, strict=True) if each is not None)
         format, axes = next(known, ("unknown", ""))
-        counted["in ONNX order" if format == axes else format] += 1
+        counted["in canonical formats" if format == axes else format] += 1
     common = counted.most_common()
     parts = [styled_line(f"{count} ", (name, "cyan")) for name, count in common[:_MAX_FORMATS]]
     if rest := common[_MAX_FORMATS:]:

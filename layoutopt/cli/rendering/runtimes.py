@@ -5,7 +5,7 @@ import json
 from layoutopt.cli.rendering.terminal import footnote, indented, key_values, show, show_json, styled_line, text
 from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
 
-_KERNELS = {"target": "all kernels of the target", "standard": "operands in ONNX order"}
+_KERNELS = {"target": "all kernels of the target", "standard": "operands in canonical formats"}
 
 
 def print_runtimes(as_json: bool) -> None:
@@ -22,13 +22,13 @@ def print_runtimes(as_json: bool) -> None:
             ("dialects", text(", ".join(spec.dialects))),
             ("kernels", text(_KERNELS[spec.kernels])),
         ]
-        for row in spec.absorbs:
-            what = f"Transposes of the last two axes before {', '.join(row.ops)} ({', '.join(row.dtypes)})"
-            rows.append(("absorbs", styled_line(what, (f"  {row.source}", "dim"))))
-        for fused in spec.fuses:
-            with_what = " with constants" if fused.with_constants else ""
-            what = f"{', '.join(fused.ops or ('element-wise ops',))}{with_what} behind {', '.join(fused.family)}"
-            rows.append(("fuses", styled_line(what, (f"  {fused.source}", "dim"))))
+        for absorbed in spec.absorbs:
+            what = f"Transposes of the last two axes before {', '.join(absorbed.ops)} ({', '.join(absorbed.dtypes)})"
+            rows.append(("absorbs", styled_line(what, (f"  {absorbed.source}", "dim"))))
+        for epilogue in spec.fuses:
+            with_what = " with constants" if epilogue.with_constants else ""
+            what = f"{', '.join(epilogue.ops or ('element-wise ops',))}{with_what} behind {', '.join(epilogue.family)}"
+            rows.append(("fuses", styled_line(what, (f"  {epilogue.source}", "dim"))))
         show(indented(key_values(*rows)))
     footnote("Choose a runtime with optimize --runtime.")
 

@@ -45,7 +45,7 @@ def print_estimates(name: str, text: str | None, as_json: bool) -> None:
         return
     section(
         f"{model.name}: {text}",
-        "kernels by total time, if all other ops have ONNX's own order",
+        "kernels by total time, if all other ops have canonical formats",
         _table(op, estimates),
     )
     footnote(

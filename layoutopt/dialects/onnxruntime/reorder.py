@@ -22,20 +22,22 @@ def write_reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
         return False
     blocked, plain = (src, dst) if arrays.feature_block(src) else (dst, src)
     batch, channels, *image = (part.axis for part in blocked.parts[:-1])
-    is_last = plain.order == (batch, *image, channels)
-    if not plain.is_plain or not (is_last or plain.order == (batch, channels, *image)):
+    is_channels_last = plain.order == (batch, *image, channels)
+    if not plain.is_plain or not (is_channels_last or plain.order == (batch, channels, *image)):
         return False
     count = source.shape[channels]
     if not isinstance(count, int) or count % _REORDERED_CHANNELS:
         return False
     extents = (1,) * (2 - len(image)) + tuple(source.shape[axis] for axis in image)
-    plain_shape = (source.shape[batch], *extents, count) if is_last else (source.shape[batch], count, *extents)
+    plain_shape = (source.shape[batch], *extents, count) if is_channels_last else (source.shape[batch], count, *extents)
     if arrays.feature_block(dst):
         array = builder.reshape(x, plain_shape)
         result = kernel_call(
-            builder, "ReorderInput", [array], arrays.declared(op, builder, Y), channels_last=int(is_last)
+            builder, "ReorderInput", [array], arrays.declared(op, builder, Y), channels_last=int(is_channels_last)
         )
     else:
-        result = kernel_call(builder, "ReorderOutput", [x], plain_shape, channels=count, channels_last=int(is_last))
+        result = kernel_call(
+            builder, "ReorderOutput", [x], plain_shape, channels=count, channels_last=int(is_channels_last)
+        )
     builder.set_output(0, result)
     return True

@@ -67,7 +67,7 @@ def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
     while isinstance(data, Rearranged):
         moves.append(data)
         data = data.data
-    source = _inserted(graph, value, deferred)
+    source = _insert_copies(graph, value, deferred)
     shape = source.static_shape
     assert shape is not None and value.shape is not None
     op = Op("Identity", (source,), (value,), name=f"{value.name}__layout", order=(-1, len(graph)))
@@ -82,7 +82,7 @@ def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
     write_plain(graph, op, builder, [value])
 
 
-def _inserted(graph: Graph, value: Value, deferred: Deferred) -> Value:
+def _insert_copies(graph: Graph, value: Value, deferred: Deferred) -> Value:
     """Copy the ops that compute a constant into the graph; returns their result."""
     part = deferred.graph
     copies = {each: graph.new_value(f"{value.name}/{each.name}", each.type, data=each.data) for each in part.values}

@@ -108,7 +108,10 @@ def kernel_price(kernels: KernelClass, weight: float) -> Knob:
     family, variant = kernels
     name = f"{variant} {family}".strip().replace("_", " ")
     settings = [
-        Setting(f"kernels of {name} outside ONNX order at {factor:g}x their price", Changes(kernels={kernels: factor}))
+        Setting(
+            f"kernels of {name} outside the canonical format at {factor:g}x their price",
+            Changes(kernels={kernels: factor}),
+        )
         for factor in _FACTORS
     ]
     return Knob(tuple(settings), _FACTORS.index(1.0), weight)

@@ -48,7 +48,7 @@ _FUSION = 0.3
 _PRICE = 0.4  # per share of the run in kernels that have a choice
 _CONVERSION = 0.1  # at least
 _OP = 0.1  # per share of the run in one op
-_MOST_OPS = 32
+_MAX_OPS = 32
 _SMALLEST_SHARE = 0.002
 _SMALLEST_WINOGRAD = 3  # extents of a kernel
 
@@ -121,7 +121,7 @@ def _ops(signatures: Mapping[Op, Signature], shares: Mapping[Op, float], cost_mo
         for op, signature in signatures.items()
         if op.name and shares[op] >= _SMALLEST_SHARE and _has_alternative(op, signature, cost_model)
     ]
-    return sorted(found, key=lambda each: -each.weight)[:_MOST_OPS]
+    return sorted(found, key=lambda each: -each.weight)[:_MAX_OPS]
 
 
 def _has_alternative(op: Op, signature: Signature, cost_model: CostModel) -> bool:

@@ -35,14 +35,14 @@ _SCREENINGS = 2  # one alone takes noise for a gain too often
 _SCREENING_BLOCKS = 2
 _SCREENING_SECONDS = 0.4
 _SECONDS = 1.0
-_FEWEST_ROUNDS = 3  # in a block
-_MOST_SECONDS = 15.0
+_MIN_ROUNDS = 3  # in a block
+_MAX_SECONDS = 15.0
 """The time after which no further block begins, for models that load or run slowly."""
 
 CONFIRMATION_SECONDS = 8.0
 """The same for the measurement of the chosen variant against the first plan."""
 
-_FEWEST_BLOCKS = 4  # for a variant to be faster: a confidence of 88 %, 97 % with six
+_MIN_BLOCKS = 4  # for a variant to be faster: a confidence of 88 %, 97 % with six
 _LARGEST_DIFFERENCE = 1e-2  # relative to the largest magnitude of an output; verification decides beyond it
 
 
@@ -173,7 +173,7 @@ class Trials:
 
     def confirmed(self, first: Version) -> list[SpeedUp]:
         """The speed-up of the best version over the first one, measured once more."""
-        return self._speed_ups(first.runnable, self.best.runnable, most_seconds=CONFIRMATION_SECONDS)
+        return self._speed_ups(first.runnable, self.best.runnable, max_seconds=CONFIRMATION_SECONDS)
 
     def _speed_ups(
         self,
@@ -181,11 +181,11 @@ class Trials:
         other: Runnable,
         seconds: float = _SECONDS,
         blocks: int = BLOCKS,
-        most_seconds: float = _MOST_SECONDS,
+        max_seconds: float = _MAX_SECONDS,
     ) -> list[SpeedUp]:
         """The speed-up of one model over another at the sizes of the plan, in `seconds` or more if a run takes long."""
         threads = self._first.options.threads
-        seconds = max(seconds, 2 * blocks * _FEWEST_ROUNDS * self._run_seconds)
+        seconds = max(seconds, 2 * blocks * _MIN_ROUNDS * self._run_seconds)
         return measure_speed_up(
             lambda: one.timed_session(threads),
             lambda: other.timed_session(threads),
@@ -193,7 +193,7 @@ class Trials:
             threads,
             seconds,
             blocks=blocks,
-            most_seconds=most_seconds,
+            max_seconds=max_seconds,
         )
 
     def _trial(self, variant: Variant, found: Sequence[SpeedUp]) -> Trial:
@@ -216,7 +216,7 @@ def is_promising(found: Sequence[SpeedUp]) -> bool:
 
 def is_faster(found: Sequence[SpeedUp]) -> bool:
     """Whether a variant is faster beyond the noise at one size at least, and slower at none."""
-    gains = [each for each in found if each.runs.verdict == "faster" and each.blocks >= _FEWEST_BLOCKS]
+    gains = [each for each in found if each.runs.verdict == "faster" and each.blocks >= _MIN_BLOCKS]
     return _has_gain(gains) and not any(each.is_slower for each in found)
 
 

@@ -66,14 +66,14 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
         cost_model: the cost model of the first plan.
         known_plans: the plans until now, which the job adds its own to.
     """
-    options: dict[str, Any] = {"model": first.given, "target": first.hardware, "watch": None, "sizes_found": None}
+    options: dict[str, Any] = {"model": first.given, "target": first.target_model, "watch": None, "sizes_found": None}
     job = Job.of(replace(first.options, **options, calibrate=False, profile=None, progress=None))
-    job.name, job.dims, job.stamp, job.start, job.hardware = (
+    job.name, job.dims, job.stamp, job.start, job.target_model = (
         first.name,
         first.dims,
         first.stamp,
         first.start,
-        first.hardware,
+        first.target_model,
     )
     job.omitted_passes = changes.omitted
     model = job.context.cost_model if changes.has_target_prices else cost_model
@@ -118,7 +118,7 @@ def report_like(first: Job, job: Job, graph: Graph, cost_model: CostModel, chang
         sized(cost_model, context.sizes),
         context.sizes,
         keeps_qdq_groups=context.keeps_qdq_groups,
-        hardware=job.hardware,
+        target_model=job.target_model,
     )
     seconds = sum(each.seconds for each in found.ops) + sum(each.seconds for each in found.casts)
     # The scaled price of a plan is at most the price times the largest factor, which bounds the price from below.

@@ -114,10 +114,10 @@ def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...])
         return None
     operands_with: dict[AxisDigit, frozenset[Slot]] = {}
     adjacent: dict[tuple[AxisDigit, AxisDigit], int] = {}
-    for slot, row in digits.items():
-        for digit in row:
+    for slot, operand_digits in digits.items():
+        for digit in operand_digits:
             operands_with[digit] = operands_with.get(digit, frozenset()) | {slot}
-        for pair in pairwise(row):
+        for pair in pairwise(operand_digits):
             adjacent[pair] = adjacent.get(pair, 0) + 1
     kinds = {digit: _AXIS_KINDS.get(slots) for digit, slots in operands_with.items()}
     if None in kinds.values():
@@ -126,7 +126,7 @@ def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...])
     for (left, right), count in adjacent.items():
         if operands_with[left] == operands_with[right] and count == len(operands_with[left]):
             counts[kinds[left]] -= 1
-    innermost = {slot: kind for slot, row in digits.items() if row and (kind := kinds[row[-1]]) is not None}
+    innermost = {slot: kind for slot, found in digits.items() if found and (kind := kinds[found[-1]]) is not None}
     return ContractionModes(counts["rows"], counts["columns"], counts["summed"], counts["batches"], innermost)
 
 

@@ -29,12 +29,12 @@ class QdqGroups:
 
     Attributes:
         integer_ops: the integer op that a kernel computes, by the op of its group; no graph contains it.
-        fused: the Q/DQ ops and activations that the kernels compute too, at no cost of their own.
+        fused_into_kernels: the Q/DQ ops and activations that the kernels compute too, at no cost of their own.
         inner: the uses inside of groups, each as an op and an input index.
     """
 
     integer_ops: dict[Op, Op] = field(default_factory=dict)
-    fused: set[Op] = field(default_factory=set)
+    fused_into_kernels: set[Op] = field(default_factory=set)
     inner: set[tuple[Op, int]] = field(default_factory=set)
 
     def kernel_op(self, op: Op) -> Op:
@@ -85,7 +85,7 @@ def _add_groups(graph: Graph, has_kernel: Callable[[Op, Op], bool], groups: QdqG
         group = _group(graph, op)
         if group is not None and has_kernel(op, group.integer):
             groups.integer_ops[op] = group.integer
-            groups.fused.update(group.epilogue)
+            groups.fused_into_kernels.update(group.epilogue)
             groups.inner.update((each, 0) for each in group.epilogue)
             integer_reads.update((op, index) for index in group.reads)
     for op in graph.ops:
@@ -93,7 +93,7 @@ def _add_groups(graph: Graph, has_kernel: Callable[[Op, Op], bool], groups: QdqG
         if result is not None and not graph.is_output(result):
             uses = graph.uses(result)
             if uses and all((use.op, use.index) in integer_reads for use in uses):
-                groups.fused.add(op)
+                groups.fused_into_kernels.add(op)
 
 
 @dataclass(frozen=True, slots=True)

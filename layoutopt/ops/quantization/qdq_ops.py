@@ -115,7 +115,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         """Lower to the op along the physical dimension of the axis.
 
         Several physical dimensions of the axis are merged if they are adjacent and ordered from major to minor; otherwise the
-        op runs in canonical order.
+        op runs in the canonical format.
         """
         axis, format = self.axis(op), build.format(X)
         if axis is None or format.block(axis) == 1:

@@ -28,17 +28,17 @@ from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """Operators of one domain that exist on the same machines.
+class NativeOperators:
+    """Native operators of one domain, which exist on the same machines.
 
     Attributes:
         domain: the domain of the operators.
-        defined_domain: the domain of their definitions, in a model that runs without the kernels.
+        definition_domain: the domain of their definitions, in a model that runs without the kernels.
         definitions: by operator.
     """
 
     domain: str
-    defined_domain: str
+    definition_domain: str
     definitions: Mapping[str, Definition]
 
     def has(self, node: onnx.NodeProto) -> bool:
@@ -50,10 +50,10 @@ class Family:
         return any(map(self.has, nodes(message)))
 
 
-BLOCKED = Family(BLOCKED_DOMAIN, "layoutopt.nchwc", blocked.DEFINITIONS)
+BLOCKED = NativeOperators(BLOCKED_DOMAIN, "layoutopt.nchwc", blocked.DEFINITIONS)
 """Operators for blocks of channels; onnxruntime has them for the block size of the machine."""
 
-CUDA = Family(
+CUDA = NativeOperators(
     "com.microsoft",
     "layoutopt.cuda",
     {**channels_last_convolution.DEFINITIONS, **channels_last_normalization.DEFINITIONS},
@@ -61,39 +61,39 @@ CUDA = Family(
 """Operators for channels-last images, which onnxruntime has on CUDA alone."""
 
 
-def define(message: onnx.ModelProto, family: Family, block: int = 1) -> None:
-    """Replace every operator of a family in a model by a call of its definition, in place.
+def define(message: onnx.ModelProto, operators: NativeOperators, block: int = 1) -> None:
+    """Replace every native operator in a model by a call of its definition, in place.
 
     Args:
         message: the model.
-        family: the operators.
+        operators: the native operators.
         block: channels per block, for `BLOCKED`.
     """
     opset = next((each.version for each in message.opset_import if each.domain in ("", "ai.onnx")), 1)
-    types = _element_types(message) if family.is_used_in(message) else {}
+    types = _element_types(message) if operators.is_used_in(message) else {}
     functions: dict[tuple[Any, ...], onnx.FunctionProto] = {}
     for node in nodes(message):
-        if family.has(node):
+        if operators.has(node):
             _drop_omitted(node)
             known = {f"x{index}": types[name] for index, name in enumerate(node.input) if name in types}
             key = (*_signature(node), tuple(known.items()))
             if key not in functions:
                 body = Body(opset, block, known)
-                functions[key] = _definition(node, family, body, f"{node.op_type}_{len(functions)}")
-            node.domain, node.op_type = family.defined_domain, functions[key].name
+                functions[key] = _definition(node, operators, body, f"{node.op_type}_{len(functions)}")
+            node.domain, node.op_type = operators.definition_domain, functions[key].name
     message.functions.extend(functions.values())
     if functions:
-        message.opset_import.add(domain=family.defined_domain, version=1)
+        message.opset_import.add(domain=operators.definition_domain, version=1)
 
 
-def _definition(node: onnx.NodeProto, family: Family, body: Body, name: str) -> onnx.FunctionProto:
+def _definition(node: onnx.NodeProto, operators: NativeOperators, body: Body, name: str) -> onnx.FunctionProto:
     """The definition of one call, as a function with a name."""
     names = [f"x{index}" if name else "" for index, name in enumerate(node.input)]
     attributes = {attr.name: helper.get_attribute_value(attr) for attr in node.attribute}
-    results = family.definitions[node.op_type](body, names, attributes)[: len(node.output)]
+    results = operators.definitions[node.op_type](body, names, attributes)[: len(node.output)]
     inputs = [f"x{index}" for index in range(len(names))]
     imports = [helper.make_opsetid("", body.opset)]
-    return helper.make_function(family.defined_domain, name, inputs, results, body.nodes, imports)
+    return helper.make_function(operators.definition_domain, name, inputs, results, body.nodes, imports)
 
 
 def _element_types(message: onnx.ModelProto) -> dict[str, int]:
@@ -115,4 +115,4 @@ def _drop_omitted(node: onnx.NodeProto) -> None:
             del names[-1]
 
 
-__all__ = ["BLOCKED", "CUDA", "Definition", "Family", "define", "placeholder"]
+__all__ = ["BLOCKED", "CUDA", "Definition", "NativeOperators", "define", "placeholder"]

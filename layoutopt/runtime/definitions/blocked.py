@@ -4,8 +4,8 @@ Shapes are read at run time, so a definition serves every size; it fails where t
 that are no whole blocks.
 
 Images (N, C, H, W) are stored as (N, C/b, H, W, b). Filters (O, I, H, W) are stored as (O/b, I/b, H, W, b, b), inputs before
-outputs in a block, or as (O/b, I, H, W, b) if I is smaller than a block. Then the image is stored in plain order, unless the
-convolution is depthwise.
+outputs in a block, or as (O/b, I, H, W, b) if I is smaller than a block. Then the image is stored in the plain format, unless
+the convolution is depthwise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from layoutopt.runtime.definitions.body import Attributes, Body, Definition
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 
 _CLIP_HAS_INPUTS = 11  # the opset from which bounds of Clip are inputs
-_HARD_SWISH = 14
+_HARD_SWISH_SINCE = 14  # the opset that adds HardSwish
 _SLICE_HAS_INPUTS = 10
 _UPSAMPLE_HAS_INPUTS = 9
-_RESIZE = 10
+_RESIZE_SINCE = 10  # the opset that adds Resize
 _RESIZE_HAS_COORDINATES = 11
-_MOST_INPUTS = 4
+_MAX_INPUTS = 4
 _NOT_IN_CONV = ("activation", "activation_params")
 
 
@@ -33,13 +33,13 @@ def _is_less(body: Body, first: str, second: str) -> str:
 
 
 def _width(body: Body, is_plain: str) -> str:
-    """The extent of the innermost axis: 1 for a value in plain order, otherwise the block, as a list of one."""
+    """The extent of the innermost axis: 1 for a value in the plain format, otherwise the block, as a list of one."""
     plain = body("Cast", is_plain, to=onnx.TensorProto.INT64)
     return body("Sub", body.ints(body.block), body("Mul", plain, body.ints(body.block - 1)))
 
 
 def _unpacked(body: Body, image: str, width: str | None = None) -> str:
-    """A blocked image in plain order; `width` is the extent of its innermost axis, by default the block."""
+    """A blocked image in the plain format; `width` is the extent of its innermost axis, by default the block."""
     width = width or body.ints(body.block)
     batch, channels, height, columns = body.extents(image)
     blocks = body.shaped(image, batch, body("Div", channels, width), height, columns, width)
@@ -47,7 +47,7 @@ def _unpacked(body: Body, image: str, width: str | None = None) -> str:
 
 
 def _packed(body: Body, image: str) -> str:
-    """An image in plain order as a blocked one."""
+    """An image in the plain format as a blocked one."""
     batch, channels, height, columns = body.extents(image)
     block = body.ints(body.block)
     blocks = body.shaped(image, batch, body("Div", channels, block), block, height, columns)
@@ -56,7 +56,7 @@ def _packed(body: Body, image: str) -> str:
 
 def _conv(body: Body, inputs: Sequence[str], attributes: Attributes) -> tuple[str, ...]:
     """activation(conv(x, w) + bias + sum); the sum is blocked as the result is."""
-    x, w, bias, added = (*inputs, *[""] * (4 - len(inputs)))
+    x, w, bias, addend = (*inputs, *[""] * (4 - len(inputs)))
     block, outputs, per_group = body.ints(body.block), *body.extents(w)[:2]
     is_small = _is_less(body, per_group, block)
     groups = body.ints(attributes.get("group", 1))
@@ -69,18 +69,18 @@ def _conv(body: Body, inputs: Sequence[str], attributes: Attributes) -> tuple[st
     plain = {name: value for name, value in attributes.items() if name not in _NOT_IN_CONV}
     operands = [_unpacked(body, x, _width(body, is_plain)), filters, *([bias] if bias else [])]
     y = _packed(body, body("Conv", *operands, **plain))
-    y = body("Add", y, added) if added else y
+    y = body("Add", y, addend) if addend else y
     activation = attributes.get("activation", b"").decode()
     return (_activated(body, y, activation, attributes.get("activation_params", ())) if activation else y,)
 
 
-def _activated(body: Body, x: str, activation: str, numbers: Sequence[float]) -> str:
+def _activated(body: Body, x: str, activation: str, parameters: Sequence[float]) -> str:
     if activation == "Clip" and body.opset >= _CLIP_HAS_INPUTS:
-        return body("Clip", x, *(body.constant(number, onnx.TensorProto.FLOAT) for number in numbers))
-    if activation == "HardSwish" and body.opset < _HARD_SWISH:
+        return body("Clip", x, *(body.constant(number, onnx.TensorProto.FLOAT) for number in parameters))
+    if activation == "HardSwish" and body.opset < _HARD_SWISH_SINCE:
         return body("Mul", x, body("HardSigmoid", x, alpha=1 / 6, beta=0.5))
     names = {"Clip": ("min", "max"), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(activation, ())
-    return body(activation, x, **dict(zip(names, numbers, strict=True)))
+    return body(activation, x, **dict(zip(names, parameters, strict=True)))
 
 
 def _pool(op_type: str) -> Definition:
@@ -93,7 +93,7 @@ def _pool(op_type: str) -> Definition:
 
 
 def _reorder_input(body: Body, inputs: Sequence[str], attributes: Attributes) -> tuple[str, ...]:
-    """Plain to blocked order; channels are padded with zeros to whole blocks."""
+    """Plain to blocked format; channels are padded with zeros to whole blocks."""
     (x,) = inputs
     if attributes.get("channels_last", 0):
         x = body("Transpose", x, perm=[0, 3, 1, 2])
@@ -107,7 +107,7 @@ def _reorder_input(body: Body, inputs: Sequence[str], attributes: Attributes) ->
 
 
 def _reorder_output(body: Body, inputs: Sequence[str], attributes: Attributes) -> tuple[str, ...]:
-    """Blocked to plain order, without the padding of the channels."""
+    """Blocked to plain format, without the padding of the channels."""
     channels = attributes["channels"]
     x = _unpacked(body, inputs[0])
     if body.opset < _SLICE_HAS_INPUTS:
@@ -120,11 +120,11 @@ def _reorder_output(body: Body, inputs: Sequence[str], attributes: Attributes) -
 def _upsample(body: Body, inputs: Sequence[str], attributes: Attributes) -> tuple[str, ...]:
     """Resize by whole scales."""
     x, mode = _unpacked(body, inputs[0]), attributes.get("mode", b"nearest").decode()
-    numbers = [float(scale) for scale in attributes["scales"]]
+    factors = [float(scale) for scale in attributes["scales"]]
     if body.opset < _UPSAMPLE_HAS_INPUTS:
-        return (_packed(body, body("Upsample", x, mode=mode, scales=numbers)),)
-    scales = body.constant(numbers, onnx.TensorProto.FLOAT)
-    if body.opset < _RESIZE:
+        return (_packed(body, body("Upsample", x, mode=mode, scales=factors)),)
+    scales = body.constant(factors, onnx.TensorProto.FLOAT)
+    if body.opset < _RESIZE_SINCE:
         return (_packed(body, body("Upsample", x, scales, mode=mode)),)
     if body.opset < _RESIZE_HAS_COORDINATES:
         return (_packed(body, body("Resize", x, scales, mode=mode)),)
@@ -155,7 +155,7 @@ def placeholder(op_type: str, opset: int) -> onnx.FunctionProto:
     body = Body(opset)
     numbers = body("Gather", body.shaped("x0", body.ints(-1)), body.ints(0, 0, 0, 0))
     result = body("Reshape", "x0", body("Cast", numbers, to=onnx.TensorProto.INT64))
-    inputs = [f"x{index}" for index in range(_MOST_INPUTS)]
+    inputs = [f"x{index}" for index in range(_MAX_INPUTS)]
     imports = [helper.make_opsetid("", opset)]
     return helper.make_function(BLOCKED_DOMAIN, op_type, inputs, [result], body.nodes, imports)
 

@@ -144,7 +144,7 @@ def _table(graph: Graph, chain: Chain) -> Array | None:
         part.add_op(Op(op.op_type, inputs, outputs, domain=op.domain, attributes=attributes, version=op.version))
     part.inputs, part.outputs = [copies[x]], [copies[y]]
     try:
-        (table,) = inference_session(to_bytes(emit(part)), optimises=False).run(None, {x.name: integers})
+        (table,) = inference_session(to_bytes(emit(part)), is_optimised=False).run(None, {x.name: integers})
     except RUNTIME_ERRORS:
         return None
     return np.asarray(table)

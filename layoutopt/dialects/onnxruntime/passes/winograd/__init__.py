@@ -24,14 +24,14 @@ from dataclasses import dataclass, replace
 from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
 from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.estimate import (
-    FAST_SESSIONS_OP,
+    FAST_SESSIONS_OP_SECONDS,
     MACHINE_RATES,
     MachineRates,
-    direct_seconds,
+    direct_convolution_seconds,
     filter_growth,
     winograd_seconds,
 )
-from layoutopt.dialects.onnxruntime.passes.winograd.measured import MeasuredTimes, alone
+from layoutopt.dialects.onnxruntime.passes.winograd.measured import MeasuredTimes, convolution_graph
 from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import WinogradRewriter
 from layoutopt.dialects.onnxruntime.passes.winograd.selection import TilingOption, record_growth, select
 from layoutopt.dialects.onnxruntime.passes.winograd.site import ConvolutionAxis, Site, Tiles, can_be_tiled, site_of
@@ -67,7 +67,7 @@ class Winograd(Pass):
         if rates is None:
             return
         if context.sessions == "fast":
-            rates = replace(rates, op_seconds=FAST_SESSIONS_OP)
+            rates = replace(rates, op_seconds=FAST_SESSIONS_OP_SECONDS)
         runs = expected_runs(graph)
         sites = [
             (each, site)
@@ -77,7 +77,7 @@ class Winograd(Pass):
         ]
         times = MeasuredTimes(context.time_graphs, block) if context.time_graphs is not None else None
         if times is not None:
-            ranked = sorted(sites, key=lambda each: -runs[each[0]] * direct_seconds(each[1], rates))
+            ranked = sorted(sites, key=lambda each: -runs[each[0]] * direct_convolution_seconds(each[1], rates))
             times.measure((site, promising(site, rates)) for _, site in ranked)
         options = [option for each, site in sites for option in _options(each, site, Prices(rates, times), runs[each])]
         chosen = select(options, context.growth.limit - stored_bytes(graph.regions()))
@@ -110,7 +110,7 @@ class Prices:
             if timed:
                 return direct, timed, self.rates.min_measured_speedup
         estimates = {each: winograd_seconds(site, each, self.rates) for each in usable}
-        return direct_seconds(site, self.rates), estimates, self.rates.min_speedup
+        return direct_convolution_seconds(site, self.rates), estimates, self.rates.min_speedup
 
 
 def _options(graph: Graph, site: Site, prices: Prices, runs: float) -> list[TilingOption]:
@@ -147,7 +147,7 @@ def promising(site: Site, rates: MachineRates) -> list[tuple[Tiles, Tiles]]:
     seconds = {each: winograd_seconds(site, each, rates) for each in usable}
     limit = min(seconds.values(), default=0.0) * _MEASURED_RATIO
     fastest = sorted((each for each in usable if seconds[each] <= limit), key=seconds.__getitem__)[:_MEASURED_TILINGS]
-    return fastest if limit and seconds[fastest[0]] <= _MEASURED_RATIO * direct_seconds(site, rates) else []
+    return fastest if limit and seconds[fastest[0]] <= _MEASURED_RATIO * direct_convolution_seconds(site, rates) else []
 
 
 def promising_alternatives(graph: Graph, block: int) -> list[Graph]:
@@ -156,7 +156,7 @@ def promising_alternatives(graph: Graph, block: int) -> list[Graph]:
     site = site_of(ops[0], block) if len(ops) == 1 and rates is not None else None
     if site is None or rates is None or not isinstance(site.batch, int):
         return []
-    return [alone(site, tiling, block) for tiling in promising(site, rates)]
+    return [convolution_graph(site, tiling, block) for tiling in promising(site, rates)]
 
 
 def tilings(site: Site) -> list[tuple[Tiles, Tiles]]:
@@ -164,12 +164,12 @@ def tilings(site: Site) -> list[tuple[Tiles, Tiles]]:
 
     No tile is wider than high if rows can be tiled, because interleaving columns moves blocks one by one, which takes longer.
     """
-    rows, columns = (_along(axis) for axis in site.axes)
+    rows, columns = (_tilings_along(axis) for axis in site.axes)
     pairs = [(first, second) for first in rows for second in columns if first.algorithm or second.algorithm]
     return [pair for pair in pairs if len(rows) == 1 or pair[0].outputs >= pair[1].outputs]
 
 
-def _along(axis: ConvolutionAxis) -> list[Tiles]:
+def _tilings_along(axis: ConvolutionAxis) -> list[Tiles]:
     algorithms = [minimal_filtering(outputs, axis.kernel) for outputs in _OUTPUTS]
     usable = [each for each in algorithms if each is not None and can_be_tiled(axis, each)]
     return [Tiles(axis, None), *(Tiles(axis, each) for each in usable)]

@@ -21,12 +21,15 @@ point costs a digit in float32, so F(6, 3) is not supported."""
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """F(outputs, taps): one part for the point 0, two for each pair a, -a, and one for infinity, in this order.
+    """F(outputs, taps).
+
+    A component is one element of the element-wise product, for one evaluation point: the first for the point 0, two for each
+    pair a, -a, and the last for infinity.
 
     Attributes:
         outputs: m.
         taps: r.
-        pairs: the points a; parts 1 + 2 * p and 2 + 2 * p are those of a = pairs[p] and -a.
+        pairs: the points a; components 1 + 2 * p and 2 + 2 * p are those of a = pairs[p] and -a.
         input_rows: B^T, m + r - 1 rows of m + r - 1.
         filter_rows: G, m + r - 1 rows of r.
         output_rows: A^T, m rows of m + r - 1.
@@ -40,15 +43,15 @@ class Algorithm:
     output_rows: tuple[Row, ...]
 
     @property
-    def parts(self) -> int:
-        """The number of products of a tile: m + r - 1."""
+    def num_components(self) -> int:
+        """The number of components of a tile: m + r - 1."""
         return self.outputs + self.taps - 1
 
-    def window(self, part: int) -> tuple[int, Row]:
-        """The index of the first input of a tile that a part reads, and the coefficients of that input and the next ones."""
-        row = self.input_rows[part]
-        used = [position for position, number in enumerate(row) if number]
-        return used[0], row[used[0] : used[-1] + 1]
+    def window(self, component: int) -> tuple[int, Row]:
+        """The index of the first input of a tile that a component reads, and the coefficients from that input on."""
+        transform_row = self.input_rows[component]
+        used = [position for position, coefficient in enumerate(transform_row) if coefficient]
+        return used[0], transform_row[used[0] : used[-1] + 1]
 
 
 @cache
@@ -76,12 +79,11 @@ def minimal_filtering(outputs: int, taps: int) -> Algorithm | None:
 
 def _polynomial(roots: list[Fraction]) -> Row:
     """The coefficients of the product of all (x - root), lowest power first."""
-    numbers = [Fraction(1)]
+    coefficients = [Fraction(1)]
     for root in roots:
-        numbers = [
-            high - root * low for high, low in zip([Fraction(0), *numbers], [*numbers, Fraction(0)], strict=True)
-        ]
-    return tuple(numbers)
+        pairs = zip([Fraction(0), *coefficients], [*coefficients, Fraction(0)], strict=True)
+        coefficients = [high - root * low for high, low in pairs]
+    return tuple(coefficients)
 
 
 def _unit(position: int, length: int) -> Row:

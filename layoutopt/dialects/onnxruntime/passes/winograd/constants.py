@@ -13,7 +13,7 @@ from layoutopt.ir.types import Array, ArrayData, Data, DType, TensorType, Value
 
 @dataclass(slots=True)
 class CachedReader:
-    """Reads constants and keeps the last one in memory, because a file contains the parts of one filter consecutively."""
+    """Reads constants and keeps the last one in memory, since a file contains the components of one filter consecutively."""
 
     data: Data | None = None
     array: Array | None = None
@@ -27,27 +27,40 @@ class CachedReader:
 
 
 class TransformedFilter:
-    """One part of a packed filter: OIHW{b}i{b}o, with axes of the kernel multiplied by rows of G."""
+    """One component of a packed filter: OIHW{b}i{b}o, with axes of the kernel multiplied by rows of G."""
 
     def __init__(
-        self, data: Data, shape: tuple[int, ...], block: int, rows: Sequence[Array | None], last: CachedReader
+        self,
+        data: Data,
+        shape: tuple[int, ...],
+        block: int,
+        transform_rows: Sequence[Array | None],
+        reader: CachedReader,
     ) -> None:
-        """Transform a filter declared as (O, I, H, W) by a row of G for H and one for W; None for an axis without tiles."""
+        """Transform a filter declared as (O, I, H, W).
+
+        Args:
+            data: the packed filter.
+            shape: its declared shape.
+            block: channels of a block.
+            transform_rows: a row of G for H and one for W; None for an axis without tiles.
+            reader: reads the filter.
+        """
         self._data = data
-        self._last = last
+        self._reader = reader
         filters, _, *kernel = shape
-        numbers, taps, after = np.ones(1), 1, block**2
-        for row, extent in zip(reversed(rows), reversed(kernel), strict=True):
-            if row is not None:
-                numbers, taps = np.multiply.outer(row, numbers).ravel(), taps * extent
+        coefficients, taps, after = np.ones(1), 1, block**2
+        for transform_row, extent in zip(reversed(transform_rows), reversed(kernel), strict=True):
+            if transform_row is not None:
+                coefficients, taps = np.multiply.outer(transform_row, coefficients).ravel(), taps * extent
             elif taps == 1:
                 after *= extent
         size = int(np.prod(shape))
         # The axes are (block of filters, before, tap, after); one block of filters at a time fits the cache.
-        self._source = (filters // block, size // (filters // block * taps * after), taps, after)
-        self._numbers = numbers
-        left = (1 if row is not None else extent for row, extent in zip(rows, kernel, strict=True))
-        self.shape = (*shape[:2], *left)
+        self._source_shape = (filters // block, size // (filters // block * taps * after), taps, after)
+        self._coefficients = coefficients
+        pairs = zip(transform_rows, kernel, strict=True)
+        self.shape = (*shape[:2], *(1 if transform_row is not None else extent for transform_row, extent in pairs))
 
     @property
     def nbytes(self) -> int:
@@ -56,30 +69,30 @@ class TransformedFilter:
 
     def numpy(self) -> Array:
         """The packed filter, computed in float64 and rounded once."""
-        blocks, before, _, after = self._source
-        source = self._last.read(self._data).reshape(self._source)
+        blocks, before, _, after = self._source_shape
+        source = self._reader.read(self._data).reshape(self._source_shape)
         result = np.empty((blocks, before, after), dtype=np.float32)
         for position, each in enumerate(source):
-            result[position] = self._numbers @ each.astype(np.float64)
+            result[position] = self._coefficients @ each.astype(np.float64)
         return result.reshape(self.shape)
 
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened packed filter."""
-        blocks, before, taps, after = self._source
+        blocks, before, taps, after = self._source_shape
         first, second, last = np.unravel_index(positions, (blocks, before, after))
         rows = (np.ravel_multi_index((first, second), (blocks, before)) * taps)[None] + np.arange(taps)[:, None]
         found = elements_at(self._data, (rows * after + last).ravel()).reshape(taps, -1)
-        return np.asarray(self._numbers @ found.astype(np.float64), np.float32)
+        return np.asarray(self._coefficients @ found.astype(np.float64), np.float32)
 
 
 class UniformDepthwiseFilter:
-    """A depthwise filter (C, 1, H, W) with the same H x W numbers for every channel, packed OIHW{b}o."""
+    """A depthwise filter (C, 1, H, W) with the same H x W coefficients for every channel, packed OIHW{b}o."""
 
-    def __init__(self, channels: int, block: int, numbers: Array) -> None:
-        """Repeat `numbers` for all channels."""
-        self._numbers = numbers
+    def __init__(self, channels: int, block: int, coefficients: Array) -> None:
+        """Repeat `coefficients` for all channels."""
+        self._coefficients = coefficients
         self._block = block
-        self.shape = (channels, 1, *numbers.shape)
+        self.shape = (channels, 1, *coefficients.shape)
 
     @property
     def nbytes(self) -> int:
@@ -88,9 +101,8 @@ class UniformDepthwiseFilter:
 
     def numpy(self) -> Array:
         """The packed filter."""
-        broadcast = np.broadcast_to(
-            self._numbers[:, :, None], (self.shape[0] // self._block, *self._numbers.shape, self._block)
-        )
+        extents = (self.shape[0] // self._block, *self._coefficients.shape, self._block)
+        broadcast = np.broadcast_to(self._coefficients[:, :, None], extents)
         return broadcast.astype(np.float32).reshape(self.shape)
 
 
@@ -102,23 +114,24 @@ class Constants:
         self.block = block
         self._graph = graph
         self._values: dict[object, Value] = {}
-        self._last = CachedReader()
+        self._reader = CachedReader()
 
-    def filter(self, site: Site, tiles: tuple[Tiles, Tiles], parts: tuple[int, int]) -> Value:
-        """The transformed filter of one part of rows and one of columns."""
-        rows = [
-            None if each.algorithm is None else each.algorithm.filter_rows[part]
-            for each, part in zip(tiles, parts, strict=True)
+    def filter(self, site: Site, tiles: tuple[Tiles, Tiles], component: tuple[int, int]) -> Value:
+        """The transformed filter of a component, given by its indices along rows and columns."""
+        exact_rows = [
+            None if each.algorithm is None else each.algorithm.filter_rows[index]
+            for each, index in zip(tiles, component, strict=True)
         ]
-        numbers = [None if row is None else np.asarray([float(number) for number in row]) for row in rows]
+        transform_rows = [None if row is None else np.asarray([*map(float, row)]) for row in exact_rows]
         assert site.filter.data is not None and site.filter.static_shape is not None
-        data = TransformedFilter(site.filter.data, site.filter.static_shape, self.block, numbers, self._last)
-        return self._shared((site.filter, *rows), f"{site.filter.name}/winograd", data, data.shape)
+        data = TransformedFilter(site.filter.data, site.filter.static_shape, self.block, transform_rows, self._reader)
+        return self._shared((site.filter, *exact_rows), f"{site.filter.name}/winograd", data, data.shape)
 
-    def depthwise(self, channels: int, numbers: Array) -> Value:
-        """A depthwise filter with the same numbers for all channels."""
-        data = UniformDepthwiseFilter(channels, self.block, numbers)
-        return self._shared((channels, numbers.shape, numbers.tobytes()), "winograd/transform", data, data.shape)
+    def depthwise(self, channels: int, coefficients: Array) -> Value:
+        """A depthwise filter with the same coefficients for all channels."""
+        data = UniformDepthwiseFilter(channels, self.block, coefficients)
+        key = (channels, coefficients.shape, coefficients.tobytes())
+        return self._shared(key, "winograd/transform", data, data.shape)
 
     def integers(self, *numbers: int) -> Value:
         """A vector of int64."""

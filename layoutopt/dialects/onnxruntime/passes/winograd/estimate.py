@@ -1,4 +1,4 @@
-"""Estimated times of a convolution in seconds, direct and by Winograd.
+"""Estimated times of a convolution in seconds, direct and in tiles.
 
     convolutions   operations at the rate of the kernel, and bytes of the filter at its bandwidth
     transforms     bytes read and written at the bandwidth of the cache or of memory, and a constant per op
@@ -51,12 +51,12 @@ MACHINE_RATES = {16: MachineRates(), 8: MachineRates(min_speedup=1.2)}
 """Rates by block size. Machines without AVX-512 were not measured: they compute at half the rate or less with the same memory,
 so these rates are conservative, and the threshold is higher."""
 
-FAST_SESSIONS_OP = 3.1e-6
+FAST_SESSIONS_OP_SECONDS = 3.1e-6
 """The constant time of an op for `--sessions fast`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
 
 
-def direct_seconds(site: Site, rates: MachineRates) -> float:
-    """The estimated time of the direct convolution."""
+def direct_convolution_seconds(site: Site, rates: MachineRates) -> float:
+    """The estimated time of the direct convolution, which multiplies every tap."""
     rows, columns = site.axes
     return _product_seconds(site, rows.output * columns.output, rows.kernel * columns.kernel, rates)
 
@@ -64,21 +64,20 @@ def direct_seconds(site: Site, rates: MachineRates) -> float:
 def winograd_seconds(site: Site, tiles: tuple[Tiles, Tiles], rates: MachineRates) -> float:
     """The estimated time of the convolution in tiles."""
     rows, columns = tiles
-    parts = rows.parts * columns.parts
+    num_components = rows.num_components * columns.num_components
     taps = prod(each.axis.kernel for each in tiles if each.algorithm is None)
     product = _product_seconds(site, rows.count * columns.count, taps, rates)
-    moved = _batch(site) * (_input_bytes(site, tiles) + _output_bytes(site, tiles))
+    transform_bytes = _batch(site) * (_input_bytes(site, tiles) + _output_bytes(site, tiles))
     image = site.channels * rows.axis.input * columns.axis.input + site.filters * rows.axis.output * columns.axis.output
-    near = _ELEMENT * _batch(site) * image <= rates.cache_bytes
-    ops = 2 * parts + sum(_combinations(tiles)) + rows.outputs * (columns.outputs + 1) + 2
-    return (
-        parts * product + moved / (rates.cache_bandwidth if near else rates.memory_bandwidth) + ops * rates.op_seconds
-    )
+    fits_cache = _ELEMENT * _batch(site) * image <= rates.cache_bytes
+    ops = 2 * num_components + sum(_combinations(tiles)) + rows.outputs * (columns.outputs + 1) + 2
+    bandwidth = rates.cache_bandwidth if fits_cache else rates.memory_bandwidth
+    return num_components * product + transform_bytes / bandwidth + ops * rates.op_seconds
 
 
 def filter_growth(tiles: tuple[Tiles, Tiles]) -> float:
     """The ratio of the sizes of the transformed filters and the filter."""
-    return prod(each.parts / each.axis.kernel for each in tiles if each.algorithm is not None)
+    return prod(each.num_components / each.axis.kernel for each in tiles if each.algorithm is not None)
 
 
 def _product_seconds(site: Site, pixels: int, taps: int, rates: MachineRates) -> float:
@@ -89,10 +88,13 @@ def _product_seconds(site: Site, pixels: int, taps: int, rates: MachineRates) ->
 def _input_bytes(site: Site, tiles: tuple[Tiles, Tiles]) -> float:
     """The bytes that the input transforms read and write, for one image. A window of taps reads no element twice."""
     read = prod(
-        sum(min(each.axis.input, len(each.taps(part)[0]) * each.product_axis.input) for part in range(each.parts))
+        sum(
+            min(each.axis.input, len(each.taps(component)[0]) * each.product_axis.input)
+            for component in range(each.num_components)
+        )
         for each in tiles
     )
-    written = prod(each.parts * each.product_axis.input for each in tiles)
+    written = prod(each.num_components * each.product_axis.input for each in tiles)
     return _ELEMENT * site.channels * (read + written)
 
 
@@ -112,7 +114,7 @@ def _combinations(tiles: tuple[Tiles, Tiles]) -> tuple[int, int]:
     """The numbers of sums of two arrays that the output transform takes, over rows and over columns."""
     rows, columns = tiles
     both = rows.algorithm is not None and columns.algorithm is not None
-    return _sums(rows) * columns.outputs, _sums(columns) * rows.parts + both * 2 * columns.outputs
+    return _sums(rows) * columns.outputs, _sums(columns) * rows.num_components + both * 2 * columns.outputs
 
 
 def _sums(tiles: Tiles) -> int:

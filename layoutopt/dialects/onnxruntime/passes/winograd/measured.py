@@ -30,25 +30,25 @@ class MeasuredTimes:
         self._block = block
         self._seconds: dict[tuple[Hashable, Tiling | None], float] = {}
 
-    def measure(self, wanted: Iterable[tuple[Site, Sequence[Tiling]]]) -> None:
+    def measure(self, tilings_by_site: Iterable[tuple[Site, Sequence[Tiling]]]) -> None:
         """Time convolutions directly and in tiles, in the given order; symbolic batches have no times."""
         graphs: dict[tuple[Hashable, Tiling | None], Graph] = {}
-        for site, tilings in wanted:
+        for site, tilings in tilings_by_site:
             if not isinstance(site.batch, int):
                 continue
             for tiling in (None, *tilings):
-                key = (_shape(site), tiling)
+                key = (_timing_key(site), tiling)
                 if key not in graphs and key not in self._seconds:
-                    graphs[key] = alone(site, tiling, self._block)
+                    graphs[key] = convolution_graph(site, tiling, self._block)
         found = zip(graphs, self._time([*graphs.values()]), strict=True)
         self._seconds |= {key: seconds for key, seconds in found if seconds is not None}
 
     def seconds(self, site: Site, tiling: Tiling | None) -> float | None:
         """The time of a convolution in tiles, or of the direct one; None if it was not timed."""
-        return self._seconds.get((_shape(site), tiling))
+        return self._seconds.get((_timing_key(site), tiling))
 
 
-def alone(site: Site, tiling: Tiling | None, block: int) -> Graph:
+def convolution_graph(site: Site, tiling: Tiling | None, block: int) -> Graph:
     """A lowered graph of one convolution, in tiles unless `tiling` is None."""
     graph = Graph("convolution", {"": 18, DOMAIN: 1})
     graph.stage = "lowered"
@@ -69,10 +69,10 @@ def alone(site: Site, tiling: Tiling | None, block: int) -> Graph:
     return graph
 
 
-def _shape(site: Site) -> Hashable:
+def _timing_key(site: Site) -> Hashable:
     """Everything that the time of a convolution depends on, besides its elements."""
     operands = site.bias is not None, site.residual is not None
     return site.batch, site.channels, site.filters, site.axes, operands, tuple(sorted(site.activation.items()))
 
 
-__all__ = ["MeasuredTimes", "alone"]
+__all__ = ["MeasuredTimes", "convolution_graph"]

@@ -2,10 +2,11 @@
 
     B^T d      depthwise convolutions with stride m, whose padding does the borders
     products   convolutions along the axes that are not tiled, 1x1 if both are
-    A^T        sums and differences, and depthwise 1x1 convolutions that add: sum + number * x
+    A^T        sums and differences, and depthwise 1x1 convolutions that add: sum + factor * x
     tiles      Concat on the arrays reshaped so that the outputs of a tile are an axis
 
-The products of the points 0 and infinity add the other terms of the first and of the last output and apply the activation.
+A phase is the array of one output of every tile: of 4 x 4 outputs there are 16 phases, which are interleaved at the end. The
+products of the points 0 and infinity add the other terms of the first and of the last output and apply the activation.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +22,8 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Value
 
 Arrays = list[Value]
-PartFunction = Callable[[int, Arrays | None, bool], Arrays]
-"""Computes a part from its index, the addends of its elements, and whether the sums are results, to be activated."""
+ComponentFunction = Callable[[int, Arrays | None, bool], Arrays]
+"""Computes a component from its index, the addends of its elements, and whether the sums are results, to be activated."""
 
 
 class WinogradRewriter:
@@ -34,7 +35,12 @@ class WinogradRewriter:
         self._constants = constants
         self._site = site
         self._tiles = tiles
-        self._phase: Shape = (site.batch, site.filters, tiles[0].product_axis.output, tiles[1].product_axis.output)
+        self._phase_shape: Shape = (
+            site.batch,
+            site.filters,
+            tiles[0].product_axis.output,
+            tiles[1].product_axis.output,
+        )
 
     def run(self) -> None:
         """Replace the convolution."""
@@ -48,7 +54,7 @@ class WinogradRewriter:
             self._graph.remove_value(self._site.filter)
 
     def _columns(self, row: int, addends: Arrays | None, is_final: bool) -> Arrays:
-        """Part `row` of the rows: one array for every output of a tile of columns."""
+        """Component `row` along the rows: one array for every output of a tile of columns."""
 
         def product(column: int, added: Arrays | None, is_last: bool) -> Arrays:
             return [self._product((row, column), added[0] if added else None, is_last)]
@@ -57,9 +63,9 @@ class WinogradRewriter:
         return [each for (each,) in self._outputs(self._tiles[1], product, separate, is_final)]
 
     def _outputs(
-        self, tiles: Tiles, produce: PartFunction, addends: list[Arrays] | None, is_final: bool
+        self, tiles: Tiles, produce: ComponentFunction, addends: list[Arrays] | None, is_final: bool
     ) -> list[Arrays]:
-        """The output transform A^T: every output of a tile from the parts along an axis, plus its addends."""
+        """The output transform A^T: every output of a tile from the components along an axis, plus its addends."""
         algorithm = tiles.algorithm
         if algorithm is None:
             return [produce(0, addends[0] if addends is not None else None, is_final)]
@@ -69,34 +75,36 @@ class WinogradRewriter:
             halves.append((self._each("Add", plus, minus), self._each("Sub", plus, minus)))
         found = []
         for output in range(algorithm.outputs):
-            edge_part = {0: 0, algorithm.outputs - 1: algorithm.parts - 1}.get(output)
+            edge_component = {0: 0, algorithm.outputs - 1: algorithm.num_components - 1}.get(output)
             terms = [(point**output, half[output % 2]) for point, half in zip(algorithm.pairs, halves, strict=True)]
-            total = self._sum(terms, addends[output] if addends is not None else None, is_final and edge_part is None)
-            found.append(total if edge_part is None else produce(edge_part, total, is_final))
+            total = self._sum(
+                terms, addends[output] if addends is not None else None, is_final and edge_component is None
+            )
+            found.append(total if edge_component is None else produce(edge_component, total, is_final))
         return found
 
     def _sum(self, terms: Sequence[tuple[Fraction, Arrays]], addends: Arrays | None, is_final: bool) -> Arrays:
         """The sum of the terms times their factors, the first of which is 1, and of the addends, activated if `is_final`."""
         total = terms[0][1] if addends is None else self._each("Add", terms[0][1], addends)
-        for index, (number, term) in enumerate(terms[1:], 2):
+        for index, (factor, term) in enumerate(terms[1:], 2):
             is_last = is_final and index == len(terms)
-            if number == 1 and not is_last:
+            if factor == 1 and not is_last:
                 total = self._each("Add", total, term)
             else:
-                total = [self._add_multiple(a, b, number, is_last) for a, b in zip(total, term, strict=True)]
+                total = [self._add_multiple(a, b, factor, is_last) for a, b in zip(total, term, strict=True)]
         return total
 
     # --- single ops ----------------------------------------------------------------------------------------------
 
-    def _product(self, parts: tuple[int, int], added: Value | None, is_final: bool) -> Value:
-        """The convolution of one part."""
+    def _product(self, component: tuple[int, int], added: Value | None, is_final: bool) -> Value:
+        """The convolution of one component."""
         site = self._site
         ones = tuple(int(each.algorithm is not None) for each in self._tiles)
-        bias = site.bias if parts == ones else None  # every output has the point 1 with factor 1
+        bias = site.bias if component == ones else None  # every output has the point 1 with factor 1
         rows, columns = (each.product_axis for each in self._tiles)
         return self._conv(
-            (self._transformed(parts), self._constants.filter(site, self._tiles, parts), bias, added),
-            self._phase,
+            (self._transformed(component), self._constants.filter(site, self._tiles, component), bias, added),
+            self._phase_shape,
             is_final,
             group=1,
             kernel_shape=(rows.kernel, columns.kernel),
@@ -105,28 +113,28 @@ class WinogradRewriter:
             dilations=(rows.dilation, columns.dilation),
         )
 
-    def _transformed(self, parts: tuple[int, int]) -> Value:
-        """The transformed input of one part."""
+    def _transformed(self, component: tuple[int, int]) -> Value:
+        """The transformed input of one component."""
         site = self._site
         (rows, top, bottom), (columns, left, right) = (
-            tiles.taps(part) for tiles, part in zip(self._tiles, parts, strict=True)
+            tiles.taps(index) for tiles, index in zip(self._tiles, component, strict=True)
         )
-        numbers = np.outer(rows, columns)
+        coefficients = np.outer(rows, columns)
         return self._conv(
-            (site.x, self._constants.depthwise(site.channels, numbers), None, None),
+            (site.x, self._constants.depthwise(site.channels, coefficients), None, None),
             (site.batch, site.channels, *(each.product_axis.input for each in self._tiles)),
             False,
             group=site.channels,
-            kernel_shape=numbers.shape,
+            kernel_shape=coefficients.shape,
             pads=(top, left, bottom, right),
             strides=(self._tiles[0].outputs, self._tiles[1].outputs),
             dilations=(1, 1),
         )
 
-    def _add_multiple(self, total: Value, term: Value, number: Fraction | int, is_final: bool) -> Value:
-        """total + number * term."""
+    def _add_multiple(self, total: Value, term: Value, factor: Fraction | int, is_final: bool) -> Value:
+        """total + factor * term."""
         assert total.shape is not None
-        filter = self._constants.depthwise(self._site.filters, np.full((1, 1), float(number)))
+        filter = self._constants.depthwise(self._site.filters, np.full((1, 1), float(factor)))
         ones = {"strides": (1, 1), "dilations": (1, 1), "kernel_shape": (1, 1), "pads": (0, 0, 0, 0)}
         return self._conv((term, filter, None, total), total.shape, is_final, group=self._site.filters, **ones)
 

@@ -14,7 +14,7 @@ from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
 from layoutopt.ir.deferred import stored
 from layoutopt.ir.graph import Graph
 
-_NODE = 200  # bytes in the file
+_NODE_BYTES = 200  # of a node in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class TilingOption:
 
     @property
     def node_bytes(self) -> int:
-        """The size of the nodes: two for every product, and sums."""
+        """The size of the nodes: two for every component, and sums."""
         rows, columns = self.tiles
-        return _NODE * 4 * rows.parts * columns.parts
+        return _NODE_BYTES * 4 * rows.num_components * columns.num_components
 
     @property
     def filter_key(self) -> Hashable:

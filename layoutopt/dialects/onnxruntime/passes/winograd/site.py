@@ -64,9 +64,9 @@ class Tiles:
         return self.algorithm.outputs if self.algorithm is not None else 1
 
     @property
-    def parts(self) -> int:
-        """The number of products of a tile."""
-        return self.algorithm.parts if self.algorithm is not None else 1
+    def num_components(self) -> int:
+        """The number of components of a tile, each of which is one product."""
+        return self.algorithm.num_components if self.algorithm is not None else 1
 
     @property
     def count(self) -> int:
@@ -78,13 +78,13 @@ class Tiles:
         """The axis of the products: the axis itself if it is not tiled, else one element per tile."""
         return self.axis if self.algorithm is None else ConvolutionAxis(self.count, self.count, 1, 0, 0, 1, 1)
 
-    def taps(self, part: int) -> tuple[tuple[float, ...], int, int]:
-        """The input transform of a part as a convolution with stride m: its coefficients, padding in front and behind."""
+    def taps(self, component: int) -> tuple[tuple[float, ...], int, int]:
+        """The input transform of a component as a convolution with stride m: its coefficients, padding in front and behind."""
         if self.algorithm is None:
             return (1.0,), 0, 0
-        first, numbers = self.algorithm.window(part)
+        first, coefficients = self.algorithm.window(component)
         missing = max(0, first - self.axis.front)  # the window begins behind the first element
-        taps = (0.0,) * missing + tuple(float(number) for number in numbers)
+        taps = (0.0,) * missing + tuple(map(float, coefficients))
         front = self.axis.front - first + missing
         end = (self.count - 1) * self.outputs - front + len(taps)
         return taps, front, max(0, end - self.axis.input)
@@ -102,8 +102,8 @@ def site_of(op: Op, block: int) -> Site | None:
     source, result = x.shape, y.shape
     if source is None or result is None or len(source) != 4 or len(result) != 4 or len(kernel) != 2:
         return None
-    numbers = [dim for dim in (*source[1:], *result[1:]) if isinstance(dim, int)]
-    if len(numbers) != 6 or source[1] != channels or channels % block or filters % block:
+    extents = [dim for dim in (*source[1:], *result[1:]) if isinstance(dim, int)]
+    if len(extents) != 6 or source[1] != channels or channels % block or filters % block:
         return None
     if residual is not None and residual.shape != result:
         return None
@@ -114,8 +114,8 @@ def site_of(op: Op, block: int) -> Site | None:
     strides, dilations = op.integers("strides") or (1, 1), op.integers("dilations") or (1, 1)
     rows, columns = (
         ConvolutionAxis(
-            numbers[1 + position],
-            numbers[4 + position],
+            extents[1 + position],
+            extents[4 + position],
             kernel[position],
             pads[position],
             pads[2 + position],

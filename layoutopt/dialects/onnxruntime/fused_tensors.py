@@ -1,4 +1,4 @@
-"""The ops that cost nothing in blocked formats, because `fuse-into-convolutions` or `scale-filters` removes them.
+"""The ops that cost nothing in blocked formats, because `fuse-into-convolutions` or `scale-filters` fuses them.
 
 Conv -> Add(residual) -> Relu      one convolution with a residual and an activation
 Sub -> Mul -> Add -> Relu          with one number per channel: one depthwise 1x1 convolution with a bias and an activation
@@ -16,7 +16,7 @@ from layoutopt.ops.interfaces.affine import affine_of
 from layoutopt.ops.region_ops import regions_with_rule
 
 
-def fused_ops(graph: Graph, *, by_runtime: bool = False) -> frozenset[str]:
+def find_fused_tensors(graph: Graph, *, by_runtime: bool = False) -> frozenset[str]:
     """The names of the tensors that these ops compute, in the graph and its bodies; planning renames values, not tensors.
 
     Args:
@@ -95,4 +95,4 @@ def _scales_filters(graph: Graph, mul: Op, y: Value) -> bool:
     return False
 
 
-__all__ = ["fused_ops"]
+__all__ = ["find_fused_tensors"]

@@ -1,4 +1,4 @@
-"""Prices of ops that a runtime fuses into their neighbours."""
+"""Prices of ops that a dialect fuses into blocked convolutions."""
 
 from collections.abc import Collection
 
@@ -6,22 +6,22 @@ from layoutopt.cost.model import CostModel, CostModelWrapper
 from layoutopt.ir.types import Op, Signature
 
 
-class FusedOps(CostModelWrapper):
-    """A cost model under which some ops cost nothing in blocked formats, because the runtime fuses them there.
+class FusedIntoConvolutions(CostModelWrapper):
+    """A cost model under which ops that become part of a blocked convolution cost nothing in blocked formats.
 
     Args:
         model: the prices of all other ops and formats.
-        fused: the tensors that these ops compute, by name.
+        fused_tensors: the tensors that these ops compute, by name.
     """
 
-    def __init__(self, model: CostModel, fused: Collection[str]) -> None:
+    def __init__(self, model: CostModel, fused_tensors: Collection[str]) -> None:
         super().__init__(model)
-        self._fused = fused
+        self._fused_tensors = fused_tensors
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the op under a signature; 0 if it is fused."""
         y, storage = next(zip(op.outputs, signature.outputs, strict=True), (None, None))
-        if y is None or storage is None or y.tensor not in self._fused or storage.format.is_plain:
+        if y is None or storage is None or y.tensor not in self._fused_tensors or storage.format.is_plain:
             return self._model.kernel_seconds(op, signature)
         same = (
             each is None or value is None or value.shape != y.shape or each.format == storage.format
@@ -30,4 +30,4 @@ class FusedOps(CostModelWrapper):
         return 0.0 if all(same) else self._model.kernel_seconds(op, signature)
 
 
-__all__ = ["FusedOps"]
+__all__ = ["FusedIntoConvolutions"]
