@@ -22,8 +22,9 @@ from layoutopt.version import VERSION
 
 _EXAMPLES = """\b
 Start with:
-  layoutopt optimize model.onnx -o out.onnx --target gpu-hopper
-  layoutopt inspect model.onnx --target ascend-310"""
+  layoutopt model.onnx               writes model.opt.onnx, for this CPU
+  layoutopt models/ -o out/ -t cpu   optimises all models of a folder
+  layoutopt inspect model.onnx       prints the plan, writes no model"""
 _CODES = "\n".join(["\b\nExit codes:", *(f"  {code:>3}  {meaning}" for code, meaning in exit_codes().items())])
 _ERRORS = """\b
 On an error no model is written, and stderr has one line: the place, the fault
@@ -54,6 +55,11 @@ _COMMANDS = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
+
+
+def command_names() -> list[str]:
+    """The names of all commands, in the order of `layoutopt --help`."""
+    return [each.__name__.replace("_", "-") for each in _COMMANDS]
 
 
 def _show_version(is_requested: bool) -> None:
