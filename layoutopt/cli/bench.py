@@ -10,6 +10,7 @@ from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 
 
 class Runtime(StrEnum):
@@ -39,7 +40,7 @@ def bench(
     warm_up: Annotated[
         int, Option("--warm-up", metavar="N", min=1, help="Untimed rounds after new sessions are created.")
     ] = 2,
-    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=VALUE", help=_DIM)] = None,
+    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=_DIM)] = None,
     inputs: Annotated[Path | None, Option("--inputs", metavar="FILE.npz", help=_INPUTS)] = None,
     seed: Annotated[int, Option("--seed", metavar="N", min=0, help="The seed of the random inputs.")] = 0,
     runtime: Annotated[list[Runtime] | None, Option("--runtime", metavar="R", help=_RUNTIME)] = None,
@@ -50,9 +51,7 @@ def bench(
         bool, Option("--explain", help="Time every kernel alone, and compare estimated with measured kernel times.")
     ] = False,
     profile: Annotated[bool, Option("--profile", help="Print the time per op type, side by side.")] = False,
-    json: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="Write all measurements as JSON; `-` for stdout.")
-    ] = None,
+    json: JsonFile = None,
     custom_ops: CustomOps = None,
     force: Force = False,
 ) -> None:

@@ -9,6 +9,7 @@ from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.strict import Strict
 
 
@@ -27,13 +28,14 @@ def inspect(
     force: Force = False,
     strict: Strict = False,
     custom_ops: CustomOps = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, with one record per op.")] = False,
+    json: JsonFile = None,
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
     No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
     printed, unless --target is given.
     """
+    from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.pictures import require_drawing
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
@@ -45,11 +47,13 @@ def inspect(
     if plot is not None:
         overwrite.check(plot, FileKind.PICTURE)
         require_drawing()
+    pictures = [plot] if plot is not None else []
+    record = JsonRecord(json, model, *pictures, kind="the model or the picture", force=force)
     dims = assignments.parse_dim_ranges(dim or [])
     found = inspect_model(model, target, runtime, dims, strict=strict, custom_ops=custom_ops or ())
     if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report))
     if plot is not None:
         draw_inspected(found, plot, overwrite)
-    with reporting_written_files([plot] if plot is not None else []):
-        print_inspected(found, show_all, as_json)
+    with reporting_written_files(pictures):
+        print_inspected(found, show_all, record)

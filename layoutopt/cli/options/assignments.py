@@ -40,7 +40,7 @@ def parse_dim_sizes(requests: Sequence[str]) -> dict[str, int]:
     Raises:
         UsageError: as `parse_pins`.
     """
-    return _assigned("--dim", requests, "a dimension", "NAME=VALUE, as in batch=1", _size)
+    return _assigned("--dim", requests, "a dimension", "NAME=SIZE, as in batch=1", _size)
 
 
 def _size(text: str) -> int | None:
