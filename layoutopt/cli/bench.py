@@ -4,10 +4,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
@@ -27,6 +28,7 @@ _DIM = "The size of a symbolic dimension, or of INPUT[AXIS]. Can be repeated."
 
 
 def bench(
+    context: Context,
     models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
     threads: Annotated[
         int, Option("--threads", metavar="N", min=1, help="Threads per session; 1 also pins the process to one CPU.")
@@ -52,6 +54,8 @@ def bench(
     ] = False,
     profile: Annotated[bool, Option("--profile", help="Print the time per op type, side by side.")] = False,
     json: JsonFile = None,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
     custom_ops: CustomOps = None,
     force: Force = False,
 ) -> None:
@@ -65,7 +69,9 @@ def bench(
     """
     if not 0 < seconds < float("inf"):
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")
-    dims = assignments.parse_dim_sizes(dim or [])
+    values = {"threads": threads, "dim": dim, "custom_ops": custom_ops}
+    options = configured(context, requested_config(config, no_config), models[0], values)
+    dims = assignments.parse_dim_sizes(dim or assignments.without_ranges(options["dim"] or []))
 
     from layoutopt.bench.benchmark import bench as run_benchmark
     from layoutopt.cli.files.json_record import JsonRecord
@@ -79,11 +85,11 @@ def bench(
     given = read_inputs(inputs) if inputs is not None else {}
     reads = [*models, *([inputs] if inputs is not None else [])]
     record = JsonRecord(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
-    with kernel_libraries(custom_ops or ()), ProgressLine() as progress:
+    with kernel_libraries(options["custom_ops"] or ()), ProgressLine() as progress:
         try:
             report = run_benchmark(
                 models,
-                threads=threads,
+                threads=options["threads"],
                 runs=runs,
                 seconds=seconds,
                 warm_up=warm_up,

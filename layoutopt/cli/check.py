@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import IncompatibleError
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
@@ -13,6 +14,7 @@ from layoutopt.cli.options.quiet import Quiet
 
 
 def check(
+    context: Context,
     model: Annotated[
         Path | None,
         Argument(
@@ -27,6 +29,8 @@ def check(
         ),
     ] = False,
     json: JsonFile = None,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
     custom_ops: CustomOps = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -40,7 +44,9 @@ def check(
     """
     from layoutopt.runtime.custom_ops import kernel_libraries
 
-    with kernel_libraries(custom_ops or ()):
+    found = requested_config(config, no_config)
+    options = configured(context, found, model or Path(), {"custom_ops": custom_ops})
+    with kernel_libraries(options["custom_ops"] or ()):
         if model is None:
             _check_kernels(show_all, json, force=force, is_quiet=quiet)
         else:

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
@@ -14,6 +15,7 @@ from layoutopt.cli.options.strict import Strict
 
 
 def inspect(
+    context: Context,
     model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     target: Annotated[
         str | None, Option("--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.")
@@ -29,6 +31,8 @@ def inspect(
     strict: Strict = False,
     custom_ops: CustomOps = None,
     json: JsonFile = None,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
@@ -49,8 +53,13 @@ def inspect(
         require_drawing()
     pictures = [plot] if plot is not None else []
     record = JsonRecord(json, model, *pictures, kind="the model or the picture", force=force)
-    dims = assignments.parse_dim_ranges(dim or [])
-    found = inspect_model(model, target, runtime, dims, strict=strict, custom_ops=custom_ops or ())
+    values = {"target": target, "runtime": runtime, "dim": dim, "strict": strict, "custom_ops": custom_ops}
+    options = configured(context, requested_config(config, no_config), model, values)
+    dims = assignments.parse_dim_ranges(options["dim"] or [])
+    libraries = options["custom_ops"] or ()
+    found = inspect_model(
+        model, options["target"], options["runtime"], dims, strict=options["strict"], custom_ops=libraries
+    )
     if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report))
     if plot is not None:

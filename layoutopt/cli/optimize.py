@@ -8,6 +8,7 @@ from typer import Argument, Context, Exit, Option
 
 from layoutopt.cli.optimization.settings import ModelSettings
 from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.quiet import Quiet
@@ -110,6 +111,8 @@ def optimize(
     dump_ir: Annotated[list[str] | None, Option("--dump-ir", metavar="WHAT", help=_DUMP)] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Plan and verify, but write no model.")] = False,
     force: Force = False,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
     quiet: Quiet = False,
     verbose: Annotated[
         bool,
@@ -147,10 +150,15 @@ def optimize(
         external_data=external_data,
     )
     settings.check()
+    configuration = requested_config(config, no_config)
 
     from layoutopt.cli.optimization.command import run_optimize
     from layoutopt.cli.optimization.one_model import Request
 
+    def settings_of(model: Path) -> ModelSettings:
+        return settings.updated(configured(context, configuration, model, settings.values()))
+
     request = Request(json, dump_ir or (), dry_run, force, quiet, verbose)
-    if code := run_optimize(models, output, settings, request, has_traceback=context.obj.traceback):
+    has_traceback = context.obj.traceback
+    if code := run_optimize(models, output, settings, settings_of, request, has_traceback=has_traceback):
         raise Exit(code)

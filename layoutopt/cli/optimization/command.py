@@ -1,7 +1,7 @@
 """The run of `optimize`: one model with its summary, or several with a table."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
@@ -15,14 +15,21 @@ from layoutopt.cli.rendering.optimize import print_summary
 
 
 def run_optimize(
-    models: Sequence[Path], output: str | None, settings: ModelSettings, request: Request, *, has_traceback: bool
+    models: Sequence[Path],
+    output: str | None,
+    given: ModelSettings,
+    settings: Callable[[Path], ModelSettings],
+    request: Request,
+    *,
+    has_traceback: bool,
 ) -> int:
     """Optimise the models that the arguments name.
 
     Args:
         models: files, folders, patterns, or `-` for stdin.
         output: the value of -o.
-        settings: the options of a model.
+        given: the options of the command line.
+        settings: the options of a model, those of the configuration included.
         request: the other options.
         has_traceback: whether tracebacks of the errors of several models are printed.
 
@@ -34,11 +41,11 @@ def run_optimize(
     """
     has_one_model = len(models) == 1 and not is_several(models[0])
     if not has_one_model:
-        _refuse_options_for_one_model(settings, request)
+        _refuse_options_for_one_model(given, request)
     placements = place(models, output)
     if not has_one_model:
-        return optimize_models(placements, lambda path: settings, request, has_traceback=has_traceback)
-    _optimize_one(placements[0], settings, request)
+        return optimize_models(placements, settings, request, has_traceback=has_traceback)
+    _optimize_one(placements[0], settings(placements[0].model), request)
     return 0
 
 

@@ -1,7 +1,7 @@
 """The options of `optimize` that determine the result of a model; a configuration can set each of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -42,6 +42,20 @@ class ModelSettings:
     strict: bool
     custom_ops: Sequence[Path]
     external_data: str | None
+
+    def values(self) -> dict[str, Any]:
+        """The options by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def updated(self, values: dict[str, Any]) -> "ModelSettings":
+        """These options with other values, which are checked.
+
+        Raises:
+            UsageError: a value is wrong.
+        """
+        settings = replace(self, **values)
+        settings.check()
+        return settings
 
     def check(self) -> None:
         """Check the values that do not depend on a model.
