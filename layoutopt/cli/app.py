@@ -35,7 +35,6 @@ app = typer.Typer(
     epilog="\n\n".join((_EXAMPLES, _CODES, _ERRORS)),
     rich_markup_mode=None,  # importing rich would take longer than everything else
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 _COMMANDS = (

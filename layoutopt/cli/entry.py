@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = command.main(prepared, "layoutopt", standalone_mode=False, obj=settings)
         sys.stdout.flush()
     except SystemExit as leaving:
-        if leaving.code == exit_codes.TERMINATED:
-            return exit_codes.TERMINATED
+        if leaving.code in (0, exit_codes.TERMINATED):  # 0: typer has printed the words of a shell completion
+            return int(leaving.code)
         silence_stdout()  # typer exits like this when the reader of its help has closed the pipe
         return exit_codes.CLOSED_PIPE
     except BaseException as error:

@@ -43,7 +43,7 @@ _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr;
 
 def optimize(
     context: Context,
-    models: Annotated[list[Path], Argument(metavar="MODEL...", help=_MODELS)],
+    models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
     output: Annotated[str | None, Option("--output", "-o", metavar="OUT", help=_OUTPUT)] = None,
     target: Annotated[
         str,

@@ -198,6 +198,15 @@ def test_as_a_process(tmp_path: Path, model: str) -> None:
     assert process("--version").stdout.startswith("layoutopt ")
 
 
+def test_completion(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_LAYOUTOPT_COMPLETE", "complete_bash")
+    for words, expected in (("layoutopt insp", "inspect"), ("layoutopt optimize --exter", "--external-data")):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        completed = cli()
+        assert (completed.code, completed.out.split()) == (0, [expected])
+
+
 def test_nobody_reads_the_output() -> None:
     for arguments in (("formats",), ("--help",)):
         read, write = os.pipe()
