@@ -12,6 +12,7 @@ from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, 
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.quiet import Quiet
 
 
 class Runtime(StrEnum):
@@ -58,6 +59,7 @@ def bench(
     no_config: NoConfig = False,
     custom_ops: CustomOps = None,
     force: Force = False,
+    quiet: Quiet = False,
 ) -> None:
     """Time models against each other, in pairs.
 
@@ -85,7 +87,7 @@ def bench(
     given = read_inputs(inputs) if inputs is not None else {}
     reads = [*models, *([inputs] if inputs is not None else [])]
     record = JsonRecord(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
-    with kernel_libraries(options["custom_ops"] or ()), ProgressLine() as progress:
+    with kernel_libraries(options["custom_ops"] or ()), ProgressLine(is_silent=quiet) as progress:
         try:
             report = run_benchmark(
                 models,
@@ -105,6 +107,6 @@ def bench(
             option = "--dim" if isinstance(error, DimensionError) else f"--inputs {inputs}:"
             raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
     record.write(report)
-    if not record.is_printed:
+    if not record.is_printed and not quiet:
         with reporting_written_files(record.files):
             print_bench(report, profile)

@@ -15,7 +15,7 @@ from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.warnings import repairs_of, warn, warn_of_repairs, warnings_of
 from layoutopt.driver.pipeline import pipeline_for
 from layoutopt.driver.result import Result
-from layoutopt.files import Overwrite
+from layoutopt.files import Overwrite, path_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,6 @@ def optimize_model(
 
 def _warn(result: Result, model: Path | None) -> None:
     """Print warnings about a result; those about repairs name the model if there are several."""
-    warn_of_repairs(repairs_of(result.report), str(model) if model is not None else "")
+    warn_of_repairs(repairs_of(result.report), path_text(model) if model is not None else "")
     for text in warnings_of(result.report):
         warn(text)
