@@ -49,7 +49,7 @@ def load_config(path: Path) -> Config:
     for name in prefix:
         if not isinstance(content, dict) or name not in content:
             raise UsageError(
-                "has no table [tool.layoutopt]", where=path_text(path), hint="add it, or name another file"
+                "has no table [tool.layoutopt]", where=_shown(path), hint="add it, or name another file"
             )
         content = content[name]
     try:
@@ -58,14 +58,20 @@ def load_config(path: Path) -> Config:
         raise _first_error(path, text, prefix, error) from None
 
 
+def _shown(path: Path) -> str:
+    """The path in errors: relative to the working directory if the file is below it."""
+    folder = Path.cwd()
+    return path_text(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
         what = f"cannot be read: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, where=path_text(path), hint="name another file with --config") from error
+        raise UsageError(what, where=_shown(path), hint="name another file with --config") from error
     except UnicodeDecodeError as error:
-        raise UsageError("is not UTF-8", where=path_text(path), hint="save it as UTF-8") from error
+        raise UsageError("is not UTF-8", where=_shown(path), hint="save it as UTF-8") from error
 
 
 def _parsed(path: Path, text: str) -> Any:
@@ -73,7 +79,7 @@ def _parsed(path: Path, text: str) -> Any:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         what = f"is not TOML: {str(error)[:1].lower()}{str(error)[1:]}"
-        raise UsageError(what, where=path_text(path), hint="correct it, or use --no-config") from error
+        raise UsageError(what, where=_shown(path), hint="correct it, or use --no-config") from error
 
 
 def _has_section(path: Path) -> bool:
@@ -96,7 +102,7 @@ def _first_error(path: Path, text: str, prefix: Sequence[str], error: Validation
         names = [*prefix, *(str(part) for part in each["loc"] if isinstance(part, str))]
         found.append((line_of(text, names), names[len(prefix) :], each))
     line, names, first = min(found, key=lambda each: each[0])
-    where = f"{path_text(path)}:{line}"
+    where = f"{_shown(path)}:{line}"
     if first["type"] == "extra_forbidden":
         return _unknown_key(where, names)
     value = first["input"]

@@ -28,6 +28,11 @@ class Movement:
     reshapes: int = 0
     nbytes: int | None = None
 
+    @property
+    def count(self) -> int:
+        """The number of ops."""
+        return self.transposes + self.conversions + self.reshapes
+
 
 def executed(found: DataMovementReport | None) -> Movement | None:
     """The movement that onnxruntime executes in one run, after its own optimiser; None if it was not measured."""
@@ -49,9 +54,11 @@ def in_file(report: Report) -> tuple[Movement, Movement]:
 
 
 def movement_rows(report: Report) -> list[tuple[str, Text]]:
-    """One row per kind of op, before and after: in one run of onnxruntime, and in the file."""
+    """One row per kind of op, before and after: in one run of onnxruntime, and in the file. One row if nothing moves."""
     runs = executed(report.moved_before), executed(report.moved_after)
     before, after = in_file(report)
+    if not any(each is not None and each.count for each in (*runs, before, after)):
+        return [("data movement", styled_line("none"))]
     columns = [
         _column(_title(runs), *runs, has_reshapes=False),
         _column("in the file", before, after, has_reshapes=True),
