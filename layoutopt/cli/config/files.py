@@ -48,9 +48,7 @@ def load_config(path: Path) -> Config:
     prefix = _SECTION if path.name == _PROJECT else ()
     for name in prefix:
         if not isinstance(content, dict) or name not in content:
-            raise UsageError(
-                "has no table [tool.layoutopt]", where=_shown(path), hint="add it, or name another file"
-            )
+            raise UsageError("has no table [tool.layoutopt]", where=_shown(path), hint="add it, or name another file")
         content = content[name]
     try:
         return Config(path, ConfigTable.model_validate(content))
