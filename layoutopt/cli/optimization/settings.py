@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
@@ -23,7 +23,7 @@ class ModelSettings:
     target: str
     runtime: str | None
     dialect: str | None
-    mode: str
+    mode: Literal["inference", "training"]
     pin: Sequence[str]
     dim: Sequence[str]
     inputs: Sequence[Path]
@@ -37,7 +37,7 @@ class ModelSettings:
     time_limit: float | None
     max_growth: float | None
     portable: bool
-    sessions: str
+    sessions: Literal["balanced", "fast"]
     least: bool
     strict: bool
     custom_ops: Sequence[Path]
@@ -85,7 +85,7 @@ class ModelSettings:
             self.target,
             runtime=self.runtime,
             dialect=self.dialect,
-            mode=cast(Literal["inference", "training"], self.mode),
+            mode=self.mode,
             pins=assignments.parse_pins(self.pin),
             dims=assignments.parse_dim_ranges(self.dim),
             inputs=[read_inputs(path) for path in self.inputs],
@@ -93,7 +93,7 @@ class ModelSettings:
             allow_unverified=self.allow_unverified,
             time_limit=self.time_limit,
             max_growth=MAX_GROWTH if self.max_growth is None else self.max_growth,
-            sessions=cast(Literal["balanced", "fast"], self.sessions),
+            sessions=self.sessions,
             count_moves=self.least,
             portable=self.portable,
             measure=self.measure,
