@@ -8,6 +8,7 @@ from layoutopt.cli.banks import banks
 from layoutopt.cli.bench import bench
 from layoutopt.cli.calibrate import calibrate
 from layoutopt.cli.check import check
+from layoutopt.cli.command_group import CommandGroup
 from layoutopt.cli.dialects import dialects
 from layoutopt.cli.exit_codes import exit_codes
 from layoutopt.cli.formats import formats
@@ -31,6 +32,7 @@ On an error no model is written, and stderr has one line: the place, the fault
 and the remedy. Output has colours on terminals; NO_COLOR=1 disables them."""
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Choose the memory format of every tensor of an ONNX model, and rewrite the model to move less data.",
     epilog="\n\n".join((_EXAMPLES, _CODES, _ERRORS)),
     rich_markup_mode=None,  # importing rich would take longer than everything else

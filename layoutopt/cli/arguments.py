@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from layoutopt.cli.exit_codes import UsageError
 
-_DEFAULT_COMMAND = "optimize"
+DEFAULT_COMMAND = "optimize"
 _ROOT_FLAGS = ("--version", "--traceback", "--install-completion", "--show-completion", "--help", "-h")
 _JSON = "--json"
 _JSON_FILES = (".json", ".jsonl")
@@ -38,21 +38,21 @@ def is_pattern(argument: str) -> bool:
     return any(each in argument for each in _PATTERN_CHARACTERS)
 
 
+def is_model(argument: str) -> bool:
+    """Whether an argument names a model rather than a command: stdin, a file, a folder, a pattern or a path."""
+    has_form = argument == _STDIO or argument.endswith(".onnx") or os.sep in argument or is_pattern(argument)
+    return has_form or os.path.lexists(argument)
+
+
 def _with_command(arguments: Sequence[str], commands: Sequence[str]) -> list[str]:
     position = next((number for number, each in enumerate(arguments) if each not in _ROOT_FLAGS), None)
     if position is None or arguments[position] in commands:
         return list(arguments)
     first, rest = arguments[position], arguments[position + 1 :]
     is_option = first.startswith("-") and first != _STDIO
-    if not is_option and not _is_model(first):
+    if not is_option and not is_model(first):
         raise _unknown_command(first, rest, commands)
-    return [*arguments[:position], _DEFAULT_COMMAND, first, *rest]
-
-
-def _is_model(argument: str) -> bool:
-    """Whether an argument names a model rather than a command: stdin, a file, a folder, a pattern or a path."""
-    has_form = argument == _STDIO or argument.endswith(".onnx") or os.sep in argument or is_pattern(argument)
-    return has_form or os.path.lexists(argument)
+    return [*arguments[:position], DEFAULT_COMMAND, first, *rest]
 
 
 def _unknown_command(name: str, rest: Sequence[str], commands: Sequence[str]) -> UsageError:

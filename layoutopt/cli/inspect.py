@@ -12,13 +12,16 @@ from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.strict import Strict
+from layoutopt.cli.options.target_names import complete_target
+
+_TARGET = "The hardware to plan for; by default this machine."
 
 
 def inspect(
     context: Context,
     model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     target: Annotated[
-        str | None, Option("--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.")
+        str | None, Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target)
     ] = None,
     runtime: Annotated[
         str | None,

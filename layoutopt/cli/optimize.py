@@ -13,6 +13,7 @@ from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
+from layoutopt.cli.options.target_names import complete_target
 
 
 class Mode(StrEnum):
@@ -38,6 +39,7 @@ _OUTPUT = (
     "each MODEL."
 )
 _JSON = "Print the report as JSON, or write it to FILE.json; one line per model if there are several."
+_TARGET = "The hardware: a name from `layoutopt targets`, or a file T.toml."
 _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER."
 
 
@@ -47,7 +49,7 @@ def optimize(
     output: Annotated[str | None, Option("--output", "-o", metavar="OUT", help=_OUTPUT)] = None,
     target: Annotated[
         str,
-        Option("--target", "-t", metavar="T", help="The hardware: a name from `layoutopt targets`, or a file T.toml."),
+        Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target),
     ] = "cpu",
     runtime: Annotated[
         str | None, Option("--runtime", metavar="R", help="The program that runs OUT: see `layoutopt runtimes`.")

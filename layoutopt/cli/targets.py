@@ -7,12 +7,13 @@ from typer import Argument, Option
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.target_names import complete_target
+
+_NAME = "A target; `cpu` is this machine; or a file T.toml."
 
 
 def targets(
-    name: Annotated[
-        str | None, Argument(metavar="NAME", help="A target; `cpu` is this machine; or a file T.toml.")
-    ] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help=_NAME, autocompletion=complete_target)] = None,
     explain: Annotated[
         bool, Option("--explain", help="Print the estimated time of each kernel for an op, and its parts, too.")
     ] = False,

@@ -200,7 +200,12 @@ def test_as_a_process(tmp_path: Path, model: str) -> None:
 
 def test_completion(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_LAYOUTOPT_COMPLETE", "complete_bash")
-    for words, expected in (("layoutopt insp", "inspect"), ("layoutopt optimize --exter", "--external-data")):
+    for words, expected in (
+        ("layoutopt insp", "inspect"),
+        ("layoutopt optimize --exter", "--external-data"),
+        ("layoutopt model.onnx --exter", "--external-data"),
+        ("layoutopt model.onnx -t gpu-hop", "gpu-hopper"),
+    ):
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
         completed = cli()
