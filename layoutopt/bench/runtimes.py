@@ -142,7 +142,7 @@ def first_run(runtime: Runtime, session: Session, feed: Mapping[str, Array], mod
             what = block_mismatch(packed, blocked_channels(), f"{runtime.name} {runtime.version}")
             raise ModelError(what, where=str(model), hint="optimize the original on this machine") from error
         what = f"{runtime.name} cannot run it: {_reason(error)}"
-        raise ModelError(what, where=str(model), hint="set other extents with --dim NAME=VALUE") from error
+        raise ModelError(what, where=str(model), hint="set other extents with --dim NAME=SIZE") from error
 
 
 def _reason(error: Exception) -> str:

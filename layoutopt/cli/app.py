@@ -8,6 +8,7 @@ from layoutopt.cli.banks import banks
 from layoutopt.cli.bench import bench
 from layoutopt.cli.calibrate import calibrate
 from layoutopt.cli.check import check
+from layoutopt.cli.command_group import CommandGroup
 from layoutopt.cli.dialects import dialects
 from layoutopt.cli.exit_codes import exit_codes
 from layoutopt.cli.formats import formats
@@ -22,19 +23,20 @@ from layoutopt.version import VERSION
 
 _EXAMPLES = """\b
 Start with:
-  layoutopt optimize model.onnx -o out.onnx --target gpu-hopper
-  layoutopt inspect model.onnx --target ascend-310"""
+  layoutopt model.onnx               writes model.opt.onnx, for this CPU
+  layoutopt models/ -o out/ -t cpu   optimises all models of a folder
+  layoutopt inspect model.onnx       prints the plan, writes no model"""
 _CODES = "\n".join(["\b\nExit codes:", *(f"  {code:>3}  {meaning}" for code, meaning in exit_codes().items())])
 _ERRORS = """\b
 On an error no model is written, and stderr has one line: the place, the fault
 and the remedy. Output has colours on terminals; NO_COLOR=1 disables them."""
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Choose the memory format of every tensor of an ONNX model, and rewrite the model to move less data.",
     epilog="\n\n".join((_EXAMPLES, _CODES, _ERRORS)),
     rich_markup_mode=None,  # importing rich would take longer than everything else
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 _COMMANDS = (
@@ -54,6 +56,11 @@ _COMMANDS = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
+
+
+def command_names() -> list[str]:
+    """The names of all commands, in the order of `layoutopt --help`."""
+    return [each.__name__.replace("_", "-") for each in _COMMANDS]
 
 
 def _show_version(is_requested: bool) -> None:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.shapes import parse_shape
 
 _LAYOUT = (
@@ -22,14 +24,16 @@ def banks(
     stride: Annotated[
         int | None, Option("--stride", metavar="72", min=1, help="The leading dimension; by default without padding.")
     ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+    json: JsonFile = None,
+    force: Force = False,
 ) -> None:
     """Show a matrix in shared memory, and count bank conflicts.
 
     Counts the wavefronts in which a warp writes the matrix, and loads it for the tensor cores.
     """
+    from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.options.operands import parse_operand
     from layoutopt.cli.rendering.banks import print_banks
 
     shape = parse_shape("--extent", extent) if extent is not None else None
-    print_banks(parse_operand(layout, dtype, shape, stride), as_json)
+    print_banks(parse_operand(layout, dtype, shape, stride), JsonRecord(json, force=force))

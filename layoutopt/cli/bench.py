@@ -4,12 +4,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.quiet import Quiet
 
 
 class Runtime(StrEnum):
@@ -26,6 +29,7 @@ _DIM = "The size of a symbolic dimension, or of INPUT[AXIS]. Can be repeated."
 
 
 def bench(
+    context: Context,
     models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
     threads: Annotated[
         int, Option("--threads", metavar="N", min=1, help="Threads per session; 1 also pins the process to one CPU.")
@@ -39,7 +43,7 @@ def bench(
     warm_up: Annotated[
         int, Option("--warm-up", metavar="N", min=1, help="Untimed rounds after new sessions are created.")
     ] = 2,
-    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=VALUE", help=_DIM)] = None,
+    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=_DIM)] = None,
     inputs: Annotated[Path | None, Option("--inputs", metavar="FILE.npz", help=_INPUTS)] = None,
     seed: Annotated[int, Option("--seed", metavar="N", min=0, help="The seed of the random inputs.")] = 0,
     runtime: Annotated[list[Runtime] | None, Option("--runtime", metavar="R", help=_RUNTIME)] = None,
@@ -50,11 +54,12 @@ def bench(
         bool, Option("--explain", help="Time every kernel alone, and compare estimated with measured kernel times.")
     ] = False,
     profile: Annotated[bool, Option("--profile", help="Print the time per op type, side by side.")] = False,
-    json: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="Write all measurements as JSON; `-` for stdout.")
-    ] = None,
+    json: JsonFile = None,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
     custom_ops: CustomOps = None,
     force: Force = False,
+    quiet: Quiet = False,
 ) -> None:
     """Time models against each other, in pairs.
 
@@ -66,7 +71,9 @@ def bench(
     """
     if not 0 < seconds < float("inf"):
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")
-    dims = assignments.parse_dim_sizes(dim or [])
+    values = {"threads": threads, "dim": dim, "custom_ops": custom_ops}
+    options = configured(context, requested_config(config, no_config), models[0], values)
+    dims = assignments.parse_dim_sizes(dim or assignments.without_ranges(options["dim"] or []))
 
     from layoutopt.bench.benchmark import bench as run_benchmark
     from layoutopt.cli.files.json_record import JsonRecord
@@ -80,11 +87,11 @@ def bench(
     given = read_inputs(inputs) if inputs is not None else {}
     reads = [*models, *([inputs] if inputs is not None else [])]
     record = JsonRecord(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
-    with kernel_libraries(custom_ops or ()), ProgressLine() as progress:
+    with kernel_libraries(options["custom_ops"] or ()), ProgressLine(is_silent=quiet) as progress:
         try:
             report = run_benchmark(
                 models,
-                threads=threads,
+                threads=options["threads"],
                 runs=runs,
                 seconds=seconds,
                 warm_up=warm_up,
@@ -100,6 +107,6 @@ def bench(
             option = "--dim" if isinstance(error, DimensionError) else f"--inputs {inputs}:"
             raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
     record.write(report)
-    if not record.is_printed:
+    if not record.is_printed and not quiet:
         with reporting_written_files(record.files):
             print_bench(report, profile)

@@ -8,6 +8,8 @@ from typer import Option
 
 from layoutopt.cli.exit_codes import CalibrationInterruptedError, UsageError
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.quiet import Quiet
 
 _STATE = (
     "Store measurements in this file, and continue with those that it contains. By default a file next to FILE.toml, "
@@ -24,10 +26,9 @@ def calibrate(
         int, Option("--threads", metavar="N", min=1, help="Threads per session; 1 also pins the process to one CPU.")
     ] = 1,
     resume: Annotated[Path | None, Option("--resume", metavar="STATE", help=_STATE)] = None,
-    json: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="Write all measurements as JSON; `-` for stdout.")
-    ] = None,
+    json: JsonFile = None,
     force: Force = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure this machine, and write a cost model for it.
 
@@ -58,7 +59,7 @@ def calibrate(
     record = JsonRecord(json, output, state, kind="another file of the calibration", force=force)
     if resume is None:
         state.unlink(missing_ok=True)  # left over from an interrupted run
-    with ProgressLine() as progress:
+    with ProgressLine(is_silent=quiet) as progress:
         try:
             report = run_calibration(state, quick=quick, threads=threads, progress=progress).report
         except KeyboardInterrupt:
@@ -71,7 +72,7 @@ def calibrate(
         warn(f"{what}; calibrate again when it is idle")
     if resume is None:
         state.unlink(missing_ok=True)
-    if not record.is_printed:
+    if not record.is_printed and not quiet:
         with reporting_written_files([output, *record.files]):
             print_calibration(report, output)
 

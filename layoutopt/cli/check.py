@@ -3,14 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import IncompatibleError
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.quiet import Quiet
 
 
 def check(
+    context: Context,
     model: Annotated[
         Path | None,
         Argument(
@@ -24,11 +28,12 @@ def check(
             help="List standard ONNX operators too; without FILE, list the restrictions of each kernel.",
         ),
     ] = False,
-    json: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="Write all results as JSON; `-` for stdout.")
-    ] = None,
+    json: JsonFile = None,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
     custom_ops: CustomOps = None,
     force: Force = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check whether a model runs on this machine and its onnxruntime.
 
@@ -39,14 +44,16 @@ def check(
     """
     from layoutopt.runtime.custom_ops import kernel_libraries
 
-    with kernel_libraries(custom_ops or ()):
+    found = requested_config(config, no_config)
+    options = configured(context, found, model or Path(), {"custom_ops": custom_ops})
+    with kernel_libraries(options["custom_ops"] or ()):
         if model is None:
-            _check_kernels(show_all, json, force=force)
+            _check_kernels(show_all, json, force=force, is_quiet=quiet)
         else:
-            _check_model(model, show_all, json, force=force)
+            _check_model(model, show_all, json, force=force, is_quiet=quiet)
 
 
-def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool) -> None:
+def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool, is_quiet: bool) -> None:
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.check import model_record, print_model
@@ -57,7 +64,7 @@ def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool)
     with ProgressLine() as progress:
         compatibility = check_model(model, progress)
     record.write(model_record(model, compatibility))
-    if not record.is_printed:
+    if not record.is_printed and not is_quiet:
         with reporting_written_files(record.files):
             print_model(model, compatibility, show_all)
     if compatibility.problems:
@@ -65,7 +72,7 @@ def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool)
         raise IncompatibleError(problem, where=str(model), hint=hint)
 
 
-def _check_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
+def _check_kernels(show_all: bool, json: Path | None, *, force: bool, is_quiet: bool) -> None:
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.check import kernels_record, print_kernels
@@ -74,7 +81,7 @@ def _check_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
     record = JsonRecord(json, force=force)
     machine, found = this_machine(), check_kernels()
     record.write(kernels_record(machine, found))
-    if not record.is_printed:
+    if not record.is_printed and not is_quiet:
         with reporting_written_files(record.files):
             print_kernels(machine, found, show_all)
     missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in found if not each.is_present)

@@ -1,12 +1,12 @@
 """`layoutopt dialects`."""
 
-from typing import Annotated
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 
-from typer import Option
 
-
-def dialects(as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False) -> None:
+def dialects(json: JsonFile = None, force: Force = False) -> None:
     """List the forms in which a plan is written as ONNX."""
+    from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.dialects import print_dialects
 
-    print_dialects(as_json)
+    print_dialects(JsonRecord(json, force=force))

@@ -1,23 +1,19 @@
 """Entry point: runs one command and returns its exit code. Every error is printed as one line on stderr."""
 
-import errno
 import os
 import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 
 import typer
 
 from layoutopt.cli import exit_codes
-from layoutopt.cli.app import app
-from layoutopt.errors import LayoutoptError, OutputError
-
-TRACEBACK = "LAYOUTOPT_TRACEBACK"
+from layoutopt.cli.app import app, command_names
+from layoutopt.cli.arguments import prepare_arguments
+from layoutopt.cli.error_line import TRACEBACK, print_error, report_error, silence_stdout
 
 
 @dataclass(slots=True)
@@ -44,17 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_process()
     command = typer.main.get_command(app)
     try:
-        code = command.main(arguments, "layoutopt", standalone_mode=False, obj=settings)
+        prepared = prepare_arguments(sys.argv[1:] if arguments is None else arguments, command_names())
+        code = command.main(prepared, "layoutopt", standalone_mode=False, obj=settings)
         sys.stdout.flush()
     except SystemExit as leaving:
-        if leaving.code == exit_codes.TERMINATED:
-            return exit_codes.TERMINATED
-        _silence_stdout()  # typer exits like this when the reader of its help has closed the pipe
+        if leaving.code in (0, exit_codes.TERMINATED):  # 0: typer has printed the words of a shell completion
+            return int(leaving.code)
+        silence_stdout()  # typer exits like this when the reader of its help has closed the pipe
         return exit_codes.CLOSED_PIPE
     except BaseException as error:
-        return _report_error(error, settings)
+        return report_error(error, has_traceback=settings.traceback)
     if code == exit_codes.INTERRUPTED:  # typer has caught the KeyboardInterrupt
-        _print_error("interrupted")
+        print_error("interrupted")
     return code if isinstance(code, int) else 0
 
 
@@ -74,52 +71,3 @@ def _prepare_process() -> None:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(exit_codes.TERMINATED)
-
-
-def _report_error(error: BaseException, settings: Settings) -> int:
-    """Print an error as one line, and return its exit code."""
-    if isinstance(error, exit_codes.StdoutError | OSError):
-        _silence_stdout()
-    if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
-        return exit_codes.CLOSED_PIPE
-    if settings.traceback:
-        traceback.print_exception(error)
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
-        _print_error("interrupted")
-        return exit_codes.INTERRUPTED
-    if isinstance(error, LayoutoptError):
-        _print_error(str(error))
-        return error.exit_code
-    if hasattr(error, "format_message"):  # typer's own error class; its module depends on typer's version
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else "layoutopt"
-        _print_error(f"{error.format_message().rstrip('.')}; see {path} --help")
-        return exit_codes.UsageError.exit_code
-    if isinstance(error, MemoryError):
-        _print_error("not enough memory; close other programs or use a machine with more")
-        return LayoutoptError.exit_code
-    if isinstance(error, OSError):
-        what = (error.strerror or str(error)).lower()
-        _print_error(f"{error.filename}: {what}" if error.filename else what)
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # stdout of --help, or a temporary folder
-        return OutputError.exit_code if is_full else LayoutoptError.exit_code
-    notes = getattr(error, "__notes__", [])
-    what = ", ".join([": ".join(filter(None, (type(error).__name__, str(error)))), *notes])
-    _print_error(f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback for a traceback", "internal error")
-    return exit_codes.INTERNAL
-
-
-def _silence_stdout() -> None:
-    """Redirect stdout to the null device: Python flushes stdout at exit, and would report the error again."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        return
-
-
-def _print_error(text: str, kind: str = "error") -> None:
-    """Print one line on stderr; a failure to write stderr is ignored, since the exit code reports the error too."""
-    line = str(LayoutoptError(text))
-    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    with suppress(OSError):
-        print(f"\033[1;31m{kind}:\033[0m {line}" if colour else f"{kind}: {line}", file=sys.stderr, flush=True)

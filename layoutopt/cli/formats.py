@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.shapes import parse_shape
 
 
@@ -27,7 +28,7 @@ def formats(
         Path | None, Option("--plot", metavar="OUT.svg", help="Draw the memory of the tensor as SVG.")
     ] = None,
     force: Force = False,
-    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+    json: JsonFile = None,
     markdown: Annotated[
         bool, Option("--markdown", help="Print the formats of all systems side by side, as Markdown.")
     ] = False,
@@ -42,7 +43,12 @@ def formats(
         raise UsageError("no format", where="--shape" if shape else "--dtype", hint="name a format too")
     if plot is not None and (name is None or extents is None):
         raise UsageError("nothing to draw", where=f"--plot {plot}", hint="name a format and give its --shape")
+    if markdown and json is not None:
+        raise UsageError("two forms of output", where="--json --markdown", hint="choose one")
 
+    from layoutopt.cli.files.json_record import JsonRecord
+
+    record = JsonRecord(json, *([plot] if plot is not None else []), kind="the figure", force=force)
     if markdown:
         from layoutopt.cli.rendering.formats_by_system import formats_by_system
         from layoutopt.cli.rendering.terminal import show_text
@@ -51,8 +57,8 @@ def formats(
     elif name is None:
         from layoutopt.cli.rendering.formats import print_formats
 
-        print_formats(system, as_json)
+        print_formats(system, record)
     else:
         from layoutopt.cli.rendering.one_format import print_format
 
-        print_format(name, extents, dtype, as_json, plot, force=force)
+        print_format(name, extents, dtype, record, plot, force=force)

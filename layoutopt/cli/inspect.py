@@ -3,19 +3,25 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.strict import Strict
+from layoutopt.cli.options.target_names import complete_target
+
+_TARGET = "The hardware to plan for; by default this machine."
 
 
 def inspect(
+    context: Context,
     model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     target: Annotated[
-        str | None, Option("--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.")
+        str | None, Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target)
     ] = None,
     runtime: Annotated[
         str | None,
@@ -27,7 +33,9 @@ def inspect(
     force: Force = False,
     strict: Strict = False,
     custom_ops: CustomOps = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, with one record per op.")] = False,
+    json: JsonFile = None,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
@@ -35,6 +43,7 @@ def inspect(
     printed, unless --target is given.
     """
     from layoutopt.cli.files.figures import require_plot_libraries
+    from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
     from layoutopt.cli.rendering.inspect import print_inspected
@@ -46,11 +55,18 @@ def inspect(
     if plot is not None:
         overwrite.check(plot, FileKind.FIGURE)
         require_plot_libraries()
-    dims = assignments.parse_dim_ranges(dim or [])
-    found = inspect_model(model, target, runtime, dims, strict=strict, custom_ops=custom_ops or ())
+    figures = [plot] if plot is not None else []
+    record = JsonRecord(json, model, *figures, kind="the model or the figure", force=force)
+    values = {"target": target, "runtime": runtime, "dim": dim, "strict": strict, "custom_ops": custom_ops}
+    options = configured(context, requested_config(config, no_config), model, values)
+    dims = assignments.parse_dim_ranges(options["dim"] or [])
+    libraries = options["custom_ops"] or ()
+    found = inspect_model(
+        model, options["target"], options["runtime"], dims, strict=options["strict"], custom_ops=libraries
+    )
     if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report))
     if plot is not None:
         draw_inspected(found, plot, overwrite)
-    with reporting_written_files([plot] if plot is not None else []):
-        print_inspected(found, show_all, as_json)
+    with reporting_written_files(figures):
+        print_inspected(found, show_all, record)

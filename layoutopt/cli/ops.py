@@ -4,6 +4,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
+
 
 def ops(
     name: Annotated[
@@ -12,13 +16,18 @@ def ops(
     family: Annotated[
         str | None, Option("--family", metavar="F", help="List the operators of one family only, such as pooling.")
     ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+    json: JsonFile = None,
+    force: Force = False,
     as_markdown: Annotated[bool, Option("--markdown", help="Print the page docs/operators.md, as Markdown.")] = False,
 ) -> None:
     """List operators, their formats and their padding.
 
     For an operator without a layout rule, prints the reason.
     """
+    if as_markdown and json is not None:
+        raise UsageError("two forms of output", where="--json --markdown", hint="choose one")
+
+    from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.ops import print_operators
 
-    print_operators(name, family, as_json=as_json, as_markdown=as_markdown)
+    print_operators(name, family, json=JsonRecord(json, force=force), as_markdown=as_markdown)

@@ -1,18 +1,19 @@
 """`layoutopt optimize`."""
 
 from enum import StrEnum
-from math import inf
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Exit, Option
 
-from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.options import assignments
+from layoutopt.cli.optimization.settings import ModelSettings
 from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
+from layoutopt.cli.options.target_names import complete_target
 
 
 class Mode(StrEnum):
@@ -32,17 +33,23 @@ class Sessions(StrEnum):
 _SESSIONS = "fast: sessions of onnxruntime are created faster, runs take longer; best with --external-data."
 _PIN = "A format that a tensor must have, with the letters that `inspect` prints. Can be repeated."
 _TUNE = "Measure further plans and rewrites for this time, and write the fastest; Ctrl-C ends the search."
+_MODELS = "ONNX files; folders, which are searched for *.onnx; patterns such as 'models/**/*.onnx'; `-` for stdin."
+_OUTPUT = (
+    "The file to write, or the folder for the results of several models; `-` for stdout. By default MODEL.opt.onnx beside "
+    "each MODEL."
+)
+_JSON = "Print the report as JSON, or write it to FILE.json; one line per model if there are several."
+_TARGET = "The hardware: a name from `layoutopt targets`, or a file T.toml."
 _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER."
 
 
 def optimize(
-    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
-    output: Annotated[
-        Path | None, Option("--output", "-o", metavar="OUT", help="The file to write; OUT may be MODEL.")
-    ] = None,
+    context: Context,
+    models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
+    output: Annotated[str | None, Option("--output", "-o", metavar="OUT", help=_OUTPUT)] = None,
     target: Annotated[
         str,
-        Option("--target", "-t", metavar="T", help="The hardware: a name from `layoutopt targets`, or a file T.toml."),
+        Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target),
     ] = "cpu",
     runtime: Annotated[
         str | None, Option("--runtime", metavar="R", help="The program that runs OUT: see `layoutopt runtimes`.")
@@ -97,9 +104,7 @@ def optimize(
     least: Annotated[
         bool, Option("--least", help="Compute the minimum number of layout conversions and transposes over all plans.")
     ] = False,
-    report: Annotated[
-        Path | None, Option("--report", metavar="FILE", help="Write a full report as JSON; `-` for stdout.")
-    ] = None,
+    json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
     external_data: Annotated[
@@ -108,75 +113,54 @@ def optimize(
     dump_ir: Annotated[list[str] | None, Option("--dump-ir", metavar="WHAT", help=_DUMP)] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Plan and verify, but write no model.")] = False,
     force: Force = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
+    quiet: Quiet = False,
+    verbose: Annotated[
+        bool,
+        Option("--verbose", "-v", help="Print the time of each pass and notes too; of several models, all summaries."),
+    ] = False,
 ) -> None:
-    """Rewrite a model for a target.
+    """Rewrite models for a target. `layoutopt model.onnx` is short for `layoutopt optimize model.onnx`.
 
     Both models are run in onnxruntime. A result whose outputs differ from those of the original is not written, nor is
-    a result that cannot be compared. If no plan is estimated to be faster, OUT is a copy of MODEL.
+    a result that cannot be compared. If no plan is estimated to be faster, OUT is a copy of MODEL. Of several models, a
+    failure does not stop the others; the exit code is that of the first failure.
     """
-    if output is None and report is None and not dry_run:
-        raise UsageError("nothing to write", hint="add -o OUT, --report FILE or --dry-run")
-    if time_limit is not None and not time_limit > 0:
-        raise UsageError("not a time", where=f"--time-limit {time_limit:g}", hint="give a number above 0")
-    if tune is not None and not 0 < tune < inf:
-        raise UsageError("not a time", where=f"--tune {tune:g}", hint="give seconds above 0")
-    if tune is not None and not measure:
-        raise UsageError("tuning needs measurements", where="--tune", hint="leave out --no-measure")
-    if max_growth is not None and not max_growth >= 1:
-        raise UsageError("not a growth factor", where=f"--max-growth {max_growth:g}", hint="give 1 or more")
-    pins, dims = assignments.parse_pins(pin or []), assignments.parse_dim_ranges(dim or [])
+    settings = ModelSettings(
+        target=target,
+        runtime=runtime,
+        dialect=dialect,
+        mode=mode.value,
+        pin=pin or (),
+        dim=dim or (),
+        inputs=inputs or (),
+        verify=verify,
+        allow_unverified=allow_unverified,
+        measure=measure,
+        tune=tune,
+        threads=threads,
+        calibrate=calibrate,
+        profile=profile,
+        time_limit=time_limit,
+        max_growth=max_growth,
+        portable=portable,
+        sessions=sessions.value,
+        least=least,
+        strict=strict,
+        custom_ops=custom_ops or (),
+        external_data=external_data,
+    )
+    settings.check()
+    configuration = requested_config(config, no_config)
 
-    from layoutopt import api
-    from layoutopt.cli.files.dump import parse_dumps
-    from layoutopt.cli.files.outputs import Outputs
-    from layoutopt.cli.files.reporting_written_files import reporting_written_files
-    from layoutopt.cli.rendering.optimize import print_summary
-    from layoutopt.cli.rendering.progress import ProgressLine
-    from layoutopt.cli.rendering.warnings import warn, warn_of_repairs
-    from layoutopt.cost.size_growth import MAX_GROWTH
-    from layoutopt.driver.pipeline import pipeline_for
-    from layoutopt.files import Overwrite
-    from layoutopt.report.warnings import repairs_of, warnings_of
-    from layoutopt.sample_inputs import read_inputs
+    from layoutopt.cli.optimization.command import run_optimize
+    from layoutopt.cli.optimization.one_model import Request
 
-    given = [read_inputs(path) for path in inputs or []]
-    outputs = Outputs(model, None if dry_run else output, report, external_data, force=force)
-    outputs.check()
-    pipeline = pipeline_for(mode.value, target, runtime, dialect)
-    watch = parse_dumps(dump_ir or [], pipeline, Overwrite((model, *(inputs or [])), output, force))
-    with ProgressLine(is_silent=quiet or watch.uses_stderr) as progress:
-        result = api.optimize(
-            model,
-            target,
-            runtime=runtime,
-            dialect=dialect,
-            mode=mode.value,
-            pins=pins,
-            dims=dims,
-            inputs=given,
-            verify=verify,
-            allow_unverified=allow_unverified,
-            time_limit=time_limit,
-            max_growth=MAX_GROWTH if max_growth is None else max_growth,
-            sessions=sessions.value,
-            count_moves=least,
-            portable=portable,
-            measure=measure,
-            tune=tune,
-            threads=threads,
-            calibrate=calibrate,
-            profile=profile,
-            strict=strict,
-            custom_ops=custom_ops or (),
-            watch=watch,
-            progress=progress,
-        )
-        progress("writing")
-        outputs.write(result)
-    warn_of_repairs(repairs_of(result.report))
-    for text in warnings_of(result.report):
-        warn(text)
-    if not quiet and not outputs.prints_report:
-        with reporting_written_files(outputs.files):
-            print_summary(result, outputs)
+    def settings_of(model: Path) -> ModelSettings:
+        return settings.updated(configured(context, configuration, model, settings.values()))
+
+    request = Request(json, dump_ir or (), dry_run, force, quiet, verbose)
+    has_traceback = context.obj.traceback
+    if code := run_optimize(models, output, settings, settings_of, request, has_traceback=has_traceback):
+        raise Exit(code)

@@ -1,12 +1,12 @@
 """`layoutopt passes`."""
 
-from typing import Annotated
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 
-from typer import Option
 
-
-def passes(as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False) -> None:
+def passes(json: JsonFile = None, force: Force = False) -> None:
     """List the passes in the order in which they run."""
+    from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.passes import print_passes
 
-    print_passes(as_json)
+    print_passes(JsonRecord(json, force=force))

@@ -1,12 +1,12 @@
 """`layoutopt runtimes`."""
 
-from typing import Annotated
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 
-from typer import Option
 
-
-def runtimes(as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False) -> None:
+def runtimes(json: JsonFile = None, force: Force = False) -> None:
     """List the runtimes that a model can be written for."""
+    from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.runtimes import print_runtimes
 
-    print_runtimes(as_json)
+    print_runtimes(JsonRecord(json, force=force))

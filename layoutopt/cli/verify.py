@@ -3,17 +3,22 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.rendering.warnings import warn_of_repairs
 
 
 def verify(
+    context: Context,
     original: Annotated[Path, Argument(metavar="A", help="The reference model.")],
     rewritten: Annotated[Path, Argument(metavar="B", help="The model to compare with A.")],
     tolerance: Annotated[
@@ -31,7 +36,11 @@ def verify(
     inputs: Annotated[list[Path] | None, Option("--inputs", metavar="FILE.npz", help=INPUTS_HELP)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+    json: JsonFile = None,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
+    force: Force = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare the outputs of two models.
 
@@ -42,16 +51,23 @@ def verify(
     if tolerance is not None and not tolerance >= 0:
         raise UsageError("not a tolerance", where=f"--tolerance {tolerance:g}", hint="give 0 or more")
 
+    from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.model_comparison import compare_models
     from layoutopt.cli.rendering.verify import print_comparison
     from layoutopt.runtime.custom_ops import kernel_libraries
     from layoutopt.sample_inputs import read_inputs
 
-    given = [read_inputs(path) for path in inputs or []]
-    dims = assignments.parse_dim_ranges(dim or [])
-    with kernel_libraries(custom_ops or ()):
-        comparison = compare_models(original, rewritten, tolerance, rounds, dims, given, strict=strict)
+    values = {"dim": dim, "inputs": inputs, "strict": strict, "custom_ops": custom_ops}
+    options = configured(context, requested_config(config, no_config), original, values)
+    arrays = options["inputs"] or []
+    given = [read_inputs(path) for path in arrays]
+    record = JsonRecord(json, original, rewritten, *arrays, kind="a model or an input", force=force)
+    dims = assignments.parse_dim_ranges(options["dim"] or [])
+    with kernel_libraries(options["custom_ops"] or ()):
+        comparison = compare_models(original, rewritten, tolerance, rounds, dims, given, strict=options["strict"])
     for path, repairs in comparison.repairs.items():
         warn_of_repairs(repairs, str(path))
-    print_comparison(comparison, as_json)
+    with reporting_written_files(record.files):
+        print_comparison(comparison, record, is_quiet=quiet)
     comparison.raise_for_status()

@@ -1,7 +1,7 @@
 """Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
 from layoutopt.files.kinds import FIGURE_MARK, FileKind, is_predecessor
-from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file
+from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file, metadata_keys
 from layoutopt.files.overwrite import (
     Overwrite,
     directory_entry,
@@ -25,6 +25,7 @@ __all__ = [
     "is_onnx_file",
     "is_predecessor",
     "is_same_file",
+    "metadata_keys",
     "models_with_weights",
     "output_error",
     "output_errors",

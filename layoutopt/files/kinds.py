@@ -41,7 +41,8 @@ def is_predecessor(path: Path, kind: FileKind) -> bool:
         case FileKind.GRAPH_TEXT:
             return _text(path, _HEAD_BYTES).startswith("graph ")
         case FileKind.REPORT:
-            return "layoutopt_version" in _json(_text(path))
+            text = _text(path)
+            return any("layoutopt_version" in _json(each) for each in (text, text.partition("\n")[0]))  # or JSON lines
         case FileKind.MEASUREMENTS:
             return "calibration" in _json(_text(path).partition("\n")[0])
         case FileKind.TARGET:

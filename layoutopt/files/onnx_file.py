@@ -32,7 +32,7 @@ CHILDREN: dict[str, dict[int, str]] = {
     },
     "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
 }
-_GRAPH, _EXTERNAL_DATA = 7, 13  # of ModelProto, of TensorProto
+_GRAPH, _METADATA, _EXTERNAL_DATA = 7, 14, 13  # of ModelProto twice, of TensorProto
 _LOCATION = b"location"
 
 
@@ -46,6 +46,16 @@ def external_locations(path: Path) -> list[str] | None:
                 return _locations(content)
     except (OSError, ValueError, IndexError):
         return None
+
+
+def metadata_keys(path: Path) -> list[str]:
+    """The keys of the metadata of an ONNX file; empty if the file is not a readable ONNX model."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            fields = _fields(content, (0, len(content)))
+            return [_text(content, inner, 1) for number, inner in fields if number == _METADATA]
+    except (OSError, ValueError, IndexError):  # ValueError also for an empty file
+        return []
 
 
 def is_onnx_file(path: Path) -> bool:

@@ -158,7 +158,7 @@ class SampleInputs:
         shapes = {each.name: _extents(each, known) for each in session.get_inputs()}
         if not known.keys() <= self.dims.keys() and sum(map(prod, shapes.values())) > MAX_ELEMENTS:
             raise InputError(
-                "inputs would be too large", where=sizes_text(known), hint="give sizes with --dim NAME=VALUE"
+                "inputs would be too large", where=sizes_text(known), hint="give sizes with --dim NAME=SIZE"
             )
         for each in session.get_inputs():
             range = self.ranges.get(each.name)

@@ -19,7 +19,14 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "missing": (3, "no such file", "optimize none.onnx -o out.onnx"),
     "empty": (3, "is empty", "optimize empty.onnx -o out.onnx"),
     "not ONNX": (3, "not an ONNX model|text", "optimize text.onnx -o out.onnx"),
-    "folder": (3, "is a folder", "optimize folder -o out.onnx"),
+    "folder without models": (3, "contains no *.onnx file", "optimize folder -o results"),
+    "pattern without models": (3, "matches no model", "optimize folder/*.onnx -o results"),
+    "several models in a file": (2, "name a folder", "optimize model.onnx empty.onnx -o out.onnx"),
+    "two models of one name": (2, "is the result of", "optimize model.onnx folder/../folder/model.onnx -o results"),
+    "a pin of several models": (2, "is for one model", "optimize model.onnx empty.onnx --pin y=NHWC"),
+    "stdin and a model": (2, "stdin is one model", "optimize - model.onnx"),
+    "report and model on stdout": (2, "the model goes to stdout", "optimize model.onnx -o - --json"),
+    "misspelt command": (2, "type: layoutopt optimize model.onnx -q", "optimise model.onnx -q"),
     "inspect missing": (3, "no such file", "inspect none.onnx"),
     "verify missing": (3, "no such file", "verify model.onnx none.onnx"),
     "target": (4, "did you mean gpu-hopper", "optimize model.onnx -o out.onnx -t gpu-hoper"),
@@ -40,7 +47,6 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "op without operands": (2, "out of bounds", "targets gpu-hopper --op Conv()"),
     "op that is free": (2, "is a metadata-only op", "targets gpu-hopper --op Transpose(float[1,2]x)"),
     "no folder": (8, "the folder does not exist", "optimize model.onnx -o none/out.onnx"),
-    "output is a folder": (8, "is a folder", "optimize model.onnx -o folder"),
     "output in a file": (8, "the folder is a file", "optimize model.onnx -o empty.onnx/out.onnx"),
     "unwritable": (8, "", "optimize model.onnx -o /proc/out.onnx"),
     "device": (8, "not a regular file", "optimize model.onnx -o /dev/null"),
@@ -48,7 +54,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "report is a folder": (8, "is a folder", "optimize model.onnx -o out.onnx --report folder"),
     "external data": (8, "is a folder", "optimize model.onnx -o out.onnx --external-data folder"),
     "dialect": (2, "no such dialect", "optimize model.onnx -o out.onnx --dialect french"),
-    "nowhere to write": (2, "add -o OUT", "optimize model.onnx"),
+    "no default output": (8, "was not written by layoutopt", "optimize other.onnx"),
     "report is the model": (2, "that is MODEL", "optimize model.onnx --report model.onnx"),
     "report is the output": (2, "that is OUT", "optimize model.onnx -o out.onnx --report ./out.onnx"),
     "external data elsewhere": (2, "not a name", "optimize model.onnx -o out.onnx --external-data a/b"),
@@ -64,7 +70,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "dump": (2, "before:PASS", "optimize model.onnx -o out.onnx --dump-ir some"),
     "dump of no pass": (2, "no pass 'x'", "optimize model.onnx -o out.onnx --dump-ir after:x"),
     "dump to a file": (8, "", "optimize model.onnx -o out.onnx --dump-ir all=empty.onnx"),
-    "no command": (2, "frobnicate", "frobnicate"),
+    "no command": (2, "a command: optimize, inspect", "frobnicate"),
     "no option": (2, "--frobnicate", "optimize --frobnicate"),
     "no argument": (2, "MODEL", "optimize"),
     "tolerance": (2, "--tolerance", "verify model.onnx model.onnx --tolerance nan"),
@@ -82,7 +88,8 @@ def test_errors(cli: Cli, model: str, tmp_path: Path, case: str) -> None:
     (tmp_path / "empty.onnx").touch()
     (tmp_path / "text.onnx").write_text("this is a text file, and no model, and rather long\n" * 9)
     (tmp_path / "bad.toml").write_text("name = [\n")
-    (tmp_path / "out.onnx").write_bytes(b"precious")
+    for name in ("out.onnx", "other.opt.onnx"):
+        (tmp_path / name).write_bytes(b"precious")
     before = files(tmp_path)
     arguments = command.split()
     if arguments[0] == "optimize" and "-t" not in arguments:
@@ -189,6 +196,20 @@ def test_as_a_process(tmp_path: Path, model: str) -> None:
     assert failed.returncode == 3
     assert_one_line(failed.stderr)
     assert process("--version").stdout.startswith("layoutopt ")
+
+
+def test_completion(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_LAYOUTOPT_COMPLETE", "complete_bash")
+    for words, expected in (
+        ("layoutopt insp", "inspect"),
+        ("layoutopt optimize --exter", "--external-data"),
+        ("layoutopt model.onnx --exter", "--external-data"),
+        ("layoutopt model.onnx -t gpu-hop", "gpu-hopper"),
+    ):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        completed = cli()
+        assert (completed.code, completed.out.split()) == (0, [expected])
 
 
 def test_nobody_reads_the_output() -> None:

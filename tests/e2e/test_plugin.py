@@ -56,13 +56,15 @@ def test_the_lists(run: Run) -> None:
     layoutopt = ("-m", "layoutopt")
     assert "from the package acme-npu" in run(*layoutopt, "targets")
     assert "convolutions in TILE8" in run(*layoutopt, "targets", "acme-npu")
-    assert {each["name"] for each in json.loads(run(*layoutopt, "formats", "--system", "acme", "--json"))} == {
+    assert {
+        each["name"] for each in json.loads(run(*layoutopt, "formats", "--system", "acme", "--json"))["formats"]
+    } == {
         "TILE8",
         "TILE8_W",
     }
     passes = [each["name"] for each in json.loads(run(*layoutopt, "passes", "--json"))["inference"]]
     assert passes[passes.index("cancel-mirrors") + 1] == "assign-formats"
-    assert "acme" in [each["name"] for each in json.loads(run(*layoutopt, "dialects", "--json"))]
+    assert "acme" in [each["name"] for each in json.loads(run(*layoutopt, "dialects", "--json"))["dialects"]]
     assert "the firmware of the Acme NPU" in run(*layoutopt, "runtimes")
     assert "the axis must not be blocked" in run(*layoutopt, "ops", "mirror")
 

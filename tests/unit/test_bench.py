@@ -248,8 +248,8 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["--dim", "n"], 2, "write NAME=VALUE"),
-        (["--dim", "n=0"], 2, "write NAME=VALUE"),
+        (["--dim", "n"], 2, "write NAME=SIZE"),
+        (["--dim", "n=0"], 2, "write NAME=SIZE"),
         (["--dim", "n=1", "--dim", "n=2"], 2, "n is 1 too"),
         (["--dim", "n=1"], 2, "--dim n: no such symbolic dimension; all extents are fixed"),
         (["--inputs", "none.npz"], 2, "none.npz: no such file"),
@@ -261,7 +261,7 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--threads", "0"], 2, "--help"),
         (["--runtime", "other"], 2, "--help"),
         (["--json", "missing/out.json"], 8, "the folder does not exist"),
-        (["--json", "a.onnx"], 2, "that is a model"),
+        (["--json=a.onnx"], 2, "that is a model"),
         (["none.onnx"], 3, "none.onnx: no such file"),
     ],
 )

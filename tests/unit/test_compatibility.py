@@ -216,7 +216,7 @@ def test_the_command_on_the_table(capsys, monkeypatch) -> None:
     [
         (["none.onnx"], 3, "none.onnx: no such file"),
         (["text.onnx"], 3, "text.onnx: is not an ONNX model but text"),
-        (["model.onnx", "--json", "model.onnx"], 2, "that is a model"),
+        (["model.onnx", "--json=model.onnx"], 2, "that is a model"),
         (["model.onnx", "--json", "missing/out.json"], 8, "the folder does not exist"),
     ],
 )

@@ -46,10 +46,12 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_the_command() -> None:
     assert output_of("--markdown") == operators_page(known_operators())
-    (conv,) = [each for each in json.loads(output_of("Conv", "--json")) if not each["domain"]]
+    (conv,) = [each for each in json.loads(output_of("Conv", "--json=-"))["operators"] if not each["domain"]]
     assert conv["family"] == "convolution" and conv["opsets"][:2] == [7, 11]
     assert "com.microsoft.Gelu" in output_of("com.microsoft::gelu") and "its indices" in output_of("maxunpool")
-    assert {each["family"] for each in json.loads(output_of("--family", "pooling", "--json"))} == {"pooling"}
+    assert {each["family"] for each in json.loads(output_of("--family", "pooling", "--json=-"))["operators"]} == {
+        "pooling"
+    }
 
 
 @pytest.mark.parametrize("arguments", [["no-such-operator"], ["--family", "no-such-family"]])

@@ -226,6 +226,6 @@ def test_the_list_names_every_runtime(capsys: pytest.CaptureFixture[str]) -> Non
     printed = capsys.readouterr().out
     assert all(spec.name in printed and spec.runs_in in printed for spec in RUNTIMES)
     assert main(["runtimes", "--json"]) == 0
-    records = json.loads(capsys.readouterr().out)
+    records = json.loads(capsys.readouterr().out)["runtimes"]
     assert {each["name"]: each["kernels"] for each in records} == {spec.name: spec.kernels for spec in RUNTIMES}
     assert "gpu-hopper" in next(each["default_of"] for each in records if each["name"] == "any")

@@ -7,6 +7,7 @@ from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import show_text
 from layoutopt.files import FileKind, Overwrite, is_same_file, write_text
+from layoutopt.version import VERSION
 
 _STDOUT = Path("-")
 
@@ -21,6 +22,7 @@ class JsonRecord:
         force: whether an existing file of another kind may be replaced.
 
     Attributes:
+        is_requested: whether there is a destination.
         is_printed: whether the record goes to stdout.
         files: the written file; empty before it is written.
 
@@ -30,6 +32,7 @@ class JsonRecord:
     """
 
     def __init__(self, path: Path | None, *sources: Path, kind: str = "a model", force: bool = False) -> None:
+        self.is_requested = path is not None
         self.is_printed = path == _STDOUT
         self.files: list[Path] = []
         self._path = None if self.is_printed else path
@@ -41,14 +44,24 @@ class JsonRecord:
         self._overwrite.check(self._path, FileKind.REPORT)
 
     def write(self, data: Any) -> None:
-        """Write or print the record.
+        """Write or print the record: a report, or a dictionary, which gets the key `layoutopt_version`.
+
+        Raises:
+            OutputError: the file cannot be written.
+            StdoutError: stdout cannot be written.
+        """
+        if self.is_requested:
+            self.write_text(json_text({"layoutopt_version": VERSION} | data if isinstance(data, dict) else data))
+
+    def write_text(self, text: str) -> None:
+        """Write or print a record that is serialised already.
 
         Raises:
             OutputError: the file cannot be written.
             StdoutError: stdout cannot be written.
         """
         if self.is_printed:
-            show_text(json_text(data))
+            show_text(text)
         if self._path is not None:
-            write_text(self._path, json_text(data), FileKind.REPORT, self._overwrite)
+            write_text(self._path, text, FileKind.REPORT, self._overwrite)
             self.files = [self._path]

@@ -3,11 +3,14 @@
 from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.files.model_streams import check_stdout, print_model
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
+from layoutopt.cli.optimization.model_files import was_written_for
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import file_size, show_text
 from layoutopt.driver.result import Result
-from layoutopt.files import FileKind, Overwrite, external_files, is_same_file, staged_text
+from layoutopt.errors import OutputError
+from layoutopt.files import FileKind, Overwrite, external_files, is_same_file, path_text, staged_text
 from layoutopt.onnx_io.writer.weights_file import check_name
 from layoutopt.onnx_io.writer.write import WrittenFiles
 
@@ -18,35 +21,52 @@ class Outputs:
     """The output files of one run of `optimize`.
 
     Args:
-        source: the model file that is read.
-        model: the path of the result; None to write no model.
+        source: the model file that is read; None for a model from stdin.
+        model: the path of the result; None to write no model, `-` for stdout.
         report: the path of the report; None to write no report, `-` for stdout.
         external_data: the name of the file for weights, in the folder of the result.
         force: whether existing files of another kind may be replaced.
+        is_beside: whether `model` is the default name beside the source; then only a result of layoutopt is replaced.
 
     Attributes:
         prints_report: whether the report goes to stdout.
+        prints_model: whether the model goes to stdout.
         source_size: bytes of the source and its external data.
-        written: the files of the model; None before they are written.
+        written: the files of the model; None before they are written, and if there are none.
+        printed_size: bytes of the model that was written to stdout.
 
     Raises:
         UsageError: two of the files are the same.
     """
 
     def __init__(
-        self, source: Path, model: Path | None, report: Path | None, external_data: str | None, *, force: bool
+        self,
+        source: Path | None,
+        model: Path | None,
+        report: Path | None,
+        external_data: str | None,
+        *,
+        force: bool,
+        is_beside: bool = False,
     ) -> None:
-        self.prints_report = report == _STDOUT
-        self.source_size = _model_size(source)
+        self.prints_report, self.prints_model = report == _STDOUT, model == _STDOUT
+        if self.prints_report and self.prints_model:
+            raise UsageError("the model goes to stdout", where="--json -", hint="name a file: --json=report.json")
+        if self.prints_model:
+            check_stdout()
+            model = None
+        self.source_size = _model_size(source) if source is not None else 0
         self.written: WrittenFiles | None = None
+        self.printed_size = 0
+        self._compared = source if is_beside else None
         self._model = model
         self._report = None if self.prints_report else report
         self._external_data = external_data if model is not None else None
-        self._overwrite = Overwrite((source,), model, force)
+        self._overwrite = Overwrite((source,) if source is not None else (), model, force)
         weights = None if model is None or external_data is None else _weights_path(model, external_data)
         others = {"MODEL": source, "OUT": model, "the external data": weights}
         if self._report is not None:
-            _check_distinct(f"--report {self._report}", self._report, others)
+            _check_distinct(f"--json {self._report}", self._report, others)
         if weights is not None:
             _check_distinct(f"--external-data {external_data}", weights, {"MODEL": source, "OUT": model})
 
@@ -58,6 +78,7 @@ class Outputs:
         """
         if self._model is not None:
             self._overwrite.check(self._model, FileKind.MODEL)
+            self._check_beside(self._model)
         if self._model is not None and self._external_data is not None:
             check_name(self._model, self._external_data, self._overwrite)
         if self._report is not None:
@@ -79,14 +100,24 @@ class Outputs:
             with reporting_written_files(self.files):
                 show_text(json_text(result.report))
 
+    def _check_beside(self, path: Path) -> None:
+        """Check that an existing file with the default name of the result was written by layoutopt."""
+        if self._compared is None or self._overwrite.force or not path.exists() or not path.stat().st_size:
+            return
+        if not was_written_for(path, self._compared):
+            hint = "name the result with -o, or replace the file with --force"
+            raise OutputError("exists and was not written by layoutopt", where=path_text(path), hint=hint)
+
     def _save(self, result: Result) -> None:
+        if self.prints_model:
+            self.printed_size = print_model(result)
         if self._model is not None:
             self.written = result.save(self._model, external_data=self._external_data, force=self._overwrite.force)
 
     @property
     def written_size(self) -> int:
         """Bytes of the written model and its external data."""
-        return _model_size(self.written.model) if self.written is not None else 0
+        return _model_size(self.written.model) if self.written is not None else self.printed_size
 
     @property
     def files(self) -> list[Path]:

@@ -40,7 +40,12 @@ def parse_dim_sizes(requests: Sequence[str]) -> dict[str, int]:
     Raises:
         UsageError: as `parse_pins`.
     """
-    return _assigned("--dim", requests, "a dimension", "NAME=VALUE, as in batch=1", _size)
+    return _assigned("--dim", requests, "a dimension", "NAME=SIZE, as in batch=1", _size)
+
+
+def without_ranges(requests: Sequence[str]) -> list[str]:
+    """The values of `--dim` that are sizes, for commands that take no range."""
+    return [each for each in requests if ":" not in each.rpartition("=")[2]]
 
 
 def _size(text: str) -> int | None:

@@ -5,35 +5,36 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, show_json, styled_line, table, text
+from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, styled_line, table, text
 from layoutopt.systems.cutlass import Operand
 from layoutopt.systems.cutlass.banks import BANKS, Access
 
 _MAX_LINES = 16  # of memory that are shown
 
 
-def print_banks(matrix: Operand, as_json: bool) -> None:
+def print_banks(matrix: Operand, json: JsonRecord) -> None:
     """Print the position of the elements, and the wavefronts of a write and a read."""
     costs = [(access, matrix.conflicts(access)) for access in (matrix.write, matrix.read)]
-    if as_json:
-        show_json(
-            {
-                "layout": str(matrix.layout),
-                "extent": matrix.extent,
-                "element_bits": matrix.element_size,
-                "accesses": [
-                    {
-                        "name": access.name,
-                        "bytes": access.width,
-                        "wavefronts": cost.wavefronts,
-                        "conflicts": cost.conflicts,
-                    }
-                    for access, cost in costs
-                ],
-                "cell_bytes": matrix.cell,
-                "lines": matrix.lines().tolist(),
-            }
-        )
+    json.write(
+        {
+            "layout": str(matrix.layout),
+            "extent": matrix.extent,
+            "element_bits": matrix.element_size,
+            "accesses": [
+                {
+                    "name": access.name,
+                    "bytes": access.width,
+                    "wavefronts": cost.wavefronts,
+                    "conflicts": cost.conflicts,
+                }
+                for access, cost in costs
+            ],
+            "cell_bytes": matrix.cell,
+            "lines": matrix.lines().tolist(),
+        }
+    )
+    if json.is_printed:
         return
     size = f"  {' x '.join(map(str, matrix.extent))} elements of {matrix.element_size} bits"
     show(styled_line((str(matrix.layout), "bold"), (size, "dim")))

@@ -2,12 +2,13 @@
 
 import sys
 
-from layoutopt.cli.rendering.terminal import footnote, indented, show, show_json, styled_line, text
+from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.rendering.terminal import footnote, indented, show, styled_line, text
 from layoutopt.cost_models import load_target, target_names
 from layoutopt.dialects import DIALECTS, Dialect
 
 
-def print_dialects(as_json: bool) -> None:
+def print_dialects(json: JsonRecord) -> None:
     """Print the dialects, each with the targets whose default it is."""
     targets: dict[str, list[str]] = {name: [] for name in DIALECTS}
     for target in target_names():
@@ -21,8 +22,8 @@ def print_dialects(as_json: bool) -> None:
         }
         for name, dialect in DIALECTS.items()
     ]
-    if as_json:
-        show_json(records)
+    json.write({"dialects": records})
+    if json.is_printed:
         return
     for record in records:
         default = f"default of {', '.join(record['default_of'])}" if record["default_of"] else ""

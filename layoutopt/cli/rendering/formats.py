@@ -3,19 +3,20 @@
 from dataclasses import asdict
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.rendering.terminal import footnote, section, show, show_json, table, text
+from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.rendering.terminal import footnote, section, show, table, text
 from layoutopt.formats import Entry, entries
 
 
-def print_formats(system: str | None, as_json: bool) -> None:
+def print_formats(system: str | None, json: JsonRecord) -> None:
     """Print all named formats, or those of one system.
 
     Raises:
         UsageError: there is no such system.
     """
     chosen = _of_system(system)
-    if as_json:
-        show_json([asdict(entry) for entry in chosen])
+    json.write({"formats": [asdict(entry) for entry in chosen]})
+    if json.is_printed:
         return
     rows = table("=name", "=system", "=notation", "=axes", "note")
     for entry in chosen:

@@ -10,7 +10,9 @@ from pydantic import BaseModel
 from rich.table import Table
 from rich.text import Text
 
+from layoutopt.cli.files.json_record import JsonRecord
 from layoutopt.cli.inspection import OpChange, PlannedModel, StampedModel
+from layoutopt.cli.rendering.notes import notes_table
 from layoutopt.cli.rendering.optimize import estimate, plan_lines, size_text, title
 from layoutopt.cli.rendering.terminal import (
     footnote,
@@ -18,23 +20,23 @@ from layoutopt.cli.rendering.terminal import (
     seconds,
     section,
     show,
-    show_json,
     size,
     styled_line,
     table,
     text,
 )
-from layoutopt.report.schema import CastReport, NoteReport, OpReport, Report
+from layoutopt.report.schema import CastReport, OpReport, Report
 
 _MAX_ROWS = 12  # rows of a table without --all
 _OMITTED_FORMATS = ("C", "scalar")  # formats that are not printed
 
 
-def print_inspected(found: PlannedModel | StampedModel, show_all: bool, as_json: bool) -> None:
+def print_inspected(found: PlannedModel | StampedModel, show_all: bool, record: JsonRecord) -> None:
     """Print a planned or stamped model, with one row per op if `show_all`."""
-    if as_json:
-        show_json(asdict(found) if isinstance(found, StampedModel) else _record(found))
-    elif isinstance(found, StampedModel):
+    record.write(asdict(found) if isinstance(found, StampedModel) else _record(found))
+    if record.is_printed:
+        return
+    if isinstance(found, StampedModel):
         _print_stamped(found, show_all)
     else:
         _print_planned(found, show_all)
@@ -96,7 +98,7 @@ def _print_planned(found: PlannedModel, show_all: bool) -> None:
     if fixed := [each for each in found.changes if each.op.reason and not each.op.moves_data]:
         section("canonical formats", "ops without a choice of formats, with reasons", _without_choice(fixed, show_all))
     if report.notes:
-        section("notes", "passes that did not apply, with reasons", _notes(report.notes, show_all))
+        section("notes", "passes that did not apply, with reasons", notes_table(report.notes, show_all=show_all))
 
 
 def _plan_with_all_kernels(report: Report | None) -> list[tuple[str, Text]]:
@@ -201,19 +203,6 @@ def _without_choice(changes: Sequence[OpChange], show_all: bool) -> Table:
     rows = table("=op type", ">ops", "reason")
     for (kind, reason), count in Counter((each.op.kind, each.op.reason) for each in changes).most_common():
         rows.add_row(text(kind), text(count), text(reason))
-    return rows
-
-
-def _notes(notes: Sequence[NoteReport], show_all: bool) -> Table:
-    """One row per note, or one row per pass and reason."""
-    if show_all:
-        rows = table("=pass", "where", "reason")
-        for note in notes:
-            rows.add_row(text(note.source), text(note.where, "dim"), text(note.reason))
-        return rows
-    rows = table("=pass", ">notes", "reason")
-    for (source, reason), count in Counter((note.source, note.reason) for note in notes).most_common():
-        rows.add_row(text(source), text(count), text(reason))
     return rows
 
 

@@ -14,8 +14,17 @@ def json_text(data: Any) -> str:
 
     Printable characters of all scripts are kept. Others, such as C1 controls and marks of text direction, are escaped.
     """
+    return _serialized(data, 2)
+
+
+def json_line(data: Any) -> str:
+    """Serialise data, or a pydantic model, as one line of JSON, with the characters of `json_text`."""
+    return _serialized(data, None)
+
+
+def _serialized(data: Any, indent: int | None) -> str:
     is_model = isinstance(data, BaseModel)
-    text = data.model_dump_json(indent=2) if is_model else json.dumps(data, indent=2, ensure_ascii=False)
+    text = data.model_dump_json(indent=indent) if is_model else json.dumps(data, indent=indent, ensure_ascii=False)
     return f"{_NON_ASCII.sub(_escaped, text)}\n"
 
 

@@ -8,10 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.files.figures import write_figure
+from layoutopt.cli.files.json_record import JsonRecord
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
 from layoutopt.cli.options.element_types import parse_dtype
 from layoutopt.cli.rendering.memory_runs import MemoryRun, memory_runs
-from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, show_json, styled_line, table, text
+from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, styled_line, table, text
 from layoutopt.files import Overwrite
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
 from layoutopt.ir.types import DType
@@ -25,7 +26,7 @@ def print_format(
     name: str,
     shape: tuple[int, ...] | None,
     dtype: str | None,
-    as_json: bool,
+    json: JsonRecord,
     plot: Path | None = None,
     *,
     force: bool = False,
@@ -45,9 +46,8 @@ def print_format(
 
         write_figure(draw_memory(layout, name, letters), plot, Overwrite(force=force))
     with reporting_written_files([plot] if plot is not None else []):
-        if as_json:
-            show_json(_record(name, format, letters, entry, layout, element))
-        else:
+        json.write(_record(name, format, letters, entry, layout, element))
+        if not json.is_printed:
             _show(name, format, letters, entry, layout, element)
 
 

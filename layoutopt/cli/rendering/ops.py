@@ -3,19 +3,20 @@
 from dataclasses import asdict
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.rendering.terminal import section, show, show_json, show_text, table, text
+from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.rendering.terminal import section, show, show_text, table, text
 from layoutopt.report.operators import Operator, known_operators, operators_page
 
 
-def print_operators(name: str | None, family: str | None, *, as_json: bool, as_markdown: bool) -> None:
+def print_operators(name: str | None, family: str | None, *, json: JsonRecord, as_markdown: bool) -> None:
     """Print the operators whose name contains `name` and whose family is `family`; without these, print all.
 
     Raises:
         UsageError: there is no such operator or family.
     """
     chosen = _chosen(known_operators(), name, family)
-    if as_json:
-        show_json([asdict(each) for each in chosen])
+    json.write({"operators": [asdict(each) for each in chosen]})
+    if json.is_printed:
         return
     if as_markdown:
         show_text(operators_page(chosen))

@@ -5,6 +5,8 @@ from collections import Counter
 from rich.text import Text
 
 from layoutopt.cli.files.outputs import Outputs
+from layoutopt.cli.rendering.movement import movement_rows
+from layoutopt.cli.rendering.stages import print_stages
 from layoutopt.cli.rendering.terminal import key_values, seconds, show, size, styled_line, text
 from layoutopt.cli.rendering.tuning import print_variants, tuning_lines
 from layoutopt.driver.result import Result
@@ -31,8 +33,8 @@ _MIN_GROWTH = 1.1  # times as large
 _NEGLIGIBLE = 1e-4  # of the time of the original: smaller causes are not printed
 
 
-def print_summary(result: Result, outputs: Outputs) -> None:
-    """Print the summary of a run."""
+def print_summary(result: Result, outputs: Outputs, *, is_verbose: bool = False) -> None:
+    """Print the summary of a run; if `is_verbose`, also the time of each stage, and the notes."""
     report = result.report
     unchanged = styled_line(("left unchanged: ", "bold"), report.reason)
     rows = [
@@ -51,6 +53,8 @@ def print_summary(result: Result, outputs: Outputs) -> None:
     ]
     show(title(report), key_values(*rows))
     print_variants(report.tuning)
+    if is_verbose:
+        print_stages(report)
 
 
 def _runs_in(report: Report) -> list[tuple[str, Text]]:
@@ -103,13 +107,11 @@ def plan_lines(report: Report) -> list[tuple[str, Text]]:
     """The rows about the plan; empty for a model that was optimised before."""
     if report.plan is None:
         return []
-    before, after = report.before, report.after
+    after = report.after
     rows = [
         *_sizes(report.dims),
         ("op outputs", _formats(report.ops)),
-        *_movement(report),
-        ("layout conversions", styled_line(_change(before.casts, after.casts), ("  in the file", "dim"))),
-        ("transposes", styled_line(_change(before.transposes, after.transposes), ("  in the file", "dim"))),
+        *movement_rows(report),
     ]
     if report.plan.least_moves is not None:
         aside = ("  the minimum of conversions and transposes over all plans with these formats", "dim")
@@ -150,20 +152,6 @@ def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
     ]
 
 
-def _movement(report: Report) -> list[tuple[str, Text]]:
-    """The data movement that onnxruntime executes; empty if it was not measured."""
-    before, after = report.moved_before, report.moved_after
-    if before is None:
-        return []
-    if after is None:
-        aside = ("  Transposes and reorders of the original in onnxruntime, after its own optimiser", "dim")
-        return [("data movement", styled_line(f"{before.count}, {size(before.nbytes)}", aside))]
-    counts = _change(before.count, after.count)
-    sizes = f", {size(before.nbytes)} → {size(after.nbytes)}"
-    aside = ("  Transposes and reorders of one run in onnxruntime, after its own optimiser", "dim")
-    return [("data movement", styled_line(counts, sizes, aside))]
-
-
 def _formats(ops: list[OpReport]) -> Text:
     """The number of ops by the format of their first output; the canonical formats of all ranks count as one."""
     counted: Counter[str] = Counter()
@@ -176,11 +164,6 @@ def _formats(ops: list[OpReport]) -> Text:
     if rest := common[_MAX_FORMATS:]:
         parts.append(styled_line(f"{sum(count for _, count in rest)} in {len(rest)} other formats"))
     return Text(", ").join(parts)
-
-
-def _change(before: int, after: int) -> Text:
-    """A count before and after, green if it falls."""
-    return styled_line(f"{before} → ", (str(after), "green" if after < before else "yellow" if after > before else ""))
 
 
 def _estimated(plan: PlanReport, gain: GainReport | None) -> list[tuple[str, Text]]:
@@ -317,9 +300,9 @@ def by_definition(block: int) -> str:
 
 def _written(outputs: Outputs, report: Report) -> Text:
     took = (f"  in {seconds(report.seconds)}", "dim")
-    if outputs.written is None:
+    if outputs.written is None and not outputs.prints_model:
         return styled_line(("no model", "yellow"), took)
-    names = ", ".join(map(path_text, outputs.written.files))
+    names = ", ".join(map(path_text, outputs.written.files)) if outputs.written is not None else "to stdout"
     was = (f", was {size(outputs.source_size)}", "dim")
     return styled_line((names, "bold"), f"  {size(outputs.written_size)}", was, took)
 

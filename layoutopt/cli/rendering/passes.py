@@ -5,19 +5,20 @@ from typing import get_args
 
 from rich.table import Table
 
-from layoutopt.cli.rendering.terminal import footnote, indented, show, show_json, styled_line, table, text
+from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.rendering.terminal import footnote, indented, show, styled_line, table, text
 from layoutopt.dialects import DIALECTS
 from layoutopt.driver.pipeline import lowering_passes
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass
 
 
-def print_passes(as_json: bool) -> None:
+def print_passes(json: JsonRecord) -> None:
     """Print the passes of every mode, and the passes of every dialect that follow."""
     modes = {mode: _records(default_pipeline(mode).passes) for mode in get_args(Mode)}
     dialects = {name: _records(lowering_passes(dialect)) for name, dialect in DIALECTS.items()}
-    if as_json:
-        show_json({**modes, "dialects": dialects})
+    json.write({**modes, "dialects": dialects})
+    if json.is_printed:
         return
     for mode, passes in modes.items():
         show(styled_line((mode, "bold")), indented(_table(passes)), styled_line())

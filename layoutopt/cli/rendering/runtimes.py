@@ -2,17 +2,19 @@
 
 import json
 
-from layoutopt.cli.rendering.terminal import footnote, indented, key_values, show, show_json, styled_line, text
+from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.rendering.terminal import footnote, indented, key_values, show, styled_line, text
 from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
 
 _KERNELS = {"target": "all kernels of the target", "standard": "operands in canonical formats"}
 
 
-def print_runtimes(as_json: bool) -> None:
+def print_runtimes(record: JsonRecord) -> None:
     """Print the runtimes, each with the targets whose default it is."""
     specs = [find_runtime(name) for name in runtime_names()]
-    if as_json:
-        show_json([json.loads(spec.model_dump_json()) | {"default_of": _targets(spec)} for spec in specs])
+    records = [json.loads(spec.model_dump_json()) | {"default_of": _targets(spec)} for spec in specs]
+    record.write({"runtimes": records})
+    if record.is_printed:
         return
     for spec in specs:
         default = f"default of {', '.join(found)}" if (found := _targets(spec)) else ""

@@ -8,7 +8,8 @@ import numpy as np
 from rich.table import Table
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.rendering.terminal import footnote, seconds, section, show_json, table, text
+from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.rendering.terminal import footnote, seconds, section, table, text
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.kernel_matching import has_operand
 from layoutopt.cost_models.roofline import Estimate
@@ -24,13 +25,13 @@ _TEXT = re.compile(r"\s*(\w+)\s*(<.*>)?\s*\((.*)\)\s*", re.DOTALL)
 _USUAL = "Conv <pads=[1,1,1,1]> ({dtype}[1,64,56,56] x, {dtype}[64,64,3,3] w)"
 
 
-def print_estimates(name: str, text: str | None, as_json: bool) -> None:
+def print_estimates(name: str, text: str | None, json: JsonRecord) -> None:
     """Print the estimate of every kernel of a target for an op, the fastest first.
 
     Args:
         name: the target.
         text: the op, in ONNX's text syntax; None for a convolution.
-        as_json: whether to print JSON.
+        json: the destination of the JSON record.
 
     Raises:
         TargetError: there is no such target.
@@ -40,8 +41,8 @@ def print_estimates(name: str, text: str | None, as_json: bool) -> None:
     text = text or _USUAL.format(dtype=_dtype(model))
     op = parse_op(text)
     estimates = model.estimates(op)
-    if as_json:
-        show_json({"target": model.name, "op": text, "kernels": [_record(op, each) for each in estimates]})
+    json.write({"target": model.name, "op": text, "kernels": [_record(op, each) for each in estimates]})
+    if json.is_printed:
         return
     section(
         f"{model.name}: {text}",

@@ -3,13 +3,13 @@
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from layoutopt.cli.files.json_record import JsonRecord
 from layoutopt.cli.rendering.terminal import (
     footnote,
     indented,
     key_values,
     section,
     show,
-    show_json,
     styled_line,
     table,
     text,
@@ -25,14 +25,14 @@ _UNITS = {"bandwidth": "B/s", "capacity": "B", "overhead": "s"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
-def print_targets(as_json: bool) -> None:
+def print_targets(json: JsonRecord) -> None:
     """Print the built-in and installed targets, and mark the one that describes this machine."""
     specs = [load_target(name).spec for name in target_names()]
     host = _host()
-    if as_json:
-        records = [{key: getattr(spec, key) for key in _KEYS} for spec in specs]
-        installed = [{"name": name, "package": package_of(entry)} for name, entry in EXTENSIONS.found.items()]
-        show_json([*(record | {"is_host": record["name"] == host} for record in records), *installed])
+    records = [{key: getattr(spec, key) for key in _KEYS} for spec in specs]
+    installed = [{"name": name, "package": package_of(entry)} for name, entry in EXTENSIONS.found.items()]
+    json.write({"targets": [*(record | {"is_host": record["name"] == host} for record in records), *installed]})
+    if json.is_printed:
         return
     rows = table("=name", "=kind", "=dialect", "description")
     for spec in specs:
@@ -55,15 +55,15 @@ def _host() -> str | None:
         return None
 
 
-def print_target(name: str, as_json: bool) -> None:
+def print_target(name: str, json: JsonRecord) -> None:
     """Print every parameter of a target with its source, and its kernels.
 
     Raises:
         TargetError: there is no such target, its description is malformed, or it has none.
     """
     spec = _spec(name)
-    if as_json:
-        show_json(spec.model_dump(mode="json"))
+    json.write(spec.model_dump(mode="json"))
+    if json.is_printed:
         return
     about = key_values(("kind", text(spec.family)), ("dialect", text(spec.dialect)))
     show(styled_line((spec.name, "bold"), (f"  {spec.description}", "dim")), about)

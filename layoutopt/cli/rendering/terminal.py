@@ -3,7 +3,7 @@
 import os
 import sys
 from io import StringIO
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.exit_codes import StdoutError
-from layoutopt.cli.rendering.json_text import json_text
 
 _UNLIMITED = 20_000  # columns of a file or pipe
 
@@ -35,11 +34,6 @@ def show(*parts: RenderableType) -> None:
     for part in parts:
         printer.print(part)
     show_text("".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines()))
-
-
-def show_json(data: Any) -> None:
-    """Print data as JSON on stdout."""
-    show_text(json_text(data))
 
 
 def show_text(content: str) -> None:

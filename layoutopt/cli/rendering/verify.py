@@ -2,27 +2,28 @@
 
 import math
 
+from layoutopt.cli.files.json_record import JsonRecord
 from layoutopt.cli.model_comparison import ModelComparison
 from layoutopt.cli.rendering.optimize import by_definition
-from layoutopt.cli.rendering.terminal import key_values, section, show, show_json, styled_line, table, text
+from layoutopt.cli.rendering.terminal import key_values, section, show, styled_line, table, text
 from layoutopt.sample_inputs import sizes_text
 from layoutopt.verification import Comparison
 
 
-def print_comparison(found: ModelComparison, as_json: bool) -> None:
+def print_comparison(found: ModelComparison, json: JsonRecord, *, is_quiet: bool) -> None:
     """Print the verdict and one row per output."""
     verdict = found.verdict
-    if as_json:
-        show_json(
-            {
-                "status": verdict.status,
-                "reason": verdict.reason,
-                "outputs_depend_on_inputs": found.depends_on_inputs,
-                "block_by_definition": verdict.defined_block or None,
-                "sizes": [dict(each) for each in verdict.sizes],
-                "outputs": [_record(each) for each in found.outputs],
-            }
-        )
+    json.write(
+        {
+            "status": verdict.status,
+            "reason": verdict.reason,
+            "outputs_depend_on_inputs": found.depends_on_inputs,
+            "block_by_definition": verdict.defined_block or None,
+            "sizes": [dict(each) for each in verdict.sizes],
+            "outputs": [_record(each) for each in found.outputs],
+        }
+    )
+    if json.is_printed or is_quiet:
         return
     if not found.outputs:
         return  # the error message is the whole output

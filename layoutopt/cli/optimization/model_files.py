@@ -1,0 +1,121 @@
+"""The model files that the arguments of `optimize` name: files, folders and patterns."""
+
+import filecmp
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from layoutopt.cli.arguments import is_pattern
+from layoutopt.errors import ModelError
+from layoutopt.files import metadata_keys, path_text
+
+STDIO = Path("-")
+"""The argument that stands for stdin or stdout."""
+
+_SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
+_STAMP = "layoutopt"  # report.stamp.KEY, whose module imports large libraries
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model that is to be optimised.
+
+    Attributes:
+        path: the file; `-` for stdin.
+        relative: its path below the folder, or below the fixed part of the pattern, that was searched; else its name.
+    """
+
+    path: Path
+    relative: Path
+
+
+def find_models(arguments: Sequence[Path], output: Path | None) -> list[ModelFile]:
+    """The models that the arguments name, without duplicates, in the order of the arguments and sorted in each folder.
+
+    Folders are searched recursively for *.onnx. Hidden folders, files below `output`, and files that layoutopt wrote beside
+    their models are left out.
+
+    Raises:
+        ModelError: a folder or a pattern leads to no model.
+    """
+    named = [each for argument in arguments for each in _named_by(argument, output)]
+    found: dict[Path, ModelFile] = {}
+    for each in named:
+        found.setdefault(Path(os.path.abspath(each.path)), each)
+    if len(found) > 1:  # a shell that expands *.onnx names the results of an earlier run too
+        for path in [path for path in found if _is_result_beside(path) and _original_of(path) in found]:
+            del found[path]
+    return list(found.values())
+
+
+def default_output(model: Path) -> Path:
+    """The output beside a model: `model.opt.onnx` for `model.onnx`."""
+    return model.with_name(f"{model.name.removesuffix(_SUFFIX)}{_OUTPUT_SUFFIX}")
+
+
+def was_written_for(output: Path, model: Path) -> bool:
+    """Whether layoutopt wrote an existing file as the result of a model: it has the stamp, or is a copy of the model."""
+    return _STAMP in metadata_keys(output) or _is_copy(output, model)
+
+
+def _is_copy(output: Path, model: Path) -> bool:
+    try:
+        return filecmp.cmp(output, model, shallow=False)
+    except OSError:
+        return False
+
+
+def _is_result_beside(path: Path) -> bool:
+    """Whether a file has the default name of a result and was written by layoutopt."""
+    return path.name.endswith(_OUTPUT_SUFFIX) and was_written_for(path, _original_of(path))
+
+
+def _original_of(path: Path) -> Path:
+    return path.with_name(f"{path.name.removesuffix(_OUTPUT_SUFFIX)}{_SUFFIX}")
+
+
+def _named_by(argument: Path, output: Path | None) -> list[ModelFile]:
+    """The models that one argument names; a missing file is reported when it is read."""
+    if os.path.isdir(argument):
+        found = [ModelFile(each, each.relative_to(argument)) for each in _below(argument)]
+    elif is_pattern(str(argument)) and not os.path.exists(argument):
+        root = _fixed_part(argument)
+        found = [ModelFile(each, each.relative_to(root)) for each in _matching(argument)]
+    else:
+        return [ModelFile(argument, Path(argument.name))]
+    excluded = None if output is None or _is_same_folder(output, argument) else output
+    found = [each for each in found if not _is_result_beside(each.path) and not _is_below(each.path, excluded)]
+    if not found:
+        what = "contains no *.onnx file to optimise" if os.path.isdir(argument) else "matches no model"
+        raise ModelError(what, where=path_text(argument), hint="name a model, a folder of models or a pattern")
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The *.onnx files of a folder and its subfolders, except hidden ones, sorted by name."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if name.endswith(_SUFFIX) and not name.startswith("."):
+                yield Path(parent, name)
+
+
+def _matching(pattern: Path) -> list[Path]:
+    return [Path(each) for each in sorted(glob.glob(str(pattern), recursive=True)) if os.path.isfile(each)]
+
+
+def _fixed_part(pattern: Path) -> Path:
+    """The folder before the first part of a path that contains a pattern."""
+    parts = pattern.parts
+    count = next(number for number, part in enumerate(parts) if is_pattern(part))
+    return Path(*parts[:count])
+
+
+def _is_same_folder(first: Path, second: Path) -> bool:
+    return os.path.realpath(first) == os.path.realpath(second)
+
+
+def _is_below(path: Path, folder: Path | None) -> bool:
+    return folder is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -1,0 +1,89 @@
+"""The run of `optimize` for one model: read, optimise, write, warn."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from layoutopt.cli.files.dump import parse_dumps
+from layoutopt.cli.files.model_streams import read_stdin
+from layoutopt.cli.files.outputs import Outputs
+from layoutopt.cli.optimization.model_files import STDIO
+from layoutopt.cli.optimization.placements import Placement, output_folder
+from layoutopt.cli.optimization.settings import ModelSettings
+from layoutopt.cli.rendering.progress import ProgressLine
+from layoutopt.cli.rendering.warnings import warn, warn_of_repairs
+from layoutopt.driver.pipeline import pipeline_for
+from layoutopt.driver.result import Result
+from layoutopt.files import Overwrite, path_text
+from layoutopt.report.warnings import repairs_of, warnings_of
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of `optimize` that do not change the result.
+
+    Attributes:
+        json: the file of the report; `-` for stdout.
+        dump_ir: the values of `--dump-ir`.
+        dry_run: whether no model is written.
+        force: whether existing files of another kind may be replaced.
+        is_quiet: whether only warnings and errors are printed.
+        is_verbose: whether stages and notes are printed too.
+    """
+
+    json: Path | None
+    dump_ir: Sequence[str]
+    dry_run: bool
+    force: bool
+    is_quiet: bool
+    is_verbose: bool
+
+
+def optimize_model(
+    placement: Placement, settings: ModelSettings, request: Request, position: str = ""
+) -> tuple[Result, Outputs]:
+    """Optimise one model and write its files; warnings go to stderr.
+
+    Args:
+        placement: the model and its output.
+        settings: the options of the model.
+        request: the other options.
+        position: a prefix of the progress line, such as "2/7 model.onnx: ".
+
+    Returns:
+        The result, and the files that were written.
+    """
+    with nullcontext() if request.dry_run else output_folder(placement):
+        is_stdin = placement.model == STDIO
+        source = None if is_stdin else placement.model
+        outputs = Outputs(
+            source,
+            None if request.dry_run else placement.output,
+            request.json,
+            settings.external_data,
+            force=request.force,
+            is_beside=placement.is_beside,
+        )
+        outputs.check()
+        reads = (*([source] if source is not None else []), *settings.inputs)
+        pipeline = pipeline_for(settings.mode, settings.target, settings.runtime, settings.dialect)
+        output = None if placement.output == STDIO else placement.output
+        watch = parse_dumps(request.dump_ir, pipeline, Overwrite(reads, output, request.force))
+        model = read_stdin() if is_stdin else placement.model
+        outputs.source_size = len(model) if isinstance(model, bytes) else outputs.source_size
+        with ProgressLine(is_silent=request.is_quiet or watch.uses_stderr) as progress:
+            result = settings.run(model, watch=watch, progress=lambda stage: progress(f"{position}{stage}"))
+            if is_stdin:
+                result = replace(result, report=result.report.model_copy(update={"model": "stdin"}))
+            progress(f"{position}writing")
+            outputs.write(result)
+    _warn(result, placement.model if position else None)
+    return result, outputs
+
+
+def _warn(result: Result, model: Path | None) -> None:
+    """Print warnings about a result; those about repairs name the model if there are several."""
+    warn_of_repairs(repairs_of(result.report), path_text(model) if model is not None else "")
+    for text in warnings_of(result.report):
+        warn(text)

@@ -1,0 +1,107 @@
+"""The options of `optimize` that determine the result of a model; a configuration can set each of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.options import assignments
+
+if TYPE_CHECKING:  # --help imports this module, and no large library
+    from layoutopt.driver.result import Result
+
+FOR_ONE_MODEL = ("pin", "inputs", "external_data")
+"""The options that name tensors or files of one model, so that they are refused for several; so is `--dump-ir`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """The options of one model; the fields have the names of the options."""
+
+    target: str
+    runtime: str | None
+    dialect: str | None
+    mode: Literal["inference", "training"]
+    pin: Sequence[str]
+    dim: Sequence[str]
+    inputs: Sequence[Path]
+    verify: bool
+    allow_unverified: bool
+    measure: bool
+    tune: float | None
+    threads: int
+    calibrate: bool
+    profile: Path | None
+    time_limit: float | None
+    max_growth: float | None
+    portable: bool
+    sessions: Literal["balanced", "fast"]
+    least: bool
+    strict: bool
+    custom_ops: Sequence[Path]
+    external_data: str | None
+
+    def values(self) -> dict[str, Any]:
+        """The options by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def updated(self, values: dict[str, Any]) -> "ModelSettings":
+        """These options with other values, which are checked.
+
+        Raises:
+            UsageError: a value is wrong.
+        """
+        settings = replace(self, **values)
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Check the values that do not depend on a model.
+
+        Raises:
+            UsageError: a value is wrong.
+        """
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise UsageError("not a time", where=f"--time-limit {self.time_limit:g}", hint="give a number above 0")
+        if self.tune is not None and not 0 < self.tune < inf:
+            raise UsageError("not a time", where=f"--tune {self.tune:g}", hint="give seconds above 0")
+        if self.tune is not None and not self.measure:
+            raise UsageError("tuning needs measurements", where="--tune", hint="leave out --no-measure")
+        if self.max_growth is not None and not self.max_growth >= 1:
+            raise UsageError("not a growth factor", where=f"--max-growth {self.max_growth:g}", hint="give 1 or more")
+        assignments.parse_pins(self.pin)
+        assignments.parse_dim_ranges(self.dim)
+
+    def run(self, model: Path | bytes, **callbacks: Any) -> "Result":
+        """The result of `layoutopt.optimize` with these options; `callbacks` are its arguments `watch` and `progress`."""
+        from layoutopt import api
+        from layoutopt.cost.size_growth import MAX_GROWTH
+        from layoutopt.sample_inputs import read_inputs
+
+        return api.optimize(
+            model,
+            self.target,
+            runtime=self.runtime,
+            dialect=self.dialect,
+            mode=self.mode,
+            pins=assignments.parse_pins(self.pin),
+            dims=assignments.parse_dim_ranges(self.dim),
+            inputs=[read_inputs(path) for path in self.inputs],
+            verify=self.verify,
+            allow_unverified=self.allow_unverified,
+            time_limit=self.time_limit,
+            max_growth=MAX_GROWTH if self.max_growth is None else self.max_growth,
+            sessions=self.sessions,
+            count_moves=self.least,
+            portable=self.portable,
+            measure=self.measure,
+            tune=self.tune,
+            threads=self.threads,
+            calibrate=self.calibrate,
+            profile=self.profile,
+            strict=self.strict,
+            custom_ops=self.custom_ops,
+            **callbacks,
+        )
