@@ -14,6 +14,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.writer.write import WrittenFiles
 from layoutopt.planner import Plan
 from layoutopt.report.schema import Report
+from layoutopt.report.summary import summary_html, summary_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ class Result:
         outcome = "rewritten" if report.changed else f"unchanged: {report.reason}"
         checked = f"verification {report.verification.status}"
         return f"Result({report.model!r} for {report.target}, {outcome}, {len(report.ops)} ops, {checked})"
+
+    def summary(self) -> str:
+        """The key numbers of the report as lines of text: data movement, estimated and measured time, verification."""
+        return summary_text(self.report)
+
+    def _repr_html_(self) -> str:
+        """The summary as a table, for notebooks."""
+        return summary_html(self.report)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The state for pickle and copy: the model is one message that includes external data."""
