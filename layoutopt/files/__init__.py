@@ -1,6 +1,6 @@
 """Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
-from layoutopt.files.kinds import PICTURE_MARK, FileKind, is_predecessor
+from layoutopt.files.kinds import PICTURE_MARK, SARIF_TOOL, FileKind, is_predecessor
 from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file
 from layoutopt.files.overwrite import (
     Overwrite,
@@ -15,6 +15,7 @@ from layoutopt.files.temporary import scratch_folder
 
 __all__ = [
     "PICTURE_MARK",
+    "SARIF_TOOL",
     "FileKind",
     "Overwrite",
     "Staging",
