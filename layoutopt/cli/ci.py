@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -139,6 +138,8 @@ def ci(
 
 def _print_report(report: "GateReport", outputs: "GateOutputs", *, github: bool) -> None:
     """Print the results on stdout, and the annotations and the step summary of GitHub if requested."""
+    from secrets import token_hex
+
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.ci import HEADER, cells, gates_text
     from layoutopt.cli.rendering.terminal import show_text
