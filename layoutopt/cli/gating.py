@@ -153,6 +153,7 @@ class Gate:
             raise
         except Exception as error:
             self.errors.append(error)
+            _name_model(error, model)
             message = _error_text(error, model)
             found = failed_model(path_text(model), model_uri(model, self.root), self.target, self.runtime, message)
         self.results.append(found.model_copy(update={"seconds": round(perf_counter() - begin, 3)}))
@@ -272,6 +273,15 @@ def file_hash(model: Path) -> str:
             while chunk := file.read(_CHUNK):
                 found.update(chunk)
     return found.hexdigest()
+
+
+def _name_model(error: Exception, model: Path) -> None:
+    """Add the path of the model to an error that does not name it."""
+    name = LayoutoptError(path_text(model)).what
+    if not isinstance(error, LayoutoptError):
+        error.add_note(name)
+    elif not error.where.startswith(name):
+        error.where = f"{name}: {error.where}" if error.where else name
 
 
 def _error_text(error: Exception, model: Path) -> str:

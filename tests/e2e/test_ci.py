@@ -209,6 +209,13 @@ def test_models_are_found_once_and_names_may_contain_anything(cli: Cli, models: 
     assert list(record(tmp_path)) == ["models/net.onnx", "models/sub/a%::b,\nc.onnx", "models/sub/relu.onnx"]
 
 
+def test_an_error_names_the_model(cli: Cli, models: Path) -> None:
+    done = cli("ci", "models/net.onnx", *PLANNED, "--dim", "height=8")
+    assert done.code == 2
+    assert done.err.startswith("error: models/net.onnx: height: no such symbolic dimension")
+    assert "error: models/net.onnx: height: no such" in done.out
+
+
 def test_a_fault_of_layoutopt_is_a_result_of_one_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def optimize(model: Path, *_: object, **__: object) -> None:
         raise MemoryError if model.name == "net.onnx" else IndexError("x")
@@ -219,3 +226,4 @@ def test_a_fault_of_layoutopt_is_a_result_of_one_model(models: Path, monkeypatch
     gate.check_all(paths, lambda stage: None)
     assert [each.findings[0].message for each in gate.results] == ["not enough memory", "internal error: IndexError: x"]
     assert [type(each) for each in gate.errors] == [MemoryError, IndexError]
+    assert gate.errors[1].__notes__ == [str(paths[1])]
