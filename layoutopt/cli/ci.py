@@ -24,7 +24,7 @@ _BASELINE = "Compare with the numbers in this file."
 
 
 def ci(
-    models: Annotated[list[str], Argument(metavar="MODEL...", help=_MODELS)],
+    models: Annotated[list[str], Argument(metavar="MODEL", help=_MODELS)],
     target: Annotated[
         str,
         Option("--target", "-t", metavar="T", help="The hardware; by default this machine's, which may vary in CI."),

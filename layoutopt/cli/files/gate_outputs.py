@@ -115,7 +115,9 @@ class GateOutputs:
     def _text(self, option: str, report: GateReport, baseline: Baseline | None) -> str:
         """The content of the file of an option."""
         if option == "--junit":
-            return import_module(_JUNIT).junit(report)
+            from layoutopt.gates.exporters.junit import junit
+
+            return junit(report)
         if option == "--sarif":
             return json_text(sarif(report))
         return json_text(report if option == "--json" else baseline)
