@@ -166,7 +166,8 @@ def _raise_for_status(report: "GateReport") -> None:
     if not failed:
         return
     model, message = failed[0]
-    what = f"{message}{f'; {len(failed) - 1} more checks failed' if len(failed) > 1 else ''}"
+    more = len(failed) - 1
+    what = f"{message}; {more} more {'check' if more == 1 else 'checks'} failed" if more else message
     if report.count("over budget"):
         raise OverBudgetError(what, where=model, hint="change the model, or the budget")
     raise RegressionError(what, where=model, hint="change the model, or accept it with --update-baseline")

@@ -78,7 +78,8 @@ def _details(model: ModelResult) -> Iterator[str]:
     ops = [each for each in model.findings if each.node]
     if not ops or not model.errors:
         return
-    yield f"<details><summary>{len(ops)} ops of {markdown(model.model)} move bytes</summary>"
+    verb = "op moves" if len(ops) == 1 else "ops move"
+    yield f"<details><summary>{markdown(model.model)}: {len(ops)} {verb} bytes</summary>"
     yield ""
     yield from (f"- {markdown(each.path)}: {markdown(each.message)}" for each in ops[:_MAX_OPS])
     if len(ops) > _MAX_OPS:
