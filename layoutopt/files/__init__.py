@@ -4,6 +4,7 @@ from layoutopt.files.kinds import PICTURE_MARK, SARIF_TOOL, FileKind, is_predece
 from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file
 from layoutopt.files.overwrite import (
     Overwrite,
+    append_text,
     directory_entry,
     is_same_file,
     models_with_weights,
@@ -19,6 +20,7 @@ __all__ = [
     "FileKind",
     "Overwrite",
     "Staging",
+    "append_text",
     "check_writable",
     "directory_entry",
     "external_files",

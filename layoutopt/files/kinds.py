@@ -31,7 +31,6 @@ class FileKind(Enum):
     JUNIT = "a JUnit report of layoutopt ci"
     SARIF = "a SARIF report of layoutopt ci"
     BASELINE = "a baseline of layoutopt ci"
-    STEP_SUMMARY = "a text file"
 
 
 def is_predecessor(path: Path, kind: FileKind) -> bool:
@@ -55,8 +54,6 @@ def is_predecessor(path: Path, kind: FileKind) -> bool:
             return _sarif_tools(_json(_text(path))) == [SARIF_TOOL]
         case FileKind.BASELINE:
             return "layoutopt_baseline" in _json(_text(path))
-        case FileKind.STEP_SUMMARY:
-            return _is_text(path)  # it is appended to, so nothing is lost
         case FileKind.MEASUREMENTS:
             return "calibration" in _json(_text(path).partition("\n")[0])
         case FileKind.TARGET:
@@ -88,7 +85,8 @@ def _sarif_tools(log: dict[str, Any]) -> list[object]:
         return []
 
 
-def _is_text(path: Path) -> bool:
+def is_text_file(path: Path) -> bool:
+    """Whether a file is text, as far as its beginning shows; an empty file is."""
     with path.open("rb") as file:
         return not is_onnx_file(path) and b"\0" not in file.read(_HEAD_BYTES)
 

@@ -12,7 +12,7 @@ from layoutopt.cli.files.reporting_written_files import reporting_written_files
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import show_text
 from layoutopt.errors import OutputError
-from layoutopt.files import FileKind, Overwrite, is_predecessor, is_same_file, output_errors, path_text, staged_text
+from layoutopt.files import FileKind, Overwrite, append_text, is_same_file, path_text, staged_text
 from layoutopt.gates import Baseline, GateReport
 from layoutopt.gates.exporters.sarif import sarif
 
@@ -82,19 +82,12 @@ class GateOutputs:
             self._overwrite.check(path, _KINDS[option])
         if "--junit" in self._paths:
             import_module(_JUNIT)
-        self._check_summary()
-
-    def _check_summary(self) -> None:
-        """Check that the step summary is a text file that the command does not read; `--force` changes nothing here."""
-        path = self._summary
-        if path is None:
-            return
-        with output_errors(path):
-            is_other = path.is_file() and not is_predecessor(path, FileKind.STEP_SUMMARY)
-        if is_other:
-            where = f"GITHUB_STEP_SUMMARY={path_text(path)}"
-            raise OutputError("is not a text file", where=where, hint="name a text file, or leave out --github")
-        self._overwrite.check(path, FileKind.STEP_SUMMARY)
+        try:
+            if self._summary is not None:
+                self._overwrite.check_append(self._summary)
+        except OutputError as error:
+            where = f"GITHUB_STEP_SUMMARY={error.where}"
+            raise OutputError(error.what, where=where, hint=error.hint) from error
 
     def write_reports(self, report: GateReport, baseline: Baseline | None) -> None:
         """Write the reports and, if it is given, the baseline; print the JSON report if it goes to stdout.
@@ -128,11 +121,8 @@ class GateOutputs:
         Raises:
             OutputError: it cannot be written.
         """
-        if self._summary is None:
-            return
-        self._check_summary()
-        with output_errors(self._summary), self._summary.open("ab") as file:
-            file.write(content.encode("utf-8"))
+        if self._summary is not None:
+            append_text(self._summary, content, self._overwrite)
 
 
 def result_paths(models: Sequence[Path], arguments: Sequence[str], folder: Path, *, force: bool) -> dict[Path, Path]:
