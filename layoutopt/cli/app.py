@@ -8,6 +8,7 @@ from layoutopt.cli.banks import banks
 from layoutopt.cli.bench import bench
 from layoutopt.cli.calibrate import calibrate
 from layoutopt.cli.check import check
+from layoutopt.cli.ci import ci
 from layoutopt.cli.command_group import CommandGroup
 from layoutopt.cli.dialects import dialects
 from layoutopt.cli.exit_codes import exit_codes
@@ -45,6 +46,7 @@ _COMMANDS = (
     verify,
     check,
     bench,
+    ci,
     calibrate,
     formats,
     ops,

@@ -29,6 +29,18 @@ class IncompatibleError(LayoutoptError):
     exit_code: ClassVar[int] = 10
 
 
+class OverBudgetError(LayoutoptError):
+    """`ci`: a model is over a budget."""
+
+    exit_code: ClassVar[int] = 13
+
+
+class RegressionError(LayoutoptError):
+    """`ci`: a model is worse than its entry in the baseline."""
+
+    exit_code: ClassVar[int] = 14
+
+
 class CalibrationInterruptedError(LayoutoptError):
     """`calibrate` was interrupted with Ctrl-C; the measurements so far are stored."""
 

@@ -68,9 +68,9 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
     graph = _lifted(job, model)
     job.progress("inferring sizes")
     samples = _infer_sizes(job, model, graph)
+    if job.options.sizes_found is not None:
+        job.options.sizes_found(job.context.sizes)
     if not job.context.reason_to_keep:
-        if job.options.sizes_found is not None:
-            job.options.sizes_found(job.context.sizes)
         job.before = counts(graph)
     return graph, samples
 

@@ -1,9 +1,10 @@
 """Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
-from layoutopt.files.kinds import FIGURE_MARK, FileKind, is_predecessor
+from layoutopt.files.kinds import FIGURE_MARK, SARIF_TOOL, FileKind, is_predecessor
 from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file, metadata_keys
 from layoutopt.files.overwrite import (
     Overwrite,
+    append_text,
     directory_entry,
     is_same_file,
     models_with_weights,
@@ -15,9 +16,11 @@ from layoutopt.files.temporary import scratch_folder
 
 __all__ = [
     "FIGURE_MARK",
+    "SARIF_TOOL",
     "FileKind",
     "Overwrite",
     "Staging",
+    "append_text",
     "check_writable",
     "directory_entry",
     "external_files",

@@ -7,10 +7,13 @@ import json
 import tomllib
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from layoutopt.files.onnx_file import is_onnx_file
 
 FIGURE_MARK = "<!-- drawn by layoutopt -->"
+JUNIT_MARK = '<testsuites name="layoutopt ci"'
+SARIF_TOOL = "layoutopt"
 _MAX_TEXT_BYTES = 1 << 28  # bytes of the largest text file that is read
 _HEAD_BYTES = 4096  # bytes
 
@@ -25,6 +28,9 @@ class FileKind(Enum):
     TARGET = "a target file of layoutopt calibrate"
     MEASUREMENTS = "a state file of layoutopt calibrate"
     GRAPH_TEXT = "a graph dumped by layoutopt"
+    JUNIT = "a JUnit report of layoutopt ci"
+    SARIF = "a SARIF report of layoutopt ci"
+    BASELINE = "a baseline of layoutopt ci"
 
 
 def is_predecessor(path: Path, kind: FileKind) -> bool:
@@ -43,6 +49,12 @@ def is_predecessor(path: Path, kind: FileKind) -> bool:
         case FileKind.REPORT:
             text = _text(path)
             return any("layoutopt_version" in _json(each) for each in (text, text.partition("\n")[0]))  # or JSON lines
+        case FileKind.JUNIT:
+            return JUNIT_MARK in _text(path, _HEAD_BYTES)
+        case FileKind.SARIF:
+            return _sarif_tools(_json(_text(path))) == [SARIF_TOOL]
+        case FileKind.BASELINE:
+            return "layoutopt_baseline" in _json(_text(path))
         case FileKind.MEASUREMENTS:
             return "calibration" in _json(_text(path).partition("\n")[0])
         case FileKind.TARGET:
@@ -64,6 +76,20 @@ def _json(text: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _sarif_tools(log: dict[str, Any]) -> list[object]:
+    """The names of the tools of a SARIF log, one per run; empty if it is not one."""
+    try:
+        return [run["tool"]["driver"]["name"] for run in log["runs"]]
+    except (KeyError, TypeError):
+        return []
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether a file is text, as far as its beginning shows; an empty file is."""
+    with path.open("rb") as file:
+        return not is_onnx_file(path) and b"\0" not in file.read(_HEAD_BYTES)
 
 
 def _is_calibrated(text: str) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt.errors import OutputError
-from layoutopt.files.kinds import FileKind, is_predecessor
+from layoutopt.files.kinds import FileKind, is_predecessor, is_text_file
 from layoutopt.files.onnx_file import external_files, is_onnx_file
 from layoutopt.files.staging import Staging, check_writable, output_errors, path_text
 
@@ -57,6 +57,21 @@ class Overwrite:
                 raise OutputError(reason, where=path_text(path), hint="name another file")
             if not self.force and (reason := _needs_force(path, kind)):
                 raise OutputError(reason, where=path_text(path), hint="name another file, or replace it with --force")
+
+    def check_append(self, path: Path) -> None:
+        """Check that text may be appended to a file: a new file, or a text file that the command does not read.
+
+        Raises:
+            OutputError: text must not be appended, or the file cannot be written.
+        """
+        check_writable(path)
+        with output_errors(path):
+            if not path.exists():
+                return
+            if reason := self._protected(path, FileKind.REPORT):
+                raise OutputError(reason, where=path_text(path), hint="name another file")
+            if not is_text_file(path):
+                raise OutputError("is not a text file", where=path_text(path), hint="name another file")
 
     def _protected(self, path: Path, kind: FileKind) -> str:
         """The reason why a file is never replaced; empty if it may be."""
@@ -128,6 +143,17 @@ def staged_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) 
         yield
         with output_errors(path):
             staging.commit((file, path))
+
+
+def append_text(path: Path, content: str, overwrite: Overwrite) -> None:
+    """Append text to a file that another program reads and has created.
+
+    Raises:
+        OutputError: text must not be appended, or the file cannot be written.
+    """
+    overwrite.check_append(path)
+    with output_errors(path), path.open("ab") as file:
+        file.write(content.encode("utf-8"))
 
 
 def write_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) -> None:

@@ -57,7 +57,7 @@ def located_ops(graph: Graph) -> list[LocatedOp]:
         found.append(located)
         bodies = located.op.bodies if region_rule(located.op) is not None else {}
         for name, body in reversed(bodies.items()):
-            path = f"{located.body}{'/' if located.body else ''}{located.op.name or _first_output(located.op)}/{name}"
+            path = f"{located.body}{'/' if located.body else ''}{located.op.name or first_output(located.op)}/{name}"
             pending += [LocatedOp(op, body, path, runs[body]) for op in reversed(body.ops)]
     return found
 
@@ -129,7 +129,7 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, tar
         seconds += _move_seconds(op, signature, cost_model)
     preferred = next(iter(target_model.preferred_formats(op)), {})
     return OpReport(
-        name=op.name or _first_output(op),
+        name=op.name or first_output(op),
         kind=op.kind,
         inputs=_texts(op.inputs, signature.inputs),
         outputs=_texts(op.outputs, signature.outputs),
@@ -140,7 +140,7 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, tar
         seconds=seconds * located.runs,
         moves_data=moves,
         body=located.body,
-        reason=_why_moved(graph, op, signature) if moves else reason_without_signature(op),
+        reason=move_reason(graph, op, signature) if moves else reason_without_signature(op),
     )
 
 
@@ -195,7 +195,7 @@ def _choice(located: LocatedOp, signature: Signature) -> ChoiceReport:
         tuple(storage and Storage(storage.format) for storage in side) for side in (signature.inputs, signature.outputs)
     )
     return ChoiceReport(
-        name=op.name or _first_output(op),
+        name=op.name or first_output(op),
         kind=op.kind,
         body=located.body,
         inputs=_texts(op.inputs, inputs),
@@ -246,7 +246,8 @@ def moves_data(op: Op) -> bool:
         op.signature = None
 
 
-def _why_moved(graph: Graph, op: Op, signature: Signature) -> str:
+def move_reason(graph: Graph, op: Op, signature: Signature) -> str:
+    """The reason why a view op moves bytes: the format of its input, and the format that its readers require."""
     rule, y, source, target = rule_of(op), op.outputs[0], signature.inputs[0], signature.outputs[0]
     assert isinstance(rule, View) and y is not None and source is not None and target is not None
     same = rule.output_format(op, source.format)
@@ -284,11 +285,12 @@ def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Size
             moves_data=moves(source, copy.storage),
             is_weight=source.is_constant,
             body=located.body,
-            reason=_cast_reason(located.graph, source, copy),
+            reason=cast_reason(located.graph, source, copy),
         )
 
 
-def _cast_reason(graph: Graph, source: Value, copy: Value) -> str:
+def cast_reason(graph: Graph, source: Value, copy: Value) -> str:
+    """The reason for a cast from `source` to `copy`: the formats of the producer and of the consumers."""
     producer = graph.producer(source)
     if producer is None:
         outer = "the graph input" if graph.root is graph else "the body input"
@@ -335,7 +337,8 @@ def physical_bytes(value: Value, sizes: Sizes) -> int:
     return round(sizes.elements(shape or ()) * value.type.dtype.bits / 8)
 
 
-def _first_output(op: Op) -> str:
+def first_output(op: Op) -> str:
+    """The name of the first output of an op, which identifies an op without a name."""
     return next((value.name for value in op.outputs if value is not None), "")
 
 

@@ -20,6 +20,7 @@ from layoutopt.files import (
     FileKind,
     Overwrite,
     Staging,
+    append_text,
     external_files,
     external_locations,
     is_onnx_file,
@@ -36,6 +37,9 @@ CONTENTS: dict[FileKind, bytes] = {
     FileKind.TARGET: b'inherits = "cpu-avx2"\ndescription = "layoutopt calibrate"\n',
     FileKind.MEASUREMENTS: b'{"calibration": 1}\n{"kernel": "x"}\n',
     FileKind.GRAPH_TEXT: b"graph g() -> ()\n",
+    FileKind.JUNIT: b'<testsuites name="layoutopt ci" tests="0"></testsuites>',
+    FileKind.SARIF: b'{"runs": [{"tool": {"driver": {"name": "layoutopt"}}}]}',
+    FileKind.BASELINE: b'{"layoutopt_baseline": 1, "entries": []}',
 }
 OTHERS = {
     "config.json": b'{"model_type": "bert"}',
@@ -85,6 +89,24 @@ def test_a_file_is_replaced_by_its_kind_only(tmp_path: Path, kind: FileKind) -> 
         assert allowed(path, kind, Overwrite(force=True)), path.name
     (tmp_path / "empty").touch()
     assert allowed(tmp_path / "empty", kind, Overwrite()) and allowed(tmp_path / "new", kind, Overwrite())
+
+
+def test_text_is_appended_to_text_that_the_command_does_not_read(tmp_path: Path) -> None:
+    notes, zeros, model = tmp_path / "notes.txt", tmp_path / "zeros.bin", save(tmp_path, "a.onnx", "w.txt")
+    notes.write_text("before\n")
+    zeros.write_bytes(bytes(9))
+    for force in (False, True):
+        append_text(notes, "é\n", Overwrite((model,), force=force))
+        for path in (zeros, model, tmp_path / "w.txt", tmp_path):
+            before = path.read_bytes() if path.is_file() else b""
+            with pytest.raises(OutputError):
+                append_text(path, "x", Overwrite((model,), force=force))
+            assert not path.is_file() or path.read_bytes() == before
+        with pytest.raises(OutputError):
+            append_text(notes, "x", Overwrite((notes,), force=force))
+    assert notes.read_text(encoding="utf-8") == "before\né\né\n"
+    append_text(tmp_path / "new.md", "x", Overwrite())
+    assert (tmp_path / "new.md").read_text() == "x"
 
 
 @pytest.mark.parametrize("force", [False, True])

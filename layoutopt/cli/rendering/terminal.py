@@ -30,11 +30,16 @@ def console(stream: TextIO, file: TextIO | None = None) -> Console:
 
 def show(*parts: RenderableType) -> None:
     """Print on stdout, without trailing blanks."""
+    show_text(rendered(*parts))
+
+
+def rendered(*parts: RenderableType) -> str:
+    """The lines that `show` prints."""
     page = StringIO()
     printer = console(sys.stdout, page)
     for part in parts:
         printer.print(part)
-    show_text("".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines()))
+    return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
 
 
 def show_text(content: str) -> None:

@@ -1,0 +1,223 @@
+"""`layoutopt ci`."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Context, Option
+
+from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
+from layoutopt.cli.options import assignments
+from layoutopt.cli.options.assignments import DIM_HELP
+from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
+from layoutopt.cli.options.custom_ops import CustomOps
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.strict import Strict
+
+if TYPE_CHECKING:  # --help imports this module, and no large library
+    from layoutopt.cli.files.gate_outputs import GateOutputs
+    from layoutopt.cli.gating import GateOptions
+    from layoutopt.gates import GateReport
+
+_MODELS = "ONNX files, folders with .onnx files, and patterns such as 'models/**/*.onnx'."
+_BYTES = "The most bytes that Transposes and layout conversions may move in one run, as in 512kB or 12MB."
+_GROWTH = "The largest size of all constants, relative to MODEL, beyond a growth of 1 MiB."
+_BASELINE = "Compare with the numbers in this file."
+
+
+def ci(
+    context: Context,
+    models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
+    target: Annotated[
+        str,
+        Option("--target", "-t", metavar="T", help="The hardware; by default this machine's, which may vary in CI."),
+    ] = "cpu",
+    runtime: Annotated[
+        str | None, Option("--runtime", metavar="R", help="The program that runs the models: see `layoutopt runtimes`.")
+    ] = None,
+    dialect: Annotated[
+        str | None, Option("--dialect", metavar="D", help="The form of the results: see `layoutopt dialects`.")
+    ] = None,
+    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    max_transposes: Annotated[
+        int | None, Option("--max-transposes", metavar="N", min=0, help="The most Transposes that may move bytes.")
+    ] = None,
+    max_casts: Annotated[
+        int | None, Option("--max-casts", metavar="N", min=0, help="The most layout conversions that may move bytes.")
+    ] = None,
+    max_bytes_moved: Annotated[str | None, Option("--max-bytes-moved", metavar="BYTES", help=_BYTES)] = None,
+    min_speedup: Annotated[
+        float | None, Option("--min-speedup", metavar="X", help="The least speed-up over MODEL, by the estimate.")
+    ] = None,
+    max_size_growth: Annotated[float | None, Option("--max-size-growth", metavar="X", help=_GROWTH)] = None,
+    measured: Annotated[
+        bool, Option("--measured", help="Run the models, and compare the measured speed-up with --min-speedup.")
+    ] = False,
+    threads: Annotated[int, Option("--threads", metavar="N", min=1, help="Threads of the sessions of --measured.")] = 1,
+    baseline: Annotated[Path | None, Option("--baseline", metavar="FILE.json", help=_BASELINE)] = None,
+    update_baseline: Annotated[
+        bool, Option("--update-baseline", help="Write the numbers to the baseline file instead of comparing.")
+    ] = False,
+    write: Annotated[
+        Path | None, Option("--write", metavar="FOLDER", help="Write the optimised models, verified, to this folder.")
+    ] = None,
+    junit: Annotated[Path | None, Option("--junit", metavar="FILE.xml", help="Write a JUnit report.")] = None,
+    sarif: Annotated[Path | None, Option("--sarif", metavar="FILE.sarif", help="Write a SARIF 2.1.0 report.")] = None,
+    json: Annotated[
+        Path | None, Option("--json", metavar="FILE", help="Write all results as JSON; `-` for stdout.")
+    ] = None,
+    github: Annotated[
+        bool, Option("--github", help="Print annotations for GitHub, and append to the step summary.")
+    ] = False,
+    time_limit: Annotated[
+        float | None, Option("--time-limit", metavar="S", help="Seconds for planning one model.")
+    ] = None,
+    strict: Strict = False,
+    custom_ops: CustomOps = None,
+    force: Force = False,
+    config: ConfigFile = None,
+    no_config: NoConfig = False,
+) -> None:
+    """Check models against budgets and a baseline, for continuous integration.
+
+    Every model is planned for the target, without timing kernels, so that the numbers are the same on every
+    machine. The exit code is 13 if a model is over a budget, 14 if one is worse than the baseline, and that of
+    the error if a model could not be planned; the other models are checked all the same. No model is written
+    without --write.
+    """
+    if time_limit is not None and not time_limit > 0:
+        raise UsageError("not a time", where=f"--time-limit {time_limit:g}", hint="give a number above 0")
+    if update_baseline and baseline is None:
+        raise UsageError("there is no baseline file", where="--update-baseline", hint="add --baseline FILE.json")
+    if github and json == Path("-"):
+        raise UsageError("the annotations are on stdout", where="--json -", hint="write the JSON to a file")
+    limits = {
+        "max-transposes": max_transposes,
+        "max-casts": max_casts,
+        "max-bytes-moved": max_bytes_moved,
+        "min-speedup": min_speedup,
+        "max-size-growth": max_size_growth,
+    }
+    values = {
+        "target": target,
+        "runtime": runtime,
+        "dialect": dialect,
+        "dim": dim,
+        "time_limit": time_limit,
+        "threads": threads,
+        "strict": strict,
+        "custom_ops": custom_ops,
+    }
+    assignments.parse_dim_ranges(dim or [])
+
+    from layoutopt.cli.files.gate_outputs import GateOutputs, result_paths
+    from layoutopt.cli.gating import Gate
+    from layoutopt.cli.optimization.model_files import find_models
+    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.cli.rendering.warnings import warn_of_repairs
+    from layoutopt.gates import budgets_of, read_baseline, read_old_baseline
+
+    paths = [each.path for each in find_models(models, write)]
+    given = {key: value for key, value in limits.items() if value is not None}
+    settings = requested_config(config, no_config)
+    budgets = {path: budgets_of(path, given, settings.budgets_for(path) if settings else {}) for path in paths}
+    options = {path: _gate_options(configured(context, settings, path, values), measured) for path in paths}
+    _require_one_target(options)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY") if github else None
+    outputs = GateOutputs(
+        paths,
+        {"--json": json, "--junit": junit, "--sarif": sarif},
+        baseline,
+        is_updated=update_baseline,
+        summary=Path(summary) if summary else None,
+        force=force,
+    )
+    old = (read_old_baseline if update_baseline else read_baseline)(baseline) if baseline is not None else None
+    gate = Gate(
+        options,
+        Path((os.environ.get("GITHUB_WORKSPACE") if github else None) or "."),
+        budgets,
+        None if update_baseline else old,
+        baseline,
+        result_paths(paths, list(map(str, models)), write, force=force) if write is not None else {},
+        force,
+    )
+    with ProgressLine() as progress:
+        gate.check_all(paths, progress)
+    for path, repairs in gate.repairs.items():
+        warn_of_repairs(repairs, str(path))
+    report = gate.report(old)
+    outputs.write_reports(report, gate.updated_baseline(old, paths) if update_baseline else None)
+    _print_report(report, outputs, github=github)
+    if gate.errors:
+        raise gate.errors[0]
+    _raise_for_status(report)
+
+
+def _gate_options(values: Mapping[str, Any], is_measured: bool) -> "GateOptions":
+    """The options of one model, from those of the command line and of the configuration."""
+    from layoutopt.cli.gating import GateOptions
+
+    return GateOptions(
+        values["target"],
+        values["runtime"],
+        values["dialect"],
+        assignments.parse_dim_ranges(values["dim"] or []),
+        values["time_limit"],
+        values["threads"],
+        is_measured,
+        values["strict"],
+        tuple(values["custom_ops"] or ()),
+    )
+
+
+def _require_one_target(options: Mapping[Path, "GateOptions"]) -> None:
+    """Refuse models for which the configuration sets different targets, since a baseline is for one.
+
+    Raises:
+        UsageError: two models have different targets, runtimes or dialects.
+    """
+    chosen = {(each.target, each.runtime, each.dialect): path for path, each in options.items()}
+    if len(chosen) > 1:
+        ((first, *_), one), ((second, *_), other) = list(chosen.items())[:2]
+        what = f"is configured for another target, runtime or dialect than {one}"
+        hint = f"check the models for {first} and those for {second} in calls of their own"
+        raise UsageError(what, where=str(other), hint=hint)
+
+
+def _print_report(report: "GateReport", outputs: "GateOutputs", *, github: bool) -> None:
+    """Print the results on stdout, and the annotations and the step summary of GitHub if requested."""
+    from secrets import token_hex
+
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
+    from layoutopt.cli.rendering.ci import HEADER, cells, gates_text
+    from layoutopt.cli.rendering.terminal import show_text
+    from layoutopt.gates.exporters.github import annotations, summary, without_commands
+
+    with reporting_written_files(outputs.files):
+        if github:
+            table = without_commands(gates_text(report), token_hex(16))
+            show_text("".join([table, *(f"{line}\n" for line in annotations(report))]))
+        elif not outputs.prints_json:
+            show_text(gates_text(report))
+    if github:
+        outputs.append_summary(summary(report, HEADER, [cells(each) for each in report.models]))
+
+
+def _raise_for_status(report: "GateReport") -> None:
+    """Raise an error if a check has failed.
+
+    Raises:
+        OverBudgetError: a model is over a budget.
+        RegressionError: a model is worse than its baseline.
+    """
+    failed = [(each.model, found.message) for each in report.models for found in each.errors]
+    if not failed:
+        return
+    model, message = failed[0]
+    more = len(failed) - 1
+    what = f"{message}; {more} more {'check' if more == 1 else 'checks'} failed" if more else message
+    if report.count("over budget"):
+        raise OverBudgetError(what, where=model, hint="change the model, or the budget")
+    raise RegressionError(what, where=model, hint="change the model, or accept it with --update-baseline")

@@ -1,0 +1,110 @@
+"""The baseline file: the numbers of models at an earlier time, which is committed next to them.
+
+    {"layoutopt_baseline": 1, "written_by": "0.1.0", "entries": [{"model": "models/a.onnx", "target": "cpu-avx2", ...}]}
+
+Models are named by their paths from the folder of the baseline file, with slashes, so that the file is the same on every
+machine. An entry is for one model, target and runtime.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import Field, ValidationError
+
+from layoutopt.errors import ArgumentError
+from layoutopt.files import FileKind, is_predecessor, path_text
+from layoutopt.gates.numbers import Numbers
+from layoutopt.report.schema import ReportModel
+from layoutopt.version import VERSION
+
+_Key: TypeAlias = tuple[str, str, str]
+
+
+class BaselineEntry(ReportModel):
+    """The numbers of one model for one target and runtime."""
+
+    model: str = Field(description="the path from the folder of the baseline file")
+    target: str
+    runtime: str
+    sha256: str = Field(description="of the model file, followed by its external data")
+    sizes: dict[str, tuple[int, int]] = Field(default_factory=dict, description="of symbolic dimensions: low and high")
+    numbers: Numbers
+
+    @property
+    def key(self) -> _Key:
+        """The model, target and runtime, which identify an entry."""
+        return self.model, self.target, self.runtime
+
+
+class Baseline(ReportModel):
+    """The content of a baseline file."""
+
+    layoutopt_baseline: Literal[1] = 1
+    written_by: str = Field(default=VERSION, description="the version of layoutopt")
+    entries: list[BaselineEntry] = Field(default_factory=list)
+
+    def entry(self, model: str, target: str, runtime: str) -> BaselineEntry | None:
+        """The entry of a model; None if there is none."""
+        return next((each for each in self.entries if each.key == (model, target, runtime)), None)
+
+    def updated(self, entries: Iterable[BaselineEntry], folder: Path) -> "Baseline":
+        """The baseline with new entries; old ones stay unless they are replaced or their model file no longer exists."""
+        old = {each.key: each for each in self.entries if (folder / each.model).exists()}
+        new = old | {each.key: each for each in entries}
+        return Baseline(entries=[new[key] for key in sorted(new)])
+
+    def check_target(self, target: str, runtime: str, path: Path) -> None:
+        """Check that the baseline has an entry for a target and runtime, if it has any.
+
+        Raises:
+            ArgumentError: all entries are for other targets or runtimes.
+        """
+        pairs = sorted({(each.target, each.runtime) for each in self.entries})
+        if pairs and (target, runtime) not in pairs:
+            others = ", ".join(f"{each} (runtime {of})" for each, of in pairs)
+            what = f"has no entry for the target {target} (runtime {runtime}), only for {others}"
+            hint = f"name one of these with --target, or add {target} with --update-baseline"
+            raise ArgumentError(what, where=path_text(path), hint=hint)
+
+
+def read_baseline(path: Path) -> Baseline:
+    """The content of a baseline file.
+
+    Raises:
+        ArgumentError: there is no such file, or it is not a baseline.
+    """
+    try:
+        return Baseline.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ArgumentError("no such file", where=path_text(path), hint="write it with --update-baseline") from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ArgumentError(f"cannot be read: {reason}", where=path_text(path), hint="check the file") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        what = f"not a baseline: {f'{place}: ' if place else ''}{first['msg']}"
+        hint = "correct it, or delete it and write it again with --update-baseline"
+        raise ArgumentError(what, where=path_text(path), hint=hint) from error
+
+
+def read_old_baseline(path: Path) -> Baseline:
+    """The content of a baseline file that is written again; no entries if there is no such file, or no baseline in it.
+
+    Raises:
+        ArgumentError: it is a baseline, but cannot be understood.
+    """
+    if not path.is_file() or not path.stat().st_size or not is_predecessor(path, FileKind.BASELINE):
+        return Baseline()
+    return read_baseline(path)
+
+
+def model_key(model: Path, baseline: Path) -> str:
+    """The path of a model from the folder of the baseline file, with slashes."""
+    relative = os.path.relpath(os.path.abspath(model), os.path.abspath(baseline.parent))
+    return path_text(Path(relative).as_posix())
+
+
+__all__ = ["Baseline", "BaselineEntry", "model_key", "read_baseline", "read_old_baseline"]

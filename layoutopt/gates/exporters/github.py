@@ -1,0 +1,100 @@
+"""The results of `ci` for GitHub: annotations as workflow commands, and the step summary as Markdown.
+
+GitHub shows the first ten errors and the first ten warnings of a step, so ops that remain have no annotations.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from layoutopt.gates.exporters.location import is_in_repository, uri_path
+from layoutopt.gates.findings import Finding
+from layoutopt.gates.gate_report import GateReport, ModelResult
+
+_MAX_OPS = 20  # ops listed per model
+_MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&@")
+
+
+def annotations(report: GateReport) -> list[str]:
+    """One workflow command per failed check, then one per doubt."""
+    errors = [_command("error", model, each) for model in report.models for each in model.errors]
+    warnings = [_command("warning", model, each) for model in report.models for each in model.warnings]
+    return errors + warnings
+
+
+def without_commands(content: str, token: str) -> str:
+    """Lines of a log between two commands that stop workflow commands, since a file name may look like one.
+
+    Args:
+        content: whole lines.
+        token: a text that nobody can guess.
+    """
+    return f"::stop-commands::{token}\n{content}::{token}::\n"
+
+
+def _command(name: str, model: ModelResult, finding: Finding) -> str:
+    properties = {"title": f"layoutopt {finding.rule}"}
+    if is_in_repository(model.uri):
+        properties = {"file": uri_path(model.uri), **properties}
+    pairs = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    return f"::{name} {pairs}::{_data(f'{model.model}: {finding.message}')}"
+
+
+def _data(text: str) -> str:
+    """The text of a workflow command, with line breaks and percent signs escaped and other control characters replaced."""
+    whole = "".join(char if char.isprintable() or char in "\r\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return whole.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """The value of a property of a workflow command, with colons and commas escaped as well."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def summary(report: GateReport, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The step summary.
+
+    Args:
+        report: the results.
+        header: the titles of the columns of the table.
+        rows: the cells, one row per model.
+    """
+    lines = [
+        f"### layoutopt ci: {markdown(report.target)}, runtime {markdown(report.runtime)}",
+        "",
+        *(f"| {' | '.join(each)} |" for each in (header, ["---"] * len(header))),
+        *(f"| {' | '.join(map(markdown, row))} |" for row in rows),
+        "",
+        *(line for model in report.models for line in _details(model)),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _details(model: ModelResult) -> Iterator[str]:
+    """The failed checks and doubts of a model, and, if a check failed, the ops that still move bytes."""
+    found = [*model.errors, *model.warnings]
+    if not found:
+        return
+    yield from (f"- **{markdown(model.model)}**: {each.level}: {markdown(each.message)}" for each in found)
+    yield ""
+    ops = [each for each in model.findings if each.node]
+    if not ops or not model.errors:
+        return
+    verb = "op moves" if len(ops) == 1 else "ops move"
+    yield f"<details><summary>{markdown(model.model)}: {len(ops)} {verb} bytes</summary>"
+    yield ""
+    yield from (f"- {markdown(each.path)}: {markdown(each.message)}" for each in ops[:_MAX_OPS])
+    if len(ops) > _MAX_OPS:
+        yield f"- and {len(ops) - _MAX_OPS} more"
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def markdown(text: str) -> str:
+    """The text with the characters of Markdown and HTML as entities, and control characters replaced."""
+    return "".join(
+        f"&#{ord(char)};" if char in _MARKDOWN else char if char.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )
+
+
+__all__ = ["annotations", "markdown", "summary", "without_commands"]

@@ -1,0 +1,74 @@
+"""The results of `ci` as SARIF 2.1.0: one result per failed check, per doubt and per op that still moves bytes."""
+
+import hashlib
+from typing import Any
+
+from layoutopt.files import SARIF_TOOL
+from layoutopt.gates.exporters.location import is_in_repository
+from layoutopt.gates.findings import DESCRIPTIONS, Finding, Rule
+from layoutopt.gates.gate_report import GateReport, ModelResult
+
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_RULES = {rule: number for number, rule in enumerate(Rule)}
+_LEVELS = {Rule.REMAINING_CAST: "note", Rule.REMAINING_TRANSPOSE: "note"} | dict.fromkeys(
+    (Rule.NOT_IN_BASELINE, Rule.CHANGED_MODEL, Rule.OTHER_SIZES, Rule.NOT_CHECKED), "warning"
+)
+
+
+def sarif(report: GateReport) -> dict[str, Any]:
+    """The SARIF log of a run, as data for JSON."""
+    driver = {
+        "name": SARIF_TOOL,
+        "version": report.layoutopt_version,
+        "rules": [
+            {
+                "id": rule,
+                "shortDescription": {"text": DESCRIPTIONS[rule]},
+                "defaultConfiguration": {"level": _LEVELS.get(rule, "error")},
+            }
+            for rule in Rule
+        ],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [{"executionSuccessful": not report.count("error")}],
+        "artifacts": [_artifact(each) for each in report.models],
+        "results": [
+            _result(number, model, each) for number, model in enumerate(report.models) for each in model.findings
+        ],
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _artifact(model: ModelResult) -> dict[str, Any]:
+    hashes = {"hashes": {"sha-256": model.sha256}} if model.sha256 else {}
+    return {"location": _location(model), **hashes}
+
+
+def _location(model: ModelResult) -> dict[str, Any]:
+    base = {"uriBaseId": "%SRCROOT%"} if is_in_repository(model.uri) else {}
+    return {"uri": model.uri, **base}
+
+
+def _result(index: int, model: ModelResult, finding: Finding) -> dict[str, Any]:
+    """One result; the region is the first line, which services that show results in files require."""
+    physical = {"artifactLocation": {**_location(model), "index": index}, "region": {"startLine": 1}}
+    node = {"name": finding.node, "fullyQualifiedName": finding.path, "kind": "node"}
+    identity = "\0".join((model.uri, model.target, finding.rule, finding.path or _without_numbers(finding.message)))
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": _RULES[finding.rule],
+        "level": finding.level,
+        "message": {"text": finding.message},
+        "locations": [{"physicalLocation": physical, **({"logicalLocations": [node]} if finding.node else {})}],
+        "partialFingerprints": {"primaryLocationLineHash": hashlib.sha256(identity.encode()).hexdigest()[:32]},
+        "properties": {"target": model.target, "runtime": model.runtime},
+    }
+
+
+def _without_numbers(message: str) -> str:
+    """A message without digits, so that a result keeps its fingerprint when only its numbers change."""
+    return "".join(char for char in message if not char.isdigit())
+
+
+__all__ = ["sarif"]

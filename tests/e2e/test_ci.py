@@ -1,0 +1,248 @@
+"""`layoutopt ci`: models, budgets, the baseline, and the files that it writes."""
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import onnx
+import pytest
+from command_line import PLANNED, TARGET, Cli, assert_one_line, convolutions, files, relu
+
+import layoutopt
+from layoutopt.cli.gating import Gate, GateOptions
+from layoutopt.gates import Budgets
+from layoutopt.report.schema import Report
+
+BASELINE = ("--baseline", "baseline.json")
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A folder with a model that keeps a Transpose, one that stays unchanged, and a file that is no model."""
+    folder = tmp_path / "models"
+    (folder / "sub").mkdir(parents=True)
+    onnx.save(convolutions(), folder / "net.onnx")
+    onnx.save(relu(), folder / "sub" / "relu.onnx")
+    return folder
+
+
+def record(tmp_path: Path, name: str = "r.json") -> dict[str, dict[str, object]]:
+    """The results in a JSON report, by model."""
+    return {each["model"]: each for each in json.loads((tmp_path / name).read_text())["models"]}
+
+
+def test_budgets_and_reports(cli: Cli, models: Path, tmp_path: Path) -> None:
+    """A file that is no model is an error in every report, and the other models are checked."""
+    reports = ("--junit", "j.xml", "--sarif", "s.sarif", "--json", "r.json")
+    assert cli("ci", "models", *PLANNED, "--max-casts", "9", *reports).code == 0
+    done = cli("ci", "models", *PLANNED, "--max-transposes", "0", "--max-casts", "0", "--min-speedup", "1.2", *reports)
+    assert done.code == 13
+    assert_one_line(done.err)
+    assert record(tmp_path)["models/net.onnx"]["status"] == "over budget"
+
+    (models / "broken.onnx").write_text("no model")
+    done = cli("ci", "models", *PLANNED, "--min-speedup", "1.2", *reports)
+    assert done.code == 3
+    assert_one_line(done.err)
+    assert [line.split()[:2] for line in done.out.splitlines()[3:6]] == [
+        ["models/broken.onnx", "error"],
+        ["models/net.onnx", "passed"],
+        ["models/sub/relu.onnx", "over"],
+    ]
+    assert {name: each["status"] for name, each in record(tmp_path).items()} == {
+        "models/broken.onnx": "error",
+        "models/net.onnx": "passed",
+        "models/sub/relu.onnx": "over budget",
+    }
+    suites = ElementTree.parse(tmp_path / "j.xml").getroot()
+    assert (suites.get("errors"), suites.get("failures")) == ("1", "1")
+    results = json.loads((tmp_path / "s.sarif").read_text())["runs"][0]["results"]
+    assert {each["ruleId"] for each in results} >= {"model-error", "min-speedup"}
+    assert files(tmp_path).keys() >= {"j.xml", "s.sarif", "r.json"} and len(files(tmp_path)) == 6
+
+
+@pytest.mark.parametrize("arguments", [("--target", "gpu-hopper"), ("--target", "cpu-avx2")])
+def test_numbers_are_those_of_the_report_of_optimize(
+    cli: Cli, models: Path, tmp_path: Path, arguments: tuple[str]
+) -> None:
+    assert cli("ci", "models", *arguments, "--json", "r.json").code == 0
+    for name, found in record(tmp_path).items():
+        assert cli("optimize", name, *arguments, "--no-verify", "--no-calibrate", "--report", "o.json").code == 0
+        report = Report.model_validate_json((tmp_path / "o.json").read_text())
+        numbers = found["numbers"]
+        assert isinstance(numbers, dict)
+        assert (numbers["transposes"], numbers["casts"]) == (report.after.transposes, report.after.casts)
+        nodes = {each["node"] for each in found["findings"] if each["level"] == "note"}  # type: ignore[attr-defined]
+        moving = {each.name for each in (*report.ops, *report.casts) if each.moves_data}
+        assert nodes == moving
+        casts = sum(each.bytes for each in report.casts if each.moves_data)
+        assert numbers["bytes_moved"] >= casts and bool(numbers["bytes_moved"]) == bool(nodes)
+
+
+def test_a_model_that_stays_unchanged_keeps_its_transposes(cli: Cli, tmp_path: Path) -> None:
+    moved = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[3,2] y) { y = Transpose<perm=[1,0]>(x) }'
+    )
+    onnx.save(moved, tmp_path / "t.onnx")
+    assert cli("ci", "t.onnx", *PLANNED, "--max-transposes", "0", "--json", "r.json").code == 13
+    found = record(tmp_path)["t.onnx"]
+    assert not found["is_rewritten"]
+    assert found["numbers"] | {"speed_up": 1.0} == found["numbers"]  # type: ignore[operator]
+    assert (found["numbers"]["transposes"], found["numbers"]["bytes_moved"]) == (1, 48)  # type: ignore[index]
+
+
+def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
+    assert cli("ci", "models/net.onnx", *PLANNED, *BASELINE).code == 2  # there is no such file
+    assert cli("ci", "models", *PLANNED, *BASELINE, "--update-baseline").code == 0
+    content = (tmp_path / "baseline.json").read_text()
+    same = cli("ci", "models", *PLANNED, *BASELINE)
+    assert (same.code, same.err, "warning" in same.out) == (0, "", False)
+
+    worse = json.loads(content)
+    worse["entries"][0]["numbers"] |= {"transposes": 0, "speed_up": 9.0}
+    (tmp_path / "baseline.json").write_text(json.dumps(worse))
+    onnx.save(convolutions(seed=1), models / "net.onnx")
+    regressed = cli("ci", "models", *PLANNED, *BASELINE)
+    assert regressed.code == 14
+    assert_one_line(regressed.err)
+    assert "has changed since the baseline" in regressed.out and "(9.00x)" in regressed.out
+    assert cli("ci", "models", *PLANNED, *BASELINE, "--min-speedup", "5").code == 13
+
+    other = cli("ci", "models", "-t", "ascend-310", *BASELINE)
+    assert other.code == 2 and "no entry for the target ascend-310" in other.err
+    assert_one_line(other.err)
+    assert cli("ci", "models/net.onnx", *PLANNED, *BASELINE, "--update-baseline").code == 0
+    assert cli("ci", "models", *PLANNED, *BASELINE).code == 0
+
+
+def test_results_are_written_where_requested(cli: Cli, models: Path, tmp_path: Path) -> None:
+    before = files(tmp_path)
+    assert cli("ci", "models", *PLANNED, "--write", "out").code == 0
+    assert files(tmp_path).keys() - before.keys() == {"out/net.onnx", "out/sub/relu.onnx"}
+    assert all(files(tmp_path)[name] == content for name, content in before.items())
+    assert cli("verify", "models/net.onnx", "out/net.onnx").code == 0
+    done = cli("ci", "out", *PLANNED, "--min-speedup", "1.1", "--json", "r.json")  # optimised before
+    assert done.code == 13 and "out/net.onnx: min-speedup is not checked" in done.out
+    assert cli("ci", "models", *PLANNED, "--write", "models/out").code == 2
+    assert cli("ci", "out/net.onnx", *PLANNED, "--write", "out").code == 2
+
+
+def test_what_is_measured(cli: Cli, models: Path) -> None:
+    """Without a measurement, the budget limits the estimate, with a warning."""
+    done = cli("ci", "models/net.onnx", *PLANNED, "--measured", "--min-speedup", "1.1")
+    assert done.code == 0
+    assert "min-speedup is checked on the estimate, since the result was not measured: " in done.out
+
+
+def test_github(cli: Cli, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "summary.md").write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(models))
+    done = cli("ci", "models/net.onnx", "-t", TARGET, "--max-transposes", "0", "--github")
+    assert done.code == 13
+    lines = done.out.splitlines()
+    assert lines[-1].startswith("::error file=net.onnx,title=layoutopt max-transposes::models/net.onnx: ")
+    assert lines[0] == f"::stop-commands::{lines[-2].strip(':')}"
+    summary = (tmp_path / "summary.md").read_text()
+    assert summary.startswith("before\n### layoutopt ci") and "net.onnx: 1 op moves bytes" in summary
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "models/net.onnx")
+    refused = cli("ci", "models/sub", *PLANNED, "--github")
+    assert refused.code == 8
+    assert_one_line(refused.err)
+    assert onnx.load(models / "net.onnx") == convolutions()
+
+
+REFUSED = {
+    "ci": 2,
+    "ci empty": 3,
+    "ci none*.onnx": 3,
+    "ci models --junit models/net.onnx": 2,
+    "ci models --sarif a.json --json a.json": 2,
+    "ci models --baseline base.json --junit base.json": 2,
+    "ci models --sarif note.txt": 8,
+    "ci models --json=note.txt": 8,
+    "ci models --baseline note.txt": 2,
+    "ci models --baseline note.txt --update-baseline": 8,
+    "ci models --update-baseline": 2,
+    "ci models --max-bytes-moved 12XB": 2,
+    "ci models --min-speedup nan": 2,
+    "ci models --max-casts -1": 2,
+    "ci models --github --json -": 2,
+    "ci models --write note.txt": 2,
+    "ci models -t nowhere": 4,
+    "ci models --dim x": 2,
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_is_refused_before_a_model_is_planned(
+    cli: Cli, models: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layoutopt.api, "optimize", None)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "note.txt").write_text("mine")
+    (tmp_path / "base.json").write_text('{"layoutopt_baseline": 1}')
+    before = files(tmp_path)
+    done = cli(*command.split())
+    assert (done.code, done.out) == (REFUSED[command], "")
+    assert_one_line(done.err)
+    assert files(tmp_path) == before
+
+
+def test_without_the_library_of_junit_reports(cli: Cli, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "layoutopt.gates.exporters.junit", raising=False)
+    monkeypatch.setitem(sys.modules, "junitparser", None)
+    done = cli("ci", "models", *PLANNED, "--junit", "j.xml")
+    assert done.code == 1
+    assert "need the package junitparser; install it with: pip install 'layoutopt[ci]'" in done.err
+
+
+def test_models_are_found_once_and_names_may_contain_anything(cli: Cli, models: Path, tmp_path: Path) -> None:
+    (models / ".hidden").mkdir()
+    for name in (".hidden/h.onnx", "sub/a%::b,\nc.onnx"):
+        onnx.save(relu(), models / name)
+    (tmp_path / "link.onnx").symlink_to(models / "net.onnx")
+    done = cli("ci", "models", "models/**/*.onnx", "link.onnx", *PLANNED, "--json", "r.json", "--sarif", "s.sarif")
+    assert done.code == 0 and len(done.out.splitlines()) == 2 + 1 + 4
+    found = ["models/net.onnx", "models/sub/a%::b,\nc.onnx", "models/sub/relu.onnx", "link.onnx"]
+    assert list(record(tmp_path)) == found
+
+
+def test_an_error_names_the_model(cli: Cli, models: Path) -> None:
+    done = cli("ci", "models/net.onnx", *PLANNED, "--dim", "height=8")
+    assert done.code == 2
+    assert done.err.startswith("error: models/net.onnx: height: no such symbolic dimension")
+    assert "error: models/net.onnx: height: no such" in done.out
+
+
+def test_a_fault_of_layoutopt_is_a_result_of_one_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def optimize(model: Path, *_: object, **__: object) -> None:
+        raise MemoryError if model.name == "net.onnx" else IndexError("x")
+
+    monkeypatch.setattr(layoutopt.api, "optimize", optimize)
+    paths = [models / "net.onnx", models / "sub" / "relu.onnx"]
+    gate = Gate(dict.fromkeys(paths, GateOptions("gpu-hopper")), models, dict.fromkeys(paths, Budgets()))
+    gate.check_all(paths, lambda stage: None)
+    assert [each.findings[0].message for each in gate.results] == ["not enough memory", "internal error: IndexError: x"]
+    assert [type(each) for each in gate.errors] == [MemoryError, IndexError]
+    assert gate.errors[1].__notes__ == [str(paths[1])]
+
+
+def test_the_configuration_sets_options_and_budgets(cli: Cli, models: Path, tmp_path: Path) -> None:
+    config = 'target = "gpu-hopper"\n[models."relu.onnx".budgets]\nmin-speedup = 1000\n'
+    (tmp_path / "layoutopt.toml").write_text(config)
+    assert cli("ci", "models", "--json", "r.json").code == 13
+    found = record(tmp_path)
+    assert {each["target"] for each in found.values()} == {"gpu-hopper"}
+    assert found["models/sub/relu.onnx"]["budgets"] == {"min-speedup": 1000}
+    assert found["models/net.onnx"]["budgets"] == {}
+    assert cli("ci", "models", "--min-speedup", "1").code == 0  # the command line comes before the configuration
+    assert cli("ci", "models", "--no-config", "-t", TARGET).code == 0
+
+
+def test_models_of_two_targets_are_refused(cli: Cli, models: Path, tmp_path: Path) -> None:
+    (tmp_path / "layoutopt.toml").write_text('[models."relu.onnx"]\ntarget = "gpu-ampere"\n')
+    done = cli("ci", "models")
+    assert done.code == 2
+    assert "is configured for another target, runtime or dialect than models/net.onnx" in done.err

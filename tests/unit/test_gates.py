@@ -1,0 +1,312 @@
+"""Budgets, baselines and their reports, on numbers made up here."""
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+
+from layoutopt.cost.size_growth import SLACK
+from layoutopt.errors import ArgumentError
+from layoutopt.gates import (
+    Baseline,
+    BaselineEntry,
+    Budgets,
+    Finding,
+    GateReport,
+    ModelResult,
+    Numbers,
+    Rule,
+    SpeedUp,
+    budgets_of,
+    check_baseline,
+    check_budgets,
+    failed_model,
+    model_key,
+    read_baseline,
+    status_of,
+)
+from layoutopt.gates.checks import BYTES_TOLERANCE, SPEED_UP_TOLERANCE
+from layoutopt.gates.exporters.github import annotations, markdown, summary, without_commands
+from layoutopt.gates.exporters.junit import junit
+from layoutopt.gates.exporters.location import model_uri, uri_path
+from layoutopt.gates.exporters.sarif import sarif
+
+SCHEMA = Path(__file__).parents[1] / "data" / "sarif-schema-2.1.0.json"
+EVIL = "a\n%::x,y|<b>`]]>&\x1b\ufffe\x00é"
+MODEL = Path("models/a.onnx")
+
+numbers = st.builds(
+    Numbers,
+    transposes=st.integers(0, 9),
+    casts=st.integers(0, 9),
+    bytes_moved=st.integers(0, 10**6),
+    speed_up=st.none() | st.floats(0.5, 4),
+    constants_before=st.integers(0, 10**7),
+    constants_after=st.integers(0, 10**7),
+)
+
+
+def entry(found: Numbers, **more: object) -> BaselineEntry:
+    fields = {"model": "a.onnx", "target": "t", "runtime": "r", "sha256": "0", "numbers": found}
+    return BaselineEntry.model_validate({**fields, **more})
+
+
+def rules(findings: list[Finding], level: str = "error") -> list[Rule]:
+    return [each.rule for each in findings if each.level == level]
+
+
+# --- budgets -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(numbers)
+def test_numbers_are_within_budgets_equal_to_them_and_exceed_smaller_ones(found: Numbers) -> None:
+    speed_up = SpeedUp(value=found.speed_up or 1.0)
+    assert speed_up.value is not None
+    equal = Budgets(
+        max_transposes=found.transposes,
+        max_casts=found.casts,
+        max_bytes_moved=found.bytes_moved,
+        min_speedup=speed_up.value,
+        max_size_growth=None if not found.constants_before else max(found.constants_after, 1) / found.constants_before,
+    )
+    assert check_budgets(found, speed_up, equal) == []
+    if found.transposes and found.casts and found.bytes_moved:
+        smaller = Budgets(
+            max_transposes=found.transposes - 1,
+            max_casts=found.casts - 1,
+            max_bytes_moved=found.bytes_moved - 1,
+            min_speedup=speed_up.value * 1.01,
+        )
+        failed = check_budgets(found, speed_up, smaller)
+        assert rules(failed) == [Rule.MAX_TRANSPOSES, Rule.MAX_CASTS, Rule.MAX_BYTES_MOVED, Rule.MIN_SPEEDUP]
+        assert status_of(failed) == "over budget"
+
+
+def test_constants_may_always_grow_by_the_slack() -> None:
+    def findings(after: int) -> list[Finding]:
+        found = Numbers(transposes=0, casts=0, bytes_moved=0, speed_up=1, constants_before=100, constants_after=after)
+        return check_budgets(found, SpeedUp(value=1), Budgets(max_size_growth=2))
+
+    assert findings(200 + SLACK) == []
+    assert rules(findings(201 + SLACK)) == [Rule.MAX_SIZE_GROWTH]
+
+
+def test_a_speed_up_that_is_not_known_is_a_warning() -> None:
+    found = Numbers(transposes=0, casts=0, bytes_moved=0, speed_up=None)
+    budgets = Budgets(min_speedup=2)
+    unknown = check_budgets(found, SpeedUp(value=None, doubt="it is optimised already"), budgets)
+    assert (rules(unknown), rules(unknown, "warning")) == ([], [Rule.NOT_CHECKED])
+    estimated = check_budgets(found, SpeedUp(value=1.5, doubt="another machine"), budgets)
+    assert (rules(estimated), rules(estimated, "warning")) == ([Rule.MIN_SPEEDUP], [Rule.NOT_CHECKED])
+
+
+def test_the_command_line_precedes_the_configuration() -> None:
+    found = budgets_of(MODEL, {"max-bytes-moved": "12MB"}, {"max-bytes-moved": 1, "max-casts": 3})
+    assert (found.max_bytes_moved, found.max_casts, found.max_transposes) == (12_000_000, 3, None)
+    assert budgets_of(MODEL, {}, {"max-bytes-moved": "2KiB"}).max_bytes_moved == 2048
+
+
+@pytest.mark.parametrize(
+    ("given", "configured", "where"),
+    [
+        ({"max-bytes-moved": "12XB"}, {}, "--max-bytes-moved 12XB"),
+        ({"min-speedup": float("nan")}, {}, "--min-speedup nan"),
+        ({"max-size-growth": 0.0}, {}, "--max-size-growth 0.0"),
+        ({}, {"max-casts": 1.5}, "max-casts = 1.5, the budget of models/a.onnx"),
+        ({}, {"max-cast": 1}, "max-cast = 1, the budget of models/a.onnx"),
+    ],
+)
+def test_wrong_budgets(given: dict[str, float | str], configured: dict[str, float], where: str) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        budgets_of(MODEL, given, configured)
+    assert raised.value.where == where
+    assert raised.value.hint.startswith(("give ", "there are max-transposes"))
+
+
+# --- baselines ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(numbers, numbers)
+def test_regressions_are_the_numbers_that_are_worse_beyond_the_tolerance(now: Numbers, then: Numbers) -> None:
+    worse = [
+        now.transposes > then.transposes,
+        now.casts > then.casts,
+        now.bytes_moved > then.bytes_moved * (1 + BYTES_TOLERANCE),
+        None not in (now.speed_up, then.speed_up)
+        and (now.speed_up or 0) < (then.speed_up or 0) * (1 - SPEED_UP_TOLERANCE),
+    ]
+    findings = check_baseline(now, "0", {}, entry(then))
+    assert len(rules(findings)) == sum(worse)
+    assert status_of(findings) == ("regression" if any(worse) else "passed")
+    assert status_of(check_baseline(now, "0", {}, entry(now))) == "passed"
+
+
+def test_doubts_about_a_comparison() -> None:
+    found = Numbers(transposes=1, casts=0, bytes_moved=8, speed_up=1)
+    assert rules(check_baseline(found, "0", {}, None), "warning") == [Rule.NOT_IN_BASELINE]
+    doubts = check_baseline(found, "1", {"n": (1, 8)}, entry(found))
+    assert rules(doubts, "warning") == [Rule.CHANGED_MODEL, Rule.OTHER_SIZES]
+    assert "n=1:8" in doubts[1].message and rules(doubts) == []
+
+
+def test_an_update_keeps_other_targets_and_drops_models_that_are_gone(tmp_path: Path) -> None:
+    found = Numbers(transposes=1, casts=0, bytes_moved=8, speed_up=1)
+    for name in ("a.onnx", "b.onnx"):
+        (tmp_path / name).touch()
+    old = Baseline(
+        entries=[
+            entry(found, model=model, target=target)
+            for model, target in (("a.onnx", "t"), ("a.onnx", "u"), ("b.onnx", "t"), ("gone.onnx", "t"))
+        ]
+    )
+    better = found.model_copy(update={"transposes": 0})
+    new = old.updated([entry(better)], tmp_path)
+    assert [(*each.key[:2], each.numbers.transposes) for each in new.entries] == [
+        ("a.onnx", "t", 0),
+        ("a.onnx", "u", 1),
+        ("b.onnx", "t", 1),
+    ]
+    path = tmp_path / "baseline.json"
+    path.write_text(new.model_dump_json())
+    assert read_baseline(path) == new
+    assert new.updated([], tmp_path) == new
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b'{"layoutopt_baseline": 1,', "line 1 column"),
+        (b'{"layoutopt_baseline": 2}', "layoutopt_baseline: "),
+        (b'{"entries": [{"model": "a"}]}', "entries.0.target: "),
+        (b'{"entry": []}', "entry: "),
+        (b"\xff", "Invalid JSON"),
+        (b"[" * 100_000, "Invalid JSON"),
+    ],
+)
+def test_a_broken_baseline(content: bytes, place: str, tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_bytes(content)
+    with pytest.raises(ArgumentError) as raised:
+        read_baseline(tmp_path / "b.json")
+    assert place in raised.value.what and raised.value.where.endswith("b.json")
+
+
+def test_models_of_a_baseline_are_named_from_its_folder(tmp_path: Path) -> None:
+    assert model_key(tmp_path / "models/a.onnx", tmp_path / "ci/b.json") == "../models/a.onnx"
+
+
+# --- reports -----------------------------------------------------------------------------------------------
+
+
+def report(*names: str) -> GateReport:
+    found = Numbers(transposes=1, casts=1, bytes_moved=8, speed_up=1.5)
+    findings = [
+        Finding(rule=Rule.MAX_CASTS, level="error", message="casts: 1, the budget is 0"),
+        Finding(rule=Rule.REGRESSION, level="error", message="transposes: 1, the baseline has 0"),
+        Finding(rule=Rule.CHANGED_MODEL, level="warning", message="the model has changed"),
+        Finding(rule=Rule.NOT_CHECKED, level="warning", message="min-speedup is not checked: already optimised"),
+        Finding(rule=Rule.REMAINING_TRANSPOSE, level="note", message="Transpose moves 4 bytes", node=EVIL, body="If/b"),
+        Finding(rule=Rule.REMAINING_CAST, level="note", message="CastData moves 4 bytes", node="cast"),
+    ]
+    models = [
+        ModelResult(
+            model=name,
+            uri=model_uri(Path(re.sub("\x00", "", name)), Path()),
+            sha256="0" * 64,
+            status=status_of(findings),
+            target="t",
+            runtime="r",
+            budgets={"max-casts": 0, "min-speedup": 2, "max-transposes": 5},
+            numbers=found,
+            is_compared=True,
+            findings=findings,
+        )
+        for name in names
+    ]
+    broken = failed_model("broken.onnx", "broken.onnx", "t", "r", f"is not an ONNX model: {EVIL}")
+    return GateReport(layoutopt_version="0", target="t", runtime="r", baseline="b.json", models=[*models, broken])
+
+
+def test_sarif_is_valid_and_names_the_ops() -> None:
+    log = sarif(report("models/a.onnx", EVIL))
+    Draft7Validator(json.loads(SCHEMA.read_text())).validate(log)
+    (run,) = log["runs"]
+    assert run["invocations"] == [{"executionSuccessful": False}]
+    assert len(run["results"]) == 13
+    nodes = [each["logicalLocations"][0] for result in run["results"] for each in result["locations"] if len(each) > 1]
+    assert [each["fullyQualifiedName"] for each in nodes] == [f"If/b/{EVIL}", "cast"] * 2
+    rule_ids = [each["id"] for each in run["tool"]["driver"]["rules"]]
+    assert all(rule_ids[each["ruleIndex"]] == each["ruleId"] for each in run["results"])
+    prints = [each["partialFingerprints"]["primaryLocationLineHash"] for each in run["results"]]
+    assert len(set(prints)) == len(prints)
+    assert unquote(run["artifacts"][1]["location"]["uri"]) == EVIL.replace("\x00", "")
+
+
+def test_a_model_outside_of_the_repository_has_a_whole_uri(tmp_path: Path) -> None:
+    uri = model_uri(tmp_path / "a b.onnx", tmp_path / "repository")
+    assert uri.startswith("file:///") and uri_path(uri) == str(tmp_path / "a b.onnx")
+    assert model_uri(tmp_path / "repository/a b.onnx", tmp_path / "repository") == "a%20b.onnx"
+
+
+def test_junit_is_xml_with_a_test_case_per_check() -> None:
+    suites = ElementTree.fromstring(junit(report("models/a.onnx", EVIL)))
+    assert {key: suites.get(key) for key in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "11",
+        "failures": "4",
+        "errors": "1",
+        "skipped": "2",
+    }
+    cases = suites[0].findall("testcase")
+    assert [(each.get("name"), [part.tag for part in each]) for each in cases] == [
+        ("plan", []),
+        ("max-casts", ["failure"]),
+        ("min-speedup", ["skipped", "system-out"]),
+        ("max-transposes", []),
+        ("baseline", ["failure", "system-out"]),
+    ]
+
+
+def parsed(command: str) -> tuple[str, dict[str, str], str]:
+    """A workflow command as the runner of GitHub reads it: name, properties, message."""
+
+    def text(data: str, pairs: tuple[tuple[str, str], ...]) -> str:
+        for escape, char in (*pairs, ("%25", "%")):
+            data = data.replace(escape, char)
+        return data
+
+    breaks = (("%0D", "\r"), ("%0A", "\n"))
+    head, message = re.fullmatch(r"::([^:\r\n]*)::([^\r\n]*)", command).groups()  # type: ignore[union-attr]
+    name, _, rest = head.partition(" ")
+    properties = dict(pair.split("=", 1) for pair in rest.split(","))
+    unescaped = {key: text(value, (*breaks, ("%3A", ":"), ("%2C", ","))) for key, value in properties.items()}
+    return name, unescaped, text(message, breaks)
+
+
+def test_annotations_are_one_line_each_and_escaped() -> None:
+    found = [parsed(each) for each in annotations(report("models/a.onnx", EVIL))]
+    assert [name for name, _, _ in found] == ["error"] * 5 + ["warning"] * 4
+    assert [properties["file"] for _, properties, _ in found[:3:2]] == [
+        "models/a.onnx",
+        "a\n%::x,y|<b>`]]>&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}é",
+    ]
+    message = found[4][2]
+    assert message.startswith("broken.onnx: is not an ONNX model: a\n%::x,y|<b>") and "\x1b" not in message
+
+
+def test_the_summary_is_a_table_with_one_row_per_model() -> None:
+    text = summary(report(EVIL), ("model", "result"), [(EVIL, "over budget"), ("broken.onnx", "error")])
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert [row.count("|") for row in rows] == [3] * 4
+    assert EVIL not in text and "<b>" not in text and "\x1b" not in text
+    assert markdown("a|b") == "a&#124;b"
+
+
+def test_lines_of_the_table_are_no_commands() -> None:
+    assert without_commands("::error::x\n", "secret") == "::stop-commands::secret\n::error::x\n::secret::\n"
