@@ -1,6 +1,7 @@
 """Markdown as GitHub reads it, rewritten for Python-Markdown, which mkdocs uses.
 
-Python-Markdown needs an empty line before a list, and four spaces per level of a list; GitHub needs neither. Links to files
+Python-Markdown needs an empty line before a list, and four spaces per level of a list; GitHub needs neither. In code in tables
+GitHub reads an escaped bar as a bar, Python-Markdown reads a bar as one. Links to files
 outside of the site become the name of the file, since the address of a repository is not known.
 """
 
@@ -13,11 +14,12 @@ from mkdocs.exceptions import PluginError
 
 _ITEM = re.compile(r"^( *)([-*]|\d+\.) ")
 _FENCE = re.compile(r"^ *```")
+_CODE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def for_python_markdown(text: str) -> str:
-    """The page with lists that Python-Markdown reads as GitHub does."""
+    """The page with lists and tables that Python-Markdown reads as GitHub does."""
     return "\n".join(_lines(text.splitlines())) + "\n"
 
 
@@ -32,6 +34,8 @@ def _lines(lines: list[str]) -> Iterator[str]:
             yield ""
         is_list = bool(item) or (is_list and (is_code or not line.strip() or line.startswith("  ")))
         has_paragraphs = is_list and not item and (has_paragraphs or not line.strip())
+        if not is_code and line.lstrip().startswith("|"):
+            line = _CODE.sub(lambda code: code[0].replace("\\|", "|"), line)
         indentation = len(line) - len(line.lstrip(" "))
         yield " " * indentation + line if is_list else line
         previous = line
