@@ -9,10 +9,11 @@ estimated gain per byte are stored, and the other CastData run with the model.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from layoutopt.cost import sized
-from layoutopt.cost.size_growth import PassBudget
+from layoutopt.cost import CostModel, sized
+from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
@@ -38,7 +39,14 @@ class PretransformWeights(Pass):
         casts = [_Cast(each, op, source) for each in regions for op in each.ops if (source := _constant_source(op))]
         holders = Counter(value.data for each in regions for value in each.values if value.data is not None)
         budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(regions))
-        prices = _seconds(graph, casts, context) if _total(casts) > budget.remaining else dict.fromkeys(casts, 1.0)
+        price = _Prices(sized(context.cost_model, context.sizes), expected_runs(graph))
+        if _total(casts) <= budget.remaining:
+            for cast in sorted(casts, key=lambda each: each.nbytes):
+                growth = cast.nbytes - cast.released(holders)
+                budget.take(cast.copy.name, growth, price(cast) if growth > NOTABLE else 0.0)
+                _pack(cast)
+            return
+        prices = {cast: price(cast) for cast in casts}
         for cast in sorted(casts, key=lambda each: prices[each] / max(1, each.nbytes), reverse=True):
             if budget.request(cast.copy.name, cast.nbytes - cast.released(holders), prices[cast]):
                 _pack(cast)
@@ -83,15 +91,22 @@ def _total(casts: list[_Cast]) -> int:
     return sum(cast.nbytes for cast in casts)
 
 
-def _seconds(graph: Graph, casts: list[_Cast], context: PassContext) -> dict[_Cast, float]:
-    """The estimated seconds of each conversion in one run of the model."""
-    cost_model, runs = sized(context.cost_model, context.sizes), expected_runs(graph)
-    found = {}
-    for cast in casts:
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """The estimated seconds of a conversion in one run of the model.
+
+    Attributes:
+        cost_model: the cost model at the sizes of the plan.
+        runs: the number of runs of each graph.
+    """
+
+    cost_model: CostModel
+    runs: Mapping[Graph, float]
+
+    def __call__(self, cast: _Cast) -> float:
         before, after = cast.source.storage, cast.copy.storage
         assert before is not None and after is not None
-        found[cast] = cost_model.conversion_seconds(cast.source, before, after) * runs.get(cast.graph, 1.0)
-    return found
+        return self.cost_model.conversion_seconds(cast.source, before, after) * self.runs.get(cast.graph, 1.0)
 
 
 def _pack(cast: _Cast) -> None:

@@ -71,7 +71,13 @@ class PassBudget:
         """Use bytes of the budget if enough are left and the gain is positive; 0 or fewer bytes are always accepted."""
         is_accepted = nbytes <= 0 or (seconds > 0 and nbytes <= self.remaining)
         if is_accepted:
-            self.remaining -= nbytes
-        if nbytes > NOTABLE:
-            self.growth.record(self.source, where, nbytes, seconds, is_accepted=is_accepted)
+            self.take(where, nbytes, seconds)
+        elif nbytes > NOTABLE:
+            self.growth.record(self.source, where, nbytes, seconds, is_accepted=False)
         return is_accepted
+
+    def take(self, where: str, nbytes: int, seconds: float) -> None:
+        """Use bytes of the budget, of which enough are left."""
+        self.remaining -= nbytes
+        if nbytes > NOTABLE:
+            self.growth.record(self.source, where, nbytes, seconds, is_accepted=True)

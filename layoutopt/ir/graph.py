@@ -188,7 +188,8 @@ class Graph(DefUseGraph):
             inputs: the values that the op reads.
             type: the type of the output.
             stem: the name of the output, with a number behind it if it is used.
-            near, first: the place of the op, as for `add_op`.
+            near: the op that it follows, as for `add_op`.
+            first: whether it precedes all ops, as for `add_op`.
             name: the name of the op; that of the output by default.
             fields: further arguments of `Op`; the version is the opset of the domain by default.
         """

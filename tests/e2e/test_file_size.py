@@ -75,6 +75,17 @@ def test_equal_content_is_stored_once(name: str, target: str) -> None:
     assert_small(result.proto, source, 2.2)
 
 
+def test_growth_that_the_limit_permits_has_its_price() -> None:
+    """The seconds of a packed filter are those of its conversion, also if every filter fits."""
+    text = """<ir_version: 10, opset_import: ["" : 18]>
+    net (float[1,256,14,14] x) => (float[1,129,14,14] y) { y = Conv (x, w) }"""
+    source = onnx.parser.parse_model(text)
+    source.graph.initializer.append(numpy_helper.from_array(np.ones((129, 256, 1, 1), np.float32), "w"))
+    report = layoutopt.optimize(source, "ascend-910b", pins={"x": "NCHW8c"}, verify=False).report
+    assert report.growth is not None and report.growth.accepted
+    assert all(0 < each.seconds < 1e-3 for each in report.growth.accepted)
+
+
 @pytest.mark.parametrize(("name", "target"), [*OFTEN, *SELDOM])
 def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: str) -> None:
     source = shared_weights.MODELS[name]()

@@ -107,6 +107,9 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
         alpha, beta = op.attributes.get("alpha", 0.2), op.attributes.get("beta", 0.5)
         conv.attributes["activation_params"] = (float(alpha), float(beta))  # type: ignore[arg-type]
     conv.attributes["activation"] = op.op_type
+    result = conv.outputs[0]
+    if result is not None and result is not x:  # its name is that of the value before the activation
+        graph.rename(result, graph.fresh_name(f"{result.name}_{op.op_type}"))
     _replace_output(graph, op, x)
 
 

@@ -1,0 +1,94 @@
+"""Pages of the catalogues: named formats, runtimes, passes and dialects."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import get_args
+
+from tables import code, table
+
+from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
+from layoutopt.dialects import DIALECTS
+from layoutopt.driver.pipeline import lowering_passes
+from layoutopt.formats import entries
+from layoutopt.passes import default_pipeline
+from layoutopt.passes.base import Mode, Pass
+
+_KERNELS = {"target": "all kernels of the target", "standard": "operands in ONNX order"}
+
+
+def formats_page() -> str:
+    """Named formats by system, with their sources: `layoutopt formats`."""
+    parts = [
+        "# Named formats by system\n",
+        "Generated from the catalogue (`layoutopt formats`). [Formats](../formats.md) has the same formats side by side, and "
+        "the grammar of the notation. `{C0}` is the block size of the element type.\n",
+    ]
+    in_order = sorted(entries(), key=lambda entry: entry.system.casefold())
+    for system, group in groupby(in_order, key=lambda entry: entry.system):
+        found = list(group)
+        rows = [(code(each.name), code(each.notation), each.axes, each.note) for each in found]
+        sources = "; ".join(dict.fromkeys(each.source for each in found))
+        parts += [f"## {system}\n", table(("name", "notation", "axes", "note"), rows), "", f"Source: {sources}\n"]
+    return "\n".join(parts)
+
+
+def runtimes_page() -> str:
+    """The runtimes with their dialects, and the matrix of both: `layoutopt runtimes`."""
+    specs = [find_runtime(name) for name in runtime_names()]
+    rows = [(code(dialect), *(_entry(spec, dialect) for spec in specs)) for dialect in DIALECTS]
+    parts = [
+        "# Runtimes and dialects\n",
+        "Generated from `cost_models/runtimes/*.toml` (`layoutopt runtimes`). [Runtimes](../runtimes.md) describes them, "
+        "[which program runs which dialect](../runtime-matrix.md) lists what was tried.\n",
+        table(("dialect", *(code(spec.name) for spec in specs)), rows),
+        "",
+    ]
+    return "\n".join([*parts, *(part for spec in specs for part in _runtime(spec))])
+
+
+def _entry(spec: RuntimeSpec, dialect: str) -> str:
+    """The entry of the matrix: whether the runtime reads the dialect, and writes it by default."""
+    if dialect not in spec.dialects:
+        return ""
+    return "default" if spec.dialects[0] == dialect else "yes"
+
+
+def _runtime(spec: RuntimeSpec) -> Iterator[str]:
+    targets = [name for name in target_names() if runtime_of(load_target(name).dialect).name == spec.name]
+    rows = [
+        ("description", spec.description),
+        ("runs in", spec.runs_in),
+        ("dialects", ", ".join(map(code, spec.dialects))),
+        ("kernels", _KERNELS[spec.kernels]),
+        ("default of", ", ".join(map(code, targets))),
+        *(
+            ("absorbs", f"Transposes of the last two axes before {', '.join(each.ops)}: {each.source}")
+            for each in spec.absorbs
+        ),
+        *(
+            ("fuses", f"{', '.join(each.ops or ('element-wise ops',))} behind {', '.join(each.family)}: {each.source}")
+            for each in spec.fuses
+        ),
+    ]
+    yield f"## {spec.name}\n"
+    yield table(("", ""), rows)
+
+
+def passes_page() -> str:
+    """The passes of every mode and of every dialect, with their docstrings: `layoutopt passes`."""
+    parts = ["# Passes\n", "Generated from the passes (`layoutopt passes`), in the order in which they run.\n"]
+    for mode in get_args(Mode):
+        parts += [f"## Mode {mode}\n", _passes(default_pipeline(mode).passes)]
+    for name, dialect in DIALECTS.items():
+        parts += [f"## Dialect {name}\n", f"{_summary(type(dialect))}\n", _passes(lowering_passes(dialect))]
+    return "\n".join(parts)
+
+
+def _passes(passes: Sequence[Pass]) -> str:
+    return table(("pass", "effect"), [(code(each.name), _summary(type(each))) for each in passes])
+
+
+def _summary(each: type) -> str:
+    """The first line of the docstring."""
+    return (inspect.getdoc(each) or "").split("\n")[0]

@@ -1,0 +1,78 @@
+"""The page `reference/report.md`: the fields of `--report`, from the pydantic models of the schema."""
+
+import json
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from tables import code, table
+
+from layoutopt.report.schema import SCHEMA_VERSION, Report, ReportModel
+
+_INTRODUCTION = """\
+# Report
+
+Generated from `layoutopt.report.schema`, version {version} of the schema. `layoutopt optimize --report out.json` writes a JSON
+object with the fields of [Report](#report_1); in Python it is `result.report`.
+`layoutopt.report.schema.Report.model_json_schema()` is the JSON schema.
+"""
+
+
+def report_page() -> str:
+    """The page as Markdown: the model of the whole report first, then its parts, in the order in which they occur."""
+    parts = [_INTRODUCTION.format(version=SCHEMA_VERSION)]
+    for model in _models(Report):
+        fields = model.model_fields.items()
+        rows = [
+            (code(name), _text(field.annotation), _default(field), field.description or "") for name, field in fields
+        ]
+        parts += [f"## {model.__name__}\n", *_docstring(model), table(("field", "type", "default", "meaning"), rows)]
+    return "\n".join(parts)
+
+
+def _models(root: type[ReportModel]) -> list[type[ReportModel]]:
+    """The model and all models in its fields."""
+    found = [root]
+    for model in found:
+        for field in model.model_fields.values():
+            found += [each for each in _inner(field.annotation) if each not in found]
+    return found
+
+
+def _inner(annotation: Any) -> Iterator[type[ReportModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, ReportModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _inner(argument)
+
+
+def _text(annotation: Any) -> str:
+    """The type in words of JSON: `list of CastReport`, `number or null`."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return ", ".join(code(f'"{each}"') for each in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_text(each) for each in arguments)
+    if origin is list:
+        return f"list of {_text(arguments[0])}"
+    if origin is dict:
+        return f"object of {_text(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, ReportModel):
+        anchor = "report_1" if annotation is Report else annotation.__name__.lower()
+        return f"[{annotation.__name__}](#{anchor})"
+    return {str: "string", float: "number", int: "integer", bool: "boolean", type(None): "null"}[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    """The default as JSON; nothing for a required field."""
+    if field.is_required():
+        return ""
+    value = field.get_default(call_default_factory=True)
+    return code(json.dumps(value))
+
+
+def _docstring(model: type[ReportModel]) -> Iterator[str]:
+    """The docstring, with its indented lines as code."""
+    lines = (model.__doc__ or "").splitlines()
+    yield "\n".join([lines[0], *(line[4:] if line.startswith("    ") else line for line in lines[1:])])
