@@ -5,7 +5,7 @@ after:  every op has its signature, every value has the storage of its producer,
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
@@ -32,25 +32,13 @@ class AssignFormats(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Plan, and rename values in other formats, so that the canonical copy of a tensor can have the tensor's name."""
-        infer_axis_letters(graph)
-        pins = {}
-        for name, format in context.pins.items():
-            value = graph.find(name)
-            if value is None:
-                what = "cannot be pinned: no op reads it, or it has become part of another op"
-                raise PinError(what, where=name, hint="pin a tensor before or behind it")
-            pins[value] = format
-        deadline = Deadline(context.time_limit)
-        context.epilogues = context.find_epilogues(graph)
+        request = plan_request(graph, context)
+        pins = request.pins
 
         def request_at(model: CostModel) -> PlanRequest:
-            return PlanRequest(
-                graph,
-                context.prices_at(context.sizes, model),
-                pins,
-                free_constants=context.mode == "inference",
-                keeps_qdq_groups=context.keeps_qdq_groups,
-                deadline=deadline,
+            return replace(
+                request,
+                cost_model=context.prices_at(context.sizes, model),
                 guards=[context.prices_at(each, model) for each in context.sizes.at_guards()],
             )
 
@@ -76,6 +64,33 @@ class AssignFormats(Pass):
                 assign(each, op, context.plan.signatures[op], kept)
             each.stage = "assigned"
             each.touch()
+
+
+def plan_request(graph: Graph, context: PassContext) -> PlanRequest:
+    """The request for a plan of a graph at the prices of the target; the context gets the epilogues of the graph.
+
+    Raises:
+        PinError: no op reads a pinned tensor, or the tensor has become part of another op.
+    """
+    infer_axis_letters(graph)
+    pins = {}
+    for name, format in context.pins.items():
+        value = graph.find(name)
+        if value is None:
+            what = "cannot be pinned: no op reads it, or it has become part of another op"
+            raise PinError(what, where=name, hint="pin a tensor before or behind it")
+        pins[value] = format
+    deadline = Deadline(context.time_limit)
+    context.epilogues = context.find_epilogues(graph)
+    return PlanRequest(
+        graph,
+        context.prices_at(context.sizes),
+        pins,
+        free_constants=context.mode == "inference",
+        keeps_qdq_groups=context.keeps_qdq_groups,
+        deadline=deadline,
+        guards=[context.prices_at(each) for each in context.sizes.at_guards()],
+    )
 
 
 def _stopped(plan: Plan, limit: float | None) -> str:

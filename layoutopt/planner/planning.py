@@ -27,8 +27,34 @@ from layoutopt.planner.request import PlanRequest
 from layoutopt.planner.unexamined import bound_with_open_ops
 
 
+@dataclass(frozen=True, slots=True)
+class FormulatedPlan:
+    """A plan, and the planning problem that it solves.
+
+    Attributes:
+        plan: the plan.
+        formulation: the problem at the prices of the target, the mean of several.
+        candidates: the signatures to choose from.
+        choice: the number of the chosen signature, per unit of the problem.
+    """
+
+    plan: Plan
+    formulation: Formulation
+    candidates: Candidates
+    choice: Choice
+
+
 def make_plan(request: PlanRequest) -> Plan:
     """Choose a signature for every op, in bodies too.
+
+    Raises:
+        PinError: no plan meets a pin.
+    """
+    return make_formulated_plan(request).plan
+
+
+def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
+    """Choose a signature for every op, in bodies too; returns the plan with the planning problem.
 
     Raises:
         PinError: no plan meets a pin.
@@ -52,7 +78,7 @@ def make_plan(request: PlanRequest) -> Plan:
     outcomes = planning.outcomes(choice, minimax)
     is_single = len(outcomes) == 1
     candidates = planning.candidates
-    return Plan(
+    plan = Plan(
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
         baseline=_mean(each.baseline for each in outcomes),
@@ -66,6 +92,7 @@ def make_plan(request: PlanRequest) -> Plan:
         examined=candidates.examined,
         unexamined=candidates.unexamined,
     )
+    return FormulatedPlan(plan, planning.mean, candidates, choice)
 
 
 @dataclass(frozen=True, slots=True)
