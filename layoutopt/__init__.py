@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnverifiedError,
         VerificationError,
     )
+    from layoutopt.explanation import Explanation, explain
     from layoutopt.formats import Conversion, Format, Layout
     from layoutopt.passes.base import Pass, PassContext, Pipeline
     from layoutopt.planner import Plan
@@ -52,6 +53,7 @@ _MODULES = {
     "Conversion": "layoutopt.formats",
     "CostModel": "layoutopt.cost",
     "DimensionError": "layoutopt.errors",
+    "Explanation": "layoutopt.explanation",
     "ExtensionError": "layoutopt.errors",
     "Format": "layoutopt.formats",
     "FormatError": "layoutopt.errors",
@@ -72,6 +74,7 @@ _MODULES = {
     "UnverifiedError": "layoutopt.errors",
     "Verification": "layoutopt.verification",
     "VerificationError": "layoutopt.errors",
+    "explain": "layoutopt.explanation",
     "load_target": "layoutopt.cost_models",
     "optimize": "layoutopt.api",
     "target_names": "layoutopt.cost_models",
@@ -83,6 +86,7 @@ __all__ = [
     "Conversion",
     "CostModel",
     "DimensionError",
+    "Explanation",
     "ExtensionError",
     "Format",
     "FormatError",
@@ -104,6 +108,7 @@ __all__ = [
     "Verification",
     "VerificationError",
     "__version__",
+    "explain",
     "load_target",
     "optimize",
     "target_names",

@@ -10,6 +10,7 @@ from layoutopt.cli.calibrate import calibrate
 from layoutopt.cli.check import check
 from layoutopt.cli.dialects import dialects
 from layoutopt.cli.exit_codes import exit_codes
+from layoutopt.cli.explain import explain
 from layoutopt.cli.formats import formats
 from layoutopt.cli.inspect import inspect
 from layoutopt.cli.ops import ops
@@ -40,6 +41,7 @@ app = typer.Typer(
 _COMMANDS = (
     optimize,
     inspect,
+    explain,
     verify,
     check,
     bench,

@@ -1,5 +1,6 @@
 """The stage `finish`: the result of `layoutopt.optimize` with its report."""
 
+from collections.abc import Sequence
 from time import perf_counter
 
 import onnx_ir
@@ -8,7 +9,8 @@ from layoutopt import onnx_io
 from layoutopt.driver.job import Job
 from layoutopt.driver.result import Result
 from layoutopt.ir.graph import Graph
-from layoutopt.passes.base import Note, PassContext
+from layoutopt.passes.base import Note
+from layoutopt.planner import Plan
 from layoutopt.report.builder import (
     agreeing,
     dim_reports,
@@ -75,7 +77,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         sessions=context.sessions,
         changed=is_changed,
         reason=context.reason_to_keep,
-        plan=_plan_report(context, found.targets),
+        plan=plan_report(context.plan, found.targets, context.least_moves) if context.plan is not None else None,
         before=job.before,
         after=found.counts if is_changed else job.before,
         moved_before=_movement(verdict.moved_before) if verdict is not None else None,
@@ -108,12 +110,16 @@ def _movement(found: DataMovement | None) -> DataMovementReport | None:
     return DataMovementReport(ops=dict(found.ops), nbytes=found.nbytes) if found is not None else None
 
 
-def _plan_report(context: PassContext, targets: list[TargetReport]) -> PlanReport | None:
-    plan = context.plan
-    if plan is None:
-        return None
+def plan_report(plan: Plan, targets: Sequence[TargetReport] = (), least_moves: int | None = None) -> PlanReport:
+    """The numbers of a plan.
+
+    Args:
+        plan: the plan.
+        targets: the effect of the plan on each of several targets.
+        least_moves: the least number of moves of any plan, if it is known.
+    """
     return PlanReport(
-        targets=targets,
+        targets=list(targets),
         agreeing=agreeing(plan.outcomes) if plan.outcomes else None,
         seconds_before=plan.baseline,
         seconds_after=plan.seconds,
@@ -123,7 +129,7 @@ def _plan_report(context: PassContext, targets: list[TargetReport]) -> PlanRepor
         stopped=plan.stopped,
         examined=plan.examined,
         unexamined=plan.unexamined,
-        least_moves=context.least_moves,
+        least_moves=least_moves,
     )
 
 
@@ -147,4 +153,4 @@ def _verification_report(verdict: Verification | None, *, is_changed: bool) -> V
     )
 
 
-__all__ = ["finish"]
+__all__ = ["finish", "plan_report"]

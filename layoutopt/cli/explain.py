@@ -1,0 +1,66 @@
+"""`layoutopt explain`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from layoutopt.cli.options import assignments
+from layoutopt.cli.options.assignments import DIM_HELP
+from layoutopt.cli.options.custom_ops import CustomOps
+from layoutopt.cli.options.strict import Strict
+
+
+def explain(
+    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
+    item: Annotated[
+        str | None,
+        Argument(metavar="[TENSOR|NODE]", help="A tensor or node; by default all conversions.", show_default=False),
+    ] = None,
+    target: Annotated[
+        str, Option("--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.")
+    ] = "cpu",
+    runtime: Annotated[
+        str | None,
+        Option("--runtime", metavar="R", help="The program that runs the model: see `layoutopt runtimes`."),
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        Option("--pin", metavar="NAME=FORMAT", help="A format that a tensor must have. Can be repeated."),
+    ] = None,
+    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    limit: Annotated[
+        int, Option("--limit", metavar="N", min=0, help="Conversions, or candidates of ITEM, with priced alternatives.")
+    ] = 10,
+    time_limit: Annotated[
+        float | None, Option("--time-limit", metavar="SECONDS", help="Limits planning and the prices of alternatives.")
+    ] = None,
+    strict: Strict = False,
+    custom_ops: CustomOps = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Explain why a plan has each conversion, and what would remove it.
+
+    Alternatives are priced by the integer program of the plan, at the prices of the target. With a tensor or node: its
+    formats, its candidates, and the best plan with each of them. No model is written.
+    """
+    from layoutopt import explanation
+    from layoutopt.cli.rendering.explain import print_explained
+    from layoutopt.cli.rendering.progress import ProgressLine
+
+    pins, dims = assignments.parse_pins(pin or []), assignments.parse_dim_ranges(dim or [])
+    with ProgressLine() as progress:
+        found = explanation.explain(
+            model,
+            item,
+            target,
+            runtime=runtime,
+            pins=pins,
+            dims=dims,
+            limit=limit,
+            time_limit=time_limit,
+            strict=strict,
+            custom_ops=custom_ops or (),
+            progress=progress,
+        )
+    print_explained(found, as_json)

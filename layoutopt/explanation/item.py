@@ -1,0 +1,166 @@
+"""The formats of one tensor or op: before and after planning, its candidates, and the best plan with each of them."""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
+from layoutopt.errors import ArgumentError
+from layoutopt.explanation.alternatives import extra_of
+from layoutopt.explanation.plan_view import PlanView
+from layoutopt.explanation.planned_graph import PlannedGraph
+from layoutopt.explanation.schema import FormatChoice, ItemExplanation
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ops import canonical_signature
+from layoutopt.ops.without_signature import reason_without_signature
+
+_NEAREST = 3
+
+
+def find_item(planned: PlannedGraph, name: str) -> Value | Op:
+    """The tensor of a name, or else the op of a name, in the graph or in a body.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    tree = planned.found.formulation.tree
+    values = {value.name: value for value in reversed(tree.values)}
+    ops = {op.name: op for op in reversed(list(planned.found.plan.signatures)) if op.name}
+    if name in values:
+        return values[name]
+    if name in ops:
+        return ops[name]
+    known = [*values, *ops]
+    nearest = get_close_matches(name, known, _NEAREST, cutoff=0.5)
+    hint = f"near it are {', '.join(nearest)}" if nearest else "`layoutopt inspect --all` lists the ops"
+    is_original = name in planned.original_names
+    what = "folded or fused into another op before planning" if is_original else "there is no such tensor or node"
+    raise ArgumentError(what, where=name, hint=hint)
+
+
+def explain_item(view: PlanView, item: Value | Op, limit: int) -> ItemExplanation:
+    """The explanation of a tensor or of an op.
+
+    Args:
+        view: the plan.
+        item: the tensor or op.
+        limit: the largest number of candidates that are priced.
+    """
+    return _tensor(view, item, limit) if isinstance(item, Value) else _op(view, item, limit)
+
+
+def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
+    tensor = view.tensor_of(value)
+    canonical = "" if value.rank is None else value.format_text(Format.canonical(value.rank))
+    if tensor is None:
+        reason = "a constant: it is packed ahead of time in the format of each reader"
+        note = reason if value.is_constant else "its rank is unknown"
+        return ItemExplanation(
+            kind="tensor", name=value.name, type=str(value.type), before=canonical, after=canonical, note=note
+        )
+    writer, source = view.writers.get(tensor), view.produced(tensor)
+    formats = view.formats_of(writer, tensor, is_read=False) if writer is not None else {}
+    is_fixed = len(formats) < 2
+    chosen = view.key(tensor, source)
+    ranked = sorted(formats.items(), key=lambda each: each[0] != chosen)
+    choices = [
+        _choice(view, writer, options, value.format_text(format), is_chosen=key == chosen)
+        for key, (format, options) in ranked[: 0 if is_fixed or writer is None else limit]
+    ]
+    return ItemExplanation(
+        kind="tensor",
+        name=value.name,
+        body=view.body_of(tensor),
+        type=str(value.type),
+        before=canonical,
+        after=view.text(tensor, source),
+        note=_why_fixed(view, writer) if is_fixed else "",
+        producer=view.participant(writer, tensor, source, is_read=False),
+        consumers=tuple(view.participant(op, tensor, state, is_read=True) for op, state in view.required(tensor)),
+        choices=tuple(sorted(choices, key=_by_extra)),
+        more_choices=0 if is_fixed else len(formats) - len(choices),
+    )
+
+
+def _why_fixed(view: PlanView, writer: int | None) -> str:
+    """The reason why a tensor is produced in one format only."""
+    if writer is None:
+        return "a graph input: the model's interface has it in this format, which --pin changes"
+    unit = view.units[writer]
+    reason = reason_without_signature(unit) if isinstance(unit, Op) else ""
+    return f"{view.label(writer, 0)} produces one format only" + (f": {reason}" if reason else "")
+
+
+def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
+    number = view.number.get(op)
+    signature = view.planned.found.plan.signatures[op]
+    before, after = signature_text(op, canonical_signature(op)), signature_text(op, signature)
+    if number is None:
+        note = "the formats of its operands are chosen one by one: explain one of " + ", ".join(_operand_names(op))
+        return ItemExplanation(kind="op", name=op.name, op_type=op.kind, before=before, after=after, note=note)
+    groups: dict[tuple[object, ...], tuple[str, set[int]]] = {}
+    for position, option in enumerate(view.problem.ops[number]):
+        key = tuple(view.key(tensor, state) for tensor, state in (*option.operand_states, *option.result_states))
+        text = signature_text(op, view.formulation.signatures[op][position])
+        groups.setdefault(key, (text, set()))[1].add(position)
+    is_chosen = {key: view.choice[number] in options for key, (_, options) in groups.items()}
+    ranked = sorted(groups, key=lambda key: (not is_chosen[key], _kernel_seconds(view, number, groups[key][1])))
+    choices = [
+        _choice(view, number, frozenset(groups[key][1]), groups[key][0], is_chosen=is_chosen[key])
+        for key in ranked[: limit if len(groups) > 1 else 0]
+    ]
+    return ItemExplanation(
+        kind="op",
+        name=op.name or view.name(number),
+        op_type=op.kind,
+        body=view.planned.bodies.get(view.formulation.tree.graph_of_unit[op], ""),
+        before=before,
+        after=after,
+        note="" if len(groups) > 1 else f"it has one signature only: {_reason(view, op)}",
+        choices=tuple(sorted(choices, key=_by_extra)),
+        more_choices=0 if len(groups) < 2 else len(groups) - len(choices),
+    )
+
+
+def _reason(view: PlanView, op: Op) -> str:
+    notes = view.planned.found.plan.notes.get(op, [])
+    return reason_without_signature(op) or next(iter(notes), "none of its neighbours has another format for it")
+
+
+def _choice(view: PlanView, op: int | None, options: frozenset[int], text: str, *, is_chosen: bool) -> FormatChoice:
+    assert op is not None
+    found = view.planned.repricer.reprice(view.forced(op, options))
+    extra, percent = extra_of(view, found)
+    return FormatChoice(
+        format=text,
+        is_chosen=is_chosen,
+        kernel_seconds=_kernel_seconds(view, op, options),
+        extra_seconds=extra,
+        extra_percent=percent,
+        is_proven=found.is_proven,
+    )
+
+
+def _kernel_seconds(view: PlanView, op: int, options: Iterable[int]) -> float:
+    return min(view.problem.ops[op][option].price for option in options)
+
+
+def _by_extra(choice: FormatChoice) -> tuple[bool, bool, float]:
+    return not choice.is_chosen, choice.extra_seconds is None, choice.extra_seconds or 0.0
+
+
+def signature_text(op: Op, signature: Signature) -> str:
+    """The formats of the inputs and outputs of an op with the letters of their axes, without padding states."""
+    inputs = _texts(op.inputs, signature.inputs)
+    return f"({', '.join(inputs)}) -> ({', '.join(_texts(op.outputs, signature.outputs))})"
+
+
+def _texts(values: Iterable[Value | None], storages: Iterable[Storage | None]) -> Iterator[str]:
+    for value, storage in zip(values, storages, strict=True):
+        yield "-" if value is None or storage is None else value.format_text(storage.format)
+
+
+def _operand_names(op: Op) -> list[str]:
+    return [value.name for value in (*op.inputs, *op.outputs) if value is not None]
+
+
+__all__ = ["explain_item", "find_item", "signature_text"]

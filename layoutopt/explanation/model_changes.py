@@ -1,0 +1,154 @@
+"""Changes to a model that would save time, each with the price of a plan of the changed model or a bound on what it saves."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from layoutopt.errors import PinError
+from layoutopt.explanation.alternatives import neighbourhood, percent_of
+from layoutopt.explanation.channel_groups import ChannelGroup, resized, unfilled_groups
+from layoutopt.explanation.plan_view import CastInPlan, PlanView
+from layoutopt.explanation.schema import ChangeKind, ModelChange
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Value
+from layoutopt.ops.without_signature import reason_without_signature
+from layoutopt.planner import GRAPH_OUTPUT, PlanRequest, ProblemEdit
+
+MAX_CHANGES = 5
+_NAMED = 3  # ops of a change that are named
+_LEAST_SHARE = 1e-6  # of the time of the plan that a change saves
+
+
+def model_changes(view: PlanView, casts: Sequence[CastInPlan], limit: int) -> list[ModelChange]:
+    """The changes to the model that save most, the best first.
+
+    Args:
+        view: the plan.
+        casts: its casts with a cost, the most expensive first.
+        limit: the largest number of casts that are examined, and of plans of each kind of change.
+    """
+    found = [
+        *_rules(view, casts[:limit]),
+        *_pins(view, limit),
+        *_interfaces(view, casts[:limit], limit),
+        *_channels(view, limit),
+    ]
+    ranked = sorted(found, key=lambda each: -each.saved_seconds)
+    least = _LEAST_SHARE * view.planned.seconds
+    return [each for each in ranked if each.saved_seconds > least][:MAX_CHANGES]
+
+
+def _rules(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[ModelChange]:
+    """Ops without a choice of formats next to casts, priced as if they took and gave every format: a bound."""
+    tensors = {tensor for cast in casts for tensor in neighbourhood(view, cast.tensor)}
+    alike: dict[tuple[str, str], list[int]] = {}
+    for op, options in enumerate(view.problem.ops):
+        unit = view.units[op]
+        touched = {tensor for tensor, _ in (*options[0].result_states, *options[0].operand_states)}
+        if isinstance(unit, Op) and len(_signatures(view, op)) == 1 and not tensors.isdisjoint(touched):
+            alike.setdefault((unit.kind, _reason(view, unit)), []).append(op)
+    for (kind, reason), ops in alike.items():
+        reads = ((op, tensor) for op in ops for tensor, _ in view.problem.ops[op][0].operand_states)
+        results = (tensor for op in ops for tensor, _ in view.problem.ops[op][0].result_states)
+        repriced = view.planned.repricer.reprice(
+            ProblemEdit(free_reads=frozenset(reads), free_results=frozenset(results))
+        )
+        what = f"{kind} in every format, or replaced: {_names([view.name(op) for op in ops])}"
+        change: ChangeKind = "opset" if reason.startswith("opset ") else "rule"
+        yield _change(view, change, what, reason, "bound", view.planned.seconds + repriced.least_extra)
+
+
+def _signatures(view: PlanView, op: int) -> set[tuple[object, ...]]:
+    """The signatures of an op without padding states."""
+    return {
+        tuple(view.key(tensor, state) for tensor, state in (*option.result_states, *option.operand_states))
+        for option in view.problem.ops[op]
+    }
+
+
+def _reason(view: PlanView, op: Op) -> str:
+    notes = view.planned.found.plan.notes.get(op, [])
+    return reason_without_signature(op) or next(iter(notes), "no format of its neighbours is a format of it")
+
+
+def _pins(view: PlanView, limit: int) -> Iterator[ModelChange]:
+    """Pins that are dropped."""
+    request = view.planned.request
+    for value, format in list(request.pins.items())[:limit]:
+        others = {each: own for each, own in request.pins.items() if each is not value}
+        seconds = _seconds(view, replace(request, pins=others))
+        if seconds is not None:
+            text = f"{value.name}={value.format_text(format)}"
+            yield _change(view, "pin", f"no --pin {text}", "the plan has to meet it", "planned again", seconds)
+
+
+def _interfaces(view: PlanView, casts: Sequence[CastInPlan], limit: int) -> Iterator[ModelChange]:
+    """Inputs and outputs of the model in the formats of their first or last op."""
+    request = view.planned.request
+    for value, (format, reason) in list(_interface_formats(view, casts).items())[:limit]:
+        seconds = _seconds(view, replace(request, pins={**request.pins, value: format}))
+        if seconds is not None:
+            text = f"{value.name}={value.format_text(format)}"
+            yield _change(view, "interface", f"--pin {text}", reason, "planned again", seconds)
+
+
+def _interface_formats(view: PlanView, casts: Sequence[CastInPlan]) -> Mapping[Value, tuple[Format, str]]:
+    """The inputs and outputs of the model that are converted, with the other format of the first conversion of each."""
+    found: dict[Value, tuple[Format, str]] = {}
+    for cast in casts:
+        value = view.values[cast.tensor]
+        is_main = not view.body_of(cast.tensor)
+        origin = view.origin(cast.tensor, view.storage(cast.tensor, cast.readers[0][1]).format)
+        if origin.tensor not in view.writers and is_main and origin.format is not None:
+            found.setdefault(view.values[origin.tensor], (origin.format, "the input is converted for its readers"))
+        if any(op == GRAPH_OUTPUT for op, _ in cast.readers):
+            format = view.storage(cast.tensor, cast.source).format
+            found.setdefault(value, (format, "the output is converted back"))
+    return found
+
+
+def _channels(view: PlanView, limit: int) -> Iterator[ModelChange]:
+    """Channel counts that do not fill blocks, raised to those that do; equal counts are changed together."""
+    planned = view.planned
+    alike: dict[tuple[int, int], list[ChannelGroup]] = {}
+    for group in unfilled_groups(planned.graph, planned.request.cost_model):
+        alike.setdefault((group.extent, group.next_extent), []).append(group)
+    ranked = sorted(alike.items(), key=lambda each: -len(each[1]))
+    for (before, after), groups in ranked[:limit]:
+        with resized(planned.graph, groups):
+            seconds = _seconds(view, planned.request)
+        if seconds is not None:
+            names = _names([group.op.name or group.op.kind for group in groups])
+            what = f"{after} in place of {before} channels at {names}"
+            reason = f"{before} channels do not fill blocks of {groups[0].block}"
+            yield _change(view, "channels", what, reason, "planned again", seconds)
+
+
+def _seconds(view: PlanView, request: PlanRequest) -> float | None:
+    """The estimated time of the plan for another request; None if no plan meets the pins, or planning has no time left."""
+    try:
+        return view.planned.seconds_of_other_plan(request)
+    except PinError:
+        return None
+
+
+def _change(view: PlanView, kind: ChangeKind, what: str, reason: str, method: str, seconds: float) -> ModelChange:
+    """A change of the model, after which the best plan takes `seconds`."""
+    saved = view.planned.seconds - seconds
+    return ModelChange.model_validate(
+        {
+            "kind": kind,
+            "what": what,
+            "reason": reason,
+            "method": method,
+            "saved_seconds": saved,
+            "saved_percent": percent_of(view, saved),
+        }
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+__all__ = ["MAX_CHANGES", "model_changes"]

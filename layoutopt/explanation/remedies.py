@@ -1,0 +1,117 @@
+"""Changes outside of the plan that remove a conversion: another kernel, a layout rule, a pin, the interface, channels."""
+
+from collections.abc import Iterator
+
+from layoutopt.explanation.alternatives import percent_of
+from layoutopt.explanation.plan_view import CastInPlan, PlanView
+from layoutopt.explanation.schema import Remedy, RemedyKind
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Slot
+from layoutopt.ops import Inapplicable, rule_of
+from layoutopt.ops.without_signature import reason_without_signature
+from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
+
+_MAX_READERS = 4
+
+
+def remedies(view: PlanView, cast: CastInPlan) -> Iterator[Remedy]:
+    """The remedies for a cast, each with a bound on what it saves."""
+    state = cast.readers[0][1]
+    if view.key(cast.tensor, cast.source) == view.key(cast.tensor, state):
+        yield from _padding(view, cast, state)
+    value = view.values[cast.tensor]
+    if value in view.planned.request.pins:
+        text = value.format_text(view.planned.request.pins[value])
+        yield Remedy(
+            kind="pin", what=f"no --pin {value.name}={text}", reason="the tensor is pinned to it", saved_seconds=None
+        )
+    for op, required in cast.readers[:_MAX_READERS]:
+        yield _of_reader(view, cast, op, required)
+    yield _of_producer(view, cast, state)
+
+
+def _of_reader(view: PlanView, cast: CastInPlan, op: int, required: int) -> Remedy:
+    """The remedy that a reader accepts the format in which the tensor is produced."""
+    tensor, source = cast.tensor, view.storage(cast.tensor, cast.source).format
+    value = view.values[tensor]
+    edit = ProblemEdit(free_reads=frozenset({(op, tensor)}))
+    has, wants = value.format_text(source), view.text(tensor, required)
+    if op == GRAPH_OUTPUT:
+        reason = f"the model returns it in {wants}"
+        return _priced(view, "interface", f"an output {value.name} in {has}: --pin {value.name}={has}", reason, edit)
+    kind, reason = _reason(view, op, tensor, source, is_read=True)
+    return _priced(
+        view, kind, f"a kernel or rule of {view.label(op, tensor)} that reads {has} as fast as {wants}", reason, edit
+    )
+
+
+def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy:
+    """The remedy that the producer has the format that the readers require."""
+    origin = view.origin(cast.tensor, view.storage(cast.tensor, state).format)
+    tensor, value = origin.tensor, view.values[origin.tensor]
+    edit = ProblemEdit(free_results=frozenset({cast.tensor}))
+    has = view.text(tensor, view.produced(tensor))
+    wants = "a format with these bytes" if origin.format is None else value.format_text(origin.format)
+    if tensor not in view.writers:
+        pin = "" if origin.format is None else f": --pin {value.name}={wants}"
+        return _priced(view, "interface", f"an input {value.name} in {wants}{pin}", f"callers pass it in {has}", edit)
+    op = view.writers[tensor]
+    what = f"a kernel or rule of {view.label(op, tensor)} that produces {wants} as fast as {has}"
+    if origin.format is None:
+        names = ", ".join(view.name(each) for each in origin.views)
+        return _priced(view, "rule", what, f"no format of {value.name} has these bytes in front of {names}", edit)
+    kind, reason = _reason(view, op, tensor, origin.format, is_read=False)
+    return _priced(view, kind, what, reason, edit)
+
+
+def _priced(view: PlanView, kind: RemedyKind, what: str, reason: str, edit: ProblemEdit) -> Remedy:
+    found = view.planned.repricer.reprice(edit)
+    saved = max(0.0, -found.least_extra)
+    return Remedy(kind=kind, what=what, reason=reason, saved_seconds=saved, saved_percent=percent_of(view, saved))
+
+
+def _reason(view: PlanView, op: int, tensor: int, format: Format, *, is_read: bool) -> tuple[RemedyKind, str]:
+    """The reason why an op does not read or produce a tensor in a format, and what kind of change would let it."""
+    unit, value = view.units[op], view.values[tensor]
+    text = value.format_text(format)
+    has = view.formats_of(op, tensor, is_read=is_read)
+    key = format.key(value.shape or ())
+    if key in has:
+        least = min(view.problem.ops[op][option].price for option in has[key][1])
+        extra = least - view.option(op).price
+        if extra > 0:
+            return "kernel", f"its fastest signature with {text} is estimated {extra:.3g} s slower"
+        return "kernel", f"it has signatures with {text}, which disagree with its other operands"
+    if not isinstance(unit, Op):
+        return "rule", f"the boundary of its bodies has no format with the bytes of {text}"
+    reason = reason_without_signature(unit)
+    if reason:
+        return ("opset" if reason.startswith("opset ") else "rule"), reason
+    if unit in view.planned.found.plan.notes and len(view.problem.ops[op]) == 1:
+        return "rule", view.planned.found.plan.notes[unit][0]
+    rule = rule_of(unit)
+    values = unit.inputs if is_read else unit.outputs
+    slot = next(Slot("in" if is_read else "out", index) for index, each in enumerate(values) if each is value)
+    answer = rule.signature(unit, {slot: format}) if rule is not None else None
+    if isinstance(answer, Inapplicable):
+        return "rule", answer.reason
+    if rule is not None and rule.is_anchor:
+        return "kernel", f"the target lists no kernel of {unit.kind} with {text}"
+    return "kernel", f"no candidate of {unit.kind} has {text}"
+
+
+def _padding(view: PlanView, cast: CastInPlan, state: int) -> Iterator[Remedy]:
+    """The remedy for a mask: channel counts that fill the blocks."""
+    value, storage = view.values[cast.tensor], view.storage(cast.tensor, state)
+    shape = value.static_shape
+    for axis in storage.format.blocked_axes if shape is not None else ():
+        block = storage.format.block(axis)
+        if shape is not None and shape[axis] % block:
+            full = -(-shape[axis] // block) * block
+            what = f"{full} in place of {shape[axis]} channels in axis {axis} of {value.name}"
+            reason = f"{shape[axis]} do not fill blocks of {block}, and a reader needs zeros in the padding"
+            edit = ProblemEdit(free_reads=frozenset((op, cast.tensor) for op, _ in cast.readers))
+            yield _priced(view, "channels", what, reason, edit)
+
+
+__all__ = ["remedies"]
