@@ -87,7 +87,7 @@ def _alternative(view: PlanView, kind: AlternativeKind, condition: str, edit: Pr
         extra_seconds=extra,
         extra_percent=percent,
         is_proven=found.is_proven,
-        other_conversions=tuple(_other_conversions(view, found)),
+        other_conversions=tuple(_other_conversions(view, found, edit)),
     )
 
 
@@ -104,14 +104,15 @@ def percent_of(view: PlanView, seconds: float) -> float:
     return 100 * seconds / whole if whole else 0.0
 
 
-def _other_conversions(view: PlanView, found: Repriced) -> list[str]:
+def _other_conversions(view: PlanView, found: Repriced, edit: ProblemEdit) -> list[str]:
     """The most expensive conversions of a repriced plan that the plan does not have."""
     if found.extra == inf:
         return []
     known = {_conversion(view, each, view.choice) for each in view.casts()}
     others: dict[str, float] = {}
-    for tensor, cast in view.casts(found.choice):
-        text = _conversion(view, (tensor, cast), found.choice)
+    choice = view.planned.repricer.nearest(found, edit)
+    for tensor, cast in view.casts(choice):
+        text = _conversion(view, (tensor, cast), choice)
         if text not in known:
             others[text] = view.problem.tensors[tensor].prices[cast]
     ranked = sorted(others, key=lambda text: -others[text])

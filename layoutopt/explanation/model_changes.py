@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from layoutopt.errors import PinError
 from layoutopt.explanation.alternatives import neighbourhood, percent_of
 from layoutopt.explanation.channel_groups import ChannelGroup, resized, unfilled_groups
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
+from layoutopt.explanation.remedies import refusal_of
 from layoutopt.explanation.schema import ChangeKind, ModelChange
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Value
@@ -24,12 +26,12 @@ def model_changes(view: PlanView, casts: Sequence[CastInPlan], limit: int) -> li
     Args:
         view: the plan.
         casts: its casts with a cost, the most expensive first.
-        limit: the largest number of casts that are examined, and of plans of each kind of change.
+        limit: the largest number of plans for changes of one kind.
     """
     found = [
-        *_rules(view, casts[:limit]),
+        *_rules(view, casts if limit else ()),
         *_pins(view, limit),
-        *_interfaces(view, casts[:limit], limit),
+        *_interfaces(view, casts, min(limit, MAX_CHANGES)),
         *_channels(view, limit),
     ]
     ranked = sorted(found, key=lambda each: -each.saved_seconds)
@@ -38,23 +40,54 @@ def model_changes(view: PlanView, casts: Sequence[CastInPlan], limit: int) -> li
 
 
 def _rules(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[ModelChange]:
-    """Ops without a choice of formats next to casts, priced as if they took and gave every format: a bound."""
-    tensors = {tensor for cast in casts for tensor in neighbourhood(view, cast.tensor)}
-    alike: dict[tuple[str, str], list[int]] = {}
-    for op, options in enumerate(view.problem.ops):
+    """Ops at casts whose formats are not those of a neighbour for want of a rule, priced as if they were: a bound."""
+    alike: dict[tuple[str, str], dict[int, ProblemEdit]] = {}
+    for op, reason, edit in [*_refusing(view, casts), *_without_choice(view, casts)]:
         unit = view.units[op]
-        touched = {tensor for tensor, _ in (*options[0].result_states, *options[0].operand_states)}
-        if isinstance(unit, Op) and len(_signatures(view, op)) == 1 and not tensors.isdisjoint(touched):
-            alike.setdefault((unit.kind, _reason(view, unit)), []).append(op)
-    for (kind, reason), ops in alike.items():
-        reads = ((op, tensor) for op in ops for tensor, _ in view.problem.ops[op][0].operand_states)
-        results = (tensor for op in ops for tensor, _ in view.problem.ops[op][0].result_states)
-        repriced = view.planned.repricer.reprice(
-            ProblemEdit(free_reads=frozenset(reads), free_results=frozenset(results))
-        )
-        what = f"{kind} in every format, or replaced: {_names([view.name(op) for op in ops])}"
+        assert isinstance(unit, Op)
+        edits = alike.setdefault((unit.kind, reason), {})
+        edits[op] = edits[op].joined(edit) if op in edits else edit
+    for (kind, reason), edits in alike.items():
+        edit = reduce(ProblemEdit.joined, edits.values())
+        repriced = view.planned.repricer.reprice(edit)
+        what = f"{kind} in the formats of its neighbours, or replaced: {_names([view.name(op) for op in edits])}"
         change: ChangeKind = "opset" if reason.startswith("opset ") else "rule"
         yield _change(view, change, what, reason, "bound", view.planned.seconds + repriced.least_extra)
+
+
+def _refusing(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tuple[int, str, ProblemEdit]]:
+    """The ops at casts whose layout rules refuse the format on the other side, each with the reason and the edit without it."""
+    for cast in casts:
+        source = view.storage(cast.tensor, cast.source).format
+        for op, _ in cast.readers:
+            refusal = refusal_of(view, op, cast.tensor, source, is_read=True) if op != GRAPH_OUTPUT else None
+            if refusal is not None and refusal[0] != "kernel" and isinstance(view.units[op], Op):
+                yield op, refusal[1], ProblemEdit(free_reads=frozenset({(op, cast.tensor)}))
+        origin = view.origin(cast.tensor, view.storage(cast.tensor, cast.readers[0][1]).format)
+        writer = view.writers.get(origin.tensor)
+        if writer is None or origin.format is None or not isinstance(view.units[writer], Op):
+            continue
+        refusal = refusal_of(view, writer, origin.tensor, origin.format, is_read=False)
+        if refusal is not None and refusal[0] != "kernel":
+            yield writer, refusal[1], ProblemEdit(free_results=frozenset({cast.tensor}))
+
+
+def _without_choice(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tuple[int, str, ProblemEdit]]:
+    """The ops with one signature next to casts, or separated from them by ops that take the formats of their neighbours."""
+    tensors: set[int] = set()
+    for cast in casts:
+        if cast.tensor not in tensors:
+            tensors |= neighbourhood(view, cast.tensor)
+    for op, options in enumerate(view.problem.ops):
+        unit, option = view.units[op], options[0]
+        touched = {tensor for tensor, _ in (*option.result_states, *option.operand_states)}
+        if isinstance(unit, Op) and len(_signatures(view, op)) == 1 and not tensors.isdisjoint(touched):
+            reads = frozenset((op, tensor) for tensor, _ in option.operand_states)
+            yield (
+                op,
+                _reason(view, unit),
+                ProblemEdit(free_reads=reads, free_results=frozenset(tensor for tensor, _ in option.result_states)),
+            )
 
 
 def _signatures(view: PlanView, op: int) -> set[tuple[object, ...]]:

@@ -1,6 +1,7 @@
 """Changes outside of the plan that remove a conversion: another kernel, a layout rule, a pin, the interface, channels."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from layoutopt.explanation.alternatives import percent_of
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
@@ -25,13 +26,12 @@ def remedies(view: PlanView, cast: CastInPlan) -> Iterator[Remedy]:
         yield Remedy(
             kind="pin", what=f"no --pin {value.name}={text}", reason="the tensor is pinned to it", saved_seconds=None
         )
-    for op, required in cast.readers[:_MAX_READERS]:
-        yield _of_reader(view, cast, op, required)
-    yield _of_producer(view, cast, state)
+    found = [_of_reader(view, cast, op, required) for op, required in cast.readers[:_MAX_READERS]]
+    yield from (each for each in (*found, _of_producer(view, cast, state)) if each is not None and each.saved_seconds)
 
 
-def _of_reader(view: PlanView, cast: CastInPlan, op: int, required: int) -> Remedy:
-    """The remedy that a reader accepts the format in which the tensor is produced."""
+def _of_reader(view: PlanView, cast: CastInPlan, op: int, required: int) -> Remedy | None:
+    """The remedy that a reader accepts the format in which the tensor is produced; None if it does at no cost."""
     tensor, source = cast.tensor, view.storage(cast.tensor, cast.source).format
     value = view.values[tensor]
     edit = ProblemEdit(free_reads=frozenset({(op, tensor)}))
@@ -39,14 +39,17 @@ def _of_reader(view: PlanView, cast: CastInPlan, op: int, required: int) -> Reme
     if op == GRAPH_OUTPUT:
         reason = f"the model returns it in {wants}"
         return _priced(view, "interface", f"an output {value.name} in {has}: --pin {value.name}={has}", reason, edit)
-    kind, reason = _reason(view, op, tensor, source, is_read=True)
+    refusal = refusal_of(view, op, tensor, source, is_read=True)
+    if refusal is None:
+        return None
+    kind, reason = refusal
     return _priced(
         view, kind, f"a kernel or rule of {view.label(op, tensor)} that reads {has} as fast as {wants}", reason, edit
     )
 
 
-def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy:
-    """The remedy that the producer has the format that the readers require."""
+def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy | None:
+    """The remedy that the producer has the format that the readers require; None if it may have it at no cost."""
     origin = view.origin(cast.tensor, view.storage(cast.tensor, state).format)
     tensor, value = origin.tensor, view.values[origin.tensor]
     edit = ProblemEdit(free_results=frozenset({cast.tensor}))
@@ -60,7 +63,10 @@ def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy:
     if origin.format is None:
         names = ", ".join(view.name(each) for each in origin.views)
         return _priced(view, "rule", what, f"no format of {value.name} has these bytes in front of {names}", edit)
-    kind, reason = _reason(view, op, tensor, origin.format, is_read=False)
+    refusal = refusal_of(view, op, tensor, origin.format, is_read=False)
+    if refusal is None:
+        return None
+    kind, reason = refusal
     return _priced(view, kind, what, reason, edit)
 
 
@@ -70,8 +76,13 @@ def _priced(view: PlanView, kind: RemedyKind, what: str, reason: str, edit: Prob
     return Remedy(kind=kind, what=what, reason=reason, saved_seconds=saved, saved_percent=percent_of(view, saved))
 
 
-def _reason(view: PlanView, op: int, tensor: int, format: Format, *, is_read: bool) -> tuple[RemedyKind, str]:
-    """The reason why an op does not read or produce a tensor in a format, and what kind of change would let it."""
+def refusal_of(
+    view: PlanView, op: int, tensor: int, format: Format, *, is_read: bool
+) -> tuple[Literal["kernel", "rule", "opset"], str] | None:
+    """The reason why an op does not read or produce a tensor in a format, and the kind of change that would let it.
+
+    None if it has the format at no cost, so that other operands or ops are the reason for a conversion.
+    """
     unit, value = view.units[op], view.values[tensor]
     text = value.format_text(format)
     has = view.formats_of(op, tensor, is_read=is_read)
@@ -79,9 +90,7 @@ def _reason(view: PlanView, op: int, tensor: int, format: Format, *, is_read: bo
     if key in has:
         least = min(view.problem.ops[op][option].price for option in has[key][1])
         extra = least - view.option(op).price
-        if extra > 0:
-            return "kernel", f"its fastest signature with {text} is estimated {extra:.3g} s slower"
-        return "kernel", f"it has signatures with {text}, which disagree with its other operands"
+        return ("kernel", f"with {text} it is estimated {extra * 1e6:.3g} µs slower") if extra > 0 else None
     if not isinstance(unit, Op):
         return "rule", f"the boundary of its bodies has no format with the bytes of {text}"
     reason = reason_without_signature(unit)
@@ -114,4 +123,4 @@ def _padding(view: PlanView, cast: CastInPlan, state: int) -> Iterator[Remedy]:
             yield _priced(view, "channels", what, reason, edit)
 
 
-__all__ = ["remedies"]
+__all__ = ["refusal_of", "remedies"]

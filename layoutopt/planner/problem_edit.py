@@ -50,6 +50,18 @@ class ProblemEdit:
             | {*self.free_results}
         )
 
+    def joined(self, other: "ProblemEdit") -> "ProblemEdit":
+        """Both edits together."""
+        allowed = dict(self.allowed_options)
+        for op, options in other.allowed_options.items():
+            allowed[op] = allowed[op] & options if op in allowed else options
+        return ProblemEdit(
+            self.forbidden_casts | other.forbidden_casts,
+            allowed,
+            self.free_reads | other.free_reads,
+            self.free_results | other.free_results,
+        )
+
     def allows(self, op: int, option: int) -> bool:
         """Whether an op may take an option."""
         return op not in self.allowed_options or option in self.allowed_options[op]

@@ -118,7 +118,7 @@ def _alternatives(found: Sequence[Alternative]) -> Table:
         rows.add_row(*_extras(each), text(each.condition), instead)
     if len(others) > _MAX_FORMATS:
         rest = len(others) - _MAX_FORMATS
-        rows.add_row("", "", text(f"and {rest} other formats, which cost no less; see --json", "dim"))
+        rows.add_row("", "", text(f"and {rest} more with no smaller extra time; see --json", "dim"))
     return rows
 
 
