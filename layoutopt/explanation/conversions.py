@@ -39,7 +39,7 @@ def seconds_of(view: PlanView, cast: CastInPlan) -> float:
 
 def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> Conversion:
     """A conversion of a plan; with `is_priced`, its alternatives and remedies."""
-    tensor, value = view.problem.tensors[cast.tensor], view.values[cast.tensor]
+    value = view.values[cast.tensor]
     state = cast.readers[0][1]
     origin = view.origin(cast.tensor, view.storage(cast.tensor, cast.source).format)
     kind, name = _moving_op(view, cast, state)
@@ -51,7 +51,7 @@ def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> Conversi
         src=view.text(cast.tensor, cast.source),
         dst=view.text(cast.tensor, state),
         axes=value.format_text(Format.canonical(value.rank or 0)),
-        nbytes=round(tensor.nbytes[cast.cast]) if tensor.nbytes else 0,
+        nbytes=view.nbytes(cast.tensor, cast.source) + view.nbytes(cast.tensor, state),
         seconds=seconds_of(view, cast),
         percent=percent_of(view, seconds_of(view, cast)),
         producer=view.participant(

@@ -101,7 +101,8 @@ def _explanation(job: Job, limit: int, plan: Plan | None, **fields: object) -> E
         notes.append(f"the time limit ended planning in the stage {plan.stopped}: a better plan may exist")
     if plan is not None and plan.is_guarded:
         notes.append(
-            "a plan that is faster at these sizes was rejected, since it is slower than the model at other sizes"
+            "a plan that is faster at these sizes was rejected, since it is slower than the model at other sizes; other plans "
+            "are priced at these sizes alone"
         )
     return Explanation.model_validate(
         {

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from layoutopt.errors import ArgumentError
-from layoutopt.explanation.alternatives import extra_of
+from layoutopt.explanation.alternatives import extra_of, percent_of
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.planned_graph import PlannedGraph
 from layoutopt.explanation.schema import FormatChoice, ItemExplanation
@@ -12,6 +12,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import canonical_signature
 from layoutopt.ops.without_signature import reason_without_signature
+from layoutopt.planner import GRAPH_OUTPUT
 
 _NEAREST = 3
 
@@ -58,14 +59,7 @@ def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
             kind="tensor", name=value.name, type=str(value.type), before=canonical, after=canonical, note=note
         )
     writer, source = view.writers.get(tensor), view.produced(tensor)
-    formats = view.formats_of(writer, tensor, is_read=False) if writer is not None else {}
-    is_fixed = len(formats) < 2
-    chosen = view.key(tensor, source)
-    ranked = sorted(formats.items(), key=lambda each: each[0] != chosen)
-    choices = [
-        _choice(view, writer, options, value.format_text(format), is_chosen=key == chosen)
-        for key, (format, options) in ranked[: 0 if is_fixed or writer is None else limit]
-    ]
+    choices, count = _interface_choices(view, tensor, limit) if writer is None else _result_choices(view, tensor, limit)
     return ItemExplanation(
         kind="tensor",
         name=value.name,
@@ -73,21 +67,61 @@ def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
         type=str(value.type),
         before=canonical,
         after=view.text(tensor, source),
-        note=_why_fixed(view, writer) if is_fixed else "",
+        note="" if count > 1 else _why_fixed(view, tensor),
         producer=view.participant(writer, tensor, source, is_read=False),
         consumers=tuple(view.participant(op, tensor, state, is_read=True) for op, state in view.required(tensor)),
         choices=tuple(sorted(choices, key=_by_extra)),
-        more_choices=0 if is_fixed else len(formats) - len(choices),
+        more_choices=count - len(choices) if count > 1 else 0,
     )
 
 
-def _why_fixed(view: PlanView, writer: int | None) -> str:
+def _result_choices(view: PlanView, tensor: int, limit: int) -> tuple[list[FormatChoice], int]:
+    """The formats in which an op may produce a tensor, at most `limit` of them, and the number of all."""
+    writer, value = view.writers[tensor], view.values[tensor]
+    chosen, formats = view.key(tensor, view.produced(tensor)), view.formats_of(writer, tensor, is_read=False)
+    ranked = sorted(formats.items(), key=lambda each: each[0] != chosen)
+    choices = [
+        _choice(view, writer, options, value.format_text(format), is_chosen=key == chosen)
+        for key, (format, options) in ranked[: limit if len(formats) > 1 else 0]
+    ]
+    return choices, len(formats)
+
+
+def _interface_choices(view: PlanView, tensor: int, limit: int) -> tuple[list[FormatChoice], int]:
+    """The formats in which ops may read an input of the model, and which a pin may give it; as for `_result_choices`."""
+    value = view.values[tensor]
+    chosen = view.storage(tensor, view.produced(tensor)).format
+    formats = {chosen.key(value.shape or ()): chosen}
+    readers = [op for op, _ in view.required(tensor) if op != GRAPH_OUTPUT and not view.body_of(tensor)]
+    for op in dict.fromkeys(readers):
+        formats |= {
+            key: format for key, (format, _) in view.formats_of(op, tensor, is_read=True).items() if key not in formats
+        }
+    choices = []
+    for format in list(formats.values())[: limit if len(formats) > 1 else 0]:
+        seconds = view.planned.seconds if format is chosen else view.planned.seconds_with_pin(value, format)
+        extra = None if seconds is None else seconds - view.planned.seconds
+        choices.append(
+            FormatChoice(
+                format=value.format_text(format),
+                is_chosen=format is chosen,
+                kernel_seconds=None,
+                extra_seconds=extra,
+                extra_percent=None if extra is None else percent_of(view, extra),
+                is_proven=seconds is not None,
+            )
+        )
+    return choices, len(formats)
+
+
+def _why_fixed(view: PlanView, tensor: int) -> str:
     """The reason why a tensor is produced in one format only."""
+    writer = view.writers.get(tensor)
     if writer is None:
-        return "a graph input: the model's interface has it in this format, which --pin changes"
+        return "an input that no op reads in another format"
     unit = view.units[writer]
     reason = reason_without_signature(unit) if isinstance(unit, Op) else ""
-    return f"{view.label(writer, 0)} produces one format only" + (f": {reason}" if reason else "")
+    return f"{view.label(writer, tensor)} produces one format only" + (f": {reason}" if reason else "")
 
 
 def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:

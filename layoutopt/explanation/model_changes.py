@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from layoutopt.errors import PinError
 from layoutopt.explanation.alternatives import neighbourhood, percent_of
 from layoutopt.explanation.channel_groups import ChannelGroup, resized, unfilled_groups
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
@@ -12,8 +11,9 @@ from layoutopt.explanation.remedies import refusal_of
 from layoutopt.explanation.schema import ChangeKind, ModelChange
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Value
+from layoutopt.ops import rule_of
 from layoutopt.ops.without_signature import reason_without_signature
-from layoutopt.planner import GRAPH_OUTPUT, PlanRequest, ProblemEdit
+from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 
 MAX_CHANGES = 5
 _NAMED = 3  # ops of a change that are named
@@ -81,13 +81,19 @@ def _without_choice(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tup
     for op, options in enumerate(view.problem.ops):
         unit, option = view.units[op], options[0]
         touched = {tensor for tensor, _ in (*option.result_states, *option.operand_states)}
-        if isinstance(unit, Op) and len(_signatures(view, op)) == 1 and not tensors.isdisjoint(touched):
+        if isinstance(unit, Op) and not _is_anchor(unit) and len(_signatures(view, op)) == 1 and tensors & touched:
             reads = frozenset((op, tensor) for tensor, _ in option.operand_states)
             yield (
                 op,
                 _reason(view, unit),
                 ProblemEdit(free_reads=reads, free_results=frozenset(tensor for tensor, _ in option.result_states)),
             )
+
+
+def _is_anchor(op: Op) -> bool:
+    """Whether the formats of an op are those of the target's kernels, which the model does not determine."""
+    rule = rule_of(op)
+    return rule is not None and rule.is_anchor
 
 
 def _signatures(view: PlanView, op: int) -> set[tuple[object, ...]]:
@@ -108,7 +114,7 @@ def _pins(view: PlanView, limit: int) -> Iterator[ModelChange]:
     request = view.planned.request
     for value, format in list(request.pins.items())[:limit]:
         others = {each: own for each, own in request.pins.items() if each is not value}
-        seconds = _seconds(view, replace(request, pins=others))
+        seconds = view.planned.seconds_of_other_plan(replace(request, pins=others))
         if seconds is not None:
             text = f"{value.name}={value.format_text(format)}"
             yield _change(view, "pin", f"no --pin {text}", "the plan has to meet it", "planned again", seconds)
@@ -116,9 +122,8 @@ def _pins(view: PlanView, limit: int) -> Iterator[ModelChange]:
 
 def _interfaces(view: PlanView, casts: Sequence[CastInPlan], limit: int) -> Iterator[ModelChange]:
     """Inputs and outputs of the model in the formats of their first or last op."""
-    request = view.planned.request
     for value, (format, reason) in list(_interface_formats(view, casts).items())[:limit]:
-        seconds = _seconds(view, replace(request, pins={**request.pins, value: format}))
+        seconds = view.planned.seconds_with_pin(value, format)
         if seconds is not None:
             text = f"{value.name}={value.format_text(format)}"
             yield _change(view, "interface", f"--pin {text}", reason, "planned again", seconds)
@@ -148,20 +153,12 @@ def _channels(view: PlanView, limit: int) -> Iterator[ModelChange]:
     ranked = sorted(alike.items(), key=lambda each: -len(each[1]))
     for (before, after), groups in ranked[:limit]:
         with resized(planned.graph, groups):
-            seconds = _seconds(view, planned.request)
+            seconds = view.planned.seconds_of_other_plan(planned.request)
         if seconds is not None:
             names = _names([group.op.name or group.op.kind for group in groups])
             what = f"{after} in place of {before} channels at {names}"
             reason = f"{before} channels do not fill blocks of {groups[0].block}"
             yield _change(view, "channels", what, reason, "planned again", seconds)
-
-
-def _seconds(view: PlanView, request: PlanRequest) -> float | None:
-    """The estimated time of the plan for another request; None if no plan meets the pins, or planning has no time left."""
-    try:
-        return view.planned.seconds_of_other_plan(request)
-    except PinError:
-        return None
 
 
 def _change(view: PlanView, kind: ChangeKind, what: str, reason: str, method: str, seconds: float) -> ModelChange:

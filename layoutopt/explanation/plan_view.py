@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from layoutopt.explanation.planned_graph import PlannedGraph
 from layoutopt.explanation.schema import Participant
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Padding, Storage, Value
-from layoutopt.ops import View, rule_of
+from layoutopt.ir.types import Op, Padding, Storage, TensorType, Value
+from layoutopt.ops import View, physical_type, rule_of
 from layoutopt.planner import GRAPH_OUTPUT, Cast, Option, ProblemEdit
 from layoutopt.planner.region_tree import Unit
 from layoutopt.planner.unit_signatures import Key, storage_key
@@ -90,6 +90,14 @@ class PlanView:
     def text(self, tensor: int, state: int) -> str:
         """The storage of a state with the letters of the tensor's axes."""
         return self.storage(tensor, state).text(self.values[tensor].axis_letters or "")
+
+    def nbytes(self, tensor: int, state: int) -> int:
+        """The bytes of a tensor in a state, the mean over the sizes of symbolic dimensions; 0 if its shape is unknown."""
+        value = self.values[tensor]
+        if not isinstance(value.type, TensorType) or value.shape is None:
+            return 0
+        shape = physical_type(value, self.storage(tensor, state)).shape
+        return round(self.planned.job.context.sizes.elements(shape or ()) * value.type.dtype.bits / 8)
 
     def option(self, op: int) -> Option:
         """The chosen option of an op."""

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-
-import onnx_ir
 
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.cost.size_growth import MAX_GROWTH
@@ -14,13 +12,14 @@ from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.model_faults import reporting_invalid_model
-from layoutopt.errors import TargetError
+from layoutopt.errors import PinError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims
+from layoutopt.ir.types import Value
 from layoutopt.passes.assign_formats import AssignFormats, plan_request
 from layoutopt.passes.base import Pipeline
-from layoutopt.planner import FormulatedPlan, PlanRequest, Repricer, make_formulated_plan
+from layoutopt.planner import FormulatedPlan, PlanRequest, Repricer, make_formulated_plan, make_plan
 from layoutopt.report.builder import located_ops
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
 
@@ -74,12 +73,19 @@ class PlannedGraph:
         return {self.graph: ""} | {located.graph: located.body for located in located_ops(self.graph)}
 
     def seconds_of_other_plan(self, request: PlanRequest) -> float | None:
-        """The estimated time of the plan for another request; None if planning has no time left."""
+        """The estimated time of the plan for another request; None if no plan meets it, or planning has no time left."""
         if self.request.deadline.has_passed:
             return None
         self.job.progress("planning again")
-        other = make_formulated_plan(request).plan
+        try:
+            other = make_plan(request)
+        except PinError:
+            return None
         return None if other.stopped else other.seconds
+
+    def seconds_with_pin(self, value: Value, format: Format) -> float | None:
+        """The estimated time of the plan with one more pin; None as for `seconds_of_other_plan`."""
+        return self.seconds_of_other_plan(replace(self.request, pins={**self.request.pins, value: format}))
 
 
 @contextmanager
@@ -97,11 +103,11 @@ def planned_graph(options: PlanOptions) -> Iterator[PlannedGraph | Job]:
         kernel_libraries(options.custom_ops),
         reporting_invalid_model(job.given, job.dims),
     ):
-        yield _planned(job, read(job))
+        yield _planned(job)
 
 
-def _planned(job: Job, source: onnx_ir.Model) -> PlannedGraph | Job:
-    graph, _ = lift(job, source)
+def _planned(job: Job) -> PlannedGraph | Job:
+    graph, _ = lift(job, read(job))
     context = job.context
     if graph.contradiction is not None and not context.reason_to_keep:
         context.reason_to_keep = f"its shapes contradict each other at {graph.contradiction[0]}"

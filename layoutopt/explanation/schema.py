@@ -58,7 +58,7 @@ class Conversion(ReportModel):
     src: str
     dst: str
     axes: str = Field(description="logical axes of the tensor, in ONNX order, as its formats name them")
-    nbytes: int = Field(description="bytes that it reads and writes")
+    nbytes: int = Field(description="bytes that it reads and writes in one run")
     seconds: float = Field(description="its estimated time, of all its runs")
     percent: float = Field(description="the same, in percent of the estimated time of the plan")
     producer: Participant = Field(

@@ -122,10 +122,10 @@ class Repricer:
                 problem = self._local(ops, tensors, ProblemEdit())
                 self._warm[component] = WarmProgram(problem, [self.choice[op] for op in ops])
             warm = self._warm[component]
-            extra, choice = warm.solve(_renumbered(edit, ops, tensors), self._remaining)
-            if extra is not None:
+            found = warm.solve(_renumbered(edit, ops, tensors), self._remaining)
+            if found is not None:
                 self.warm_solves += 1
-                return Repriced(extra, extra, self._joined(ops, choice))
+                return self._repriced(found, warm.best, self._joined(ops, found.choice), edit)
         return self._reprice_cold(ops, tensors, edit)
 
     def _reprice_cold(self, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Repriced:

@@ -11,7 +11,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from layoutopt.planner.problem import Choice, Problem, Solution, Tensor
+from layoutopt.planner.problem import Problem, Solution, Tensor
 from layoutopt.planner.problem_edit import Cast, ProblemEdit
 from layoutopt.planner.program import Program
 
@@ -64,8 +64,8 @@ class WarmProgram:
         self.solver.run()
         self.basis = self.solver.getBasis()
 
-    def solve(self, edit: ProblemEdit, time_limit: float | None) -> tuple[float | None, Choice]:
-        """The extra price of the best choice after an edit, and the choice; None if the linear program does not prove it."""
+    def solve(self, edit: ProblemEdit, time_limit: float | None) -> Solution | None:
+        """The best choice after an edit; None if the linear program does not prove it."""
         fixed = np.asarray(sorted(self._fixed_columns(edit)), dtype=np.int32)
         count, zeros = len(fixed), np.zeros(len(fixed))
         if time_limit is not None:
@@ -74,11 +74,11 @@ class WarmProgram:
         self.solver.setBasis(self.basis)
         self.solver.run()
         is_optimal = self.solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        found = self._proven(edit, fixed) if is_optimal else (None, ())
+        found = self._proven(edit, fixed) if is_optimal else None
         self.solver.changeColsBounds(count, fixed, zeros, np.ones(count))
         return found
 
-    def _proven(self, edit: ProblemEdit, fixed: Any) -> tuple[float | None, Choice]:
+    def _proven(self, edit: ProblemEdit, fixed: Any) -> Solution | None:
         solution = self.solver.getSolution()
         program = self.program
         choice = program.choice(np.asarray(solution.col_value[: program.binaries]))
@@ -94,7 +94,7 @@ class WarmProgram:
         )
         price = self.problem.price(choice) if is_legal else inf
         solved = Solution(choice, price, bound, False).with_optimality()
-        return (max(0.0, price - self.best) if solved.optimal else None), choice
+        return solved if solved.optimal else None
 
     def _fixed_columns(self, edit: ProblemEdit) -> Iterator[int]:
         """The columns that an edit fixes at 0."""

@@ -31,6 +31,7 @@ from layoutopt.explanation import (
 )
 
 _MAX_FORMATS = 3  # alternatives with another format, per conversion; JSON has all
+_MAX_ROWS = 12  # conversions without priced alternatives; JSON has all
 _METHODS = {"planned again": "", "bound": "at most "}
 
 
@@ -150,12 +151,14 @@ def _remedies(found: Sequence[Remedy]) -> Table:
 
 def _unpriced(found: Sequence[Conversion]) -> Table:
     rows = table("tensor", ">time", ">bytes", "from", "to", "ops")
-    for each in found:
+    for each in found[:_MAX_ROWS]:
         ops = f"{each.producer.kind} {each.producer.name} to " + ", ".join(
             f"{to.kind} {to.name}" for to in each.consumers
         )
         cost = (seconds(each.seconds), size(each.nbytes))
         rows.add_row(text(each.tensor), *cost, text(each.src, "cyan"), text(each.dst, "cyan"), text(ops, "dim"))
+    if len(found) > _MAX_ROWS:
+        rows.add_row(text(f"and {len(found) - _MAX_ROWS} more; see --json", "dim"))
     return rows
 
 
