@@ -93,7 +93,7 @@ def test_imports_of_networkx() -> None:
     assert importers("networkx") == {
         "explanation.channel_groups",
         "ir.def_use",
-        "planner.repricing",
+        "planner.nearest_choice",
         "planner.solver",
     }
 

@@ -43,9 +43,7 @@ def _of_reader(view: PlanView, cast: CastInPlan, op: int, required: int) -> Reme
     if refusal is None:
         return None
     kind, reason = refusal
-    return _priced(
-        view, kind, f"a kernel or rule of {view.label(op, tensor)} that reads {has} as fast as {wants}", reason, edit
-    )
+    return _priced(view, kind, f"{view.label(op, tensor)} that reads {has} as fast as {wants}", reason, edit)
 
 
 def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy | None:
@@ -59,7 +57,7 @@ def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy | None:
         pin = "" if origin.format is None else f": --pin {value.name}={wants}"
         return _priced(view, "interface", f"an input {value.name} in {wants}{pin}", f"callers pass it in {has}", edit)
     op = view.writers[tensor]
-    what = f"a kernel or rule of {view.label(op, tensor)} that produces {wants} as fast as {has}"
+    what = f"{view.label(op, tensor)} that produces {wants} as fast as {has}"
     if origin.format is None:
         names = ", ".join(view.name(each) for each in origin.views)
         return _priced(view, "rule", what, f"no format of {value.name} has these bytes in front of {names}", edit)

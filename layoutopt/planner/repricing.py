@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from time import monotonic
-from typing import Any
 
-import networkx as nx
-
-from layoutopt.planner.problem import TIE_TOLERANCE, TOLERANCE, Choice, Problem, Solution, Tensor
+from layoutopt.planner.nearest_choice import NearestChoice
+from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution, Tensor
 from layoutopt.planner.problem_edit import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.planner.solver import components, renumbered, solve
 from layoutopt.planner.warm_program import WarmProgram
@@ -79,41 +77,17 @@ class Repricer:
         return self._reprice_cold(ops, tensors, edit)
 
     def nearest(self, found: Repriced, edit: ProblemEdit) -> Choice:
-        """A choice of the price of a repriced one, or less, that differs from the best choice of the problem in fewer places.
+        """A choice of the price of a repriced one that differs from the best choice of the problem in fewer places.
 
-        Solutions of one price are many, and a solver returns any. Groups of ops that differ and are connected by tensors take
-        the options of the best choice again, one group after the other, where that costs nothing and the edit permits it.
+        Args:
+            found: the best choice after an edit.
+            edit: the edit, which only adds constraints.
         """
-        problem = self._edited(edit)
-        choice, price = list(found.choice), problem.price(found.choice)
-        for ops in self._differing(found.choice):
-            attempt = list(choice)
-            for op in ops:
-                attempt[op] = self.choice[op]
-            if all(edit.allows(op, self.choice[op]) for op in ops) and problem.price(attempt) <= price * (
-                1 + TIE_TOLERANCE
-            ):
-                choice = attempt
-        return tuple(choice)
+        return self._nearest.approach(found.choice, edit)
 
-    def _edited(self, edit: ProblemEdit) -> Problem:
-        """The whole problem after an edit that only adds constraints, with the options of the problem."""
-        tensors = list(self.problem.tensors)
-        for number in edit.tensors:
-            tensor = tensors[number]
-            tensors[number] = edit.edited_tensor(number, tensor, tensor.source_state, tensor.required_states)
-        return Problem(self.problem.ops, tensors)
-
-    def _differing(self, choice: Choice) -> list[list[int]]:
-        """The ops with other options than in the best choice, in groups that tensors connect, the smallest groups first."""
-        links: Any = nx.Graph()
-        for op, (option, own) in enumerate(zip(choice, self.choice, strict=True)):
-            if option != own:
-                states = self.problem.ops[op][option]
-                links.add_node(op)
-                links.add_edges_from((op, (tensor,)) for tensor, _ in (*states.result_states, *states.operand_states))
-        groups = (sorted(each for each in group if isinstance(each, int)) for group in nx.connected_components(links))
-        return sorted(groups, key=len)
+    @cached_property
+    def _nearest(self) -> NearestChoice:
+        return NearestChoice(self.problem, self.choice)
 
     def _reprice_warm(self, component: int, edit: ProblemEdit) -> Repriced:
         ops, tensors = self._components[component]

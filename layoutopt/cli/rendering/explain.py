@@ -119,7 +119,7 @@ def _alternatives(found: Sequence[Alternative]) -> Table:
         rows.add_row(*_extras(each), text(each.condition), instead)
     if len(others) > _MAX_FORMATS:
         rest = len(others) - _MAX_FORMATS
-        rows.add_row("", "", text(f"and {rest} more with no smaller extra time; see --json", "dim"))
+        rows.add_row("", "", text(f"and {rest} more, which cost no less; see --json", "dim"))
     return rows
 
 
@@ -201,4 +201,4 @@ def _choices(item: ItemExplanation) -> Table:
 
 
 def _percent(value: float) -> str:
-    return f"{value:.1f}%" if value >= 0.05 or not value else "<0.1%"
+    return f"{value:.1f}%" if value >= 0.095 or not value else f"{value:.1g}%"
