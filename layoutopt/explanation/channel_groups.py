@@ -151,9 +151,9 @@ def resized(graph: Graph, groups: Sequence[ChannelGroup]) -> Iterator[None]:
             shape = (extents.get((value, axis), dim) for axis, dim in enumerate(type.shape))
             value.type = TensorType(type.dtype, shape)
         for op in depthwise:
-            value = op.inputs[0]
-            assert value is not None
-            op.attributes["group"] = extents[value, 1]
+            x = op.inputs[0]
+            assert x is not None
+            op.attributes["group"] = extents[x, 1]
         yield
     finally:
         for value, type in types.items():

@@ -58,7 +58,8 @@ class WarmProgram:
             problem, _PRICE_FACTOR * (self.best - self.lower) or _PRICE_FACTOR * self.best or 1.0
         )
         self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        for name, setting in {"output_flag": False, "threads": 1, "random_seed": 0, "presolve": "off"}.items():
+        settings: dict[str, Any] = {"output_flag": False, "threads": 1, "random_seed": 0, "presolve": "off"}
+        for name, setting in settings.items():
             self.solver.setOptionValue(name, setting)
         self.solver.passModel(self.program.model(integral=False))
         self.solver.run()
