@@ -47,6 +47,7 @@ def explain(
     from layoutopt import explanation
     from layoutopt.cli.rendering.explain import print_explained
     from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.cli.rendering.warnings import repairs_of, warn_of_repairs
 
     pins, dims = assignments.parse_pins(pin or []), assignments.parse_dim_ranges(dim or [])
     with ProgressLine() as progress:
@@ -63,4 +64,5 @@ def explain(
             custom_ops=custom_ops or (),
             progress=progress,
         )
+    warn_of_repairs(repairs_of(found))
     print_explained(found, as_json)

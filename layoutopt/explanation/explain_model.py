@@ -3,7 +3,7 @@
 plan as `optimize` does -> casts of the integer program -> edits of this program, repriced -> further plans of changed models
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.finish import plan_report
@@ -16,9 +16,11 @@ from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.planned_graph import PlannedGraph, PlanOptions, planned_graph
 from layoutopt.explanation.schema import Explanation
 from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims
 from layoutopt.planner import Plan
 from layoutopt.report.builder import dim_reports
+from layoutopt.report.schema import NoteReport
 from layoutopt.runtime.custom_ops import Libraries
 from layoutopt.version import VERSION
 
@@ -66,7 +68,7 @@ def explain(
     options = PlanOptions(model, target, runtime, pins, dims, time_limit, strict, custom_ops, progress)
     with planned_graph(options) as planned:
         if isinstance(planned, Job):
-            return _explanation(planned, limit, None, reason=planned.context.reason_to_keep)
+            return _explanation(planned, None, limit, None, reason=planned.context.reason_to_keep)
         return _item(planned, item, limit) if item is not None else _conversions(planned, limit)
 
 
@@ -74,7 +76,7 @@ def _item(planned: PlannedGraph, name: str, limit: int) -> Explanation:
     found = find_item(planned, name)
     planned.job.progress("pricing alternatives")
     item = explain_item(PlanView(planned), found, limit)
-    return _explanation(planned.job, limit, planned.found.plan, item=item)
+    return _explanation(planned.job, planned.graph, limit, planned.found.plan, item=item)
 
 
 def _conversions(planned: PlannedGraph, limit: int) -> Explanation:
@@ -87,6 +89,7 @@ def _conversions(planned: PlannedGraph, limit: int) -> Explanation:
         conversions.append(conversion(view, cast, is_priced=is_priced))
     return _explanation(
         planned.job,
+        planned.graph,
         limit,
         planned.found.plan,
         conversions=tuple(conversions),
@@ -95,15 +98,9 @@ def _conversions(planned: PlannedGraph, limit: int) -> Explanation:
     )
 
 
-def _explanation(job: Job, limit: int, plan: Plan | None, **fields: object) -> Explanation:
-    notes = []
-    if plan is not None and plan.stopped:
-        notes.append(f"the time limit ended planning in the stage {plan.stopped}: a better plan may exist")
-    if plan is not None and plan.is_guarded:
-        notes.append(
-            "a plan that is faster at these sizes was rejected, since it is slower than the model at other sizes; other plans "
-            "are priced at these sizes alone"
-        )
+def _explanation(job: Job, graph: Graph | None, limit: int, plan: Plan | None, **fields: object) -> Explanation:
+    repairs = [] if graph is None else [("read", where, reason) for where, reason in graph.repairs]
+    notes = [*repairs, *(("plan", "", each) for each in _plan_notes(plan))]
     return Explanation.model_validate(
         {
             "layoutopt_version": VERSION,
@@ -114,10 +111,21 @@ def _explanation(job: Job, limit: int, plan: Plan | None, **fields: object) -> E
             "dims": tuple(dim_reports(job.context.sizes)),
             "plan": plan_report(plan) if plan is not None else None,
             "limit": limit,
-            "notes": tuple(notes),
+            "notes": tuple(NoteReport(source=source, where=where, reason=reason) for source, where, reason in notes),
             **fields,
         }
     )
+
+
+def _plan_notes(plan: Plan | None) -> Iterator[str]:
+    """Notes on what limits the prices."""
+    if plan is not None and plan.stopped:
+        yield f"the time limit ended planning in the stage {plan.stopped}: a better plan may exist"
+    if plan is not None and plan.is_guarded:
+        yield (
+            "a plan that is faster at these sizes was rejected, since it is slower than the model at other sizes; other plans "
+            "are priced at these sizes alone"
+        )
 
 
 __all__ = ["LIMIT", "explain"]

@@ -120,7 +120,8 @@ def _why_fixed(view: PlanView, tensor: int) -> str:
     if writer is None:
         return "an input that no op reads in another format"
     unit = view.units[writer]
-    reason = reason_without_signature(unit) if isinstance(unit, Op) else ""
+    notes = view.planned.found.plan.notes.get(unit, []) if isinstance(unit, Op) else []
+    reason = (reason_without_signature(unit) if isinstance(unit, Op) else "") or next(iter(notes), "")
     return f"{view.label(writer, tensor)} produces one format only" + (f": {reason}" if reason else "")
 
 

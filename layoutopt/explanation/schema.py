@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from layoutopt.report.schema import DimReport, PlanReport, ReportModel
+from layoutopt.report.schema import DimReport, NoteReport, PlanReport, ReportModel
 
 AlternativeKind = Literal["without the conversion", "without conversions around it", "other format"]
 RemedyKind = Literal["kernel", "rule", "opset", "interface", "pin", "channels"]
@@ -136,4 +136,6 @@ class Explanation(ReportModel):
         default=(), description="at most five changes to the model, the best first"
     )
     item: ItemExplanation | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[NoteReport, ...] = Field(
+        default=(), description="repairs of the model (source 'read'), and what limits the prices (source 'plan')"
+    )

@@ -153,7 +153,7 @@ def test_without_priced_conversions_there_are_the_conversions_alone() -> None:
 def test_without_time_there_is_a_note() -> None:
     found = explained(declared(), time_limit=1e-9)
     assert found.plan is not None and found.plan.stopped
-    assert "time limit" in found.notes[0]
+    assert "time limit" in found.notes[0].reason
     assert not found.changes
 
 
@@ -227,3 +227,24 @@ def test_channels_of_inputs_and_behind_a_reshape_are_not_resized() -> None:
     }"""
     graph = inference.lift(onnx_io.from_message(model(text, v=(12, 12, 1, 1))))
     assert unfilled_groups(graph, find_target(TARGET)) == []
+
+
+def test_conversions_in_bodies_and_symbolic_sizes() -> None:
+    looped = model(
+        """net (float[1,16,H,12] x, int64 m) => (float[1,16,H,12] y) <bool t = {1}> {
+            [loop] y = Loop (m, t, x) <body = again (int64 i, bool c, float[1,16,H,12] s) => (bool d, float[1,16,H,12] r) {
+                d = Identity (c)
+                [inner] r = Conv <pads = [1, 1, 1, 1]> (s, v)
+            }>
+        }""",
+        v=(16, 16, 3, 3),
+    )
+    found = explained(looped, dims={"H": 6})
+    assert [(each.name, each.low, each.high) for each in found.dims] == [("H", 6, 6)]
+    first = next(each for each in found.conversions if each.tensor == "x")
+    assert first.consumers[0].kind == "boundary of Loop"
+    assert first.nbytes == 2 * 16 * 6 * 12 * 2 or first.nbytes == 2 * 16 * 6 * 12 * 4
+    item = explained(looped, "inner", dims={"H": 6}).item
+    assert item is not None and item.body == "loop/body" and len(item.choices) > 1
+    loop = explained(looped, "loop", dims={"H": 6}).item
+    assert loop is not None and loop.note.startswith("the formats of its operands are chosen one by one")

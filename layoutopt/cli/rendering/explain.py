@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from layoutopt.cli.rendering.optimize import size_rows
 from layoutopt.cli.rendering.terminal import (
     footnote,
     indented,
@@ -67,8 +68,8 @@ def _summary(found: Explanation) -> list[tuple[str, RenderableType]]:
     ]
     if found.item is None:
         rows.append(("conversions", _totals(found)))
-    rows += [("note", text(note, "yellow")) for note in found.notes]
-    return rows
+    rows += size_rows(found.dims)
+    return rows + [("note", text(note.reason, "yellow")) for note in found.notes if note.source == "plan"]
 
 
 def _totals(found: Explanation) -> Text:

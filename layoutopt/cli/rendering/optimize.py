@@ -1,6 +1,7 @@
 """The output of `optimize`: a summary of plan, verification and files."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -87,7 +88,7 @@ def size_text(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}:{high}"
 
 
-def _sizes(dims: list[DimReport]) -> list[tuple[str, Text]]:
+def size_rows(dims: Sequence[DimReport]) -> list[tuple[str, Text]]:
     """The sizes of symbolic dimensions; empty without symbolic dimensions."""
     if not dims:
         return []
@@ -105,7 +106,7 @@ def plan_lines(report: Report) -> list[tuple[str, Text]]:
         return []
     before, after = report.before, report.after
     rows = [
-        *_sizes(report.dims),
+        *size_rows(report.dims),
         ("op outputs", _formats(report.ops)),
         *_movement(report),
         ("layout conversions", styled_line(_change(before.casts, after.casts), ("  in the file", "dim"))),

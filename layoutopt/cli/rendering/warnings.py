@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from layoutopt.errors import LayoutoptError
 
 if TYPE_CHECKING:  # --help imports this module, and no large library
+    from layoutopt.explanation import Explanation
     from layoutopt.report.schema import Report
 
 _MAX_WARNINGS = 5  # repairs
@@ -30,8 +31,8 @@ def warnings_of(report: "Report") -> list[str]:
     return failed
 
 
-def repairs_of(report: "Report") -> list[tuple[str, str]]:
-    """Repairs that the reader made, as (name, repair), from the notes of a report."""
+def repairs_of(report: "Report | Explanation") -> list[tuple[str, str]]:
+    """Repairs that the reader made, as (name, repair), from the notes of a report or explanation."""
     return [(note.where, note.reason) for note in report.notes if note.source == "read"]
 
 
