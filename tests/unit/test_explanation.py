@@ -220,6 +220,26 @@ def test_channels_are_resized_in_every_tensor_that_has_them_and_restored() -> No
     assert depthwise.integer("group") == 12
 
 
+def test_a_mask_is_removed_by_channels_that_fill_the_blocks() -> None:
+    masked = model(
+        """net (float[1,16,56,56] x) => (float[1,16,56,56] y) {
+            [in] a = Conv <pads = [1, 1, 1, 1]> (x, v)
+            b = Log (a)
+            [out] y = Conv <pads = [1, 1, 1, 1]> (b, w)
+        }""",
+        v=(12, 16, 3, 3),
+        w=(16, 12, 3, 3),
+    )
+    found = explained(masked)
+    mask = next(each for each in found.conversions if each.tensor == "b")
+    assert (mask.src, mask.dst) == ("NCHW16c(any padding)", "NCHW16c(finite padding)")
+    (remedy,) = (each for each in mask.remedies if each.kind == "channels")
+    assert remedy.what == "16 in place of 12 channels in axis 1 of b"
+    change = next(each for each in found.changes if each.kind == "channels")
+    assert change.method == "planned again" and change.what == "16 in place of 12 channels at in"
+    assert change.saved_seconds == pytest.approx(mask.seconds)  # blocks of 16 channels are computed whole in both
+
+
 def test_channels_of_inputs_and_behind_a_reshape_are_not_resized() -> None:
     text = """net (float[1,12,28,28] x) => (float[12,784] y) <int64[2] s = {12, 784}> {
         a = Conv (x, v)

@@ -103,7 +103,8 @@ def _print_conversion(number: int, each: Conversion) -> None:
 
 
 def _participant(each: Participant, verb: str) -> Text:
-    others = [candidate for candidate in each.candidates if candidate != each.format]
+    own = each.format.partition("(")[0]  # without the state of the padding
+    others = [candidate for candidate in each.candidates if candidate != own]
     verb = {"graph output": "requires", "graph input": "has", "constant": "has"}.get(each.kind, verb)
     aside = f"  could {verb.removesuffix('s')} {', '.join(others)}" if others else ""
     body = f" in {each.body}" if each.body else ""
