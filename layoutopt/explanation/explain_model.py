@@ -124,7 +124,7 @@ def _plan_notes(plan: Plan | None) -> Iterator[str]:
     if plan is not None and plan.is_guarded:
         yield (
             "a plan that is faster at these sizes was rejected, since it is slower than the model at other sizes; other plans "
-            "are priced at these sizes alone"
+            "meet this condition, too"
         )
 
 

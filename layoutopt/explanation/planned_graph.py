@@ -65,7 +65,8 @@ class PlannedGraph:
     @cached_property
     def repricer(self) -> Repricer:
         """Prices edits of the planning problem, in the time that the deadline of the request leaves."""
-        return Repricer(self.found.formulation.problem, self.found.choice, self.request.deadline.remaining)
+        problem, remaining = self.found.formulation.problem, self.request.deadline.remaining
+        return Repricer(problem, self.found.choice, remaining, self.found.limits)
 
     @cached_property
     def bodies(self) -> Mapping[Graph, str]:

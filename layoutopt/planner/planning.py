@@ -15,7 +15,7 @@ from layoutopt.ops import QdqGroups, with_unified_formats
 from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, formulate_within
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.guards import Guarded, guarded
+from layoutopt.planner.guards import Guarded, GuardLimit, guarded
 from layoutopt.planner.pins import check_pins, enforce_pins
 from layoutopt.planner.plan import Plan, TargetOutcome
 from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
@@ -36,12 +36,14 @@ class FormulatedPlan:
         formulation: the problem at the prices of the target, the mean of several.
         candidates: the signatures to choose from.
         choice: the number of the chosen signature, per unit of the problem.
+        limits: the limits of guards that rejected a faster plan.
     """
 
     plan: Plan
     formulation: Formulation
     candidates: Candidates
     choice: Choice
+    limits: tuple[GuardLimit, ...]
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -92,7 +94,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         examined=candidates.examined,
         unexamined=candidates.unexamined,
     )
-    return FormulatedPlan(plan, planning.mean, candidates, choice)
+    return FormulatedPlan(plan, planning.mean, candidates, choice, checked.limits)
 
 
 @dataclass(frozen=True, slots=True)

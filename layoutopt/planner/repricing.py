@@ -11,8 +11,9 @@ from functools import cached_property
 from math import inf
 from time import monotonic
 
+from layoutopt.planner.guards import GuardLimit, cheapest_within
 from layoutopt.planner.nearest_choice import NearestChoice
-from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution, Tensor
+from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution, Tensor
 from layoutopt.planner.problem_edit import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.planner.solver import components, renumbered, solve
 from layoutopt.planner.warm_program import WarmProgram
@@ -45,10 +46,18 @@ class Repricer:
         problem: the planning problem.
         choice: its best choice.
         time_limit: seconds for all edits together; None for no limit.
+        limits: the limits of guards, which the choices of edited problems have to meet, too.
     """
 
-    def __init__(self, problem: Problem, choice: Sequence[int], time_limit: float | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        choice: Sequence[int],
+        time_limit: float | None = None,
+        limits: Sequence[GuardLimit] = (),
+    ) -> None:
         self.problem = problem
+        self.limits = limits
         self.choice = tuple(choice)
         self.warm_solves = 0
         self.cold_solves = 0
@@ -69,6 +78,8 @@ class Repricer:
         touched |= {self._of_op[op] for op in edit.allowed_options if op in self._of_op}
         if any(not edit.allows(op, 0) for op in edit.allowed_options if op not in self._of_op):
             return Repriced(inf, inf, self.choice)
+        if self.limits:
+            return self._reprice_guarded(edit)
         loose = edit.tensors - self._of_tensor.keys()
         if len(touched) == 1 and not loose and edit.only_adds_constraints:
             return self._reprice_warm(next(iter(touched)), edit)
@@ -83,7 +94,8 @@ class Repricer:
             found: the best choice after an edit.
             edit: the edit, which only adds constraints.
         """
-        return self._nearest.approach(found.choice, edit)
+        nearest = self._nearest.approach(found.choice, edit)
+        return nearest if all(limit.allows(nearest) for limit in self.limits) else found.choice
 
     @cached_property
     def _nearest(self) -> NearestChoice:
@@ -93,7 +105,7 @@ class Repricer:
         ops, tensors = self._components[component]
         if not any(op in self.problem.offered for op in ops):
             if component not in self._warm:
-                problem = self._local(ops, tensors, ProblemEdit())
+                problem = self._local(self.problem, ops, tensors, ProblemEdit())
                 self._warm[component] = WarmProgram(problem, [self.choice[op] for op in ops])
             warm = self._warm[component]
             found = warm.solve(_renumbered(edit, ops, tensors), self._remaining)
@@ -105,16 +117,45 @@ class Repricer:
     def _reprice_cold(self, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Repriced:
         """Solve the edited problem of some ops and tensors from the start."""
         self.cold_solves += 1
-        before = self._local(ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
-        problem = self._local(ops, tensors, edit)
+        before = self._local(self.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
+        problem = self._local(self.problem, ops, tensors, edit)
+        active, start = self._start(ops, edit)
+        found = solve(problem, start, self._remaining)
+        choice = [numbers[option] for numbers, option in zip(active, found.choice, strict=True)]
+        return self._repriced(found, before, self._joined(ops, choice), edit)
+
+    def _reprice_guarded(self, edit: ProblemEdit) -> Repriced:
+        """Solve the whole edited problem within the limits of the guards."""
+        self.cold_solves += 1
+        ops = sorted(op for each, _ in self._components for op in each)
+        tensors = range(len(self.problem.tensors))
+        problem = self._local(self.problem, ops, tensors, edit)
+        limits = []
+        for limit in self.limits:
+            own = self._local(limit.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
+            constant = limit.problem.price(self.choice) - own
+            limits.append(GuardLimit(self._local(limit.problem, ops, tensors, edit), limit.price - constant))
+        active, start = self._start(ops, edit)
+        remaining = DEFAULT_TIME_LIMIT if self._remaining is None else self._remaining
+        choice, bound = cheapest_within(problem, limits, tuple(start), problem.upper_bound(), remaining)
+        if not all(limit.allows(choice) for limit in limits):
+            return Repriced(inf, inf if bound == inf else 0.0, self.choice)
+        found = Solution(choice, problem.price(choice), bound, False).with_optimality()
+        if not found.optimal:  # the tolerances of the solver are relative to the ceiling
+            choice, bound = cheapest_within(problem, limits, choice, found.price, remaining)
+            found = Solution(choice, problem.price(choice), max(bound, found.lower_bound), False).with_optimality()
+        before = self._local(self.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
+        numbers = [options[option] for options, option in zip(active, choice, strict=True)]
+        return self._repriced(found, before, self._joined(ops, numbers), edit)
+
+    def _start(self, ops: Sequence[int], edit: ProblemEdit) -> tuple[list[list[int]], list[int]]:
+        """The options that an edit leaves to some ops, and the position of the best choice's one among them, or the first."""
         active = [[option for option in range(len(self.problem.ops[op])) if edit.allows(op, option)] for op in ops]
         start = [
             numbers.index(self.choice[op]) if self.choice[op] in numbers else 0
             for op, numbers in zip(ops, active, strict=True)
         ]
-        found = solve(problem, start, self._remaining)
-        choice = [numbers[option] for numbers, option in zip(active, found.choice, strict=True)]
-        return self._repriced(found, before, self._joined(ops, choice), edit)
+        return active, start
 
     def _repriced(self, found: Solution, before: float, choice: Choice, edit: ProblemEdit) -> Repriced:
         """The extra price of the solution of an edited problem; a difference within the tolerance is none."""
@@ -125,13 +166,20 @@ class Repricer:
             extra = max(0.0, extra) if edit.only_adds_constraints else min(0.0, extra)
         return Repriced(extra, extra if found.optimal else min(least, extra), choice)
 
-    def _local(self, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Problem:
-        """The edited problem of some ops and tensors; ops without a choice are constants."""
+    def _local(self, whole: Problem, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Problem:
+        """The edited problem of some ops and tensors; ops without a choice are constants.
+
+        Args:
+            whole: the problem, or that of a guard, which has other prices.
+            ops: numbers of ops.
+            tensors: numbers of tensors.
+            edit: the edit.
+        """
         number = {tensor: position for position, tensor in enumerate(tensors)}
         options = [
             [
                 renumbered(edit.edited_option(op, option), number)
-                for position, option in enumerate(self.problem.ops[op])
+                for position, option in enumerate(whole.ops[op])
                 if edit.allows(op, position)
             ]
             for op in ops
@@ -142,10 +190,10 @@ class Repricer:
                 first = sum(edit.allows(op, option) for option in range(self.problem.offered[op]))
                 if 0 < first < len(options[position]):
                     offered[position] = first
-        return Problem(options, [self._local_tensor(tensor, edit) for tensor in tensors], offered=offered)
+        return Problem(options, [self._local_tensor(whole, each, edit) for each in tensors], offered=offered)
 
-    def _local_tensor(self, number: int, edit: ProblemEdit) -> Tensor:
-        tensor = self.problem.tensors[number]
+    def _local_tensor(self, whole: Problem, number: int, edit: ProblemEdit) -> Tensor:
+        tensor = whole.tensors[number]
         produced, required = self._fixed
         source = produced.get(number, tensor.source_state)
         states = [] if (GRAPH_OUTPUT, number) in edit.free_reads else list(tensor.required_states)
