@@ -35,18 +35,13 @@ class AssignFormats(Pass):
         request = plan_request(graph, context)
         pins = request.pins
 
-        def request_at(model: CostModel) -> PlanRequest:
-            return replace(
-                request,
-                cost_model=context.prices_at(context.sizes, model),
-                guards=[context.prices_at(each, model) for each in context.sizes.at_guards()],
-            )
-
-        context.cost_model, context.plan = context.make_plan(graph, context, lambda model: make_plan(request_at(model)))
+        context.cost_model, context.plan = context.make_plan(
+            graph, context, lambda model: make_plan(at_prices(request, context, model))
+        )
         if context.plan.is_guarded:
             context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
         if context.counts_moves:
-            context.least_moves = least_moves(request_at(context.cost_model))
+            context.least_moves = least_moves(at_prices(request, context, context.cost_model))
         if context.plan.stopped:
             context.note(self, context.plan.stopped, _stopped(context.plan, context.time_limit))
         for op, reasons in context.plan.notes.items():
@@ -82,15 +77,21 @@ def plan_request(graph: Graph, context: PassContext) -> PlanRequest:
         pins[value] = format
     deadline = Deadline(context.time_limit)
     context.epilogues = context.find_epilogues(graph)
-    return PlanRequest(
+    request = PlanRequest(
         graph,
-        context.prices_at(context.sizes),
+        context.cost_model,
         pins,
         free_constants=context.mode == "inference",
         keeps_qdq_groups=context.keeps_qdq_groups,
         deadline=deadline,
-        guards=[context.prices_at(each) for each in context.sizes.at_guards()],
     )
+    return at_prices(request, context, context.cost_model)
+
+
+def at_prices(request: PlanRequest, context: PassContext, model: CostModel) -> PlanRequest:
+    """A request at the prices of another cost model, at the sizes that are planned for and at the guard points."""
+    guards = [context.prices_at(each, model) for each in context.sizes.at_guards()]
+    return replace(request, cost_model=context.prices_at(context.sizes, model), guards=guards)
 
 
 def _stopped(plan: Plan, limit: float | None) -> str:

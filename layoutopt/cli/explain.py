@@ -35,14 +35,20 @@ def explain(
     time_limit: Annotated[
         float | None, Option("--time-limit", metavar="SECONDS", help="Limits planning and the prices of alternatives.")
     ] = None,
+    calibrate: Annotated[
+        bool, Option("--calibrate", help="Plan with kernels timed on this machine, as `optimize` does.")
+    ] = False,
+    profile: Annotated[
+        Path | None, Option("--profile", metavar="FILE", help="Plan with the kernel times in this file.")
+    ] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain why a plan has each conversion, and what would remove it.
 
-    Alternatives are priced by the integer program of the plan, at the prices of the target. With a tensor or node: its
-    formats, its candidates, and the best plan with each of them. No model is written.
+    Alternatives are priced by the integer program of the plan, by default at the prices of the target. With a tensor or
+    node: its formats, its candidates, and the best plan with each of them. No model is written.
     """
     from layoutopt import explanation
     from layoutopt.cli.rendering.explain import print_explained
@@ -62,6 +68,8 @@ def explain(
             time_limit=time_limit,
             strict=strict,
             custom_ops=custom_ops or (),
+            calibrate=calibrate,
+            profile=profile,
             progress=progress,
         )
     warn_of_repairs(repairs_of(found))

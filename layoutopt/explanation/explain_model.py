@@ -4,6 +4,7 @@ plan as `optimize` does -> casts of the integer program -> edits of this program
 """
 
 from collections.abc import Iterator, Mapping
+from os import PathLike
 
 from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.finish import plan_report
@@ -40,11 +41,13 @@ def explain(
     time_limit: float | None = None,
     strict: bool = False,
     custom_ops: Libraries = (),
+    calibrate: bool = False,
+    profile: str | PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Explanation:
     """Explain the plan of a model: why each conversion is there, what its alternatives cost, what would remove it.
 
-    The plan is made at the prices of the target, without kernel times of this machine. No model is written.
+    The plan is made at the prices of the target, unless kernel times are given or taken. No model is written.
 
     Args:
         model: as for `optimize`.
@@ -57,6 +60,8 @@ def explain(
         time_limit: seconds for planning and prices; after it, prices have bounds only, or are left out.
         strict: as for `optimize`.
         custom_ops: as for `optimize`.
+        calibrate: plan for this machine with kernels that are timed on it, as `optimize` does.
+        profile: as for `optimize`.
         progress: called with the name of every step as it begins.
 
     Raises:
@@ -65,7 +70,9 @@ def explain(
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise ArgumentError("not a number of items", where=f"limit={limit!r:.80}", hint="give 0 or more")
-    options = PlanOptions(model, target, runtime, pins, dims, time_limit, strict, custom_ops, progress)
+    options = PlanOptions(
+        model, target, runtime, pins, dims, time_limit, strict, custom_ops, calibrate, profile, progress
+    )
     with planned_graph(options) as planned:
         if isinstance(planned, Job):
             return _explanation(planned, None, limit, None, reason=planned.context.reason_to_keep)
@@ -100,7 +107,7 @@ def _conversions(planned: PlannedGraph, limit: int) -> Explanation:
 
 def _explanation(job: Job, graph: Graph | None, limit: int, plan: Plan | None, **fields: object) -> Explanation:
     repairs = [] if graph is None else [("read", where, reason) for where, reason in graph.repairs]
-    notes = [*repairs, *(("plan", "", each) for each in _plan_notes(plan))]
+    notes = [*repairs, *(("plan", "", each) for each in _plan_notes(job, plan))]
     return Explanation.model_validate(
         {
             "layoutopt_version": VERSION,
@@ -117,8 +124,15 @@ def _explanation(job: Job, graph: Graph | None, limit: int, plan: Plan | None, *
     )
 
 
-def _plan_notes(plan: Plan | None) -> Iterator[str]:
-    """Notes on what limits the prices."""
+def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
+    """Notes on the origin of the prices, and on what limits them."""
+    if plan is not None and job.calibration is not None:
+        reason, share = job.calibration.reason, job.calibration.share
+        yield (
+            f"the prices are those of the target: {reason}"
+            if reason
+            else f"{share:.0%} of the time are from timed kernels"
+        )
     if plan is not None and plan.stopped:
         yield f"the time limit ended planning in the stage {plan.stopped}: a better plan may exist"
     if plan is not None and plan.is_guarded:

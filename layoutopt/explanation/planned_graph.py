@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.driver.arguments import Model, Target
+from layoutopt.driver.calibration import calibrated_plan
 from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, read
@@ -17,7 +19,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims
 from layoutopt.ir.types import Value
-from layoutopt.passes.assign_formats import AssignFormats, plan_request
+from layoutopt.passes.assign_formats import AssignFormats, at_prices, plan_request
 from layoutopt.passes.base import Pipeline
 from layoutopt.planner import FormulatedPlan, PlanRequest, Repricer, make_formulated_plan, make_plan
 from layoutopt.report.builder import located_ops
@@ -36,6 +38,8 @@ class PlanOptions:
     time_limit: float | None = None
     strict: bool = False
     custom_ops: Libraries = ()
+    calibrate: bool = False
+    profile: str | PathLike[str] | None = None
     progress: Progress | None = None
 
 
@@ -108,7 +112,8 @@ def planned_graph(options: PlanOptions) -> Iterator[PlannedGraph | Job]:
 
 
 def _planned(job: Job) -> PlannedGraph | Job:
-    graph, _ = lift(job, read(job))
+    source = read(job)
+    graph, _ = lift(job, source)
     context = job.context
     if graph.contradiction is not None and not context.reason_to_keep:
         context.reason_to_keep = f"its shapes contradict each other at {graph.contradiction[0]}"
@@ -120,6 +125,11 @@ def _planned(job: Job) -> PlannedGraph | Job:
     Pipeline(passes[:first]).run(graph, context, job.watch)
     job.progress("planning")
     request = plan_request(graph, context)
+    if job.options.calibrate:
+        model, _ = calibrated_plan(
+            job, source, graph, context, lambda each: make_plan(at_prices(request, context, each))
+        )
+        request = at_prices(request, context, model)
     return PlannedGraph(job, graph, names, request, make_formulated_plan(request))
 
 
@@ -130,7 +140,7 @@ def _names(graph: Graph) -> frozenset[str]:
 
 
 def _job(options: PlanOptions) -> Job:
-    """The job whose stages up to planning are those of `optimize`; nothing is verified, timed or measured.
+    """The job whose stages up to planning are those of `optimize`; nothing is verified or measured.
 
     Raises:
         LayoutoptError: an argument is wrong, or there are several targets.
@@ -155,8 +165,8 @@ def _job(options: PlanOptions) -> Job:
             measure=False,
             tune=None,
             threads=1,
-            calibrate=False,
-            profile=None,
+            calibrate=options.calibrate or options.profile is not None,
+            profile=options.profile,
             strict=options.strict,
             pipeline=None,
             watch=None,

@@ -27,7 +27,11 @@ def remedies(view: PlanView, cast: CastInPlan) -> Iterator[Remedy]:
             kind="pin", what=f"no --pin {value.name}={text}", reason="the tensor is pinned to it", saved_seconds=None
         )
     found = [_of_reader(view, cast, op, required) for op, required in cast.readers[:_MAX_READERS]]
-    yield from (each for each in (*found, _of_producer(view, cast, state)) if each is not None and each.saved_seconds)
+    effective = [each for each in found if each is not None and each.saved_seconds]
+    joint = [_of_all_readers(view, cast)] if len(cast.readers) > 1 and not effective else []
+    for each in (*effective, *joint, _of_producer(view, cast, state)):
+        if each is not None and each.saved_seconds:
+            yield each
 
 
 def _of_reader(view: PlanView, cast: CastInPlan, op: int, required: int) -> Remedy | None:
@@ -44,6 +48,21 @@ def _of_reader(view: PlanView, cast: CastInPlan, op: int, required: int) -> Reme
         return None
     kind, reason = refusal
     return _priced(view, kind, f"{view.label(op, tensor)} that reads {has} as fast as {wants}", reason, edit)
+
+
+def _of_all_readers(view: PlanView, cast: CastInPlan) -> Remedy | None:
+    """The remedy that all readers accept the format in which the tensor is produced; None if each does at no cost."""
+    source = view.storage(cast.tensor, cast.source).format
+    ops = [op for op, _ in cast.readers if op != GRAPH_OUTPUT]
+    refusals = [refusal_of(view, op, cast.tensor, source, is_read=True) for op in ops]
+    reasons = list(dict.fromkeys(refusal[1] for refusal in refusals if refusal is not None))
+    kind: RemedyKind = next((refusal[0] for refusal in refusals if refusal is not None), "kernel")
+    if not reasons:
+        return None
+    edit = ProblemEdit(free_reads=frozenset((op, cast.tensor) for op, _ in cast.readers))
+    labels = ", ".join(view.label(op, cast.tensor) for op, _ in cast.readers)
+    has = view.values[cast.tensor].format_text(source)
+    return _priced(view, kind, f"{labels}, if all of them read {has} as fast", "; ".join(reasons), edit)
 
 
 def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy | None:
