@@ -3,7 +3,7 @@
 from layoutopt.explanation.explain_model import LIMIT, explain
 from layoutopt.explanation.schema import (
     Alternative,
-    Conversion,
+    ConversionReport,
     Explanation,
     FormatChoice,
     ItemExplanation,
@@ -15,7 +15,7 @@ from layoutopt.explanation.schema import (
 __all__ = [
     "LIMIT",
     "Alternative",
-    "Conversion",
+    "ConversionReport",
     "Explanation",
     "FormatChoice",
     "ItemExplanation",

@@ -66,8 +66,8 @@ def neighbourhood(view: PlanView, tensor: int) -> set[int]:
 
 def _other_formats(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
     """The producer and the readers of a cast, each forced to every other format that it has for the tensor."""
-    origin = view.origin(cast.tensor, view.storage(cast.tensor, cast.source).format).tensor
-    ops = [(view.writers[origin], origin, view.produced(origin), False)] if origin in view.writers else []
+    base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.source).format).tensor
+    ops = [(view.writers[base], base, view.produced(base), False)] if base in view.writers else []
     ops += [(op, cast.tensor, state, True) for op, state in cast.readers if op != GRAPH_OUTPUT]
     for op, tensor, state, is_read in ops[:_MAX_OPS]:
         chosen = view.key(tensor, state)
@@ -75,7 +75,7 @@ def _other_formats(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
             if key != chosen:
                 text = view.values[tensor].format_text(format)
                 condition = f"{view.label(op, tensor)} {'reads' if is_read else 'produces'} {text}"
-                yield _alternative(view, "other format", condition, view.forced(op, options))
+                yield _alternative(view, "other format", condition, ProblemEdit(allowed_options={op: options}))
 
 
 def _alternative(view: PlanView, kind: AlternativeKind, condition: str, edit: ProblemEdit) -> Alternative:

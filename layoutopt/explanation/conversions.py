@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from layoutopt.explanation.alternatives import alternatives, percent_of
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.remedies import remedies
-from layoutopt.explanation.schema import Conversion
+from layoutopt.explanation.schema import ConversionReport
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op
 from layoutopt.ops import View, rule_of
@@ -37,13 +37,13 @@ def seconds_of(view: PlanView, cast: CastInPlan) -> float:
     return view.problem.tensors[cast.tensor].prices[cast.cast]
 
 
-def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> Conversion:
+def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> ConversionReport:
     """A conversion of a plan; with `is_priced`, its alternatives and remedies."""
     value = view.values[cast.tensor]
     state = cast.readers[0][1]
-    origin = view.origin(cast.tensor, view.storage(cast.tensor, cast.source).format)
+    base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.source).format)
     kind, name = _moving_op(view, cast, state)
-    return Conversion(
+    return ConversionReport(
         kind=kind,
         name=name,
         tensor=value.name,
@@ -55,9 +55,9 @@ def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> Conversi
         seconds=seconds_of(view, cast),
         percent=percent_of(view, seconds_of(view, cast)),
         producer=view.participant(
-            view.writers.get(origin.tensor), origin.tensor, view.produced(origin.tensor), is_read=False
+            view.writers.get(base.tensor), base.tensor, view.produced(base.tensor), is_read=False
         ),
-        views=tuple(view.name(op) for op in origin.views),
+        views=tuple(view.name(op) for op in base.views),
         consumers=tuple(view.participant(op, cast.tensor, each, is_read=True) for op, each in cast.readers),
         is_priced=is_priced,
         alternatives=tuple(alternatives(view, cast)) if is_priced else (),

@@ -125,7 +125,7 @@ def _explanation(job: Job, graph: Graph | None, limit: int, plan: Plan | None, *
 
 
 def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
-    """Notes on the origin of the prices, and on what limits them."""
+    """Notes on the source of the prices, and on what limits them."""
     if plan is not None and job.calibration is not None:
         reason, share = job.calibration.reason, job.calibration.share
         yield (

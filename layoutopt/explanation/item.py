@@ -7,12 +7,12 @@ from layoutopt.errors import ArgumentError
 from layoutopt.explanation.alternatives import extra_of, percent_of
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.planned_graph import PlannedGraph
-from layoutopt.explanation.schema import FormatChoice, ItemExplanation
+from layoutopt.explanation.reasons import reason_without_choice
+from layoutopt.explanation.schema import FormatChoice, ItemExplanation, Participant
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import canonical_signature
-from layoutopt.ops.without_signature import reason_without_signature
-from layoutopt.planner import GRAPH_OUTPUT
+from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 
 _NEAREST = 3
 
@@ -53,10 +53,16 @@ def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
     tensor = view.tensor_of(value)
     canonical = "" if value.rank is None else value.format_text(Format.canonical(value.rank))
     if tensor is None:
+        readers = tuple(_constant_readers(view, value))
         reason = "a constant: it is packed ahead of time in the format of each reader"
-        note = reason if value.is_constant else "its rank is unknown"
         return ItemExplanation(
-            kind="tensor", name=value.name, type=str(value.type), before=canonical, after=canonical, note=note
+            kind="tensor",
+            name=value.name,
+            type=str(value.type),
+            before=canonical,
+            after=", ".join(dict.fromkeys(each.format for each in readers)) or canonical,
+            note=reason if value.is_constant else "its rank is unknown",
+            consumers=readers,
         )
     writer, source = view.writers.get(tensor), view.produced(tensor)
     choices, count = _interface_choices(view, tensor, limit) if writer is None else _result_choices(view, tensor, limit)
@@ -73,6 +79,22 @@ def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
         choices=tuple(sorted(choices, key=_by_extra)),
         more_choices=count - len(choices) if count > 1 else 0,
     )
+
+
+def _constant_readers(view: PlanView, value: Value) -> Iterator[Participant]:
+    """The ops that read a constant, with the format of each."""
+    tree, signatures = view.formulation.tree, view.formulation.signatures
+    for unit, index in tree.readers.get(value, ()) if value.is_constant else ():
+        number = view.number[unit]
+        storages = [signature.inputs[index] for signature in signatures[unit]]
+        texts = ["" if each is None else value.format_text(each.format) for each in storages]
+        yield Participant(
+            name=view.name(number),
+            kind=view.kind(number),
+            body=view.planned.bodies.get(tree.graph_of_unit[unit], ""),
+            format=texts[view.choice[number]],
+            candidates=tuple(dict.fromkeys(texts)),
+        )
 
 
 def _result_choices(view: PlanView, tensor: int, limit: int) -> tuple[list[FormatChoice], int]:
@@ -120,9 +142,8 @@ def _why_fixed(view: PlanView, tensor: int) -> str:
     if writer is None:
         return "an input that no op reads in another format"
     unit = view.units[writer]
-    notes = view.planned.found.plan.notes.get(unit, []) if isinstance(unit, Op) else []
-    reason = (reason_without_signature(unit) if isinstance(unit, Op) else "") or next(iter(notes), "")
-    return f"{view.label(writer, tensor)} produces one format only" + (f": {reason}" if reason else "")
+    reason = f": {reason_without_choice(view, unit)}" if isinstance(unit, Op) else ""
+    return f"{view.label(writer, tensor)} produces one format only{reason}"
 
 
 def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
@@ -150,20 +171,14 @@ def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
         body=view.planned.bodies.get(view.formulation.tree.graph_of_unit[op], ""),
         before=before,
         after=after,
-        note="" if len(groups) > 1 else f"it has one signature only: {_reason(view, op)}",
+        note="" if len(groups) > 1 else f"it has one signature only: {reason_without_choice(view, op)}",
         choices=tuple(sorted(choices, key=_by_extra)),
         more_choices=0 if len(groups) < 2 else len(groups) - len(choices),
     )
 
 
-def _reason(view: PlanView, op: Op) -> str:
-    notes = view.planned.found.plan.notes.get(op, [])
-    return reason_without_signature(op) or next(iter(notes), "none of its neighbours has another format for it")
-
-
-def _choice(view: PlanView, op: int | None, options: frozenset[int], text: str, *, is_chosen: bool) -> FormatChoice:
-    assert op is not None
-    found = view.planned.repricer.reprice(view.forced(op, options))
+def _choice(view: PlanView, op: int, options: frozenset[int], text: str, *, is_chosen: bool) -> FormatChoice:
+    found = view.planned.repricer.reprice(ProblemEdit(allowed_options={op: options}))
     extra, percent = extra_of(view, found)
     return FormatChoice(
         format=text,

@@ -7,12 +7,11 @@ from functools import reduce
 from layoutopt.explanation.alternatives import neighbourhood, percent_of
 from layoutopt.explanation.channel_groups import ChannelGroup, resized, unfilled_groups
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
-from layoutopt.explanation.remedies import refusal_of
-from layoutopt.explanation.schema import ChangeKind, ModelChange
+from layoutopt.explanation.reasons import reason_without_choice, refusal_of
+from layoutopt.explanation.schema import ChangeKind, ChangeMethod, ModelChange
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
-from layoutopt.ops.without_signature import reason_without_signature
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 
 MAX_CHANGES = 5
@@ -63,11 +62,11 @@ def _refusing(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tuple[int
             refusal = refusal_of(view, op, cast.tensor, source, is_read=True) if op != GRAPH_OUTPUT else None
             if refusal is not None and refusal[0] != "kernel" and isinstance(view.units[op], Op):
                 yield op, refusal[1], ProblemEdit(free_reads=frozenset({(op, cast.tensor)}))
-        origin = view.origin(cast.tensor, view.storage(cast.tensor, cast.readers[0][1]).format)
-        writer = view.writers.get(origin.tensor)
-        if writer is None or origin.format is None or not isinstance(view.units[writer], Op):
+        base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.readers[0][1]).format)
+        writer = view.writers.get(base.tensor)
+        if writer is None or base.format is None or not isinstance(view.units[writer], Op):
             continue
-        refusal = refusal_of(view, writer, origin.tensor, origin.format, is_read=False)
+        refusal = refusal_of(view, writer, base.tensor, base.format, is_read=False)
         if refusal is not None and refusal[0] != "kernel":
             yield writer, refusal[1], ProblemEdit(free_results=frozenset({cast.tensor}))
 
@@ -85,7 +84,7 @@ def _without_choice(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tup
             reads = frozenset((op, tensor) for tensor, _ in option.operand_states)
             yield (
                 op,
-                _reason(view, unit),
+                reason_without_choice(view, unit),
                 ProblemEdit(free_reads=reads, free_results=frozenset(tensor for tensor, _ in option.result_states)),
             )
 
@@ -102,11 +101,6 @@ def _signatures(view: PlanView, op: int) -> set[tuple[object, ...]]:
         tuple(view.key(tensor, state) for tensor, state in (*option.result_states, *option.operand_states))
         for option in view.problem.ops[op]
     }
-
-
-def _reason(view: PlanView, op: Op) -> str:
-    notes = view.planned.found.plan.notes.get(op, [])
-    return reason_without_signature(op) or next(iter(notes), "no format of its neighbours is a format of it")
 
 
 def _pins(view: PlanView, limit: int) -> Iterator[ModelChange]:
@@ -135,9 +129,9 @@ def _interface_formats(view: PlanView, casts: Sequence[CastInPlan]) -> Mapping[V
     for cast in casts:
         value = view.values[cast.tensor]
         is_main = not view.body_of(cast.tensor)
-        origin = view.origin(cast.tensor, view.storage(cast.tensor, cast.readers[0][1]).format)
-        if origin.tensor not in view.writers and is_main and origin.format is not None:
-            found.setdefault(view.values[origin.tensor], (origin.format, "the input is converted for its readers"))
+        base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.readers[0][1]).format)
+        if base.tensor not in view.writers and is_main and base.format is not None:
+            found.setdefault(view.values[base.tensor], (base.format, "the input is converted for its readers"))
         if any(op == GRAPH_OUTPUT for op, _ in cast.readers):
             format = view.storage(cast.tensor, cast.source).format
             found.setdefault(value, (format, "the output is converted back"))
@@ -161,18 +155,18 @@ def _channels(view: PlanView, limit: int) -> Iterator[ModelChange]:
             yield _change(view, "channels", what, reason, "planned again", seconds)
 
 
-def _change(view: PlanView, kind: ChangeKind, what: str, reason: str, method: str, seconds: float) -> ModelChange:
+def _change(
+    view: PlanView, kind: ChangeKind, what: str, reason: str, method: ChangeMethod, seconds: float
+) -> ModelChange:
     """A change of the model, after which the best plan takes `seconds`."""
     saved = view.planned.seconds - seconds
-    return ModelChange.model_validate(
-        {
-            "kind": kind,
-            "what": what,
-            "reason": reason,
-            "method": method,
-            "saved_seconds": saved,
-            "saved_percent": percent_of(view, saved),
-        }
+    return ModelChange(
+        kind=kind,
+        what=what,
+        reason=reason,
+        method=method,
+        saved_seconds=saved,
+        saved_percent=percent_of(view, saved),
     )
 
 

@@ -11,13 +11,13 @@ from layoutopt.explanation.schema import Participant
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Padding, Storage, TensorType, Value
 from layoutopt.ops import View, physical_type, rule_of
-from layoutopt.planner import GRAPH_OUTPUT, Cast, Option, ProblemEdit
+from layoutopt.planner import GRAPH_OUTPUT, Cast, Option
 from layoutopt.planner.region_tree import Unit
 from layoutopt.planner.unit_signatures import Key, storage_key
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ViewBase:
     """The tensor from whose bytes view ops make another one.
 
     Attributes:
@@ -133,7 +133,7 @@ class PlanView:
             readers = tuple(each for each in self.required(tensor) if casts.get((source, each[1])) == cast)
             yield CastInPlan(tensor, cast, source, readers)
 
-    def origin(self, tensor: int, format: Format) -> Origin:
+    def view_base(self, tensor: int, format: Format) -> ViewBase:
         """The tensor that view ops make a tensor of, with the bytes of a format of it; the tensor itself if there are none."""
         views: list[int] = []
         found: Format | None = format
@@ -145,7 +145,7 @@ class PlanView:
             views.insert(0, op)
             found = None if found is None else rule.input_format(unit, found)
             tensor = self.formulation.index[source]
-        return Origin(tensor, found, tuple(views))
+        return ViewBase(tensor, found, tuple(views))
 
     def view_tensors(self, tensor: int) -> set[int]:
         """The tensors that view ops connect with a tensor, which is one of them."""
@@ -185,10 +185,6 @@ class PlanView:
                     found.setdefault(self.key(tensor, state), (format, set()))[1].add(number)
         return {key: (format, frozenset(options)) for key, (format, options) in found.items()}
 
-    def forced(self, op: int, options: frozenset[int]) -> ProblemEdit:
-        """The edit that leaves an op some of its options."""
-        return ProblemEdit(allowed_options={op: options})
-
     def participant(self, op: int | None, tensor: int, state: int, *, is_read: bool) -> Participant:
         """The op that reads or produces a tensor in a state; the graph for `GRAPH_OUTPUT` and for graph inputs."""
         value, text = self.values[tensor], self.text(tensor, state)
@@ -199,11 +195,16 @@ class PlanView:
         candidates = self.formats_of(op, tensor, is_read=is_read).values()
         return Participant(
             name=self.name(op),
-            kind=unit.kind if isinstance(unit, Op) else f"boundary of {unit.op.kind}",
+            kind=self.kind(op),
             body=self.planned.bodies.get(self.formulation.tree.graph_of_unit[unit], ""),
             format=text,
             candidates=tuple(value.format_text(format) for format, _ in candidates),
         )
+
+    def kind(self, op: int) -> str:
+        """The type of an op; for a boundary value, that of the op with the bodies."""
+        unit = self.units[op]
+        return unit.kind if isinstance(unit, Op) else f"boundary of {unit.op.kind}"
 
     def name(self, op: int) -> str:
         """The name of an op, or of its first output if it has none."""
@@ -216,9 +217,7 @@ class PlanView:
         if op is None or op == GRAPH_OUTPUT:
             found = self.participant(op, tensor, self.produced(tensor), is_read=op is not None)
             return f"{found.kind} {found.name}"
-        unit = self.units[op]
-        kind = unit.kind if isinstance(unit, Op) else f"boundary of {unit.op.kind}"
-        return f"{kind} {self.name(op)}"
+        return f"{self.kind(op)} {self.name(op)}"
 
     def conversion_text(self, tensor: int, source: Storage, target: Storage) -> str:
         """A conversion in one line: the tensor and both storages."""
@@ -231,4 +230,4 @@ class PlanView:
         return self.planned.bodies.get(self.formulation.tree.graph_of_value[self.values[tensor]], "")
 
 
-__all__ = ["CastInPlan", "Origin", "PlanView"]
+__all__ = ["CastInPlan", "PlanView", "ViewBase"]

@@ -1,15 +1,11 @@
 """Changes outside of the plan that remove a conversion: another kernel, a layout rule, a pin, the interface, channels."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 from layoutopt.explanation.alternatives import percent_of
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
+from layoutopt.explanation.reasons import refusal_of
 from layoutopt.explanation.schema import Remedy, RemedyKind
-from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Slot
-from layoutopt.ops import Inapplicable, rule_of
-from layoutopt.ops.without_signature import reason_without_signature
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 
 _MAX_READERS = 4
@@ -67,20 +63,20 @@ def _of_all_readers(view: PlanView, cast: CastInPlan) -> Remedy | None:
 
 def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy | None:
     """The remedy that the producer has the format that the readers require; None if it may have it at no cost."""
-    origin = view.origin(cast.tensor, view.storage(cast.tensor, state).format)
-    tensor, value = origin.tensor, view.values[origin.tensor]
+    base = view.view_base(cast.tensor, view.storage(cast.tensor, state).format)
+    tensor, value = base.tensor, view.values[base.tensor]
     edit = ProblemEdit(free_results=frozenset({cast.tensor}))
     has = view.text(tensor, view.produced(tensor))
-    wants = "a format with these bytes" if origin.format is None else value.format_text(origin.format)
+    wants = "a format with these bytes" if base.format is None else value.format_text(base.format)
     if tensor not in view.writers:
-        pin = "" if origin.format is None else f": --pin {value.name}={wants}"
+        pin = "" if base.format is None else f": --pin {value.name}={wants}"
         return _priced(view, "interface", f"an input {value.name} in {wants}{pin}", f"callers pass it in {has}", edit)
     op = view.writers[tensor]
     what = f"{view.label(op, tensor)} that produces {wants} as fast as {has}"
-    if origin.format is None:
-        names = ", ".join(view.name(each) for each in origin.views)
+    if base.format is None:
+        names = ", ".join(view.name(each) for each in base.views)
         return _priced(view, "rule", what, f"no format of {value.name} has these bytes in front of {names}", edit)
-    refusal = refusal_of(view, op, tensor, origin.format, is_read=False)
+    refusal = refusal_of(view, op, tensor, base.format, is_read=False)
     if refusal is None:
         return None
     kind, reason = refusal
@@ -93,39 +89,6 @@ def _priced(view: PlanView, kind: RemedyKind, what: str, reason: str, edit: Prob
     return Remedy(kind=kind, what=what, reason=reason, saved_seconds=saved, saved_percent=percent_of(view, saved))
 
 
-def refusal_of(
-    view: PlanView, op: int, tensor: int, format: Format, *, is_read: bool
-) -> tuple[Literal["kernel", "rule", "opset"], str] | None:
-    """The reason why an op does not read or produce a tensor in a format, and the kind of change that would let it.
-
-    None if it has the format at no cost, so that other operands or ops are the reason for a conversion.
-    """
-    unit, value = view.units[op], view.values[tensor]
-    text = value.format_text(format)
-    has = view.formats_of(op, tensor, is_read=is_read)
-    key = format.key(value.shape or ())
-    if key in has:
-        least = min(view.problem.ops[op][option].price for option in has[key][1])
-        extra = least - view.option(op).price
-        return ("kernel", f"with {text} it is estimated {extra * 1e6:.3g} µs slower") if extra > 0 else None
-    if not isinstance(unit, Op):
-        return "rule", f"the boundary of its bodies has no format with the bytes of {text}"
-    reason = reason_without_signature(unit)
-    if reason:
-        return ("opset" if reason.startswith("opset ") else "rule"), reason
-    if unit in view.planned.found.plan.notes and len(view.problem.ops[op]) == 1:
-        return "rule", view.planned.found.plan.notes[unit][0]
-    rule = rule_of(unit)
-    values = unit.inputs if is_read else unit.outputs
-    slot = next(Slot("in" if is_read else "out", index) for index, each in enumerate(values) if each is value)
-    answer = rule.signature(unit, {slot: format}) if rule is not None else None
-    if isinstance(answer, Inapplicable):
-        return "rule", answer.reason
-    if rule is not None and rule.is_anchor:
-        return "kernel", f"the target lists no kernel of {unit.kind} with {text}"
-    return "kernel", f"no candidate of {unit.kind} has {text}"
-
-
 def _padding(view: PlanView, cast: CastInPlan, state: int) -> Iterator[Remedy]:
     """The remedy for a mask: channel counts that fill the blocks."""
     value, storage = view.values[cast.tensor], view.storage(cast.tensor, state)
@@ -135,9 +98,11 @@ def _padding(view: PlanView, cast: CastInPlan, state: int) -> Iterator[Remedy]:
         if shape is not None and shape[axis] % block:
             full = -(-shape[axis] // block) * block
             what = f"{full} in place of {shape[axis]} channels in axis {axis} of {value.name}"
-            reason = f"{shape[axis]} do not fill blocks of {block}, and a reader needs zeros in the padding"
+            reason = (
+                f"{shape[axis]} do not fill blocks of {block}, and a reader does not accept the elements in the padding"
+            )
             edit = ProblemEdit(free_reads=frozenset((op, cast.tensor) for op, _ in cast.readers))
             yield _priced(view, "channels", what, reason, edit)
 
 
-__all__ = ["refusal_of", "remedies"]
+__all__ = ["remedies"]

@@ -12,6 +12,7 @@ from layoutopt.report.schema import DimReport, NoteReport, PlanReport, ReportMod
 
 AlternativeKind = Literal["without the conversion", "without conversions around it", "other format"]
 RemedyKind = Literal["kernel", "rule", "opset", "interface", "pin", "channels"]
+ChangeMethod = Literal["planned again", "bound"]
 ChangeKind = Literal["rule", "opset", "interface", "pin", "channels"]
 
 
@@ -48,7 +49,7 @@ class Remedy(ReportModel):
     saved_percent: float | None = None
 
 
-class Conversion(ReportModel):
+class ConversionReport(ReportModel):
     """A layout conversion of the plan: a cast, or a Transpose or Reshape of the model that moves bytes."""
 
     kind: str = Field(description="'cast', or the op type of the model's op that moves the bytes")
@@ -79,7 +80,7 @@ class ModelChange(ReportModel):
     kind: ChangeKind
     what: str
     reason: str
-    method: Literal["planned again", "bound"] = Field(
+    method: ChangeMethod = Field(
         description="'planned again': the price of a plan of the changed model; 'bound': no plan of it can save more"
     )
     saved_seconds: float
@@ -130,7 +131,9 @@ class Explanation(ReportModel):
     reason: str = Field(default="", description="why there is no plan to explain; empty if there is one")
     plan: PlanReport | None
     limit: int = Field(description="the largest number of conversions, or of candidates of an item, that are priced")
-    conversions: tuple[Conversion, ...] = Field(default=(), description="all with a cost, the most expensive first")
+    conversions: tuple[ConversionReport, ...] = Field(
+        default=(), description="all with a cost, the most expensive first"
+    )
     free_conversions: int = Field(default=0, description="number of further conversions, which cost nothing")
     changes: tuple[ModelChange, ...] = Field(
         default=(), description="at most five changes to the model, the best first"

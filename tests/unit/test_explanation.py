@@ -133,6 +133,9 @@ def test_an_input_is_priced_in_the_formats_of_its_readers() -> None:
     assert fixed.note == "other::Strange strange produces one format only: there is no layout rule for its op type"
     weight = explained(declared(), "w").item
     assert weight is not None and weight.note.startswith("a constant")
+    assert [each.name for each in weight.consumers] == ["second"] and weight.after == weight.consumers[
+        0
+    ].format != "NCHW"
 
 
 def test_a_model_without_conversions_and_one_that_stays_unchanged() -> None:

@@ -22,7 +22,7 @@ from layoutopt.cli.rendering.terminal import (
 )
 from layoutopt.explanation import (
     Alternative,
-    Conversion,
+    ConversionReport,
     Explanation,
     FormatChoice,
     ItemExplanation,
@@ -85,7 +85,7 @@ def _totals(found: Explanation) -> Text:
     return text(f"{count}, which take {seconds(whole)}, {_percent(percent)} of the time{aside}")
 
 
-def _print_conversion(number: int, each: Conversion) -> None:
+def _print_conversion(number: int, each: ConversionReport) -> None:
     name = f"cast of {each.tensor}" if each.kind == "cast" else f"{each.kind} {each.name}"
     body = f" in {each.body}" if each.body else ""
     cost = f"{seconds(each.seconds)}, {_percent(each.percent)} of the time, {size(each.nbytes)} moved"
@@ -151,7 +151,7 @@ def _remedies(found: Sequence[Remedy]) -> Table:
     return rows
 
 
-def _unpriced(found: Sequence[Conversion]) -> Table:
+def _unpriced(found: Sequence[ConversionReport]) -> Table:
     rows = table("tensor", ">time", ">bytes", "from", "to", "ops")
     for each in found[:_MAX_ROWS]:
         ops = f"{each.producer.kind} {each.producer.name} to " + ", ".join(
