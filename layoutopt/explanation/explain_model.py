@@ -126,13 +126,13 @@ def _explanation(job: Job, graph: Graph | None, limit: int, plan: Plan | None, *
 
 def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
     """Notes on the source of the prices, and on what limits them."""
-    if plan is not None and job.calibration is not None:
-        reason, share = job.calibration.reason, job.calibration.share
-        yield (
-            f"the prices are those of the target: {reason}"
-            if reason
-            else f"{share:.0%} of the time are from timed kernels"
-        )
+    calibration = job.calibration
+    if calibration is not None and calibration.reason:
+        yield f"the prices are those of the target: {calibration.reason}"
+    elif calibration is not None and not calibration.is_refined:
+        yield "the prices are those of the target: its plan is as fast as the one at the times of kernels on this machine"
+    elif calibration is not None:
+        yield f"the prices are from timed kernels, which are {calibration.share:.0%} of the time"
     if plan is not None and plan.stopped:
         yield f"the time limit ended planning in the stage {plan.stopped}: a better plan may exist"
     if plan is not None and plan.is_guarded:

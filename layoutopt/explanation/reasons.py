@@ -23,7 +23,7 @@ def refusal_of(
     if key in has:
         least = min(view.problem.ops[op][option].price for option in has[key][1])
         extra = least - view.option(op).price
-        return ("kernel", f"with {text} it is estimated {extra * 1e6:.3g} µs slower") if extra > 0 else None
+        return ("kernel", f"with {text} it is estimated {_duration(extra)} slower") if extra > 0 else None
     if not isinstance(unit, Op):
         return "rule", f"the boundary of its bodies has no format with the bytes of {text}"
     reason = reason_without_signature(unit)
@@ -41,6 +41,10 @@ def refusal_of(
     if rule is not None and rule.is_anchor:
         return "kernel", f"the target lists no kernel of {unit.kind} with {text}"
     return "kernel", f"no candidate of {unit.kind} has {text}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def reason_without_choice(view: PlanView, op: Op) -> str:
