@@ -15,10 +15,13 @@ def explain(
     model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     item: Annotated[
         str | None,
-        Argument(metavar="[TENSOR|NODE]", help="A tensor or node; by default all conversions.", show_default=False),
+        Argument(metavar="TENSOR|NODE", help="A tensor or node; by default all conversions.", show_default=False),
     ] = None,
     target: Annotated[
-        str, Option("--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.")
+        str,
+        Option(
+            "--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.", show_default=False
+        ),
     ] = "cpu",
     runtime: Annotated[
         str | None,

@@ -91,8 +91,9 @@ def _conversions(planned: PlannedGraph, limit: int) -> Explanation:
     casts = ranked_casts(view)
     conversions = []
     planned.job.progress("pricing alternatives")
+    has_time = not planned.found.plan.stopped
     for number, cast in enumerate(casts.priced):
-        is_priced = number < limit and not planned.repricer.is_out_of_time
+        is_priced = has_time and number < limit and not planned.repricer.is_out_of_time
         conversions.append(conversion(view, cast, is_priced=is_priced))
     return _explanation(
         planned.job,
@@ -101,7 +102,7 @@ def _conversions(planned: PlannedGraph, limit: int) -> Explanation:
         planned.found.plan,
         conversions=tuple(conversions),
         free_conversions=casts.free,
-        changes=tuple(model_changes(view, casts.priced, limit)),
+        changes=tuple(model_changes(view, casts.priced, limit)) if has_time else (),
     )
 
 
