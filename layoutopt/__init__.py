@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UnverifiedError,
         VerificationError,
     )
+    from layoutopt.explanation import Explanation, explain
     from layoutopt.formats import Conversion, Format, Layout
     from layoutopt.passes.base import Pass, PassContext, Pipeline
     from layoutopt.planner import Plan
@@ -55,6 +56,7 @@ _MODULES = {
     "Conversion": "layoutopt.formats",
     "CostModel": "layoutopt.cost",
     "DimensionError": "layoutopt.errors",
+    "Explanation": "layoutopt.explanation",
     "ExtensionError": "layoutopt.errors",
     "Format": "layoutopt.formats",
     "FormatError": "layoutopt.errors",
@@ -75,6 +77,7 @@ _MODULES = {
     "UnverifiedError": "layoutopt.errors",
     "Verification": "layoutopt.verification",
     "VerificationError": "layoutopt.errors",
+    "explain": "layoutopt.explanation",
     "export": "layoutopt.torch_export",
     "load_target": "layoutopt.cost_models",
     "optimize": "layoutopt.api",
@@ -87,6 +90,7 @@ __all__ = [
     "Conversion",
     "CostModel",
     "DimensionError",
+    "Explanation",
     "ExtensionError",
     "Format",
     "FormatError",
@@ -108,6 +112,7 @@ __all__ = [
     "Verification",
     "VerificationError",
     "__version__",
+    "explain",
     "export",
     "load_target",
     "optimize",

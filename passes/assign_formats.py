@@ -5,7 +5,7 @@ after:  every op has its signature, every value has the storage of its producer,
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
@@ -32,33 +32,16 @@ class AssignFormats(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Plan, and rename values in other formats, so that the canonical copy of a tensor can have the tensor's name."""
-        infer_axis_letters(graph)
-        pins = {}
-        for name, format in context.pins.items():
-            value = graph.find(name)
-            if value is None:
-                what = "cannot be pinned: no op reads it, or it has become part of another op"
-                raise PinError(what, where=name, hint="pin a tensor before or behind it")
-            pins[value] = format
-        deadline = Deadline(context.time_limit)
-        context.epilogues = context.find_epilogues(graph)
+        request = plan_request(graph, context)
+        pins = request.pins
 
-        def request_at(model: CostModel) -> PlanRequest:
-            return PlanRequest(
-                graph,
-                context.prices_at(context.sizes, model),
-                pins,
-                free_constants=context.mode == "inference",
-                keeps_qdq_groups=context.keeps_qdq_groups,
-                deadline=deadline,
-                guards=[context.prices_at(each, model) for each in context.sizes.at_guards()],
-            )
-
-        context.cost_model, context.plan = context.make_plan(graph, context, lambda model: make_plan(request_at(model)))
+        context.cost_model, context.plan = context.make_plan(
+            graph, context, lambda model: make_plan(at_prices(request, context, model))
+        )
         if context.plan.is_limited_by_guards:
             context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
         if context.counts_moves:
-            context.least_moves = least_moves(request_at(context.cost_model))
+            context.least_moves = least_moves(at_prices(request, context, context.cost_model))
         if context.plan.stopped:
             context.note(self, context.plan.stopped, _stopped(context.plan, context.time_limit))
         for op, reasons in context.plan.notes.items():
@@ -76,6 +59,39 @@ class AssignFormats(Pass):
                 assign(each, op, context.plan.signatures[op], kept)
             each.stage = "assigned"
             each.touch()
+
+
+def plan_request(graph: Graph, context: PassContext) -> PlanRequest:
+    """The request for a plan of a graph at the prices of the target; the context gets the epilogues of the graph.
+
+    Raises:
+        PinError: no op reads a pinned tensor, or the tensor has become part of another op.
+    """
+    infer_axis_letters(graph)
+    pins = {}
+    for name, format in context.pins.items():
+        value = graph.find(name)
+        if value is None:
+            what = "cannot be pinned: no op reads it, or it has become part of another op"
+            raise PinError(what, where=name, hint="pin a tensor before or behind it")
+        pins[value] = format
+    deadline = Deadline(context.time_limit)
+    context.epilogues = context.find_epilogues(graph)
+    request = PlanRequest(
+        graph,
+        context.cost_model,
+        pins,
+        free_constants=context.mode == "inference",
+        keeps_qdq_groups=context.keeps_qdq_groups,
+        deadline=deadline,
+    )
+    return at_prices(request, context, context.cost_model)
+
+
+def at_prices(request: PlanRequest, context: PassContext, model: CostModel) -> PlanRequest:
+    """A request at the prices of another cost model, at the sizes that are planned for and at the guard points."""
+    guards = [context.prices_at(each, model) for each in context.sizes.at_guards()]
+    return replace(request, cost_model=context.prices_at(context.sizes, model), guards=guards)
 
 
 def _stopped(plan: Plan, limit: float | None) -> str:

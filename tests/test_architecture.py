@@ -90,7 +90,12 @@ def test_passes_name_no_ops() -> None:
 
 
 def test_imports_of_networkx() -> None:
-    assert importers("networkx") == {"ir.def_use", "planner.solver"}
+    assert importers("networkx") == {
+        "explanation.channel_groups",
+        "ir.def_use",
+        "planner.nearest_choice",
+        "planner.solver",
+    }
 
 
 def test_imports_of_onnx() -> None:
@@ -110,7 +115,13 @@ def test_imports_of_onnxruntime() -> None:
 
 
 def test_imports_of_the_solver_and_the_terminal() -> None:
-    assert importers("highspy") == {"planner.guards", "planner.program", "planner.regret", "planner.ties"}
+    assert importers("highspy") == {
+        "planner.guards",
+        "planner.program",
+        "planner.regret",
+        "planner.ties",
+        "planner.warm_program",
+    }
     assert all(name.split(".")[0] == "cli" for name in importers("typer", "rich", "click"))
 
 
@@ -126,6 +137,7 @@ def test_the_public_names() -> None:
         "Conversion",
         "CostModel",
         "DimensionError",
+        "Explanation",
         "ExtensionError",
         "Format",
         "FormatError",
@@ -147,6 +159,7 @@ def test_the_public_names() -> None:
         "Verification",
         "VerificationError",
         "__version__",
+        "explain",
         "load_target",
         "optimize",
         "target_names",

@@ -12,6 +12,7 @@ from layoutopt.cli.ci import ci
 from layoutopt.cli.command_group import CommandGroup
 from layoutopt.cli.dialects import dialects
 from layoutopt.cli.exit_codes import exit_codes
+from layoutopt.cli.explain import explain
 from layoutopt.cli.formats import formats
 from layoutopt.cli.inspect import inspect
 from layoutopt.cli.ops import ops
@@ -43,6 +44,7 @@ app = typer.Typer(
 _COMMANDS = (
     optimize,
     inspect,
+    explain,
     verify,
     check,
     bench,

@@ -13,6 +13,7 @@ from layoutopt.cli.options.assignments import DIM_HELP
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.strict import Strict
 
 if TYPE_CHECKING:  # --help imports this module, and no large library
@@ -64,9 +65,7 @@ def ci(
     ] = None,
     junit: Annotated[Path | None, Option("--junit", metavar="FILE.xml", help="Write a JUnit report.")] = None,
     sarif: Annotated[Path | None, Option("--sarif", metavar="FILE.sarif", help="Write a SARIF 2.1.0 report.")] = None,
-    json: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="Write all results as JSON; `-` for stdout.")
-    ] = None,
+    json: JsonFile = None,
     github: Annotated[
         bool, Option("--github", help="Print annotations for GitHub, and append to the step summary.")
     ] = False,

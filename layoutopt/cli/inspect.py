@@ -65,7 +65,7 @@ def inspect(
         model, options["target"], options["runtime"], dims, strict=options["strict"], custom_ops=libraries
     )
     if isinstance(found, PlannedModel):
-        warn_of_repairs(repairs_of(found.report))
+        warn_of_repairs(repairs_of(found.report.notes))
     if plot is not None:
         draw_inspected(found, plot, overwrite)
     with reporting_written_files(figures):

@@ -1,6 +1,7 @@
 """The stage `finish`: the result of `layoutopt.optimize` with its report."""
 
 import logging
+from collections.abc import Sequence
 from time import perf_counter
 
 import onnx_ir
@@ -9,7 +10,8 @@ from layoutopt import onnx_io
 from layoutopt.driver.job import Job
 from layoutopt.driver.result import Result
 from layoutopt.ir.graph import Graph
-from layoutopt.passes.base import Note, PassContext
+from layoutopt.passes.base import Note
+from layoutopt.planner import Plan
 from layoutopt.report.builder import (
     agreeing,
     dim_reports,
@@ -59,7 +61,7 @@ def _log(report: Report) -> None:
     """Log the time of every pass at the level debug, and repairs and warnings at the level warning."""
     for each in report.passes:
         _LOGGER.debug("%s: pass %s took %.3f s", report.model, each.name, each.seconds)
-    for where, repair in repairs_of(report):
+    for where, repair in repairs_of(report.notes):
         _LOGGER.warning("%s: %s: %s", report.model, where, repair)
     for text in warnings_of(report):
         _LOGGER.warning(text)
@@ -90,7 +92,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         sessions=context.sessions,
         changed=is_changed,
         reason=context.reason_to_keep,
-        plan=_plan_report(context, found.targets),
+        plan=plan_report(context.plan, found.targets, context.least_moves) if context.plan is not None else None,
         before=job.before,
         after=found.counts if is_changed else job.before,
         moved_before=_movement(verdict.moved_before) if verdict is not None else None,
@@ -123,12 +125,16 @@ def _movement(found: DataMovement | None) -> DataMovementReport | None:
     return DataMovementReport(ops=dict(found.ops), nbytes=found.nbytes) if found is not None else None
 
 
-def _plan_report(context: PassContext, targets: list[TargetReport]) -> PlanReport | None:
-    plan = context.plan
-    if plan is None:
-        return None
+def plan_report(plan: Plan, targets: Sequence[TargetReport] = (), least_moves: int | None = None) -> PlanReport:
+    """The numbers of a plan.
+
+    Args:
+        plan: the plan.
+        targets: the effect of the plan on each of several targets.
+        least_moves: the least number of moves of any plan, if it is known.
+    """
     return PlanReport(
-        targets=targets,
+        targets=list(targets),
         agreeing=agreeing(plan.outcomes) if plan.outcomes else None,
         seconds_before=plan.baseline,
         seconds_after=plan.seconds,
@@ -138,7 +144,7 @@ def _plan_report(context: PassContext, targets: list[TargetReport]) -> PlanRepor
         stopped=plan.stopped,
         examined=plan.examined,
         unexamined=plan.unexamined,
-        least_moves=context.least_moves,
+        least_moves=least_moves,
     )
 
 
@@ -162,4 +168,4 @@ def _verification_report(verdict: Verification | None, *, is_changed: bool) -> V
     )
 
 
-__all__ = ["finish"]
+__all__ = ["finish", "plan_report"]

@@ -10,7 +10,7 @@ points. If it is slower at one of them, the planner searches the cheapest plan a
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeAlias
 
 import highspy
@@ -32,17 +32,36 @@ Formulate: TypeAlias = Callable[[CostModel, Candidates, Deadline], Formulation]
 
 
 @dataclass(frozen=True, slots=True)
+class GuardLimit:
+    """The problem at a guard point, and the price there that no choice may exceed.
+
+    Attributes:
+        problem: the planning problem with the prices of the guard point.
+        price: the price of the baseline.
+    """
+
+    problem: Problem
+    price: float
+
+    def allows(self, choice: Sequence[int]) -> bool:
+        """Whether a choice does not exceed the price, within the tolerance."""
+        return self.problem.price(choice) <= self.price * (1 + TOLERANCE)
+
+
+@dataclass(frozen=True, slots=True)
 class GuardedSolution:
     """A solution whose choice is not slower than the baseline at any guard point.
 
     Attributes:
         solution: the choice with its price at the sizes that are planned for.
         is_replaced: whether the cheapest choice at these sizes is slower at a guard point, so that another one replaces it.
+        limits: the limits of guards that it meets; empty if it is the cheapest choice.
         stopped: the stage that the deadline ended before other choices were searched; the choice is then the baseline.
     """
 
     solution: Solution
     is_replaced: bool
+    limits: tuple[GuardLimit, ...] = ()
     stopped: PlanningStage | None = None
 
 
@@ -84,7 +103,9 @@ def guarded_solution(
     if price > problem.price(baseline) or any(_exceeds(each, baseline, choice) for each in problems):
         choice, price = baseline, problem.price(baseline)
     found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
-    return GuardedSolution(found, is_replaced=True)
+    return GuardedSolution(
+        found, is_replaced=True, limits=tuple(GuardLimit(each, each.price(baseline)) for each in problems)
+    )
 
 
 def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidates:
@@ -105,8 +126,24 @@ def _exceeds(problem: Problem, baseline: Choice, choice: Choice) -> bool:
 
 def _search(problem: Problem, guards: Sequence[Problem], baseline: Choice, time_limit: float) -> tuple[Choice, float]:
     """The cheapest choice that the guards allow, by an integer program, and the bound that it proves on its price."""
+    limits = [GuardLimit(each, each.price(baseline)) for each in guards]
+    return cheapest_within(problem, limits, baseline, problem.price(baseline), time_limit)
+
+
+def cheapest_within(
+    problem: Problem, limits: Sequence[GuardLimit], start: Choice, ceiling: float, time_limit: float
+) -> tuple[Choice, float]:
+    """The cheapest choice within the limits of guards, by an integer program, and the bound that it proves on its price.
+
+    Args:
+        problem: the planning problem.
+        limits: the guards, whose problems have the ops, options and casts of the problem.
+        start: the choice to begin with, which is returned if none is found; the bound is infinite if there is none.
+        ceiling: a price that the cheapest choice does not exceed.
+        time_limit: seconds.
+    """
     lower = problem.lower_bound()
-    limit = max(problem.price(baseline) - lower, TOLERANCE)
+    limit = max(ceiling - lower, TOLERANCE)
     program = Program(problem, limit)
     solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     settings = {
@@ -119,18 +156,20 @@ def _search(problem: Problem, guards: Sequence[Problem], baseline: Choice, time_
     for name, setting in settings.items():
         solver.setOptionValue(name, setting)
     solver.passModel(program.model(integral=True))
-    for guard in guards:
-        excess = guard.price(baseline) - guard.lower_bound()
-        prices = Program(guard, max(excess, TOLERANCE * guard.price(baseline)) * _LIMIT_MARGIN).prices
-        (used,) = np.nonzero(prices)
-        solver.addRow(-highspy.kHighsInf, 1 / _LIMIT_MARGIN, len(used), used.astype(np.int32), prices[used])
-    program.set_start(solver, baseline)
+    for guard in limits:
+        excess = guard.price - guard.problem.lower_bound()
+        scaled = Program(guard.problem, max(excess, TOLERANCE * guard.price) * _LIMIT_MARGIN).prices
+        (used,) = np.nonzero(scaled)
+        solver.addRow(-highspy.kHighsInf, 1 / _LIMIT_MARGIN, len(used), used.astype(np.int32), scaled[used])
+    program.set_start(solver, start)
     solver.run()
+    if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        return start, inf
     info, values = solver.getInfo(), np.asarray(solver.getSolution().col_value)
     bound = lower + float(info.mip_dual_bound) * limit
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return baseline, bound
+        return start, bound
     return program.choice(values), bound
 
 
-__all__ = ["GuardedSolution", "guarded_solution"]
+__all__ = ["GuardLimit", "GuardedSolution", "cheapest_within", "guarded_solution"]

@@ -15,7 +15,7 @@ from layoutopt.ops import QdqGroups, with_unified_formats
 from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, formulate_within
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.guards import GuardedSolution, guarded_solution
+from layoutopt.planner.guards import GuardedSolution, GuardLimit, guarded_solution
 from layoutopt.planner.pins import check_pins, enforce_pins
 from layoutopt.planner.plan import Plan, TargetOutcome
 from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
@@ -27,8 +27,36 @@ from layoutopt.planner.request import PlanRequest
 from layoutopt.planner.unexamined import bound_with_open_ops
 
 
+@dataclass(frozen=True, slots=True)
+class FormulatedPlan:
+    """A plan, and the planning problem that it solves.
+
+    Attributes:
+        plan: the plan.
+        formulation: the problem at the prices of the target, the mean of several.
+        candidates: the signatures to choose from.
+        choice: the number of the chosen signature, per unit of the problem.
+        limits: the limits of guards that rejected a faster plan.
+    """
+
+    plan: Plan
+    formulation: Formulation
+    candidates: Candidates
+    choice: Choice
+    limits: tuple[GuardLimit, ...]
+
+
 def make_plan(request: PlanRequest) -> Plan:
     """Choose a signature for every op, in bodies too.
+
+    Raises:
+        PinError: no plan meets a pin.
+    """
+    return make_formulated_plan(request).plan
+
+
+def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
+    """Choose a signature for every op, in bodies too; returns the plan with the planning problem.
 
     Raises:
         PinError: no plan meets a pin.
@@ -53,7 +81,7 @@ def make_plan(request: PlanRequest) -> Plan:
     outcomes = planning.outcomes(choice, minimax)
     is_single = len(outcomes) == 1
     candidates = planning.candidates
-    return Plan(
+    plan = Plan(
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
         baseline=_mean(each.baseline for each in outcomes),
@@ -69,6 +97,7 @@ def make_plan(request: PlanRequest) -> Plan:
         examined=candidates.examined,
         unexamined=candidates.unexamined,
     )
+    return FormulatedPlan(plan, planning.mean_formulation, candidates, choice, checked.limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class Problem:
 
     def price(self, choice: Sequence[int]) -> float:
         """The price of a choice of one option per op; infinite if it needs an impossible cast."""
-        casts = self._casts(choice)
+        casts = self.required_casts(choice)
         if casts is None:
             return inf
         chosen = sum(options[index].price for options, index in zip(self.ops, choice, strict=True))
@@ -100,13 +100,13 @@ class Problem:
 
         The bytes are infinite if a cast is impossible.
         """
-        casts = self._casts(choice)
+        casts = self.required_casts(choice)
         if casts is None:
             return inf, 0, 0
         counted = (self.tensors[tensor].nbytes[cast] for tensor, cast in casts if self.tensors[tensor].nbytes)
         return sum(counted), len(casts), -sum(self.tensors[tensor].depth for tensor, _ in casts)
 
-    def _casts(self, choice: Sequence[int]) -> list[tuple[int, int]] | None:
+    def required_casts(self, choice: Sequence[int]) -> list[tuple[int, int]] | None:
         """The distinct casts that a choice requires, as pairs of a tensor and a cast of it; None if one is impossible."""
         produced = {
             index: tensor.source_state for index, tensor in enumerate(self.tensors) if tensor.source_state is not None

@@ -188,7 +188,7 @@ class Program:
         solver.run()
         info, solution = solver.getInfo(), solver.getSolution()
         basis = None if integral else solver.getBasis()
-        multipliers = self._valid(() if integral else np.asarray(solution.row_dual))
+        multipliers = self.valid(() if integral else np.asarray(solution.row_dual))
         bound = info.mip_dual_bound if integral else self.bound(multipliers)
         values = np.asarray(solution.col_value[: self.binaries])
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -205,7 +205,7 @@ class Program:
         reduced = self.reduced_costs(multipliers)
         return float((multipliers * np.asarray(self.rows.lower)).sum() + np.minimum(reduced, 0.0).sum())
 
-    def _valid(self, multipliers: Any) -> Any:
+    def valid(self, multipliers: Any) -> Any:
         """Multipliers without those that push against a missing bound of a row; zeros if the solver returned none."""
         upper = np.asarray(self.rows.upper)
         if len(multipliers) != len(upper) or not np.isfinite(multipliers).all():

@@ -72,13 +72,13 @@ def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
             produced.update(options[0].result_states)
             for tensor, state in options[0].operand_states:
                 required[tensor][state] = None
-    for ops, component in _components(problem):
+    for ops, component in components(problem):
         number = {tensor: position for position, tensor in enumerate(component)}
         tensors = [problem.tensors[tensor] for tensor in number]
         yield (
             ops,
             Problem(
-                [[_renumbered(option, number) for option in problem.ops[op]] for op in ops],
+                [[renumbered(option, number) for option in problem.ops[op]] for op in ops],
                 [
                     Tensor(
                         each.casts, each.prices, produced.get(tensor), list(required[tensor]), each.nbytes, each.depth
@@ -91,7 +91,7 @@ def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
         )
 
 
-def _components(problem: Problem) -> list[tuple[list[int], list[int]]]:
+def components(problem: Problem) -> list[tuple[list[int], list[int]]]:
     """The connected components of the ops that have a choice and of their tensors, each as ascending numbers."""
     bipartite: Any = nx.Graph()
     for op, options in enumerate(problem.ops):
@@ -107,7 +107,8 @@ def _components(problem: Problem) -> list[tuple[list[int], list[int]]]:
     return found
 
 
-def _renumbered(option: Option, number: dict[int, int]) -> Option:
+def renumbered(option: Option, number: dict[int, int]) -> Option:
+    """An option with other numbers for its tensors."""
     result_states = tuple((number[tensor], state) for tensor, state in option.result_states)
     return Option(
         option.price, result_states, tuple((number[tensor], state) for tensor, state in option.operand_states)

@@ -1,6 +1,8 @@
 """Warnings that follow from a report: for the command line, and for the logger `layoutopt`."""
 
-from layoutopt.report.schema import Report
+from collections.abc import Iterable
+
+from layoutopt.report.schema import NoteReport, Report
 
 
 def warnings_of(report: Report) -> list[str]:
@@ -20,9 +22,9 @@ def warnings_of(report: Report) -> list[str]:
     return failed
 
 
-def repairs_of(report: Report) -> list[tuple[str, str]]:
+def repairs_of(notes: Iterable[NoteReport]) -> list[tuple[str, str]]:
     """Repairs that the reader made, as (name, repair), from the notes of a report."""
-    return [(note.where, note.reason) for note in report.notes if note.source == "read"]
+    return [(note.where, note.reason) for note in notes if note.source == "read"]
 
 
 __all__ = ["repairs_of", "warnings_of"]

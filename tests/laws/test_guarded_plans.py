@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, product
+from math import inf
 from random import Random
 
 import onnx
@@ -17,8 +18,8 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.planner import Option, PlanRequest, Problem, Tensor, deadline, make_plan
-from layoutopt.planner.guards import _search
+from layoutopt.planner import Option, PlanRequest, Problem, ProblemEdit, Repricer, Tensor, deadline, make_plan
+from layoutopt.planner.guards import GuardLimit, _search
 
 NHWC = Format.parse("NHWC")
 RELU = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
@@ -72,6 +73,25 @@ def test_the_search_finds_what_brute_force_finds(seed: int) -> None:
     assert all(guard.price(choice) <= guard.price(start) * (1 + 1e-6) for guard in guards)
     assert min(problem.price(choice), problem.price(start)) == pytest.approx(min(best, problem.price(start)), rel=1e-5)
     assert bound <= best * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_other_choices_are_priced_within_the_limits_of_the_guards(seed: int) -> None:
+    random = Random(seed)
+    problem = chain(random, 4)
+    start = tuple(random.randrange(3) for _ in problem.ops)
+    limits = [GuardLimit(each, each.price(start)) for each in (repriced(problem, random) for _ in range(2))]
+    allowed = [choice for choice in product(range(3), repeat=4) if all(limit.allows(choice) for limit in limits)]
+    best = min(allowed, key=problem.price)
+    repricer = Repricer(problem, best, limits=limits)
+    for op, option in product(range(4), range(3)):
+        found = repricer.reprice(ProblemEdit(allowed_options={op: frozenset({option})}))
+        others = [problem.price(choice) for choice in allowed if choice[op] == option]
+        assert found.is_proven
+        if others:
+            assert found.extra == pytest.approx(min(others) - problem.price(best), rel=1e-5, abs=1e-5)
+        else:
+            assert found.extra == inf
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,6 @@ def optimize_model(
 
 def _warn(result: Result, model: Path | None) -> None:
     """Print warnings about a result; those about repairs name the model if there are several."""
-    warn_of_repairs(repairs_of(result.report), path_text(model) if model is not None else "")
+    warn_of_repairs(repairs_of(result.report.notes), path_text(model) if model is not None else "")
     for text in warnings_of(result.report):
         warn(text)

@@ -1,6 +1,7 @@
 """The output of `optimize`: a summary of plan, verification and files."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -72,7 +73,7 @@ def _portable(portable: PortableReport | None) -> list[tuple[str, Text]]:
 
 def _repaired(report: Report) -> list[tuple[str, Text]]:
     """The first repair of the reader and the number of further repairs; empty without repairs."""
-    repairs = repairs_of(report)
+    repairs = repairs_of(report.notes)
     if not repairs:
         return []
     where, reason = repairs[0]
@@ -91,7 +92,7 @@ def size_text(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}:{high}"
 
 
-def _sizes(dims: list[DimReport]) -> list[tuple[str, Text]]:
+def size_rows(dims: Sequence[DimReport]) -> list[tuple[str, Text]]:
     """The sizes of symbolic dimensions; empty without symbolic dimensions."""
     if not dims:
         return []
@@ -109,7 +110,7 @@ def plan_lines(report: Report) -> list[tuple[str, Text]]:
         return []
     after = report.after
     rows = [
-        *_sizes(report.dims),
+        *size_rows(report.dims),
         ("op outputs", _formats(report.ops)),
         *movement_rows(report),
     ]

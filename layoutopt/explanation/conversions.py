@@ -1,0 +1,87 @@
+"""The conversions of a plan, the most expensive first, with alternatives and remedies for as many as the limit permits."""
+
+from dataclasses import dataclass
+
+from layoutopt.explanation.alternatives import alternatives, percent_of
+from layoutopt.explanation.plan_view import CastInPlan, PlanView
+from layoutopt.explanation.remedies import remedies
+from layoutopt.explanation.schema import ConversionReport
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op
+from layoutopt.ops import View, rule_of
+from layoutopt.planner import GRAPH_OUTPUT
+
+
+@dataclass(frozen=True, slots=True)
+class RankedCasts:
+    """The casts of a plan.
+
+    Attributes:
+        priced: those with a cost, the most expensive first.
+        free: the number of the others.
+    """
+
+    priced: tuple[CastInPlan, ...]
+    free: int
+
+
+def ranked_casts(view: PlanView) -> RankedCasts:
+    """The casts of a plan, the most expensive first; those of one price in the order of the graph."""
+    casts = list(view.casts_in_plan())
+    priced = sorted((each for each in casts if seconds_of(view, each) > 0), key=lambda each: -seconds_of(view, each))
+    return RankedCasts(tuple(priced), len(casts) - len(priced))
+
+
+def seconds_of(view: PlanView, cast: CastInPlan) -> float:
+    """The estimated seconds of a cast, of all its runs."""
+    return view.problem.tensors[cast.tensor].prices[cast.cast]
+
+
+def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> ConversionReport:
+    """A conversion of a plan; with `is_priced`, its alternatives and remedies."""
+    value = view.values[cast.tensor]
+    state = cast.readers[0][1]
+    base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.source).format)
+    kind, name = _moving_op(view, cast, state)
+    return ConversionReport(
+        kind=kind,
+        name=name,
+        tensor=value.name,
+        body=view.body_of(cast.tensor),
+        src=view.text(cast.tensor, cast.source),
+        dst=view.text(cast.tensor, state),
+        axes=value.format_text(Format.canonical(value.rank or 0)),
+        nbytes=view.nbytes(cast.tensor, cast.source) + view.nbytes(cast.tensor, state),
+        seconds=seconds_of(view, cast),
+        percent=percent_of(view, seconds_of(view, cast)),
+        producer=view.participant(
+            view.writers.get(base.tensor), base.tensor, view.produced(base.tensor), is_read=False
+        ),
+        views=tuple(view.name(op) for op in base.views),
+        consumers=tuple(view.participant(op, cast.tensor, each, is_read=True) for op, each in cast.readers),
+        is_priced=is_priced,
+        alternatives=tuple(alternatives(view, cast)) if is_priced else (),
+        remedies=tuple(remedies(view, cast)) if is_priced else (),
+    )
+
+
+def _moving_op(view: PlanView, cast: CastInPlan, state: int) -> tuple[str, str]:
+    """'cast' and the tensor; or the type and the name of the view op that the rewritten model has instead.
+
+    A view op whose result is converted to the canonical format at once, and whose input is canonical, is the op of the model
+    (the pass absorb-casts).
+    """
+    value, writer = view.values[cast.tensor], view.writers.get(cast.tensor)
+    unit = view.units[writer] if writer is not None else None
+    if writer is None or not isinstance(unit, Op) or not isinstance(rule_of(unit), View):
+        return "cast", value.name
+    operands = view.option(writer).operand_states
+    is_canonical = view.storage(cast.tensor, state).format.is_canonical and all(
+        view.storage(tensor, each).format.is_canonical for tensor, each in operands
+    )
+    others = [each for each in view.required(cast.tensor) if each not in cast.readers]
+    is_output = any(op == GRAPH_OUTPUT for op, _ in view.required(cast.tensor))
+    return (unit.kind, view.name(writer)) if is_canonical and not others and not is_output else ("cast", value.name)
+
+
+__all__ = ["RankedCasts", "conversion", "ranked_casts", "seconds_of"]

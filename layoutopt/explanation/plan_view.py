@@ -1,0 +1,233 @@
+"""A plan in the terms of its planning problem: the op that produces a tensor, the ops that read it, and the state of each.
+
+Ops, tensors and states are the numbers of the planning problem; `GRAPH_OUTPUT` is the number of the graph as a reader.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from layoutopt.explanation.planned_graph import PlannedGraph
+from layoutopt.explanation.schema import Participant
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Padding, Storage, TensorType, Value
+from layoutopt.ops import View, physical_type, rule_of
+from layoutopt.planner import GRAPH_OUTPUT, Cast, Option
+from layoutopt.planner.region_tree import Unit
+from layoutopt.planner.unit_signatures import Key, storage_key
+
+
+@dataclass(frozen=True, slots=True)
+class ViewBase:
+    """The tensor from whose bytes view ops make another one.
+
+    Attributes:
+        tensor: the number of the tensor.
+        format: its format with the bytes of a given format of the other tensor; None if there is none.
+        views: the view ops from it to the other tensor.
+    """
+
+    tensor: int
+    format: Format | None
+    views: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CastInPlan:
+    """A cast that a choice requires.
+
+    Attributes:
+        tensor: the number of the tensor.
+        cast: the number of the cast among those of the tensor.
+        source: the state in which the tensor is produced.
+        readers: the readers that require the cast, and the state that each requires.
+    """
+
+    tensor: int
+    cast: int
+    source: int
+    readers: tuple[tuple[int, int], ...]
+
+
+class PlanView:
+    """A plan in the terms of its planning problem.
+
+    Args:
+        planned: the graph with its plan.
+
+    Attributes:
+        units: the ops and boundary values, by number.
+        values: the tensors, by number.
+        writers: the number of the op that produces a tensor; no entry for graph inputs.
+    """
+
+    def __init__(self, planned: PlannedGraph) -> None:
+        self.planned = planned
+        self.formulation = planned.found.formulation
+        self.problem = self.formulation.problem
+        self.choice = planned.found.choice
+        self.units: Sequence[Unit] = self.formulation.tree.units
+        self.number = {unit: number for number, unit in enumerate(self.units)}
+        self.values: list[Value] = list(self.formulation.index)
+        self.writers: dict[int, int] = {}
+        self._readers: dict[int, list[int]] = {}
+        for op, options in enumerate(self.problem.ops):
+            self.writers.update((tensor, op) for tensor, _ in options[0].result_states)
+            for tensor in dict.fromkeys(tensor for tensor, _ in options[0].operand_states):
+                self._readers.setdefault(tensor, []).append(op)
+
+    def tensor_of(self, value: Value) -> int | None:
+        """The number of a tensor; None for constants, which every reader has in the format that it requires."""
+        return self.formulation.index.get(value)
+
+    def storage(self, tensor: int, state: int) -> Storage:
+        """The storage that a state stands for."""
+        return self.formulation.storages[self.values[tensor]][state]
+
+    def key(self, tensor: int, state: int) -> Key:
+        """The key of a state: states with one key have the same bytes, apart from padding."""
+        return storage_key(self.values[tensor], self.storage(tensor, state))
+
+    def text(self, tensor: int, state: int) -> str:
+        """The storage of a state with the letters of the tensor's axes."""
+        return self.storage(tensor, state).text(self.values[tensor].axis_letters or "")
+
+    def nbytes(self, tensor: int, state: int) -> int:
+        """The bytes of a tensor in a state, the mean over the sizes of symbolic dimensions; 0 if its shape is unknown."""
+        value = self.values[tensor]
+        if not isinstance(value.type, TensorType) or value.shape is None:
+            return 0
+        shape = physical_type(value, self.storage(tensor, state)).shape
+        return round(self.planned.job.context.sizes.elements(shape or ()) * value.type.dtype.bits / 8)
+
+    def option(self, op: int) -> Option:
+        """The chosen option of an op."""
+        return self.problem.ops[op][self.choice[op]]
+
+    def produced(self, tensor: int, choice: Sequence[int] | None = None) -> int:
+        """The state in which a tensor is produced, under the choice of the plan by default."""
+        if tensor not in self.writers:
+            source = self.problem.tensors[tensor].source_state
+            assert source is not None
+            return source
+        op = self.writers[tensor]
+        option = self.option(op) if choice is None else self.problem.ops[op][choice[op]]
+        return dict(option.result_states)[tensor]
+
+    def required(self, tensor: int) -> list[tuple[int, int]]:
+        """The readers of a tensor and the state that each requires; several for an op that reads it more than once."""
+        found = [
+            (op, state)
+            for op in self._readers.get(tensor, ())
+            for state in dict.fromkeys(state for read, state in self.option(op).operand_states if read == tensor)
+        ]
+        return found + [(GRAPH_OUTPUT, state) for state in self.problem.tensors[tensor].required_states]
+
+    def casts(self, choice: Sequence[int] | None = None) -> list[Cast]:
+        """The casts that a choice requires, that of the plan by default."""
+        return self.problem.required_casts(self.choice if choice is None else choice) or []
+
+    def casts_in_plan(self) -> Iterator[CastInPlan]:
+        """The casts of the plan, with their readers."""
+        for tensor, cast in self.casts():
+            source, casts = self.produced(tensor), self.problem.tensors[tensor].casts
+            readers = tuple(each for each in self.required(tensor) if casts.get((source, each[1])) == cast)
+            yield CastInPlan(tensor, cast, source, readers)
+
+    def view_base(self, tensor: int, format: Format) -> ViewBase:
+        """The tensor that view ops make a tensor of, with the bytes of a format of it; the tensor itself if there are none."""
+        views: list[int] = []
+        found: Format | None = format
+        while tensor in self.writers and (rule := self._view_rule(self.writers[tensor])) is not None:
+            op, unit = self.writers[tensor], self.units[self.writers[tensor]]
+            source = unit.inputs[0]
+            if not isinstance(unit, Op) or source is None or source not in self.formulation.index:
+                break
+            views.insert(0, op)
+            found = None if found is None else rule.input_format(unit, found)
+            tensor = self.formulation.index[source]
+        return ViewBase(tensor, found, tuple(views))
+
+    def view_tensors(self, tensor: int) -> set[int]:
+        """The tensors that view ops connect with a tensor, which is one of them."""
+        found, pending = {tensor}, [tensor]
+        while pending:
+            current = pending.pop()
+            ops = [*self._readers.get(current, ()), *([self.writers[current]] if current in self.writers else [])]
+            for op in ops:
+                if self._view_rule(op) is not None:
+                    option = self.option(op)
+                    others = {each for each, _ in (*option.result_states, *option.operand_states)} - found
+                    found |= others
+                    pending += others
+        return found
+
+    def _view_rule(self, op: int) -> View | None:
+        unit = self.units[op]
+        rule = rule_of(unit) if isinstance(unit, Op) else None
+        return rule if isinstance(rule, View) and len(self.problem.ops[op]) > 1 else None
+
+    def same_conversions(self, tensor: int, source: Key, target: Key) -> Iterator[Cast]:
+        """The casts of a tensor from one format to another one, whatever the padding states are."""
+        found = {
+            cast
+            for (has, state), cast in self.problem.tensors[tensor].casts.items()
+            if cast is not None and (self.key(tensor, has), self.key(tensor, state)) == (source, target)
+        }
+        yield from ((tensor, cast) for cast in sorted(found))
+
+    def formats_of(self, op: int, tensor: int, *, is_read: bool) -> dict[Key, tuple[Format, frozenset[int]]]:
+        """The formats that an op may choose for a tensor that it reads or produces, by key, with the options that have each."""
+        found: dict[Key, tuple[Format, set[int]]] = {}
+        for number, option in enumerate(self.problem.ops[op]):
+            for each, state in option.operand_states if is_read else option.result_states:
+                if each == tensor:
+                    format = self.storage(tensor, state).format
+                    found.setdefault(self.key(tensor, state), (format, set()))[1].add(number)
+        return {key: (format, frozenset(options)) for key, (format, options) in found.items()}
+
+    def participant(self, op: int | None, tensor: int, state: int, *, is_read: bool) -> Participant:
+        """The op that reads or produces a tensor in a state; the graph for `GRAPH_OUTPUT` and for graph inputs."""
+        value, text = self.values[tensor], self.text(tensor, state)
+        if op is None or op == GRAPH_OUTPUT:
+            kind = "graph output" if op == GRAPH_OUTPUT else "constant" if value.is_constant else "graph input"
+            return Participant(name=value.name, kind=kind, format=text, candidates=(text,))
+        unit = self.units[op]
+        candidates = self.formats_of(op, tensor, is_read=is_read).values()
+        return Participant(
+            name=self.name(op),
+            kind=self.kind(op),
+            body=self.planned.bodies.get(self.formulation.tree.graph_of_unit[unit], ""),
+            format=text,
+            candidates=tuple(value.format_text(format) for format, _ in candidates),
+        )
+
+    def kind(self, op: int) -> str:
+        """The type of an op; for a boundary value, that of the op with the bodies."""
+        unit = self.units[op]
+        return unit.kind if isinstance(unit, Op) else f"boundary of {unit.op.kind}"
+
+    def name(self, op: int) -> str:
+        """The name of an op, or of its first output if it has none."""
+        unit = self.units[op]
+        op_of_unit = unit if isinstance(unit, Op) else unit.op
+        return op_of_unit.name or next((value.name for value in op_of_unit.outputs if value is not None), "")
+
+    def label(self, op: int | None, tensor: int) -> str:
+        """An op with its type and name, or the graph input or output."""
+        if op is None or op == GRAPH_OUTPUT:
+            found = self.participant(op, tensor, self.produced(tensor), is_read=op is not None)
+            return f"{found.kind} {found.name}"
+        return f"{self.kind(op)} {self.name(op)}"
+
+    def conversion_text(self, tensor: int, source: Storage, target: Storage) -> str:
+        """A conversion in one line: the tensor and both storages."""
+        value = self.values[tensor]
+        letters = value.axis_letters or ""
+        return f"{value.name}: {source.text(letters)} to {Storage(target.format, Padding.ZERO).text(letters)}"
+
+    def body_of(self, tensor: int) -> str:
+        """The path of the body that a tensor is in; empty in the main graph."""
+        return self.planned.bodies.get(self.formulation.tree.graph_of_value[self.values[tensor]], "")
+
+
+__all__ = ["CastInPlan", "PlanView", "ViewBase"]

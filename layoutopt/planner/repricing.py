@@ -1,0 +1,236 @@
+"""Prices of the best choices of an edited planning problem, relative to the best choice of the problem itself.
+
+Only the connected components that an edit touches are solved again. An edit that only adds constraints continues from the
+solved linear program of its component (`WarmProgram`). Where that does not prove a choice, and for all other edits, the edited
+component is solved from the start, with the integer program. Both give the exact price, not an estimate of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from time import monotonic
+
+from layoutopt.planner.guards import GuardLimit, cheapest_within
+from layoutopt.planner.nearest_choice import NearestChoice
+from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution, Tensor
+from layoutopt.planner.problem_edit import GRAPH_OUTPUT, ProblemEdit
+from layoutopt.planner.solver import components, renumbered, solve
+from layoutopt.planner.warm_program import WarmProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Repriced:
+    """The best choice of an edited problem.
+
+    Attributes:
+        extra: its price minus that of the best choice of the problem; infinite if no choice is possible.
+        least_extra: a lower bound on `extra`; equal to it if the choice is proven optimal.
+        choice: the number of the chosen option, per op of the problem.
+    """
+
+    extra: float
+    least_extra: float
+    choice: Choice
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no choice of the edited problem is cheaper."""
+        return self.extra == self.least_extra
+
+
+class Repricer:
+    """Prices edits of a planning problem.
+
+    Args:
+        problem: the planning problem.
+        choice: its best choice.
+        time_limit: seconds for all edits together; None for no limit.
+        limits: the limits of guards, which the choices of edited problems have to meet, too.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        choice: Sequence[int],
+        time_limit: float | None = None,
+        limits: Sequence[GuardLimit] = (),
+    ) -> None:
+        self.problem = problem
+        self.limits = limits
+        self.choice = tuple(choice)
+        self.warm_solves = 0
+        self.cold_solves = 0
+        self._deadline = None if time_limit is None else monotonic() + time_limit
+        self._components = components(problem)
+        self._of_tensor = {tensor: each for each, (_, tensors) in enumerate(self._components) for tensor in tensors}
+        self._of_op = {op: each for each, (ops, _) in enumerate(self._components) for op in ops}
+        self._warm: dict[int, WarmProgram] = {}
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the time limit has passed."""
+        return self._remaining == 0.0
+
+    def reprice(self, edit: ProblemEdit) -> Repriced:
+        """The best choice of the problem after an edit, and its extra price."""
+        touched = {self._of_tensor[tensor] for tensor in edit.tensors if tensor in self._of_tensor}
+        touched |= {self._of_op[op] for op in edit.allowed_options if op in self._of_op}
+        if any(not edit.allows(op, 0) for op in edit.allowed_options if op not in self._of_op):
+            return Repriced(inf, inf, self.choice)
+        if self.limits:
+            return self._reprice_guarded(edit)
+        loose = edit.tensors - self._of_tensor.keys()
+        if len(touched) == 1 and not loose and edit.only_adds_constraints:
+            return self._reprice_warm(next(iter(touched)), edit)
+        ops = sorted(op for each in touched for op in self._components[each][0])
+        tensors = sorted({tensor for each in touched for tensor in self._components[each][1]} | loose)
+        return self._reprice_cold(ops, tensors, edit)
+
+    def nearest(self, found: Repriced, edit: ProblemEdit) -> Choice:
+        """A choice of the price of a repriced one that differs from the best choice of the problem in fewer places.
+
+        Args:
+            found: the best choice after an edit.
+            edit: the edit, which only adds constraints.
+        """
+        nearest = self._nearest.approach(found.choice, edit)
+        return nearest if all(limit.allows(nearest) for limit in self.limits) else found.choice
+
+    @cached_property
+    def _nearest(self) -> NearestChoice:
+        return NearestChoice(self.problem, self.choice)
+
+    def _reprice_warm(self, component: int, edit: ProblemEdit) -> Repriced:
+        ops, tensors = self._components[component]
+        if not any(op in self.problem.offered for op in ops):
+            if component not in self._warm:
+                problem = self._local(self.problem, ops, tensors, ProblemEdit())
+                self._warm[component] = WarmProgram(problem, [self.choice[op] for op in ops])
+            warm = self._warm[component]
+            found = warm.solve(_renumbered(edit, ops, tensors), self._remaining)
+            if found is not None:
+                self.warm_solves += 1
+                return self._repriced(found, warm.best, self._joined(ops, found.choice), edit)
+        return self._reprice_cold(ops, tensors, edit)
+
+    def _reprice_cold(self, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Repriced:
+        """Solve the edited problem of some ops and tensors from the start."""
+        self.cold_solves += 1
+        before = self._local(self.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
+        problem = self._local(self.problem, ops, tensors, edit)
+        active, start = self._start(ops, edit)
+        found = solve(problem, start, self._remaining)
+        choice = [numbers[option] for numbers, option in zip(active, found.choice, strict=True)]
+        return self._repriced(found, before, self._joined(ops, choice), edit)
+
+    def _reprice_guarded(self, edit: ProblemEdit) -> Repriced:
+        """Solve the whole edited problem within the limits of the guards."""
+        self.cold_solves += 1
+        ops = sorted(op for each, _ in self._components for op in each)
+        tensors = range(len(self.problem.tensors))
+        problem = self._local(self.problem, ops, tensors, edit)
+        limits = []
+        for limit in self.limits:
+            own = self._local(limit.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
+            constant = limit.problem.price(self.choice) - own
+            limits.append(GuardLimit(self._local(limit.problem, ops, tensors, edit), limit.price - constant))
+        active, start = self._start(ops, edit)
+        remaining = DEFAULT_TIME_LIMIT if self._remaining is None else self._remaining
+        choice, bound = cheapest_within(problem, limits, tuple(start), problem.upper_bound(), remaining)
+        if not all(limit.allows(choice) for limit in limits):
+            return Repriced(inf, inf if bound == inf else 0.0, self.choice)
+        found = Solution(choice, problem.price(choice), bound, False).with_optimality()
+        if not found.optimal:  # the tolerances of the solver are relative to the ceiling
+            choice, bound = cheapest_within(problem, limits, choice, found.price, remaining)
+            found = Solution(choice, problem.price(choice), max(bound, found.lower_bound), False).with_optimality()
+        before = self._local(self.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
+        numbers = [options[option] for options, option in zip(active, choice, strict=True)]
+        return self._repriced(found, before, self._joined(ops, numbers), edit)
+
+    def _start(self, ops: Sequence[int], edit: ProblemEdit) -> tuple[list[list[int]], list[int]]:
+        """The options that an edit leaves to some ops, and the position of the best choice's one among them, or the first."""
+        active = [[option for option in range(len(self.problem.ops[op])) if edit.allows(op, option)] for op in ops]
+        start = [
+            numbers.index(self.choice[op]) if self.choice[op] in numbers else 0
+            for op, numbers in zip(ops, active, strict=True)
+        ]
+        return active, start
+
+    def _repriced(self, found: Solution, before: float, choice: Choice, edit: ProblemEdit) -> Repriced:
+        """The extra price of the solution of an edited problem; a difference within the tolerance is none."""
+        if found.price == inf:
+            return Repriced(inf, 0.0 if self.is_out_of_time else inf, self.choice)
+        extra, least = found.price - before, found.lower_bound - before
+        if abs(extra) <= TOLERANCE * before:
+            extra = max(0.0, extra) if edit.only_adds_constraints else min(0.0, extra)
+        return Repriced(extra, extra if found.optimal else min(least, extra), choice)
+
+    def _local(self, whole: Problem, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Problem:
+        """The edited problem of some ops and tensors; ops without a choice are constants.
+
+        Args:
+            whole: the problem, or that of a guard, which has other prices.
+            ops: numbers of ops.
+            tensors: numbers of tensors.
+            edit: the edit.
+        """
+        number = {tensor: position for position, tensor in enumerate(tensors)}
+        options = [
+            [
+                renumbered(edit.edited_option(op, option), number)
+                for position, option in enumerate(whole.ops[op])
+                if edit.allows(op, position)
+            ]
+            for op in ops
+        ]
+        offered = {}
+        for position, op in enumerate(ops):
+            if op in self.problem.offered:
+                first = sum(edit.allows(op, option) for option in range(self.problem.offered[op]))
+                if 0 < first < len(options[position]):
+                    offered[position] = first
+        return Problem(options, [self._local_tensor(whole, each, edit) for each in tensors], offered=offered)
+
+    def _local_tensor(self, whole: Problem, number: int, edit: ProblemEdit) -> Tensor:
+        tensor = whole.tensors[number]
+        produced, required = self._fixed
+        source = produced.get(number, tensor.source_state)
+        states = [] if (GRAPH_OUTPUT, number) in edit.free_reads else list(tensor.required_states)
+        states += [state for op, state in required.get(number, ()) if (op, number) not in edit.free_reads]
+        return edit.edited_tensor(number, tensor, source, list(dict.fromkeys(states)))
+
+    @cached_property
+    def _fixed(self) -> tuple[dict[int, int], dict[int, list[tuple[int, int]]]]:
+        """The states that ops without a choice produce, by tensor, and those that they require, with the number of the op."""
+        produced: dict[int, int] = {}
+        required: dict[int, list[tuple[int, int]]] = {}
+        for op, options in enumerate(self.problem.ops):
+            if len(options) == 1:
+                produced.update(options[0].result_states)
+                for tensor, state in options[0].operand_states:
+                    required.setdefault(tensor, []).append((op, state))
+        return produced, required
+
+    def _joined(self, ops: Sequence[int], choice: Sequence[int]) -> Choice:
+        found = list(self.choice)
+        for op, option in zip(ops, choice, strict=True):
+            found[op] = option
+        return tuple(found)
+
+    @property
+    def _remaining(self) -> float | None:
+        return None if self._deadline is None else max(self._deadline - monotonic(), 0.0)
+
+
+def _renumbered(edit: ProblemEdit, ops: Sequence[int], tensors: Sequence[int]) -> ProblemEdit:
+    """An edit that only adds constraints, with the numbers of ops and tensors in a component."""
+    number_of_op = {op: position for position, op in enumerate(ops)}
+    number_of_tensor = {tensor: position for position, tensor in enumerate(tensors)}
+    return ProblemEdit(
+        frozenset((number_of_tensor[tensor], cast) for tensor, cast in edit.forbidden_casts),
+        {number_of_op[op]: allowed for op, allowed in edit.allowed_options.items() if op in number_of_op},
+    )
+
+
+__all__ = ["Repriced", "Repricer"]

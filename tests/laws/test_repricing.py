@@ -1,0 +1,113 @@
+"""Laws of repricing: the extra price of an edited planning problem is that of exhaustive search, warm or from the start."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf, isfinite, prod
+
+import numpy as np
+import pytest
+from test_columns import offer
+from test_planner import choices, paid, random_problem
+
+from layoutopt.planner import Option, Problem, Tensor, solve
+from layoutopt.planner.problem_edit import ProblemEdit
+from layoutopt.planner.repricing import Repricer
+
+PROBLEMS = 60
+MOST_CHOICES = 120
+EXACT = 2e-6
+
+
+@dataclass
+class Case:
+    """A problem with its best choice and the prices of all choices."""
+
+    seed: int
+    problem: Problem
+    best: float = field(init=False)
+    repricer: Repricer = field(init=False)
+    prices: dict[tuple[int, ...], float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        solution = solve(self.problem, [0] * len(self.problem.ops))
+        self.best, self.repricer = solution.price, Repricer(self.problem, solution.choice)
+        self.prices = {choice: paid(self.problem, choice) for choice in choices(self.problem)}
+
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(3_000_000 + self.seed)
+
+
+def cases() -> Iterator[Case]:
+    for seed in range(PROBLEMS):
+        problem = random_problem(seed)
+        if prod(map(len, problem.ops)) <= MOST_CHOICES:
+            yield Case(seed, problem if seed % 3 else offer(problem, seed))
+
+
+def agrees(case: Case, edit: ProblemEdit, best: float) -> None:
+    found = case.repricer.reprice(edit)
+    if not isfinite(best):
+        assert found.extra == inf and found.is_proven, case.seed
+        return
+    assert found.is_proven, case.seed
+    assert found.extra == pytest.approx(best - case.best, rel=EXACT, abs=EXACT * best), case.seed
+
+
+def test_a_forbidden_cast_costs_what_the_cheapest_choice_without_it_costs() -> None:
+    warm = cold = 0
+    for case in cases():
+        problem, repricer = case.problem, case.repricer
+        for cast in problem.required_casts(repricer.choice) or ():
+            allowed = (price for choice, price in case.prices.items() if cast not in _casts(problem, choice))
+            agrees(case, ProblemEdit(forbidden_casts=frozenset({cast})), min(allowed, default=inf))
+        warm, cold = warm + repricer.warm_solves, cold + repricer.cold_solves
+    assert warm > 5 and cold > 5
+
+
+def test_a_forced_option_costs_what_the_cheapest_choice_with_it_costs_and_the_chosen_one_nothing() -> None:
+    for case in cases():
+        op = int(case.rng().integers(len(case.problem.ops)))
+        for option in range(len(case.problem.ops[op])):
+            edit = ProblemEdit(allowed_options={op: frozenset({option})})
+            agrees(case, edit, min(price for choice, price in case.prices.items() if choice[op] == option))
+            extra = case.repricer.reprice(edit).extra
+            assert extra >= 0.0, case.seed
+            assert option != case.repricer.choice[op] or extra == 0.0, case.seed
+
+
+def test_a_removed_requirement_saves_what_the_cheapest_choice_without_it_saves() -> None:
+    saved = 0
+    for case in cases():
+        problem = case.problem
+        op = int(case.rng().integers(len(problem.ops)))
+        tensor = int(case.rng().choice([number for number, _ in problem.ops[op][0].operand_states]))
+        edit = ProblemEdit(free_reads=frozenset({(op, tensor)}))
+        others = Problem([*problem.ops], problem.tensors)
+        others.ops[op] = [edit.edited_option(op, option) for option in problem.ops[op]]
+        best = min(paid(others, choice) for choice in case.prices)
+        agrees(case, edit, best)
+        saved += best < case.best * (1 - 1e-3)
+    assert saved > 3
+
+
+def test_a_tensor_produced_in_every_state_needs_no_cast() -> None:
+    for case in cases():
+        problem = case.problem
+        number = int(case.rng().integers(len(problem.tensors)))
+        tensor = problem.tensors[number]
+        free = Tensor(dict.fromkeys(tensor.casts), [], 0)  # every pair without a cast
+        states = {state for pair in tensor.casts for state in pair} | set(tensor.required_states)
+        free.casts.update({(0, state): None for state in states})
+        ops = [[_without_result(option, number) for option in options] for options in problem.ops]
+        others = Problem(ops, [free if each is tensor else each for each in problem.tensors])
+        best = min(paid(others, choice) for choice in case.prices)
+        agrees(case, ProblemEdit(free_results=frozenset({number})), best)
+
+
+def _without_result(option: Option, tensor: int) -> Option:
+    results = tuple(each for each in option.result_states if each[0] != tensor)
+    return Option(option.price, results, option.operand_states)
+
+
+def _casts(problem: Problem, choice: tuple[int, ...]) -> list[tuple[int, int]]:
+    return problem.required_casts(choice) or []

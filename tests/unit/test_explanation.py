@@ -1,0 +1,273 @@
+"""Explanations of plans: the two sides of a conversion, prices of alternatives, remedies and changes to the model."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+import layoutopt
+from layoutopt import Explanation, explain, inference, onnx_io
+from layoutopt.cost_models import find_target
+from layoutopt.errors import ArgumentError, DimensionError, TargetError
+from layoutopt.explanation.channel_groups import resized, unfilled_groups
+
+TARGET = "ascend-310"
+
+
+def model(text: str, **weights: tuple[int, ...]) -> onnx.ModelProto:
+    """A model in onnx's text syntax with random weights of some shapes."""
+    found: onnx.ModelProto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18, "other" : 1]> {text}')
+    rng = np.random.default_rng(0)
+    for name, shape in weights.items():
+        array = rng.normal(size=shape).astype(np.float32) if len(shape) != 1 else np.ones(shape, np.float32)
+        found.graph.initializer.append(numpy_helper.from_array(array, name))
+    return found
+
+
+def convolutions() -> onnx.ModelProto:
+    """Two convolutions, with an op between them that runs in canonical formats only."""
+    return model(
+        """net (float[1,16,28,28] x) => (float[1,16,28,28] y) {
+            [first] a = Conv <pads = [1, 1, 1, 1]> (x, v)
+            [strange] b = other.Strange (a)
+            [second] y = Conv <pads = [1, 1, 1, 1]> (b, w)
+        }""",
+        v=(16, 16, 3, 3),
+        w=(16, 16, 3, 3),
+    )
+
+
+def without_strange_op() -> onnx.ModelProto:
+    """The convolutions alone."""
+    return model(
+        """net (float[1,16,28,28] x) => (float[1,16,28,28] y) {
+            [first] a = Conv <pads = [1, 1, 1, 1]> (x, v)
+            [second] y = Conv <pads = [1, 1, 1, 1]> (a, w)
+        }""",
+        v=(16, 16, 3, 3),
+        w=(16, 16, 3, 3),
+    )
+
+
+def declared() -> onnx.ModelProto:
+    """The convolutions with a declared shape of the unknown operator's result."""
+    found = convolutions()
+    found.graph.value_info.append(onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [1, 16, 28, 28]))
+    return found
+
+
+def explained(given: onnx.ModelProto, item: str | None = None, **options: object) -> Explanation:
+    return explain(given, item, TARGET, **options)  # type: ignore[arg-type]
+
+
+def test_a_conversion_names_the_two_sides_that_disagree() -> None:
+    found = explained(declared())
+    by_tensor = {each.tensor: each for each in found.conversions}
+    assert [each.seconds for each in found.conversions] == sorted(
+        (each.seconds for each in found.conversions), reverse=True
+    )
+    first = by_tensor["x"]
+    assert (first.kind, first.producer.kind, first.producer.name, first.src) == ("cast", "graph input", "x", "NCHW")
+    assert [(each.kind, each.name, each.format) for each in first.consumers] == [("Conv", "first", "NCHW16c")]
+    last = by_tensor["y"]
+    assert (last.producer.name, last.producer.format, last.consumers[0].kind) == ("second", "NCHW16c", "graph output")
+    assert by_tensor["a"].consumers[0].candidates == ("NCHW",)
+    assert found.plan is not None
+    assert sum(each.percent for each in found.conversions) < 100
+
+
+def test_an_op_without_a_rule_is_a_remedy_and_a_change_with_a_bound() -> None:
+    found = explained(declared())
+    conversions = {each.tensor: each for each in found.conversions}
+    remedy = next(each for each in conversions["a"].remedies if "strange" in each.what)
+    assert remedy.kind == "rule" and remedy.reason == "there is no layout rule for its op type"
+    change = next(each for each in found.changes if each.kind == "rule")
+    assert change.method == "bound" and "strange" in change.what
+    assert remedy.saved_seconds is not None
+    assert change.saved_seconds >= remedy.saved_seconds > 0
+    # Without the op, the plan is at least as slow as the bound allows.
+    other = explained(without_strange_op()).plan
+    assert found.plan is not None and other is not None
+    assert found.plan.seconds_after - change.saved_seconds >= other.seconds_after * (1 - 1e-6)
+
+
+def test_an_input_in_another_format_saves_what_optimize_saves_with_that_pin() -> None:
+    found = explained(declared())
+    change = next(each for each in found.changes if each.what == "--pin x=NCHW16c")
+    pinned = layoutopt.optimize(declared(), TARGET, pins={"x": "NCHW16c"}, verify=False).plan
+    assert found.plan is not None and pinned is not None
+    assert change.method == "planned again"
+    assert found.plan.seconds_after - change.saved_seconds == pytest.approx(pinned.seconds)
+    again = explained(declared(), pins={"x": "NCHW16c"})
+    assert not any(each.tensor == "x" for each in again.conversions)
+
+
+def test_a_pin_that_costs_is_a_change_to_drop() -> None:
+    free, pinned = explained(without_strange_op()), explained(without_strange_op(), pins={"a": "NCHW"})
+    assert free.plan is not None and pinned.plan is not None
+    change = next(each for each in pinned.changes if each.kind == "pin")
+    assert change.what == "no --pin a=NCHW"
+    assert pinned.plan.seconds_after - change.saved_seconds == pytest.approx(free.plan.seconds_after)
+
+
+def test_the_chosen_candidate_of_a_tensor_or_op_costs_nothing_and_the_others_are_priced() -> None:
+    for name in ("a", "first"):
+        item = explained(declared(), name).item
+        assert item is not None and item.kind == ("tensor" if name == "a" else "op")
+        chosen = [each for each in item.choices if each.is_chosen]
+        assert [each.extra_seconds for each in chosen] == [0.0]
+        others = [each.extra_seconds for each in item.choices if not each.is_chosen]
+        assert others and all(each is not None and each >= 0 for each in others)
+        limited = explained(declared(), name, limit=1).item
+        assert limited is not None and limited.more_choices == len(item.choices) - 1
+
+
+def test_an_input_is_priced_in_the_formats_of_its_readers() -> None:
+    item = explained(declared(), "x").item
+    assert item is not None
+    extras = {each.format: each.extra_seconds for each in item.choices}
+    assert extras["NCHW"] == 0.0
+    assert extras["NCHW16c"] is not None and extras["NCHW16c"] < 0
+    fixed = explained(declared(), "b").item
+    assert fixed is not None and not fixed.choices
+    assert fixed.note == "other::Strange strange produces one format only: there is no layout rule for its op type"
+    weight = explained(declared(), "w").item
+    assert weight is not None and weight.note.startswith("a constant")
+    assert [each.name for each in weight.consumers] == ["second"] and weight.after == weight.consumers[
+        0
+    ].format != "NCHW"
+
+
+def test_a_model_without_conversions_and_one_that_stays_unchanged() -> None:
+    relu = model("net (float[4] x) => (float[4] y) { y = Relu (x) }")
+    found = explained(relu)
+    assert found.plan is not None and not found.conversions and not found.changes and not found.reason
+    done = layoutopt.optimize(declared(), TARGET, verify=False)
+    found = explained(done.proto)
+    assert found.plan is None and found.reason == "it has been optimised like this before"
+
+
+def test_without_priced_conversions_there_are_the_conversions_alone() -> None:
+    found = explained(declared(), limit=0)
+    assert found.conversions and not found.changes
+    assert not any(each.is_priced or each.alternatives for each in found.conversions)
+
+
+def test_without_time_there_is_a_note() -> None:
+    found = explained(declared(), time_limit=1e-9)
+    assert found.plan is not None and found.plan.stopped
+    assert "time limit" in found.notes[0].reason
+    assert not found.changes
+
+
+def test_errors_name_the_fault_and_the_nearest_names() -> None:
+    with pytest.raises(ArgumentError, match="frist: there is no such tensor or node; near it are first"):
+        explained(declared(), "frist")
+    with pytest.raises(ArgumentError, match="limit=-1: not a number of items"):
+        explained(declared(), limit=-1)
+    with pytest.raises(TargetError, match="a plan for several targets has no single price to explain"):
+        explain(declared(), target="cpu-avx2,cpu-avx512")
+    with pytest.raises(DimensionError):
+        explained(declared(), dims={"N": 1})
+    folded = model(
+        """net (float[1,16,8,8] x) => (float[1,16,8,8] y) {
+            [scale] s = Add (v, v)
+            y = Conv (x, s)
+        }""",
+        v=(16, 16, 1, 1),
+    )
+    with pytest.raises(ArgumentError, match="scale: folded or fused into another op before planning"):
+        explained(folded, "scale")
+
+
+def narrow() -> onnx.ModelProto:
+    """Convolutions with 12 channels between them, whose filters of several inputs are computed depthwise in between."""
+    return model(
+        """net (float[1,16,28,28] x) => (float[1,16,28,28] y) {
+            [in] a = Conv (x, v)
+            [each] b = Conv <group = 12, pads = [1, 1, 1, 1]> (a, d)
+            c = Relu (b)
+            [out] y = Conv (c, w)
+        }""",
+        v=(12, 16, 1, 1),
+        d=(12, 1, 3, 3),
+        w=(16, 12, 1, 1),
+    )
+
+
+def test_channels_are_resized_in_every_tensor_that_has_them_and_restored() -> None:
+    graph = inference.lift(onnx_io.from_message(narrow()))
+    (group,) = unfilled_groups(graph, find_target(TARGET))
+    assert (group.extent, group.next_extent, group.block) == (12, 16, 16)
+    assert {(value.name, axis) for value, axis in group.axes} == {
+        ("v", 0),
+        ("a", 1),
+        ("d", 0),
+        ("b", 1),
+        ("c", 1),
+        ("w", 1),
+    }
+    before = {value: str(value.type) for value in graph.values}
+    depthwise = next(op for op in graph.ops if op.name == "each")
+    with resized(graph, [group]):
+        assert {value.name: value.static_shape for value in graph.values if value.name in "abcdvw"} == {
+            "a": (1, 16, 28, 28),
+            "b": (1, 16, 28, 28),
+            "c": (1, 16, 28, 28),
+            "d": (16, 1, 3, 3),
+            "v": (16, 16, 1, 1),
+            "w": (16, 16, 1, 1),
+        }
+        assert depthwise.integer("group") == 16
+    assert {value: str(value.type) for value in graph.values} == before
+    assert depthwise.integer("group") == 12
+
+
+def test_a_mask_is_removed_by_channels_that_fill_the_blocks() -> None:
+    masked = model(
+        """net (float[1,16,56,56] x) => (float[1,16,56,56] y) {
+            [in] a = Conv <pads = [1, 1, 1, 1]> (x, v)
+            b = Log (a)
+            [out] y = Conv <pads = [1, 1, 1, 1]> (b, w)
+        }""",
+        v=(12, 16, 3, 3),
+        w=(16, 12, 3, 3),
+    )
+    found = explained(masked)
+    mask = next(each for each in found.conversions if each.tensor == "b")
+    assert (mask.src, mask.dst) == ("NCHW16c(any padding)", "NCHW16c(finite padding)")
+    (remedy,) = (each for each in mask.remedies if each.kind == "channels")
+    assert remedy.what == "16 in place of 12 channels in axis 1 of b"
+    change = next(each for each in found.changes if each.kind == "channels")
+    assert change.method == "planned again" and change.what == "16 in place of 12 channels at in"
+    assert change.saved_seconds == pytest.approx(mask.seconds)  # blocks of 16 channels are computed whole in both
+
+
+def test_channels_of_inputs_and_behind_a_reshape_are_not_resized() -> None:
+    text = """net (float[1,12,28,28] x) => (float[12,784] y) <int64[2] s = {12, 784}> {
+        a = Conv (x, v)
+        y = Reshape (a, s)
+    }"""
+    graph = inference.lift(onnx_io.from_message(model(text, v=(12, 12, 1, 1))))
+    assert unfilled_groups(graph, find_target(TARGET)) == []
+
+
+def test_conversions_in_bodies_and_symbolic_sizes() -> None:
+    looped = model(
+        """net (float[1,16,H,12] x, int64 m) => (float[1,16,H,12] y) <bool t = {1}> {
+            [loop] y = Loop (m, t, x) <body = again (int64 i, bool c, float[1,16,H,12] s) => (bool d, float[1,16,H,12] r) {
+                d = Identity (c)
+                [inner] r = Conv <pads = [1, 1, 1, 1]> (s, v)
+            }>
+        }""",
+        v=(16, 16, 3, 3),
+    )
+    found = explained(looped, dims={"H": 6})
+    assert [(each.name, each.low, each.high) for each in found.dims] == [("H", 6, 6)]
+    first = next(each for each in found.conversions if each.tensor == "x")
+    assert first.consumers[0].kind == "boundary of Loop"
+    assert first.nbytes == 2 * 16 * 6 * 12 * 2 or first.nbytes == 2 * 16 * 6 * 12 * 4
+    item = explained(looped, "inner", dims={"H": 6}).item
+    assert item is not None and item.body == "loop/body" and len(item.choices) > 1
+    loop = explained(looped, "loop", dims={"H": 6}).item
+    assert loop is not None and loop.note.startswith("the formats of its operands are chosen one by one")
