@@ -279,7 +279,7 @@ def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Size
             src=source.storage_text,
             dst=copy.storage_text,
             axes=copy.format_text(Format.canonical(copy.storage.format.rank)),
-            bytes=_bytes(source, sizes) + _bytes(copy, sizes),
+            bytes=physical_bytes(source, sizes) + physical_bytes(copy, sizes),
             seconds=cost_model.conversion_seconds(source, source.storage, copy.storage) * located.runs,
             moves_data=moves(source, copy.storage),
             is_weight=source.is_constant,
@@ -327,8 +327,8 @@ def _counts(found: Sequence[LocatedOp]) -> Counts:
     return Counts(casts=len(moving), transposes=len(moving_views), weight_casts=len(weights))
 
 
-def _bytes(value: Value, sizes: Sizes) -> int:
-    """Physical bytes; the mean over the sizes."""
+def physical_bytes(value: Value, sizes: Sizes) -> int:
+    """The bytes of a stored tensor with its padding elements, the mean over the sizes; 0 if its shape is unknown."""
     if not isinstance(value.type, TensorType) or value.shape is None:
         return 0
     shape = physical_type(value, value.storage).shape

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from layoutopt.cli.exit_codes import StdoutError
 from layoutopt.cli.rendering.json_text import json_text
+from layoutopt.report.units import seconds, size
 
 _UNLIMITED = 20_000  # columns of a file or pipe
 
@@ -117,26 +118,25 @@ def key_values(*rows: tuple[str, RenderableType]) -> Padding:
     return indented(grid)
 
 
-def seconds(value: float) -> str:
-    """A duration with three significant digits, in s, ms, µs or ns."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= scale * 0.9995:
-            return f"{_digits(value / scale)} {unit}"
-    return f"{_digits(value / 1e-9)} ns" if value else "0"
-
-
-def size(count: int) -> str:
-    """A number of bytes with three significant digits, in GB, MB, kB or B."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale * 0.9995:
-            return f"{_digits(count / scale)} {unit}"
-    return f"{count} B"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
-
-
 def file_size(*paths: str | os.PathLike[str]) -> int:
     """Total bytes of the files that exist."""
     return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+
+
+__all__ = [
+    "console",
+    "file_size",
+    "footnote",
+    "indented",
+    "key_values",
+    "printable",
+    "seconds",
+    "section",
+    "show",
+    "show_json",
+    "show_text",
+    "size",
+    "styled_line",
+    "table",
+    "text",
+]
