@@ -12,6 +12,7 @@ from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.pages import NODE_DATA_HELP, PAGE_HELP
 from layoutopt.cli.options.strict import Strict
 
 
@@ -100,6 +101,8 @@ def optimize(
     report: Annotated[
         Path | None, Option("--report", metavar="FILE", help="Write a full report as JSON; `-` for stdout.")
     ] = None,
+    html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
+    model_explorer: Annotated[Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
     external_data: Annotated[
@@ -115,7 +118,7 @@ def optimize(
     Both models are run in onnxruntime. A result whose outputs differ from those of the original is not written, nor is
     a result that cannot be compared. If no plan is estimated to be faster, OUT is a copy of MODEL.
     """
-    if output is None and report is None and not dry_run:
+    if all(each is None for each in (output, report, html, model_explorer)) and not dry_run:
         raise UsageError("nothing to write", hint="add -o OUT, --report FILE or --dry-run")
     if time_limit is not None and not time_limit > 0:
         raise UsageError("not a time", where=f"--time-limit {time_limit:g}", hint="give a number above 0")
@@ -130,6 +133,7 @@ def optimize(
     from layoutopt import api
     from layoutopt.cli.files.dump import parse_dumps
     from layoutopt.cli.files.outputs import Outputs
+    from layoutopt.cli.files.pages import PageOptions
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.optimize import print_summary
     from layoutopt.cli.rendering.progress import ProgressLine
@@ -140,7 +144,8 @@ def optimize(
     from layoutopt.sample_inputs import read_inputs
 
     given = [read_inputs(path) for path in inputs or []]
-    outputs = Outputs(model, None if dry_run else output, report, external_data, force=force)
+    pages = PageOptions(html, model_explorer, target, runtime, dialect)
+    outputs = Outputs(model, None if dry_run else output, report, external_data, pages.outputs, force=force)
     outputs.check()
     pipeline = pipeline_for(mode.value, target, runtime, dialect)
     watch = parse_dumps(dump_ir or [], pipeline, Overwrite((model, *(inputs or [])), output, force))
@@ -168,8 +173,9 @@ def optimize(
             profile=profile,
             strict=strict,
             custom_ops=custom_ops or (),
-            watch=watch,
+            watch=pages.watching(watch),
             progress=progress,
+            sizes_found=pages.sizes_found,
         )
         progress("writing")
         outputs.write(result)

@@ -1,6 +1,6 @@
 """Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
-from layoutopt.files.kinds import PICTURE_MARK, FileKind, is_predecessor
+from layoutopt.files.kinds import PAGE_MARK, PICTURE_MARK, FileKind, is_predecessor
 from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file
 from layoutopt.files.overwrite import (
     Overwrite,
@@ -14,6 +14,7 @@ from layoutopt.files.staging import Staging, check_writable, output_error, outpu
 from layoutopt.files.temporary import scratch_folder
 
 __all__ = [
+    "PAGE_MARK",
     "PICTURE_MARK",
     "FileKind",
     "Overwrite",

@@ -1,5 +1,8 @@
-"""The files that `optimize` writes: the model, its external data and the report."""
+"""The files that `optimize` writes: the model, its external data, the report and other texts."""
 
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
@@ -7,11 +10,28 @@ from layoutopt.cli.files.reporting_written_files import reporting_written_files
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import file_size, show_text
 from layoutopt.driver.result import Result
-from layoutopt.files import FileKind, Overwrite, external_files, is_same_file, staged_text
+from layoutopt.files import FileKind, Overwrite, external_files, is_same_file, path_text, staged_text
 from layoutopt.onnx_io.writer.weights_file import check_name
 from layoutopt.onnx_io.writer.write import WrittenFiles
 
 _STDOUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class TextOutput:
+    """A text file that is written with the model.
+
+    Attributes:
+        option: the option that names it.
+        path: the file.
+        kind: its kind, by which its predecessor is recognised.
+        text: computes its content.
+    """
+
+    option: str
+    path: Path
+    kind: FileKind
+    text: Callable[[Result], str]
 
 
 class Outputs:
@@ -22,6 +42,7 @@ class Outputs:
         model: the path of the result; None to write no model.
         report: the path of the report; None to write no report, `-` for stdout.
         external_data: the name of the file for weights, in the folder of the result.
+        texts: further files.
         force: whether existing files of another kind may be replaced.
 
     Attributes:
@@ -34,7 +55,14 @@ class Outputs:
     """
 
     def __init__(
-        self, source: Path, model: Path | None, report: Path | None, external_data: str | None, *, force: bool
+        self,
+        source: Path,
+        model: Path | None,
+        report: Path | None,
+        external_data: str | None,
+        texts: Sequence[TextOutput] = (),
+        *,
+        force: bool,
     ) -> None:
         self.prints_report = report == _STDOUT
         self.source_size = _model_size(source)
@@ -45,8 +73,15 @@ class Outputs:
         self._overwrite = Overwrite((source,), model, force)
         weights = None if model is None or external_data is None else _weights_path(model, external_data)
         others = {"MODEL": source, "OUT": model, "the external data": weights}
+        self._texts = list(texts)
         if self._report is not None:
-            _check_distinct(f"--report {self._report}", self._report, others)
+            self._texts.insert(
+                0, TextOutput("--report", self._report, FileKind.REPORT, lambda result: json_text(result.report))
+            )
+        for each in self._texts:
+            option = f"{each.option} {path_text(each.path)}"
+            _check_distinct(option, each.path, others)
+            others[f"the file of {each.option}"] = each.path
         if weights is not None:
             _check_distinct(f"--external-data {external_data}", weights, {"MODEL": source, "OUT": model})
 
@@ -60,21 +95,20 @@ class Outputs:
             self._overwrite.check(self._model, FileKind.MODEL)
         if self._model is not None and self._external_data is not None:
             check_name(self._model, self._external_data, self._overwrite)
-        if self._report is not None:
-            self._overwrite.check(self._report, FileKind.REPORT)
+        for each in self._texts:
+            self._overwrite.check(each.path, each.kind)
 
     def write(self, result: Result) -> None:
-        """Write the report and the model.
+        """Write the texts and the model.
 
         Raises:
-            OutputError: the model or the report cannot be written. Without the model, the report is not written either.
+            OutputError: a file cannot be written. Without the model, no text is written either.
             StdoutError: the report cannot be printed; the model has been written.
         """
-        if self._report is None:
+        with ExitStack() as staged:
+            for each in self._texts:
+                staged.enter_context(staged_text(each.path, each.text(result), each.kind, self._overwrite))
             self._save(result)
-        else:
-            with staged_text(self._report, json_text(result.report), FileKind.REPORT, self._overwrite):
-                self._save(result)
         if self.prints_report:
             with reporting_written_files(self.files):
                 show_text(json_text(result.report))
@@ -91,7 +125,7 @@ class Outputs:
     @property
     def files(self) -> list[Path]:
         """All files written."""
-        return [*(self.written.files if self.written is not None else ()), *([self._report] if self._report else [])]
+        return [*(self.written.files if self.written is not None else ()), *(each.path for each in self._texts)]
 
 
 def _model_size(model: Path) -> int:

@@ -1,7 +1,5 @@
 """The output of `optimize`: a summary of plan, verification and files."""
 
-from collections import Counter
-
 from rich.text import Text
 
 from layoutopt.cli.files.outputs import Outputs
@@ -10,6 +8,7 @@ from layoutopt.cli.rendering.tuning import print_variants, tuning_lines
 from layoutopt.cli.rendering.warnings import repairs_of
 from layoutopt.driver.result import Result
 from layoutopt.files import path_text
+from layoutopt.report.output_formats import count_output_formats
 from layoutopt.report.schema import (
     DimReport,
     GainReport,
@@ -51,6 +50,22 @@ def print_summary(result: Result, outputs: Outputs) -> None:
     ]
     show(title(report), key_values(*rows))
     print_variants(report.tuning)
+
+
+def summary_texts(report: Report) -> list[tuple[str, str]]:
+    """The rows of the summary that are about the report, as (label, text)."""
+    rows = [
+        *_runs_in(report),
+        *plan_lines(report),
+        *_calibrated(report.calibration),
+        *_growth(report.growth),
+        *_portable(report.portable),
+        *_repaired(report),
+        ("verification", _verified(report.verification)),
+        *_measured(report.measurement),
+        *tuning_lines(report.tuning),
+    ]
+    return [(label, line.plain) for label, line in rows]
 
 
 def _runs_in(report: Report) -> list[tuple[str, Text]]:
@@ -166,12 +181,7 @@ def _movement(report: Report) -> list[tuple[str, Text]]:
 
 def _formats(ops: list[OpReport]) -> Text:
     """The number of ops by the format of their first output; ONNX's own order counts as one format for all ranks."""
-    counted: Counter[str] = Counter()
-    for op in ops:
-        known = ((each, axes) for each, axes in zip(op.outputs, op.output_axes, strict=True) if each is not None)
-        format, axes = next(known, ("unknown", ""))
-        counted["in ONNX order" if format == axes else format] += 1
-    common = counted.most_common()
+    common = count_output_formats(ops)
     parts = [styled_line(f"{count} ", (name, "cyan")) for name, count in common[:_MAX_FORMATS]]
     if rest := common[_MAX_FORMATS:]:
         parts.append(styled_line(f"{sum(count for _, count in rest)} in {len(rest)} other formats"))
