@@ -201,7 +201,8 @@ def write_inspected_page(found: PlannedModel | StampedModel, path: Path, overwri
     """
     if isinstance(found, StampedModel) or found.original is None:
         raise _already_optimised("--html", path)
-    write_text(path, page_text(found.original, found.graph, found.report), FileKind.PAGE, overwrite)
+    content = page_text(found.original, found.graph, found.report, is_plan=True)
+    write_text(path, content, FileKind.PAGE, overwrite)
 
 
 def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Overwrite) -> None:

@@ -32,7 +32,12 @@ _SCRIPTS = ("model.js", "layout.js", "shapes.js", "view.js", "details.js", "main
 
 
 def page_html(
-    report: Report, before: PageGraph | None, after: PageGraph, summary: Sequence[tuple[str, str]] = ()
+    report: Report,
+    before: PageGraph | None,
+    after: PageGraph,
+    summary: Sequence[tuple[str, str]] = (),
+    *,
+    is_plan: bool = False,
 ) -> str:
     """The page as HTML text.
 
@@ -41,6 +46,7 @@ def page_html(
         before: the graph before planning; None if no pass has run.
         after: the graph after planning.
         summary: the rows of the printed summary, as (label, text).
+        is_plan: whether the run only planned, as `inspect` does.
     """
     scripts = [*(each.script for each in libraries()), _own_script()]
     style = (_FOLDER / "page.css").read_text("utf-8")
@@ -52,7 +58,9 @@ def page_html(
         data=encode(before, after),
         version=VERSION,
         report=report,
+        is_plan=is_plan,
         model=PurePath(report.model).name,
+        has_before=before is not None,
         after_title=_after_title(before, report),
         facts=headline_facts(report),
         summary=summary,

@@ -82,14 +82,11 @@ def _conversions(report: Report) -> Fact:
     before, after = report.before, report.after
     counts = before.casts + before.transposes, after.casts + after.transposes
     weights = f", {after.weight_casts} of weights at run time" if after.weight_casts else ""
-    tone: Literal["good", "bad", "plain"] = (
-        "good" if counts[1] < counts[0] else "bad" if counts[1] > counts[0] else "plain"
-    )
     return Fact(
         "data movement in the file",
         f"{counts[0]} → {counts[1]}",
         f"layout conversions {before.casts} → {after.casts}, transposes {before.transposes} → {after.transposes}{weights}",
-        tone,
+        "good" if counts[1] < counts[0] else "plain",
     )
 
 

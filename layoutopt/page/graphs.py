@@ -211,9 +211,9 @@ class _Builder:
             if value in self.written:
                 source, operand = self.written[value]
                 self.edges.append(Edge(source, number, operand))
-        for index, value in enumerate(writes):
-            if value is not None:
-                self.written[value] = number, node.outputs[index]
+        for result, operand in zip(writes, node.outputs, strict=True):
+            if result is not None:
+                self.written[result] = number, operand
 
 
 def _operands(

@@ -10,7 +10,7 @@ from layoutopt.page.tree import Child, Group
 
 _Path: TypeAlias = tuple[Group, ...]
 
-_MIN_OPS = 2  # ops of a group
+_MIN_OPS = 2  # ops of a group, except of a body
 
 
 def matching_tree(graph: PageGraph, original: PageGraph, tree: Group) -> Group:
@@ -54,7 +54,7 @@ def _grouped(nodes: Sequence[int], paths: Sequence[_Path], depth: int) -> list[C
             children += members
             continue
         inner, group = _grouped(members, paths, depth + 1), paths[members[0]][depth]
-        is_group = len(members) >= _MIN_OPS and (len(inner) > 1 or group.kind == "body")
+        is_group = group.kind == "body" or (len(members) >= _MIN_OPS and len(inner) > 1)
         children += [Group(group.kind, group.label, tuple(inner))] if is_group else inner
     return children
 

@@ -16,9 +16,8 @@ class Total:
 
 def op_type_totals(before: PageGraph | None, after: PageGraph) -> list[tuple[str, Total, Total]]:
     """Rows (op type, before, after), the longest estimated time first."""
-    sides = [_by_type(before), _by_type(after)]
-    types = dict.fromkeys([*sides[1], *sides[0]])
-    rows = [(each, *(side.get(each, Total()) for side in sides)) for each in types]
+    first, last = _by_type(before), _by_type(after)
+    rows = [(kind, first.get(kind, Total()), last.get(kind, Total())) for kind in dict.fromkeys([*last, *first])]
     return sorted(rows, key=lambda row: -max(row[1].seconds, row[2].seconds))
 
 

@@ -29,11 +29,11 @@ def require_pages() -> None:
     import_module("layoutopt.page")
 
 
-def page_text(original: "OriginalGraph", graph: Graph, report: Report) -> str:
-    """The page of a planned graph, with the rows of the printed summary."""
+def page_text(original: "OriginalGraph", graph: Graph, report: Report, *, is_plan: bool = False) -> str:
+    """The page of a planned graph, with the rows of the printed summary; `is_plan` if the run only planned."""
     from layoutopt.page import page_html
 
-    return page_html(report, original.graph, original.planned(graph, report), summary_texts(report))
+    return page_html(report, original.graph, original.planned(graph, report), summary_texts(report), is_plan=is_plan)
 
 
 class PageOptions:

@@ -45,7 +45,7 @@ function showOverview(state) {
   const {side} = state, ops = side.nodes.filter((node) => !["input", "output"].includes(node.kind));
   panel.append(element("h3", side.name === "before" ? "The model before planning" : data.sides.before ? "The planned model" : "The model"));
   panel.append(pairs([["ops", String(ops.length)], ["time of all ops", `${secondsText(side.total)}, estimated`]]));
-  panel.append(element("p", "Select an op for its formats, time and bytes. A group opens with + or a double click. The keys + − 0 zoom, / searches.", "why"));
+  panel.append(element("p", "Select an op for its formats, time and bytes. A group opens with its button or a double click. Drag and wheel move the graph, Ctrl and wheel zoom, 0 shows all of it, / searches.", "why"));
   const slow = [...ops].sort((a, b) => b.seconds - a.seconds).slice(0, 8).filter((node) => node.seconds);
   if (slow.length) panel.append(element("h4", "Longest estimated times"), linkList(slow, (node) => share(node.seconds, state), state));
 }

@@ -121,11 +121,13 @@ let hits = [], current = 0;
 
 function matches(side, query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-  return side.nodes.filter((node) => {
+  const isFirst = (node) => words.every((word) => `${node.op} ${node.name}`.toLowerCase().includes(word));
+  const all = side.nodes.filter((node) => {
     node.words = node.words || [node.op, node.name, node.scope, node.format >= 0 ? formats[node.format].name : "",
       ...[...node.inputs, ...node.outputs].flatMap((each) => [each.name, each.type, each.format])].join(" ").toLowerCase();
     return words.every((word) => node.words.includes(word));
   });
+  return [...all.filter(isFirst), ...all.filter((node) => !isFirst(node))];
 }
 
 function showHits() {

@@ -1,6 +1,7 @@
 // One graph in its pane: the visible nodes and edges, zoom, and a map.
 
 const MAP = {width: 96, height: 200};
+const TOP = 30;  // pixels for the title of a pane
 const curve = d3.line().curve(d3.curveBasis);
 
 class View {
@@ -10,13 +11,25 @@ class View {
     this.svg = d3.select(pane).select("svg.graph");
     this.map = d3.select(pane).select("svg.map");
     this.scene = this.svg.append("g");
-    this.zoom = d3.zoom().scaleExtent([0.04, 3]).on("zoom", ({transform}) => {
+    this.zoom = d3.zoom().scaleExtent([0.04, 3]).filter(canZoom).wheelDelta(zoomSpeed).on("zoom", ({transform}) => {
       this.scene.attr("transform", transform);
       this.drawMapView();
     });
+    this.svg.on("wheel.scroll", (event) => this.scroll(event), {passive: false});
     this.svg.call(this.zoom).on("dblclick.zoom", null).on("click", () => state.select(null));
     const move = (event) => this.svg.call(this.zoom.translateTo, event.x / this.mapScale, event.y / this.mapScale);
     this.map.call(d3.drag().container(this.map.node()).on("start drag", move));
+  }
+
+  // The wheel moves the graph, and the page where the graph ends.
+  scroll(event) {
+    if (event.ctrlKey || event.metaKey) return;
+    const {y, k} = d3.zoomTransform(this.svg.node()), bottom = y + layoutOf(this.side.root).height * k;
+    const ends = event.deltaY > 0 ? bottom <= this.size.height : y >= TOP;
+    if (ends && !event.deltaX) return;
+    event.preventDefault();
+    const step = event.deltaMode === 1 ? 18 : 1;
+    this.svg.call(this.zoom.translateBy, -event.deltaX * step / k, -event.deltaY * step / k);
   }
 
   get isVisible() {
@@ -63,6 +76,7 @@ class View {
   // Marks the selected item, its edges, and what the legend highlights.
   mark() {
     const {selected, highlight} = state, mate = mateOf(selected);
+    this.svg.classed("dimmed", Boolean(highlight));
     this.scene.selectAll(".node, .group").classed("selected", (item) => item === selected).classed("mate", (item) => Boolean(mate) && item === mate)
       .classed("dim", (item) => Boolean(highlight) && !highlight(item));
     this.scene.selectAll("path.edge").classed("near", (link) => Boolean(link && selected) && (link.source === selected || link.target === selected));
@@ -79,9 +93,10 @@ class View {
 
   // Shows the whole graph, or its beginning at the scale `least`.
   fit(least) {
-    const layout = layoutOf(this.side.root), room = this.size;
-    const whole = Math.min(room.width / layout.width, room.height / layout.height, 1), scale = Math.max(whole, least);
-    this.place((room.width - layout.width * scale) / 2, scale > whole ? 6 : (room.height - layout.height * scale) / 2, scale);
+    const layout = layoutOf(this.side.root), room = this.size, height = room.height - TOP;
+    const whole = Math.min(room.width / layout.width, height / layout.height, 1), scale = Math.max(whole, least);
+    const below = scale > whole ? 0 : (height - layout.height * scale) / 2;
+    this.place((room.width - layout.width * scale) / 2, TOP + below, scale);
   }
 
   // Shows an item in the middle; the beginning of an item that is too high.
@@ -129,6 +144,15 @@ class View {
     this.map.style("display", isWhole ? "none" : null);
     view.attr("x", -x / k * scale).attr("y", -y / k * scale).attr("width", room.width / k * scale).attr("height", room.height / k * scale);
   }
+}
+
+// Dragging moves; the wheel zooms with Ctrl or Cmd, as a pinch does.
+function canZoom(event) {
+  return event.type === "wheel" ? event.ctrlKey || event.metaKey : !event.button && !event.ctrlKey;
+}
+
+function zoomSpeed(event) {
+  return -event.deltaY * (event.deltaMode === 1 ? 0.05 : Math.abs(event.deltaY) < 40 ? 0.012 : 0.003);
 }
 
 function colourOf(node) {
