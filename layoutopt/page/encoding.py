@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from layoutopt.ir.types import Op
+from layoutopt.page.counterparts import Counterparts
 from layoutopt.page.graphs import Node, Operand, PageGraph
 from layoutopt.page.matching import matching_tree
 from layoutopt.page.tree import Group, group_tree
@@ -74,7 +74,7 @@ class _Encoder:
         return self.texts.setdefault(printable(text), len(self.texts))
 
     def side(self, graph: PageGraph, other: PageGraph | None, tree: Group) -> dict[str, Any]:
-        mates = _mates(other)
+        mates = Counterparts(other) if other is not None else None
         return {
             "nodes": [self.node(node, mates) for node in graph.nodes],
             "edges": [[each.source, each.target, *self.operand(each.operand)[:3]] for each in graph.edges],
@@ -82,7 +82,8 @@ class _Encoder:
             "tree": self.group(tree),
         }
 
-    def node(self, node: Node, mates: dict[Op | tuple[str, str], int]) -> list[Any]:
+    def node(self, node: Node, mates: Counterparts | None) -> list[Any]:
+        mate = mates.find(node) if mates is not None else None
         return [
             node.kind,
             self.text(node.name),
@@ -94,7 +95,7 @@ class _Encoder:
             self.text(".".join(node.scope)),
             [self.operand(each) for each in node.inputs],
             [self.operand(each) for each in node.outputs],
-            mates.get(_identity(node), -1),
+            -1 if mate is None else mate,
             node.region,
         ]
 
@@ -105,16 +106,6 @@ class _Encoder:
     def group(self, group: Group) -> list[Any]:
         children = [self.group(each) if isinstance(each, Group) else each for each in group.children]
         return [group.kind, self.text(group.label), children]
-
-
-def _identity(node: Node) -> Op | tuple[str, str]:
-    """The op, which planning keeps; for inputs and outputs, the kind and the name."""
-    return node.op if node.op is not None else (node.kind, node.name)
-
-
-def _mates(graph: PageGraph | None) -> dict[Op | tuple[str, str], int]:
-    """The numbers of the nodes of a graph by identity."""
-    return {} if graph is None else {_identity(node): number for number, node in enumerate(graph.nodes)}
 
 
 __all__ = ["COLOURS", "encode", "legend", "printable"]

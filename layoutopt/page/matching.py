@@ -4,46 +4,51 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeAlias
 
-from layoutopt.ir.types import Op
+from layoutopt.page.counterparts import Counterparts
 from layoutopt.page.graphs import PageGraph
-from layoutopt.page.tree import Child, Group
+from layoutopt.page.tree import Child, Group, group_tree
 
 _Path: TypeAlias = tuple[Group, ...]
 
 _MIN_OPS = 2  # ops of a group, except of a body
+_MIN_SHARE = 0.5  # of the nodes that the original has too
 
 
 def matching_tree(graph: PageGraph, original: PageGraph, tree: Group) -> Group:
     """The tree of groups of a planned graph: each group has the ops of a group of the original that planning keeps.
 
     An op that planning adds is in the group of the op before it. Groups are contiguous runs of the topological order here too.
+    A graph that has few ops of the original has groups of its own.
 
     Args:
         graph: the planned graph.
         original: the original graph.
         tree: the tree of groups of the original.
     """
-    known: dict[Op | str, _Path] = {}
-    _collect(tree, (), original, known)
+    known = _paths(tree, ())
+    counterparts = Counterparts(original)
+    found = [counterparts.find(node) for node in graph.nodes]
+    if sum(number is not None for number in found) < _MIN_SHARE * len(found):
+        return group_tree(graph)
     paths: list[_Path] = []
     last: dict[int, _Path] = {}
-    for node in graph.nodes:
-        key = node.op if node.op is not None else f"{node.kind} {node.name}"
-        found = known.get(key, last.get(node.region, ()) if node.op is not None else ())
+    for node, number in zip(graph.nodes, found, strict=True):
+        path = known[number] if number is not None else last.get(node.region, ())
         if node.op is not None:
-            last[node.region] = found
-        paths.append(found)
+            last[node.region] = path
+        paths.append(path if number is not None or node.op is not None else ())
     return Group(tree.kind, tree.label, tuple(_grouped(range(len(graph.nodes)), paths, 0)))
 
 
-def _collect(group: Group, path: _Path, graph: PageGraph, found: dict[Op | str, _Path]) -> None:
-    """Store the path of every node of a group, without the root, by op; of inputs and outputs by kind and name."""
+def _paths(group: Group, path: _Path) -> dict[int, _Path]:
+    """The path of every node of a group, without the group itself."""
+    found: dict[int, _Path] = {}
     for child in group.children:
         if isinstance(child, Group):
-            _collect(child, (*path, child), graph, found)
+            found |= _paths(child, (*path, child))
         else:
-            node = graph.nodes[child]
-            found[node.op if node.op is not None else f"{node.kind} {node.name}"] = path
+            found[child] = path
+    return found
 
 
 def _grouped(nodes: Sequence[int], paths: Sequence[_Path], depth: int) -> list[Child]:

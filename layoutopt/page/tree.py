@@ -149,7 +149,10 @@ class _Grouping:
         return Group("block", self._block_label(block), inner)
 
     def _block_label(self, group: Group) -> str:
-        """The module that the ops have in common, else the most frequent op types."""
+        """The range of its modules or the module that the ops have in common, else the op types that take longest."""
+        modules = [child.label for child in group.children if isinstance(child, Group) and child.kind == "module"]
+        if len(modules) == len(group.children) and (label := _range(modules[0], modules[-1])):
+            return label
         scopes = {self.graph.nodes[each].scope for each in group.nodes()}
         prefix = _common_prefix(sorted(scopes))
         return ".".join(prefix[-2:]) if len(prefix) > 1 else self._kinds(group)
@@ -165,12 +168,9 @@ class _Grouping:
         return ", ".join(sorted(counts, key=lambda kind: (-seconds[kind], -counts[kind]))[:_LABEL_KINDS])
 
     def _repeat_label(self, blocks: Sequence[Group]) -> str:
-        (stem, _, first), (last_stem, _, last) = (each.label.rpartition(".") for each in (blocks[0], blocks[-1]))
-        if (stem, first) == (last_stem, last):
+        if blocks[0].label == blocks[-1].label:
             return blocks[0].label
-        if stem != last_stem or not (first.isdigit() and last.isdigit()):
-            return self._kinds(blocks[0])
-        return f"{blocks[0].label} to {last}"
+        return _range(blocks[0].label, blocks[-1].label) or self._kinds(blocks[0])
 
     def parts(self, children: list[Child]) -> list[Child]:
         """At most `_MAX_CHILDREN` children: long lists are cut where the fewest values are passed on."""
@@ -201,6 +201,12 @@ class _Grouping:
 def _many(label: str, nodes: list[Child]) -> list[Child]:
     """The nodes; one group if there are many."""
     return nodes if len(nodes) <= _MAX_CHILDREN // 4 else [Group("part", f"{len(nodes)} {label}", tuple(nodes))]
+
+
+def _range(first: str, last: str) -> str:
+    """The label of all modules from `layers.1` to `layers.4`; empty unless the labels differ in a number only."""
+    (stem, _, low), (last_stem, _, high) = first.rpartition("."), last.rpartition(".")
+    return f"{first} to {high}" if stem == last_stem and low.isdigit() and high.isdigit() else ""
 
 
 def _common_prefix(scopes: Sequence[Scope]) -> Scope:

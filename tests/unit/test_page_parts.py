@@ -10,6 +10,7 @@ from html_pages import BLOCK, residual_network
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layoutopt.ir.types import Op
 from layoutopt.page.encoding import encode, printable
 from layoutopt.page.graphs import PageGraph
 from layoutopt.page.libraries import Library, libraries
@@ -59,6 +60,10 @@ def test_the_planned_graph_has_the_groups_of_the_original() -> None:
     tree = matching_tree(planned, original, group_tree(original))
     assert_partition(tree, planned)
     assert [len(group.children) for group in groups(tree) if group.kind == "repeat"] == [10]
+    copied = PageGraph(tuple(replace(node, op=node.op and Op(node.op_type, (), ())) for node in kept), ())
+    assert matching_tree(copied, original, group_tree(original)) == tree, "ops of a copy are found by name"
+    renamed = PageGraph(tuple(replace(node, name=f"{node.name}'") for node in copied.nodes), ())
+    assert_partition(matching_tree(renamed, original, group_tree(original)), renamed)
 
 
 @settings(max_examples=25)

@@ -99,13 +99,14 @@ class View {
     this.place((room.width - layout.width * scale) / 2, TOP + below, scale);
   }
 
-  // Shows an item in the middle; the beginning of an item that is too high.
+  // Shows an item in the middle, or the beginning of an item that is too high; nothing above or below the graph.
   centreOn(item) {
     const place = this.byItem.get(item), room = this.size;
     if (!place) return;
     const scale = Math.max(d3.zoomTransform(this.svg.node()).k, FIRST_SCALE);
-    const above = Math.max((room.height - place.height * scale) / 2, 30);
-    this.place(room.width / 2 - place.x * scale, above - (place.y - place.height / 2) * scale, scale);
+    const above = Math.max((room.height - place.height * scale) / 2, TOP) - (place.y - place.height / 2) * scale;
+    const last = Math.min(room.height - layoutOf(this.side.root).height * scale, TOP);
+    this.place(room.width / 2 - place.x * scale, Math.min(Math.max(above, last), TOP), scale);
   }
 
   // Draws again, with the left upper corner of an item where it was on the screen.
