@@ -36,6 +36,8 @@ def matching_tree(graph: PageGraph, original: PageGraph, tree: Group) -> Group:
         path = known[number] if number is not None else last.get(node.region, ())
         if node.op is not None:
             last[node.region] = path
+        if not node.region:  # planning has replaced an If by one of its branches
+            path = tuple(group for group in path if group.kind != "body")
         paths.append(path if number is not None or node.op is not None else ())
     return Group(tree.kind, tree.label, tuple(_grouped(range(len(graph.nodes)), paths, 0)))
 

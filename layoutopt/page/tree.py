@@ -102,6 +102,8 @@ class _Grouping:
         for node in nodes:
             yield node
             for number in self.bodies.get(node, ()):
+                if number not in self.by_region:  # no ops, or an op type whose bodies are not planned
+                    continue
                 region = self.graph.regions[number - 1]
                 label = f"{self.graph.nodes[region.owner].name} {region.name}"
                 yield Group("body", label, tuple(self.region(number)))

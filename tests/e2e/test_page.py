@@ -5,8 +5,11 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import control_flow_models
 import onnx
 import pytest
 from command_line import PLANNED, Cli, assert_one_line, convolutions
@@ -117,6 +120,26 @@ def test_the_page_of_inspect(cli: Cli, model: str, tmp_path: Path) -> None:
         found = page(tmp_path / "p.html")
         assert set(found.data["sides"]) == {"before", "after"}
         assert target in found.text and "not measured" in found.text and "would be rewritten" in found.text
+
+
+@pytest.mark.parametrize("name", ["nested", "certain_if", "mapped_sequence"])
+def test_the_groups_of_bodies(cli: Cli, tmp_path: Path, name: str) -> None:
+    onnx.save(control_flow_models.load(name), tmp_path / "model.onnx")
+    assert cli("inspect", "model.onnx", "--target", "ascend-910b", "--html", "p.html").code == 0
+    for side in page(tmp_path / "p.html").data["sides"].values():
+        assert sorted(_nodes(side["tree"], side)) == list(range(len(side["nodes"])))
+
+
+def _nodes(group: list[Any], side: dict[str, Any]) -> Iterator[int]:
+    """The nodes of a group; a body has ops of one region and of regions inside it, never of the main graph."""
+    kind, _, children = group
+    assert children
+    for child in children:
+        if isinstance(child, list):
+            yield from _nodes(child, side)
+        else:
+            assert kind != "body" or side["nodes"][child][-1] > 0
+            yield child
 
 
 def test_node_data_for_model_explorer(cli: Cli, model: str, tmp_path: Path) -> None:
