@@ -15,11 +15,12 @@ from layoutopt.page.graphs import PageGraph
 from layoutopt.page.repeats import longest_repeat
 from layoutopt.page.scopes import Scope
 
-GroupKind: TypeAlias = Literal["graph", "module", "repeat", "block", "body", "part"]
+GroupKind: TypeAlias = Literal["graph", "module", "repeat", "block", "body", "part", "interface"]
 Child: TypeAlias = "int | Group"
 
 _MIN_OPS = 3  # ops of a group
 _MAX_CHILDREN = 40  # children of a group, before parts are made
+_MAX_INTERFACE = 4  # inputs or outputs outside a group
 _LABEL_KINDS = 3  # op types in a label
 _MAX_ROUNDS = 4  # of repeats of repeats
 _MAX_DEPTH = 24  # module names of a path
@@ -78,7 +79,7 @@ class _Grouping:
         inputs: list[Child] = [each for each in nodes if self.graph.nodes[each].kind == "input"]
         outputs: list[Child] = [each for each in nodes if self.graph.nodes[each].kind == "output"]
         children = self.modules(ops, 0)
-        return [*_many("inputs", inputs), *children, *_many("outputs", outputs)]
+        return [*_interface("inputs", inputs), *children, *_interface("outputs", outputs)]
 
     def modules(self, nodes: Sequence[int], depth: int) -> list[Child]:
         """The children of a run of ops, with a group for each run of ops of one module below `depth`."""
@@ -200,9 +201,9 @@ class _Grouping:
         return self.tokens.setdefault(key, len(self.tokens))
 
 
-def _many(label: str, nodes: list[Child]) -> list[Child]:
-    """The nodes; one group if there are many."""
-    return nodes if len(nodes) <= _MAX_CHILDREN // 4 else [Group("part", f"{len(nodes)} {label}", tuple(nodes))]
+def _interface(label: str, nodes: list[Child]) -> list[Child]:
+    """The inputs or outputs of the model; one group if there are many."""
+    return nodes if len(nodes) <= _MAX_INTERFACE else [Group("interface", f"{len(nodes)} {label}", tuple(nodes))]
 
 
 def _range(first: str, last: str) -> str:

@@ -114,7 +114,7 @@ const FIRST_VISIBLE = 26;  // children of open groups in the first picture
 // Opens groups while few nodes are visible, the group with the most ops first.
 function openInitially(root) {
   let visible = root.children.length;
-  const closed = root.children.filter((child) => child.isGroup);
+  const closed = root.children.filter((child) => child.isGroup && child.kind !== "interface");
   while (closed.length) {
     closed.sort((a, b) => b.count - a.count);
     const group = closed.find((each) => visible + each.children.length <= FIRST_VISIBLE);

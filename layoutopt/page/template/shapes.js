@@ -79,7 +79,7 @@ function drawGroup(layer, place) {
   }
   shape.append("rect").attr("class", "box").attr("width", width).attr("height", height).attr("rx", 8);
   shape.append("title").text(titleOf(group));
-  const time = secondsText(group.seconds);
+  const time = group.kind === "interface" ? "" : secondsText(group.seconds);
   if (group.isOpen) {
     const about = `${countText(group)} · ${time}`, room = widthOf(about, FINE) + 14;
     const hasRoom = widthOf(titleOf(group), LARGE) + room + 44 < width;
@@ -134,5 +134,5 @@ function titleOf(group) {
 }
 
 function countText(group) {
-  return `${group.count} ops`;
+  return group.kind === "interface" ? "" : `${group.count} ops`;
 }

@@ -2,6 +2,7 @@
 
 const MAP = {width: 96, height: 200};
 const TOP = 30;  // pixels for the title of a pane
+const SMALLEST = 0.55;  // scale of the first picture of a wide graph
 const curve = d3.line().curve(d3.curveBasis);
 
 class View {
@@ -91,10 +92,11 @@ class View {
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(x, y).scale(scale));
   }
 
-  // Shows the whole graph, or its beginning at the scale `least`.
+  // Shows the whole graph, or its beginning at the scale `least`, or at a smaller one if the graph is wide.
   fit(least) {
     const layout = layoutOf(this.side.root), room = this.size, height = room.height - TOP;
-    const whole = Math.min(room.width / layout.width, height / layout.height, 1), scale = Math.max(whole, least);
+    const whole = Math.min(room.width / layout.width, height / layout.height, 1);
+    const scale = Math.max(whole, Math.min(least, Math.max(room.width / layout.width, SMALLEST)));
     const below = scale > whole ? 0 : (height - layout.height * scale) / 2;
     this.place((room.width - layout.width * scale) / 2, TOP + below, scale);
   }
