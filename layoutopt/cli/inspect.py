@@ -11,6 +11,7 @@ from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, 
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.pages import PAGE_HELP
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.options.target_names import complete_target
 
@@ -30,6 +31,7 @@ def inspect(
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     show_all: Annotated[bool, Option("--all", help="Print one row per op, not per op type.")] = False,
     plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan as SVG.")] = None,
+    html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
     force: Force = False,
     strict: Strict = False,
     custom_ops: CustomOps = None,
@@ -42,31 +44,46 @@ def inspect(
     No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
     printed, unless --target is given.
     """
+    from layoutopt.cli.exit_codes import UsageError
     from layoutopt.cli.files.figures import require_plot_libraries
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.pages import require_pages
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
-    from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
+    from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model, write_inspected_page
     from layoutopt.cli.rendering.inspect import print_inspected
     from layoutopt.cli.rendering.warnings import warn_of_repairs
-    from layoutopt.files import FileKind, Overwrite
+    from layoutopt.files import FileKind, Overwrite, is_same_file, path_text
     from layoutopt.report.warnings import repairs_of
 
     overwrite = Overwrite((model,), None, force)
     if plot is not None:
         overwrite.check(plot, FileKind.FIGURE)
         require_plot_libraries()
-    figures = [plot] if plot is not None else []
-    record = JsonRecord(json, model, *figures, kind="the model or the figure", force=force)
+    if html is not None:
+        if plot is not None and is_same_file(html, plot):
+            raise UsageError("that is the file of --plot", where=f"--html {path_text(html)}", hint="name another file")
+        overwrite.check(html, FileKind.PAGE)
+        require_pages()
+    figures = [path for path in (plot, html) if path is not None]
+    record = JsonRecord(json, model, *figures, kind="the model, the figure or the page", force=force)
     values = {"target": target, "runtime": runtime, "dim": dim, "strict": strict, "custom_ops": custom_ops}
     options = configured(context, requested_config(config, no_config), model, values)
     dims = assignments.parse_dim_ranges(options["dim"] or [])
     libraries = options["custom_ops"] or ()
     found = inspect_model(
-        model, options["target"], options["runtime"], dims, strict=options["strict"], custom_ops=libraries
+        model,
+        options["target"],
+        options["runtime"],
+        dims,
+        strict=options["strict"],
+        custom_ops=libraries,
+        records=html is not None,
     )
     if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report.notes))
     if plot is not None:
         draw_inspected(found, plot, overwrite)
+    if html is not None:
+        write_inspected_page(found, html, overwrite)
     with reporting_written_files(figures):
         print_inspected(found, show_all, record)

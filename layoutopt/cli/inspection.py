@@ -1,19 +1,21 @@
 """The data of `inspect`: a model before and after planning, or the stamp and the formats of a model that layoutopt wrote."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layoutopt import api, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.figures import write_figure
+from layoutopt.cli.files.pages import page_text
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cost import CostModel, sized, with_epilogues
 from layoutopt.cost_models import RuntimeSpec, find_target
 from layoutopt.driver.arguments import runtime_and_dialect
-from layoutopt.files import Overwrite, path_text
+from layoutopt.files import FileKind, Overwrite, path_text, write_text
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Dims, Sizes
@@ -23,6 +25,9 @@ from layoutopt.report.builder import graph_report, planned_ops
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.custom_ops import Libraries
+
+if TYPE_CHECKING:  # jinja2 may be missing
+    from layoutopt.page import OriginalGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,14 @@ class PlannedModel:
         changes: its ops before and after planning.
         graph: the planned graph.
         report_with_all_kernels: the report of the plan with all kernels of the target; None if the runtime has them all.
+        original: the graph before planning, for a page.
     """
 
     report: Report
     changes: list[OpChange]
     graph: Graph
     report_with_all_kernels: Report | None
+    original: "OriginalGraph | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,7 @@ def inspect_model(
     *,
     strict: bool = False,
     custom_ops: Libraries = (),
+    records: bool = False,
 ) -> PlannedModel | StampedModel:
     """Plan a model for a target; without a target, read the stamp and the formats of a model that layoutopt wrote.
 
@@ -134,6 +142,7 @@ def inspect_model(
         dims: sizes of symbolic dimensions.
         strict: refuse a model with a fault that onnxruntime tolerates.
         custom_ops: libraries with kernels of custom operators for onnxruntime.
+        records: record the graph before planning, for a page.
 
     Raises:
         ExtensionError: a library of kernels cannot be loaded.
@@ -156,12 +165,49 @@ def inspect_model(
             custom_ops=custom_ops,
             progress=progress,
         )
-        result = plan(runtime=runtime, watch=before, sizes_found=before.set_sizes)
+        original = _recorder(cost_model, spec) if records else None
+        watchers: Sequence[_OpsBeforePlanning | OriginalGraph] = [before] if original is None else [before, original]
+        result = plan(
+            runtime=runtime,
+            watch=lambda *arguments: _call_each(watchers, *arguments),
+            sizes_found=lambda sizes: _set_sizes(watchers, sizes),
+        )
         if result.plan is None and (stamped := _read_stamped(model)) is not None:
             return stamped
         report_with_all_kernels = None if spec.kernels == "target" else plan(runtime="compiler").report
     changes = _paired(before, planned_ops(result.graph), result.report.ops)
-    return PlannedModel(result.report, changes, result.graph, report_with_all_kernels)
+    return PlannedModel(result.report, changes, result.graph, report_with_all_kernels, original)
+
+
+def _recorder(cost_model: CostModel, runtime: RuntimeSpec) -> "OriginalGraph":
+    from layoutopt.page import OriginalGraph
+
+    return OriginalGraph(cost_model, runtime)
+
+
+def _call_each(
+    watchers: "Sequence[_OpsBeforePlanning | OriginalGraph]", moment: str, current: Pass, graph: Graph
+) -> None:
+    for each in watchers:
+        each(moment, current, graph)
+
+
+def _set_sizes(watchers: "Sequence[_OpsBeforePlanning | OriginalGraph]", sizes: Sizes) -> None:
+    for each in watchers:
+        each.set_sizes(sizes)
+
+
+def write_inspected_page(found: PlannedModel | StampedModel, path: Path, overwrite: Overwrite) -> None:
+    """Write the page of a plan.
+
+    Raises:
+        UsageError: the model is already optimised, so there is no plan.
+        OutputError: the page cannot be written, or must not replace an existing file.
+    """
+    if isinstance(found, StampedModel) or found.original is None:
+        raise _already_optimised("--html", path)
+    content = page_text(found.original, found.graph, found.report, is_plan=True)
+    write_text(path, content, FileKind.PAGE, overwrite)
 
 
 def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Overwrite) -> None:
@@ -174,11 +220,14 @@ def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Ov
     from layoutopt.plot import draw_plan
 
     if isinstance(found, StampedModel):
-        raise UsageError(
-            "the model is already optimised", where=f"--plot {path}", hint="name a --target to plan it again"
-        )
+        raise _already_optimised("--plot", path)
     title = f"{Path(found.report.model).name}, {found.report.target}"
     write_figure(draw_plan(found.graph, title), path, overwrite)
+
+
+def _already_optimised(option: str, path: Path) -> UsageError:
+    where = f"{option} {path_text(path)}"
+    return UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
 
 
 def _paired(before: _OpsBeforePlanning, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:

@@ -11,6 +11,7 @@ from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.pages import NODE_DATA_HELP, PAGE_HELP
 from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.options.target_names import complete_target
@@ -105,6 +106,8 @@ def optimize(
         bool, Option("--least", help="Compute the minimum number of layout conversions and transposes over all plans.")
     ] = False,
     json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON)] = None,
+    html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
+    model_explorer: Annotated[Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
     external_data: Annotated[
@@ -160,7 +163,7 @@ def optimize(
     def settings_of(model: Path) -> ModelSettings:
         return settings.updated(configured(context, configuration, model, settings.values()))
 
-    request = Request(json, dump_ir or (), dry_run, force, quiet, verbose)
+    request = Request(json, html, model_explorer, dump_ir or (), dry_run, force, quiet, verbose)
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, has_traceback=has_traceback):
         raise Exit(code)

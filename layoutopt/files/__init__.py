@@ -1,6 +1,6 @@
 """Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
-from layoutopt.files.kinds import FIGURE_MARK, SARIF_TOOL, FileKind, is_predecessor
+from layoutopt.files.kinds import FIGURE_MARK, PAGE_MARK, SARIF_TOOL, FileKind, is_predecessor
 from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file, metadata_keys
 from layoutopt.files.overwrite import (
     Overwrite,
@@ -16,6 +16,7 @@ from layoutopt.files.temporary import scratch_folder
 
 __all__ = [
     "FIGURE_MARK",
+    "PAGE_MARK",
     "SARIF_TOOL",
     "FileKind",
     "Overwrite",

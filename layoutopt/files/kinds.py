@@ -14,6 +14,7 @@ from layoutopt.files.onnx_file import is_onnx_file
 FIGURE_MARK = "<!-- drawn by layoutopt -->"
 JUNIT_MARK = '<testsuites name="layoutopt ci"'
 SARIF_TOOL = "layoutopt"
+PAGE_MARK = '<meta name="generator" content="layoutopt'
 _MAX_TEXT_BYTES = 1 << 28  # bytes of the largest text file that is read
 _HEAD_BYTES = 4096  # bytes
 
@@ -25,6 +26,7 @@ class FileKind(Enum):
     WEIGHTS = "weights of the model that is written"
     REPORT = "a JSON report of layoutopt"
     FIGURE = "a figure by layoutopt"
+    PAGE = "a page by layoutopt"
     TARGET = "a target file of layoutopt calibrate"
     MEASUREMENTS = "a state file of layoutopt calibrate"
     GRAPH_TEXT = "a graph dumped by layoutopt"
@@ -44,6 +46,8 @@ def is_predecessor(path: Path, kind: FileKind) -> bool:
             return False  # raw bytes cannot be recognised
         case FileKind.FIGURE:
             return FIGURE_MARK in _text(path, _HEAD_BYTES)
+        case FileKind.PAGE:
+            return PAGE_MARK in _text(path, _HEAD_BYTES)
         case FileKind.GRAPH_TEXT:
             return _text(path, _HEAD_BYTES).startswith("graph ")
         case FileKind.REPORT:

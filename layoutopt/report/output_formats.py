@@ -5,15 +5,15 @@ from collections.abc import Iterable
 
 from layoutopt.report.schema import OpReport
 
-ONNX_ORDER = "in ONNX order"
+CANONICAL = "canonical"
 UNKNOWN = "unknown"
 
 
 def output_format(op: OpReport) -> str:
-    """The format of the first output that has one; ONNX's own order is one format for all ranks."""
+    """The format of the first output that has one; the canonical formats of all ranks are one."""
     known = ((each, axes) for each, axes in zip(op.outputs, op.output_axes, strict=True) if each is not None)
     format, axes = next(known, (UNKNOWN, ""))
-    return ONNX_ORDER if format == axes else format
+    return CANONICAL if format == axes else format
 
 
 def count_output_formats(ops: Iterable[OpReport]) -> list[tuple[str, int]]:
@@ -21,4 +21,4 @@ def count_output_formats(ops: Iterable[OpReport]) -> list[tuple[str, int]]:
     return Counter(map(output_format, ops)).most_common()
 
 
-__all__ = ["ONNX_ORDER", "UNKNOWN", "count_output_formats", "output_format"]
+__all__ = ["CANONICAL", "UNKNOWN", "count_output_formats", "output_format"]

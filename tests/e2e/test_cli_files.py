@@ -42,6 +42,12 @@ KEPT = {
     "the model as a figure": "inspect a.onnx --plot a.onnx",
     "weights as a figure": "inspect a.onnx --plot w.bin",
     "another figure": "inspect a.onnx --plot logo.svg",
+    "the model as a page": "inspect a.onnx --html a.onnx",
+    "weights as a page": "optimize a.onnx -o b.onnx --html w.bin",
+    "another page": "optimize a.onnx -o b.onnx --html site.html",
+    "another JSON as node data": "optimize a.onnx --model-explorer config.json",
+    "one file as report and page": "optimize a.onnx --report new --html new",
+    "one file as figure and page": "inspect a.onnx --plot new --html new",
     "a model as the figure of a format": "formats NCHW4c --shape 1,6,3,4 --plot a.onnx",
     "the model as a record": "check a.onnx --json=a.onnx",
     "weights as a record": "bench a.onnx --json=w.bin",
@@ -56,6 +62,10 @@ NEVER = (
     "weights as the model",
     "weights as a report",
     "the model as a figure",
+    "the model as a page",
+    "weights as a page",
+    "one file as report and page",
+    "one file as figure and page",
 )
 
 
@@ -70,6 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "notes.txt": "precious",
         "config.json": "{}",
         "logo.svg": "<svg/>",
+        "site.html": "<!DOCTYPE html><title>mine</title>",
         "mine.toml": "a = 1",
         "theirs.state": "ours",
     }
@@ -108,7 +119,8 @@ def test_force(cli: Cli, folder: Path) -> None:
 def test_every_command_replaces_what_it_wrote(cli: Cli, folder: Path) -> None:
     for command in (
         f"optimize a.onnx -o b.onnx --external-data u.bin --report r.json -t {TARGET} --runtime compiler --dump-ir all=graphs",
-        f"inspect a.onnx -t {TARGET} --runtime compiler --plot p.svg",
+        f"optimize a.onnx --html h.html --model-explorer n.json -t {TARGET} --runtime compiler",
+        f"inspect a.onnx -t {TARGET} --runtime compiler --plot p.svg --html i.html",
         "formats NCHW4c --shape 1,6,3,4 --plot f.svg",
         "check a.onnx --json c.json",
     ):

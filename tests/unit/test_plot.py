@@ -1,5 +1,6 @@
 """The figures agree with formats and plans, as read back from the SVG."""
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import drawsvg
@@ -12,6 +13,8 @@ from layoutopt.errors import FormatError
 from layoutopt.formats import Layout, lookup
 from layoutopt.ir.cast import is_cast
 from layoutopt.plot import draw_memory, draw_plan
+from layoutopt.plot.columns import Box, arrange_in_columns
+from layoutopt.report.output_formats import count_output_formats
 
 SVG = "{http://www.w3.org/2000/svg}"
 TENSORS = [
@@ -63,12 +66,26 @@ def test_a_plan_has_every_op_and_a_diamond_per_cast() -> None:
     )
     weight = np.random.default_rng(0).normal(size=(32, 32, 3, 3)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    graph = layoutopt.optimize(model, "ascend-910b", verify=False).graph
+    result = layoutopt.optimize(model, "ascend-910b", verify=False)
+    graph = result.graph
     figure = draw_plan(graph, "<a & b>")
     found = texts(figure)
+    assert {f"{name}  {count}" for name, count in count_output_formats(result.report.ops)} <= set(found)
     assert "<a & b>" in found
     casts = sum(map(is_cast, graph.ops))
-    assert casts and f"CastData  {casts}" in found
+    assert casts and f"layout conversions  {casts}" in found
     assert [found.count(kind) for kind in ("Conv", "Relu", "Add")] == [2, 1, 1]
     tips = ["".join(each.itertext()) for each in read(figure).iter(f"{SVG}title")]
     assert sum(tip.startswith("CastData: ") for tip in tips) == casts
+
+
+@pytest.mark.parametrize("layers", [1, 4, 60, 400])
+def test_a_high_drawing_is_cut_into_columns(layers: int) -> None:
+    boxes = [Box(132.0, 34.0, (0.0, 60.0 * number)) for number in range(layers)]
+    arrange_in_columns(boxes, list(pairwise(boxes)))
+    assert len({box.xy for box in boxes}) == layers
+    assert all(first.column <= second.column for first, second in pairwise(boxes))
+    assert all(first.xy[1] < second.xy[1] for first, second in pairwise(boxes) if first.column == second.column)
+    width, height = (max(box.xy[axis] for box in boxes) - min(box.xy[axis] for box in boxes) for axis in (0, 1))
+    assert layers < 10 or 0.4 < width / height < 2.5
+    assert all(abs(box.xy[0] - box.column_end) <= 66 for box in boxes if boxes[-1].column)

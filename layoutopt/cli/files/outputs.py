@@ -1,5 +1,8 @@
-"""The files that `optimize` writes: the model, its external data and the report."""
+"""The files that `optimize` writes: the model, its external data, the report and other texts."""
 
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
@@ -17,6 +20,23 @@ from layoutopt.onnx_io.writer.write import WrittenFiles
 _STDOUT = Path("-")
 
 
+@dataclass(frozen=True, slots=True)
+class TextOutput:
+    """A text file that is written with the model.
+
+    Attributes:
+        option: the option that names it.
+        path: the file.
+        kind: its kind, by which its predecessor is recognised.
+        text: computes its content.
+    """
+
+    option: str
+    path: Path
+    kind: FileKind
+    text: Callable[[Result], str]
+
+
 class Outputs:
     """The output files of one run of `optimize`.
 
@@ -25,6 +45,7 @@ class Outputs:
         model: the path of the result; None to write no model, `-` for stdout.
         report: the path of the report; None to write no report, `-` for stdout.
         external_data: the name of the file for weights, in the folder of the result.
+        texts: further files.
         force: whether existing files of another kind may be replaced.
         is_beside: whether `model` is the default name beside the source; then only a result of layoutopt is replaced.
 
@@ -45,6 +66,7 @@ class Outputs:
         model: Path | None,
         report: Path | None,
         external_data: str | None,
+        texts: Sequence[TextOutput] = (),
         *,
         force: bool,
         is_beside: bool = False,
@@ -65,8 +87,15 @@ class Outputs:
         self._overwrite = Overwrite((source,) if source is not None else (), model, force)
         weights = None if model is None or external_data is None else _weights_path(model, external_data)
         others = {"MODEL": source, "OUT": model, "the external data": weights}
+        self._texts = list(texts)
         if self._report is not None:
-            _check_distinct(f"--json {self._report}", self._report, others)
+            self._texts.insert(
+                0, TextOutput("--json", self._report, FileKind.REPORT, lambda result: json_text(result.report))
+            )
+        for each in self._texts:
+            option = f"{each.option} {path_text(each.path)}"
+            _check_distinct(option, each.path, others)
+            others[f"the file of {each.option}"] = each.path
         if weights is not None:
             _check_distinct(f"--external-data {external_data}", weights, {"MODEL": source, "OUT": model})
 
@@ -81,21 +110,20 @@ class Outputs:
             self._check_beside(self._model)
         if self._model is not None and self._external_data is not None:
             check_name(self._model, self._external_data, self._overwrite)
-        if self._report is not None:
-            self._overwrite.check(self._report, FileKind.REPORT)
+        for each in self._texts:
+            self._overwrite.check(each.path, each.kind)
 
     def write(self, result: Result) -> None:
-        """Write the report and the model.
+        """Write the texts and the model.
 
         Raises:
-            OutputError: the model or the report cannot be written. Without the model, the report is not written either.
+            OutputError: a file cannot be written. Without the model, no text is written either.
             StdoutError: the report cannot be printed; the model has been written.
         """
-        if self._report is None:
+        with ExitStack() as staged:
+            for each in self._texts:
+                staged.enter_context(staged_text(each.path, each.text(result), each.kind, self._overwrite))
             self._save(result)
-        else:
-            with staged_text(self._report, json_text(result.report), FileKind.REPORT, self._overwrite):
-                self._save(result)
         if self.prints_report:
             with reporting_written_files(self.files):
                 show_text(json_text(result.report))
@@ -122,7 +150,7 @@ class Outputs:
     @property
     def files(self) -> list[Path]:
         """All files written."""
-        return [*(self.written.files if self.written is not None else ()), *([self._report] if self._report else [])]
+        return [*(self.written.files if self.written is not None else ()), *(each.path for each in self._texts)]
 
 
 def _model_size(model: Path) -> int:

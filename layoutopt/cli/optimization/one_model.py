@@ -8,6 +8,7 @@ from pathlib import Path
 from layoutopt.cli.files.dump import parse_dumps
 from layoutopt.cli.files.model_streams import read_stdin
 from layoutopt.cli.files.outputs import Outputs
+from layoutopt.cli.files.pages import PageOptions
 from layoutopt.cli.optimization.model_files import STDIO
 from layoutopt.cli.optimization.placements import Placement, output_folder
 from layoutopt.cli.optimization.settings import ModelSettings
@@ -25,6 +26,8 @@ class Request:
 
     Attributes:
         json: the file of the report; `-` for stdout.
+        html: the file of the page.
+        model_explorer: the file of the node data for Model Explorer.
         dump_ir: the values of `--dump-ir`.
         dry_run: whether no model is written.
         force: whether existing files of another kind may be replaced.
@@ -33,6 +36,8 @@ class Request:
     """
 
     json: Path | None
+    html: Path | None
+    model_explorer: Path | None
     dump_ir: Sequence[str]
     dry_run: bool
     force: bool
@@ -57,11 +62,13 @@ def optimize_model(
     with nullcontext() if request.dry_run else output_folder(placement):
         is_stdin = placement.model == STDIO
         source = None if is_stdin else placement.model
+        pages = PageOptions(request.html, request.model_explorer, settings.target, settings.runtime, settings.dialect)
         outputs = Outputs(
             source,
             None if request.dry_run else placement.output,
             request.json,
             settings.external_data,
+            pages.outputs,
             force=request.force,
             is_beside=placement.is_beside,
         )
@@ -73,7 +80,12 @@ def optimize_model(
         model = read_stdin() if is_stdin else placement.model
         outputs.source_size = len(model) if isinstance(model, bytes) else outputs.source_size
         with ProgressLine(is_silent=request.is_quiet or watch.uses_stderr) as progress:
-            result = settings.run(model, watch=watch, progress=lambda stage: progress(f"{position}{stage}"))
+            result = settings.run(
+                model,
+                watch=pages.watching(watch),
+                progress=lambda stage: progress(f"{position}{stage}"),
+                sizes_found=pages.sizes_found,
+            )
             if is_stdin:
                 result = replace(result, report=result.report.model_copy(update={"model": "stdin"}))
             progress(f"{position}writing")

@@ -1,6 +1,5 @@
 """The output of `optimize`: a summary of plan, verification and files."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -12,6 +11,7 @@ from layoutopt.cli.rendering.terminal import key_values, seconds, show, size, st
 from layoutopt.cli.rendering.tuning import print_variants, tuning_lines
 from layoutopt.driver.result import Result
 from layoutopt.files import path_text
+from layoutopt.report.output_formats import count_output_formats
 from layoutopt.report.schema import (
     DimReport,
     GainReport,
@@ -56,6 +56,22 @@ def print_summary(result: Result, outputs: Outputs, *, is_verbose: bool = False)
     print_variants(report.tuning)
     if is_verbose:
         print_stages(report)
+
+
+def summary_texts(report: Report) -> list[tuple[str, str]]:
+    """The rows of the summary that are about the report, as (label, text)."""
+    rows = [
+        *_runs_in(report),
+        *plan_lines(report),
+        *_calibrated(report.calibration),
+        *_growth(report.growth),
+        *_portable(report.portable),
+        *_repaired(report),
+        ("verification", _verified(report.verification)),
+        *_measured(report.measurement),
+        *tuning_lines(report.tuning),
+    ]
+    return [(label, line.plain) for label, line in rows]
 
 
 def _runs_in(report: Report) -> list[tuple[str, Text]]:
@@ -155,12 +171,7 @@ def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
 
 def _formats(ops: list[OpReport]) -> Text:
     """The number of ops by the format of their first output; the canonical formats of all ranks count as one."""
-    counted: Counter[str] = Counter()
-    for op in ops:
-        known = ((each, axes) for each, axes in zip(op.outputs, op.output_axes, strict=True) if each is not None)
-        format, axes = next(known, ("unknown", ""))
-        counted["in canonical formats" if format == axes else format] += 1
-    common = counted.most_common()
+    common = count_output_formats(ops)
     parts = [styled_line(f"{count} ", (name, "cyan")) for name, count in common[:_MAX_FORMATS]]
     if rest := common[_MAX_FORMATS:]:
         parts.append(styled_line(f"{sum(count for _, count in rest)} in {len(rest)} other formats"))

@@ -1,0 +1,77 @@
+"""Module names of ops, which exporters leave in node names, in node metadata or in the names of weights.
+
+/layer1/layer1.0/conv1/Conv                       node name              layer1, layer1.0, conv1
+pkg.torch.onnx.name_scopes: ['', 'encoder.0', x]  metadata of the node   encoder, 0
+encoder.layers.0.attention.weight                 name of a weight       encoder, layers, 0, attention
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.report.builder import LocatedOp
+
+Scope: TypeAlias = tuple[str, ...]
+
+_NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+_MIN_PATH = 2  # names of a path
+_MIN_SHARE = 0.2  # of the ops: with fewer, the names do not determine the structure
+_MAX_AGE = 24  # ops behind one with a module that belong to it
+
+
+def op_scopes(ops: Sequence[LocatedOp], known: Mapping[Op, Scope] | None = None) -> list[Scope]:
+    """The path of module names of each op; an op without one has that of the op before it. All are empty if few ops have one.
+
+    Args:
+        ops: the ops in topological order.
+        known: the paths of ops as they were in the original.
+    """
+    found = [(known or {}).get(located.op) or op_scope(located.op, located.graph) for located in ops]
+    if sum(map(bool, found)) < _MIN_SHARE * len(found):
+        return [()] * len(found)
+    scopes: list[Scope] = []
+    last: Scope = ()
+    age = 0
+    for scope in found:
+        age = 0 if scope else age + 1
+        last = scope or (last if age <= _MAX_AGE else ())
+        scopes.append(last)
+    return scopes
+
+
+def op_scope(op: Op, graph: Graph) -> Scope:
+    """The path of module names of an op of a graph; empty if the model does not have it."""
+    parts = _parts(op.name, "/")
+    if len(parts) >= _MIN_PATH:
+        return parts[:-1]
+    return _from_metadata(op) or _from_weights(op, graph)
+
+
+def _from_metadata(op: Op) -> Scope:
+    properties = getattr(op.origin, "metadata_props", None) or {}
+    try:
+        scopes = ast.literal_eval(properties.get(_NAME_SCOPES, "[]"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    names = [each for each in scopes if isinstance(each, str)] if isinstance(scopes, list) else []
+    return _parts(names[-2], ".") if len(names) >= _MIN_PATH else ()
+
+
+def _from_weights(op: Op, graph: Graph) -> Scope:
+    """The module of the first weight that no other op reads: weights that modules share do not determine one."""
+    for value in op.inputs:
+        if value is not None and value.is_constant and graph.use_count(value) == 1:
+            separator = "/" if "/" in value.tensor else "."
+            parts = _parts(value.tensor, separator)
+            if len(parts) > _MIN_PATH:
+                return parts[:-1]
+    return ()
+
+
+def _parts(name: str, separator: str) -> Scope:
+    return tuple(part for part in name.split(separator) if part)
+
+
+__all__ = ["Scope", "op_scope", "op_scopes"]

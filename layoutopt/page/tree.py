@@ -1,0 +1,247 @@
+"""The tree of groups in which the page collapses a graph: module names, repeated blocks, bodies, and parts of what is left.
+
+A group is a contiguous run of the topological order. So no path leads out of a group and back into it, and the graph of
+collapsed groups has no cycle.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, takewhile
+from math import ceil, isqrt
+from typing import Literal, TypeAlias
+
+from layoutopt.page.graphs import PageGraph
+from layoutopt.page.repeats import longest_repeat
+from layoutopt.page.scopes import Scope
+
+GroupKind: TypeAlias = Literal["graph", "module", "repeat", "block", "body", "part", "interface"]
+Child: TypeAlias = "int | Group"
+
+_MIN_OPS = 3  # ops of a group
+_MAX_CHILDREN = 40  # children of a group, before parts are made
+_MAX_INTERFACE = 4  # inputs or outputs outside a group
+_LABEL_KINDS = 3  # op types in a label
+_MAX_ROUNDS = 4  # of repeats of repeats
+_MAX_DEPTH = 24  # module names of a path
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of nodes.
+
+    Attributes:
+        kind: the reason for the group: `repeat` contains equal `block`s.
+        label: its name.
+        children: the numbers of nodes, and groups, in topological order.
+    """
+
+    kind: GroupKind
+    label: str
+    children: tuple[Child, ...]
+
+    def nodes(self) -> Iterator[int]:
+        """The numbers of all its nodes, in topological order."""
+        for child in self.children:
+            if isinstance(child, Group):
+                yield from child.nodes()
+            else:
+                yield child
+
+
+def group_tree(graph: PageGraph) -> Group:
+    """The tree of groups of a graph; its root is the whole graph."""
+    return Group("graph", "", tuple(_Grouping(graph).region(0)))
+
+
+class _Grouping:
+    """Grouping of the nodes of one graph.
+
+    Args:
+        graph: the graph.
+    """
+
+    def __init__(self, graph: PageGraph) -> None:
+        self.graph = graph
+        self.tokens: dict[object, int] = {}
+        self.cuts = _cut_widths(graph)
+        self.bodies: dict[int, list[int]] = {}
+        for number, region in enumerate(graph.regions, 1):
+            self.bodies.setdefault(region.owner, []).append(number)
+        self.by_region: dict[int, list[int]] = {}
+        for number, node in enumerate(graph.nodes):
+            self.by_region.setdefault(node.region, []).append(number)
+
+    def region(self, number: int) -> list[Child]:
+        """The children of a region: its groups, with the bodies of its ops behind these."""
+        nodes = self.by_region.get(number, [])
+        ops = [each for each in nodes if self.graph.nodes[each].op is not None]
+        inputs: list[Child] = [each for each in nodes if self.graph.nodes[each].kind == "input"]
+        outputs: list[Child] = [each for each in nodes if self.graph.nodes[each].kind == "output"]
+        children = self.modules(ops, 0)
+        return [*_interface("inputs", inputs), *children, *_interface("outputs", outputs)]
+
+    def modules(self, nodes: Sequence[int], depth: int) -> list[Child]:
+        """The children of a run of ops, with a group for each run of ops of one module below `depth`."""
+        runs = self._runs(nodes, depth)
+        while len(runs) == 1 and runs[0][0] and depth < _MAX_DEPTH:
+            depth += 1
+            runs = self._runs(nodes, depth)
+        children: list[Child] = []
+        for name, run in runs:
+            if name and _MIN_OPS <= len(run) < len(nodes) and depth < _MAX_DEPTH:
+                children.append(Group("module", self._module_label(run[0], depth), tuple(self.modules(run, depth + 1))))
+            else:
+                children += self._with_bodies(run)
+        return self.parts(self.repeats(children))
+
+    def _runs(self, nodes: Sequence[int], depth: int) -> list[tuple[str, list[int]]]:
+        """The nodes in runs of one module name at a depth, each with that name; empty for ops without one."""
+        return [(name, list(run)) for name, run in groupby(nodes, lambda each: self._module(each, depth))]
+
+    def _with_bodies(self, nodes: Sequence[int]) -> Iterator[Child]:
+        for node in nodes:
+            yield node
+            for number in self.bodies.get(node, ()):
+                if number not in self.by_region:  # no ops, or an op type whose bodies are not planned
+                    continue
+                region = self.graph.regions[number - 1]
+                label = f"{self.graph.nodes[region.owner].name} {region.name}"
+                yield Group("body", label, tuple(self.region(number)))
+
+    def _module(self, node: int, depth: int) -> str:
+        scope = self.graph.nodes[node].scope
+        return scope[depth] if depth < len(scope) else ""
+
+    def _module_label(self, node: int, depth: int) -> str:
+        """The name of a module; a number with the name before it, as in `layers.3`."""
+        scope = self.graph.nodes[node].scope
+        start = depth - 1 if depth and scope[depth].isdigit() else depth
+        return ".".join(scope[start : depth + 1])
+
+    def repeats(self, children: list[Child]) -> list[Child]:
+        """The children with a group for every repeat; then for repeats of these groups."""
+        for _ in range(_MAX_ROUNDS):
+            folded = self._folded(children)
+            if len(folded) == len(children):
+                return folded
+            children = folded
+        return children
+
+    def _folded(self, children: list[Child]) -> list[Child]:
+        if len(children) < 2:
+            return children
+        weights = [_weight(child) for child in children]
+        cuts = [self.cuts[_first(child)] for child in children]
+        found = longest_repeat([self._token(child) for child in children], weights, cuts)
+        if found is None:
+            return children
+        blocks = [
+            self._block(tuple(children[start : start + found.period]))
+            for start in range(found.start, found.stop, found.period)
+        ]
+        repeat = Group("repeat", self._repeat_label(blocks), tuple(blocks))
+        return [*self._folded(children[: found.start]), repeat, *self._folded(children[found.stop :])]
+
+    def _block(self, children: tuple[Child, ...]) -> Group:
+        only = children[0]
+        if len(children) == 1 and isinstance(only, Group):
+            return only
+        block = Group("block", "", children)
+        inner = tuple(self.repeats(list(children))) if len(children) > _MAX_CHILDREN else children
+        return Group("block", self._block_label(block), inner)
+
+    def _block_label(self, group: Group) -> str:
+        """The range of its modules or the module that the ops have in common, else the op types that take longest."""
+        modules = [child.label for child in group.children if isinstance(child, Group) and child.kind == "module"]
+        if len(modules) == len(group.children) and (label := _range(modules[0], modules[-1])):
+            return label
+        scopes = {self.graph.nodes[each].scope for each in group.nodes()}
+        prefix = _common_prefix(sorted(scopes))
+        return ".".join(prefix[-2:]) if len(prefix) > 1 else self._kinds(group)
+
+    def _kinds(self, group: Group) -> str:
+        """The op types with the longest estimated times, or the most frequent ones."""
+        counts: Counter[str] = Counter()
+        seconds: dict[str, float] = {}
+        for node in map(self.graph.nodes.__getitem__, group.nodes()):
+            kind = node.op_type.rpartition("::")[2]
+            counts[kind] += 1
+            seconds[kind] = seconds.get(kind, 0.0) + node.seconds
+        return ", ".join(sorted(counts, key=lambda kind: (-seconds[kind], -counts[kind]))[:_LABEL_KINDS])
+
+    def _repeat_label(self, blocks: Sequence[Group]) -> str:
+        if blocks[0].label == blocks[-1].label:
+            return blocks[0].label
+        return _range(blocks[0].label, blocks[-1].label) or self._kinds(blocks[0])
+
+    def parts(self, children: list[Child]) -> list[Child]:
+        """At most `_MAX_CHILDREN` children: long lists are cut where the fewest values are passed on."""
+        count = len(children)
+        if count <= _MAX_CHILDREN:
+            return children
+        length = max(ceil(count / _MAX_CHILDREN), isqrt(count))
+        bounds, position = [0], 0
+        while count - position > 1.5 * length:
+            window = range(position + length // 2 + 1, min(position + length + length // 2, count - 1) + 1)
+            middle = position + length
+            position = min(window, key=lambda each: (self.cuts[_first(children[each])], abs(each - middle)))
+            bounds.append(position)
+        pieces = [children[start:stop] for start, stop in zip(bounds, [*bounds[1:], count], strict=True)]
+        return [piece[0] if len(piece) == 1 else self._part(tuple(piece)) for piece in pieces]
+
+    def _part(self, children: tuple[Child, ...]) -> Group:
+        return Group("part", self._kinds(Group("part", "", children)), children)
+
+    def _token(self, child: Child) -> int:
+        """A number that equal ops and groups of equal structure have in common."""
+        key: object = self.graph.nodes[child].op_type if isinstance(child, int) else None
+        if isinstance(child, Group):
+            key = (child.kind == "repeat", *(self._token(each) for each in child.children))
+        return self.tokens.setdefault(key, len(self.tokens))
+
+
+def _interface(label: str, nodes: list[Child]) -> list[Child]:
+    """The inputs or outputs of the model; one group if there are many."""
+    return nodes if len(nodes) <= _MAX_INTERFACE else [Group("interface", f"{len(nodes)} {label}", tuple(nodes))]
+
+
+def _range(first: str, last: str) -> str:
+    """The label of all modules from `layers.1` to `layers.4`; empty unless the labels differ in a number only."""
+    (stem, _, low), (last_stem, _, high) = first.rpartition("."), last.rpartition(".")
+    return f"{first} to {high}" if stem == last_stem and low.isdigit() and high.isdigit() else ""
+
+
+def _common_prefix(scopes: Sequence[Scope]) -> Scope:
+    """The names that all paths of a sorted list begin with."""
+    if not scopes:
+        return ()
+    pairs = zip(scopes[0], scopes[-1], strict=False)
+    return tuple(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _weight(child: Child) -> int:
+    return sum(1 for _ in child.nodes()) if isinstance(child, Group) else 1
+
+
+def _first(child: Child) -> int:
+    return next(child.nodes()) if isinstance(child, Group) else child
+
+
+def _cut_widths(graph: PageGraph) -> list[int]:
+    """Per node, the number of values that nodes before it pass to it or to nodes behind it."""
+    last: dict[int, int] = {}
+    for edge in graph.edges:
+        last[edge.source] = max(last.get(edge.source, 0), edge.target)
+    changes = [0] * (len(graph.nodes) + 1)
+    for source, target in last.items():
+        changes[source + 1] += 1
+        changes[target + 1 if target + 1 < len(changes) else target] -= 1
+    widths, width = [], 0
+    for change in changes[:-1]:
+        width += change
+        widths.append(width)
+    return widths
+
+
+__all__ = ["Child", "Group", "GroupKind", "group_tree"]

@@ -1,0 +1,164 @@
+"""The page of `optimize` and `inspect`: its numbers are those of the report, it loads nothing, and no name runs as code."""
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import control_flow_models
+import onnx
+import pytest
+from command_line import PLANNED, Cli, assert_one_line, convolutions
+from html_pages import Page
+
+from layoutopt.page.encoding import printable
+
+NAMES = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"quotes' & <!-- marks",
+    "lines\u2028\u2029\n\x00\x1b[2J",
+    "turned\u202earound \\u003c ]]> ${1}",
+)
+
+
+def page(path: Path) -> Page:
+    return Page(path.read_text("utf-8"))
+
+
+def optimized(cli: Cli, *options: str) -> tuple[str, dict[str, object]]:
+    done = cli("optimize", "model.onnx", *options, "--html", "p.html", "--report", "r.json")
+    assert done.code == 0, done.err
+    report = json.loads(Path("r.json").read_text())
+    assert isinstance(report, dict)
+    return done.out, report
+
+
+def test_the_page_has_the_numbers_of_summary_and_report(cli: Cli, model: str, tmp_path: Path) -> None:
+    summary, report = optimized(cli, "--target", "ascend-910b")
+    found = page(tmp_path / "p.html")
+    counts = {row[1]: row[2:] for row in found.rows["legend"][1:]}
+    printed = re.search(r"op outputs +(.*)", summary)
+    assert printed is not None
+    formats = dict(reversed(each.split(" ", 1)) for each in printed[1].split(", "))
+    assert {name: counts[name][1] for name in formats} == formats
+    before, after = report["before"], report["after"]
+    assert isinstance(before, dict) and isinstance(after, dict)
+    assert counts["layout conversions"] == [str(before["casts"]), str(after["casts"])]
+    assert counts["Transposes that move bytes"] == [str(before["transposes"]), str(after["transposes"])]
+    casts = report["casts"]
+    assert isinstance(casts, list) and casts
+    rows = {(row[1], row[-1]) for row in found.rows["remaining"][1:]}
+    assert rows >= {(cast["name"], cast["reason"]) for cast in casts}
+    assert {cast["reason"] for cast in casts} <= found.names
+    nodes = found.data["sides"]["after"]["nodes"]
+    texts = found.data["texts"]
+    seconds = {texts[node[1]]: node[4] for node in nodes}
+    ops = report["ops"]
+    assert isinstance(ops, list)
+    assert {op["name"]: float(f"{op['seconds']:.4g}") for op in ops}.items() <= seconds.items()
+    shown = dict(line for line in found.rows[""] if len(line) == 2)
+    assert "passed" in shown["verification"] and "not measured" in found.text and "switched off" in found.text
+
+
+def test_the_page_loads_nothing_and_permits_only_its_scripts(cli: Cli, model: str, tmp_path: Path) -> None:
+    optimized(cli, *PLANNED)
+    found = page(tmp_path / "p.html")
+    assert not [
+        each for each in found.attributes if each[1] in ("src", "href", "style", "srcset") or each[1][:2] == "on"
+    ]
+    policy = next(value for _, name, value in found.attributes if name == "content" and "default-src" in value)
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    for script in found.scripts[1:]:
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
+    assert "sourceMappingURL" not in found.source
+    assert "url(" not in found.source.split("</style>")[0]
+
+
+def test_no_name_leaves_its_place(cli: Cli, tmp_path: Path) -> None:
+    plain, evil = convolutions(), convolutions()
+    onnx.save(plain, tmp_path / "model.onnx")
+    optimized(cli, *PLANNED)
+    expected = page(tmp_path / "p.html")
+    for node, name in zip(evil.graph.node, NAMES, strict=False):
+        node.name = name
+        node.doc_string = name
+    evil.graph.node[4].output[0] = evil.graph.node[5].input[0] = NAMES[0]
+    onnx.save(evil, tmp_path / "model.onnx")
+    _, report = optimized(cli, *PLANNED)
+    found = page(tmp_path / "p.html")
+    assert found.scripts[1:] == expected.scripts[1:]
+    assert [each[:2] for each in found.attributes] == [each[:2] for each in expected.attributes]
+    ops = report["ops"]
+    assert isinstance(ops, list)
+    assert {printable(op["name"]) for op in ops} <= found.names
+    assert found.names >= {printable(name) for name in NAMES[1:4]}
+    data = re.search(r'id="data">(.*?)</script>', found.source)
+    assert data is not None and data[1].isascii() and data[1].isprintable()
+    assert not set("<>&'") & set(data[1])
+
+
+def test_a_model_that_is_already_optimised(cli: Cli, model: str, tmp_path: Path) -> None:
+    assert cli("optimize", model, "-o", "model.onnx", *PLANNED).code == 0
+    optimized(cli, *PLANNED)
+    found = page(tmp_path / "p.html")
+    assert list(found.data["sides"]) == ["after"]
+    assert "not planned" in found.text and "left unchanged" in found.text
+    refused = cli("inspect", model, "--html", "q.html")
+    assert refused.code == 2 and "already optimised" in refused.err
+    assert not (tmp_path / "q.html").exists()
+
+
+def test_the_page_of_inspect(cli: Cli, model: str, tmp_path: Path) -> None:
+    for target in ("gpu-hopper", "gpu-hopper,ascend-910b"):
+        done = cli("inspect", model, "--target", target, "--runtime", "compiler", "--html", "p.html")
+        assert done.code == 0, done.err
+        found = page(tmp_path / "p.html")
+        assert set(found.data["sides"]) == {"before", "after"}
+        assert target in found.text and "not measured" in found.text and "would be rewritten" in found.text
+
+
+@pytest.mark.parametrize("name", ["nested", "certain_if", "mapped_sequence"])
+def test_the_groups_of_bodies(cli: Cli, tmp_path: Path, name: str) -> None:
+    onnx.save(control_flow_models.load(name), tmp_path / "model.onnx")
+    assert cli("inspect", "model.onnx", "--target", "ascend-910b", "--html", "p.html").code == 0
+    for side in page(tmp_path / "p.html").data["sides"].values():
+        assert sorted(_nodes(side["tree"], side)) == list(range(len(side["nodes"])))
+
+
+def _nodes(group: list[Any], side: dict[str, Any]) -> Iterator[int]:
+    """The nodes of a group; a body has ops of one region and of regions inside it, never of the main graph."""
+    kind, _, children = group
+    assert children
+    for child in children:
+        if isinstance(child, list):
+            yield from _nodes(child, side)
+        else:
+            assert kind != "body" or side["nodes"][child][-1] > 0
+            yield child
+
+
+def test_node_data_for_model_explorer(cli: Cli, model: str, tmp_path: Path) -> None:
+    done = cli("optimize", model, "-o", "out.onnx", "--model-explorer", "n.json", *PLANNED)
+    assert done.code == 0, done.err
+    data = json.loads((tmp_path / "n.json").read_text())
+    names = {node.name for node in onnx.load(tmp_path / "out.onnx").graph.node}
+    assert data["results"] and set(data["results"]) <= names
+    assert all(each["value"] >= 0 for each in data["results"].values())
+    assert [stop["stop"] for stop in data["gradient"]] == [0, 1]
+
+
+def test_pages_without_the_template_library(cli: Cli, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("layoutopt.page", "jinja2"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    for command in ("optimize", "inspect"):
+        result = cli(command, model, *PLANNED, "--html", "p.html")
+        assert result.code == 1
+        assert "pages need the package jinja2; install it with: pip install 'layoutopt[html]'" in result.err
+        assert_one_line(result.err)
+    assert not Path("p.html").exists()
