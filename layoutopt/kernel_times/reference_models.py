@@ -1,6 +1,8 @@
 """Models whose times are compared with those of kernels: tiny ops for the overhead of a run, a reference for the speed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -25,17 +27,29 @@ def tiny_sum() -> bytes:
     return _model([helper.make_node("Add", ["x", "z"], ["y"])], TINY["x"].shape, inputs=("x", "z"))
 
 
+@dataclass(frozen=True, slots=True)
 class ReferenceKernel:
-    """A MatMul between two Relus, which is part of every batch of kernels.
+    """A MatMul between two Relus, of which every batch of kernels has some.
 
-    Kernels are timed at different moments, between which a shared machine changes its speed. Times are scaled by the time of
-    this kernel in the same batch.
+    Kernels are timed at different moments, between which a shared machine changes its speed. Times are scaled by the mean time
+    of these kernels in the same batch.
+
+    Attributes:
+        number: its number in the batch.
     """
 
-    key = "reference: float 256x384, Relu, MatMul with constant float 384x384, Relu"
-    is_optimised = True
-    is_view = False
-    _rows, _columns = 256, 384
+    NAME: ClassVar[str] = "reference: float 256x384, Relu, MatMul with constant float 384x384, Relu"
+    is_optimised: ClassVar[bool] = True
+    is_view: ClassVar[bool] = False
+    _rows: ClassVar[int] = 256
+    _columns: ClassVar[int] = 384
+
+    number: int = 0
+
+    @property
+    def key(self) -> str:
+        """The name with the number."""
+        return f"{self.NAME} {self.number}"
 
     def serialized(self, generator: np.random.Generator) -> bytes:
         """The ONNX model."""

@@ -1,6 +1,6 @@
 """The store of kernel times: one file per machine, onnxruntime and number of threads, in the user's cache folder.
 
-    {"kernel_times": 3, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
+    {"kernel_times": 4, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
     {"kernel": "com.microsoft.nchwc::Conv-1 (...) 0f3a...", "seconds": 0.000129}
 
 A line is appended for every measurement. A damaged line is ignored, and its kernel is timed again. If the folder cannot be
@@ -17,7 +17,7 @@ import platformdirs
 
 from layoutopt.kernel_times.machine import Machine
 
-_VERSION = 3
+_VERSION = 4
 
 
 def default_folder() -> Path:

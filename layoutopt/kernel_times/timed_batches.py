@@ -1,11 +1,12 @@
 """Kernels timed in batches, whose times are added to a store as if the machine always had one speed.
 
-The speed of a shared machine varies by up to a half within minutes. Each batch includes a reference kernel, and the times of a
-batch are multiplied by (first time of the reference / its time in the batch). Times of a busy machine are not written to the
+The speed of a shared machine varies by up to a half within minutes. Each batch includes reference kernels, and the times of a
+batch are multiplied by (first time of the references / their time in the batch). Times of a busy machine are not written to the
 file of the store.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from time import perf_counter, process_time
 
 from layoutopt.ir.graph import Graph
@@ -15,10 +16,10 @@ from layoutopt.kernel_times.store import KernelStore
 from layoutopt.kernel_times.timed_kernels import MAX_INTERLEAVED, QUICK, TimedModel, TimingBudget, time_kernels
 from layoutopt.timing.interleaved import pinned
 
-_REFERENCE = ReferenceKernel()
+_SPACING = 8  # kernels for each reference kernel, so that a batch of long ones has enough of its times
 _MIN_CPU_SHARE = 0.9  # the processor time of a batch over its duration, below which the machine is busy
-LARGEST_BATCH = MAX_INTERLEAVED - 1
-"""Kernels that run in the same rounds with the reference."""
+LARGEST_BATCH = MAX_INTERLEAVED * _SPACING // (_SPACING + 1)
+"""Kernels that run in the same rounds, with reference kernels between them."""
 
 
 def time_batches(
@@ -37,24 +38,38 @@ def time_batches(
     threads = store.machine.threads
     with pinned(threads):
         for start in range(0, len(kernels), size):
-            batch = [_REFERENCE, *kernels[start : start + size]]
+            batch = [*_with_references(kernels[start : start + size])]
             begin, begin_cpu = perf_counter(), process_time()
             found = {each.key: seconds for each, seconds in time_kernels(batch, threads, budget, end)}
             share = (process_time() - begin_cpu) / (perf_counter() - begin)
             times = _normalised({key: seconds for key, seconds in found.items() if seconds is not None}, store)
             store.add(times, is_kept=threads != 1 or share >= _MIN_CPU_SHARE)
-            tried += (key for key in found if key != _REFERENCE.key)
+            tried += (key for key in found if not _is_reference(key))
             if perf_counter() >= end:
                 break
     return tried
 
 
+def _with_references(kernels: Sequence[TimedModel]) -> Iterator[TimedModel]:
+    """The kernels, with a reference kernel before every eighth one."""
+    for start in range(0, len(kernels), _SPACING):
+        yield ReferenceKernel(start)
+        yield from kernels[start : start + _SPACING]
+
+
+def _is_reference(key: str) -> bool:
+    return key.startswith(ReferenceKernel.NAME)
+
+
 def _normalised(times: Mapping[str, float], store: KernelStore) -> Mapping[str, float]:
-    """The times scaled to the speed of the first measurement of the reference; none if the reference did not run."""
-    first, now = store.get(_REFERENCE.key), times.get(_REFERENCE.key)
-    if first is None or now is None:
-        return times if now is not None else {}
-    return {key: seconds * first / now for key, seconds in times.items()}
+    """The times scaled to the speed of the first measurement of reference kernels; none if no reference kernel ran."""
+    references = [seconds for key, seconds in times.items() if _is_reference(key)]
+    if not references:
+        return {}
+    now = fmean(references)
+    first = store.get(ReferenceKernel.NAME) or now
+    scaled = {key: seconds * first / now for key, seconds in times.items() if not _is_reference(key)}
+    return {ReferenceKernel.NAME: first, **scaled}
 
 
 def time_graphs(graphs: Sequence[Graph], store: KernelStore, max_seconds: float) -> list[float | None]:

@@ -47,7 +47,7 @@ class TimingBudget:
 
 CAREFUL = TimingBudget(repetitions=2, min_rounds=4, max_rounds=20, seconds=0.015)
 """For estimates of a whole run."""
-QUICK = TimingBudget(repetitions=1, min_rounds=2, max_rounds=12, seconds=0.008)
+QUICK = TimingBudget(repetitions=1, min_rounds=2, max_rounds=24, seconds=0.008)
 """For plans, which compare kernels. A batch of slow kernels has two rounds."""
 
 

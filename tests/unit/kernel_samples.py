@@ -50,6 +50,8 @@ class InventedTimes:
         self.speed = 1.0
 
     def seconds(self, kernel: TimedModel) -> float:
+        if kernel.key.startswith(ReferenceKernel.NAME):
+            return 1e-5
         digest = int.from_bytes(sha256(kernel.key.encode()).digest()[:4]) / 2**32
         return float(1e-5 * self.factor ** (2 * digest - 1))
 
@@ -57,5 +59,5 @@ class InventedTimes:
         self, kernels: Iterable[LoweredKernel], threads: int, budget: TimingBudget, end: float
     ) -> Iterator[tuple[LoweredKernel, float | None]]:
         for each in kernels:
-            self.timed |= {each.key} - {ReferenceKernel.key}
+            self.timed |= set() if each.key.startswith(ReferenceKernel.NAME) else {each.key}
             yield each, self.seconds(each) / self.speed
