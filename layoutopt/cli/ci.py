@@ -78,7 +78,7 @@ def ci(
     config: ConfigFile = None,
     no_config: NoConfig = False,
 ) -> None:
-    """Check models against budgets and a baseline, for continuous integration.
+    """Check models against budgets and a baseline.
 
     Every model is planned for the target, without timing kernels, so that the numbers are the same on every
     machine. The exit code is 13 if a model is over a budget, 14 if one is worse than the baseline, and that of

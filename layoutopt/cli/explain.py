@@ -55,9 +55,9 @@ def explain(
     config: ConfigFile = None,
     no_config: NoConfig = False,
 ) -> None:
-    """Explain why a plan has each conversion, and what would remove it.
+    """Explain the layout conversions of a plan.
 
-    Alternatives are priced by the integer program of the plan, by default at the prices of the target. With a tensor or
+    Why the plan has each conversion, and what would remove it. Alternatives are priced by the integer program of the plan, by default at the prices of the target. With a tensor or
     node: its formats, its candidates, and the best plan with each of them. No model is written.
     """
     from layoutopt import explanation
