@@ -57,8 +57,9 @@ def explain(
 ) -> None:
     """Explain the layout conversions of a plan.
 
-    Why the plan has each conversion, and what would remove it. Alternatives are priced by the integer program of the plan, by default at the prices of the target. With a tensor or
-    node: its formats, its candidates, and the best plan with each of them. No model is written.
+    Why the plan has each conversion, and what would remove it. Alternatives are priced by the integer program of the
+    plan, by default at the prices of the target. With a tensor or node: its formats, its candidates, and the best plan
+    with each of them. No model is written.
     """
     from layoutopt import explanation
     from layoutopt.cli.files.json_record import JsonRecord
