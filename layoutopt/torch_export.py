@@ -9,15 +9,12 @@ The export is that of `torch.onnx.export`, which traces the module with the exam
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from layoutopt.api import optimize
 from layoutopt.driver.arguments import Target
 from layoutopt.driver.result import Result
 from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
-
-if TYPE_CHECKING:
-    import onnx
 
 
 def export(
@@ -66,7 +63,7 @@ def _torch() -> Any:
 
 def _exported(
     torch: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Mapping[str, Any]
-) -> "onnx.ModelProto":
+) -> Any:
     """The module as an ONNX message.
 
     Raises:
@@ -78,8 +75,7 @@ def _exported(
         hint = "torch.onnx.export(module, args, dynamo=True, report=True) writes the details"
         fault = f"PyTorch cannot export it: {_first_line(_cause(error))}"
         raise ModelError(fault, where=type(module).__name__, hint=hint) from error
-    model: onnx.ModelProto = program.model_proto
-    return model
+    return program.model_proto
 
 
 def _cause(error: BaseException) -> BaseException:

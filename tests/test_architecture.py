@@ -160,6 +160,7 @@ def test_the_public_names() -> None:
         "VerificationError",
         "__version__",
         "explain",
+        "export",
         "load_target",
         "optimize",
         "target_names",

@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from layoutopt.cli.app import app
+from layoutopt.cli.arguments import prepare_arguments
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = [*sorted(CHECKOUT.glob("*.md")), *sorted((CHECKOUT / "docs").rglob("*.md"))]
@@ -51,7 +52,8 @@ def parse(arguments: list[str]) -> None:
         Exception: typer's usage error; its class depends on typer's version.
     """
     group = _COMMAND.make_context("layoutopt", [], resilient_parsing=True)
-    _, rest, _ = _COMMAND.make_parser(group).parse_args(list(arguments))
+    prepared = prepare_arguments(arguments, [*_COMMAND.commands])
+    _, rest, _ = _COMMAND.make_parser(group).parse_args(prepared)
     while rest:
         command = _COMMAND.get_command(group, rest[0])
         assert command is not None, f"there is no command {rest[0]}"
