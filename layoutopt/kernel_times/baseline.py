@@ -99,7 +99,7 @@ def kernels_in_default_formats(
         return FusedIntoConvolutions(measured, fused_tensors)
 
     regions = regions_with_rule(graph)
-    if not all(_is_known(value, sizes) for region in regions for value in region.values):
+    if not all(_is_known(value, sizes) for region in regions for value in region.values if _is_read(region, value)):
         return []
     signatures = {
         op: signature
@@ -107,6 +107,11 @@ def kernels_in_default_formats(
         for op, signature in _DefaultFormats(sized(priced(), sizes)).signatures(region)
     }
     return plan_kernels(graph, priced(), sizes, prices, signatures)
+
+
+def _is_read(region: Graph, value: Value) -> bool:
+    """Whether a value counts: optional outputs without readers, such as the mask of Dropout, may have no known shape."""
+    return bool(region.uses(value)) or region.is_output(value)
 
 
 def _is_known(value: Value, sizes: Sizes) -> bool:
