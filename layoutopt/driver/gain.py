@@ -37,7 +37,7 @@ def gain_at_target_prices(
         return None
     kernels: list[UsedKernel] = []
     if chooses_blocked_formats and not has_quantized_ops(graph):
-        kernels = kernels_in_default_formats(graph, model, (), sizes)
+        kernels = kernels_in_default_formats(graph, model, {}, sizes)
     before = total_seconds(kernels) if kernels else plan.baseline
     return _over_folded(before, plan)
 

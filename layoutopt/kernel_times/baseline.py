@@ -7,7 +7,7 @@ onnxruntime blocks every convolution and pooling that it can, keeps element-wise
 the other edges. It has no Winograd convolution, so every op has its default algorithm.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
@@ -24,7 +24,7 @@ from layoutopt.ops import LayoutRule, View, X, Y, canonical_signature, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.verification.runnable import Runnable
 
-_WITHOUT_BLOCKS = ("NchwcTransformer",)
+_WITHOUT_BLOCKS = ("NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion")
 _BLOCK_PRESERVING_ACTIVATIONS = frozenset(
     {
         "Clip",
@@ -82,14 +82,14 @@ class OptimisedOriginal:
 
 
 def kernels_in_default_formats(
-    graph: Graph, model: CostModel, fused_tensors: Collection[str], sizes: Sizes, prices: StoredPrices | None = None
+    graph: Graph, model: CostModel, fused_tensors: Mapping[str, float], sizes: Sizes, prices: StoredPrices | None = None
 ) -> list[UsedKernel]:
     """The kernels of a graph in the formats that onnxruntime chooses by default; empty if an extent is not known at the sizes.
 
     Args:
         graph: the graph, unplanned.
         model: the cost model of the target.
-        fused_tensors: the names of the tensors whose ops cost nothing in blocked formats.
+        fused_tensors: the tensors whose ops are part of blocked convolutions, with the share of their time that remains.
         sizes: the sizes of symbolic dimensions.
         prices: the measured prices; None for those of the model.
     """

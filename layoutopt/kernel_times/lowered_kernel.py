@@ -184,7 +184,7 @@ def remove_interface_reshapes(graph: Graph) -> None:
 
 
 def _without_epilogue(op: Op, version: int) -> Op:
-    """The convolution of a fused one: activations and residuals cost nothing in plans either (`find_fused_tensors`)."""
+    """The convolution of a fused one, whose activation and residual are the same in the original and in the plan."""
     if op.kind != "com.microsoft::FusedConv":
         return op
     attributes = {name: each for name, each in op.attributes.items() if not name.startswith("activation")}

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from math import inf
 from time import perf_counter
 
 from layoutopt.cost import CostModel, FusedIntoConvolutions, RuntimeBlocks
@@ -280,8 +281,11 @@ def _models(
     total = total_seconds(used)
     found: dict[str, TimedModel] = {}
     for each in sorted(used, key=lambda each: -each.total):
+        limit = (
+            inf if len(each.priced_kernels) == 1 else each.seconds * _MAX_PRICE_RATIO
+        )  # one may count by a share only
         for priced in each.priced_kernels if each.total >= _MIN_SHARE * total else ():
-            if priced.kernel is not None and is_chosen(priced) and priced.seconds <= each.seconds * _MAX_PRICE_RATIO:
+            if priced.kernel is not None and is_chosen(priced) and priced.seconds <= limit:
                 models: list[TimedModel] = [priced.kernel, *priced.kernel.alternatives]
                 found |= {model.key: model for model in models}
     return found

@@ -179,8 +179,8 @@ g (float[1,32,28,28] x, float[1,32,28,28] r, float[1,32,1,1] gate) => (float[1,3
         ("a = Mul(x, gate) y = Mul(a, gate) z = Conv(r, w)", set()),
     ],
 )
-def test_what_the_dialect_fuses_costs_nothing_in_blocks(body: str, fused: set[str]) -> None:
-    """The named ops are not in the written model, and their prices are zero if they are blocked."""
+def test_what_the_dialect_fuses_costs_less_in_blocks(body: str, fused: set[str]) -> None:
+    """The named ops are not in the written model, and their prices are shares of those alone if they are blocked."""
     statements = body.replace(") ", ")\n")
     model = onnx.parser.parse_model(f"{HEAD}{{ {statements} }}")
     generator = np.random.default_rng(0)
@@ -188,7 +188,8 @@ def test_what_the_dialect_fuses_costs_nothing_in_blocks(body: str, fused: set[st
         numbers = generator.normal(size=shape).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
     graph = inference.lift(onnx_io.from_message(model))
-    assert find_fused_tensors(graph) == fused
+    shares = find_fused_tensors(graph)
+    assert set(shares) == fused and all(0 <= share <= 1 for share in shares.values())
     roofline = load_target("cpu-avx2")
     model_of_fused = FusedIntoConvolutions(roofline, find_fused_tensors(graph))
     for op in graph.ops:
