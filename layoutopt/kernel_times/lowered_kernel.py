@@ -41,6 +41,8 @@ from layoutopt.ops import X
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.version import VERSION
 
+_MAX_CONSTANT_BYTES = 1 << 27
+"""Kernels with a larger constant have no times: their sessions alone take longer than all others."""
 _KEPT = 16
 """Elements up to which a floating-point constant keeps its elements: scales, bounds, epsilon."""
 
@@ -192,11 +194,13 @@ def _without_epilogue(op: Op, version: int) -> Op:
 
 
 def _is_timed(value: Value) -> bool:
-    """Whether an operand has known extents, and is a constant or has float32 elements, which can be random."""
+    """Whether an operand of known extents is a constant that is not large, or has float32 elements, which can be random."""
     type = value.type
     if not isinstance(type, TensorType) or type.shape is None or is_symbolic(type.shape):
         return False
-    return value.is_constant or type.dtype is DType.FLOAT32
+    if value.data is not None:
+        return value.data.nbytes <= _MAX_CONSTANT_BYTES
+    return type.dtype is DType.FLOAT32
 
 
 def _keeps_elements(value: Value) -> bool:

@@ -8,7 +8,10 @@ import pytest
 from kernel_samples import MACHINE, InventedTimes, families, kernel_of
 
 from layoutopt.calibrate.grid import kernel_cases
+from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.kernel_times import KernelStore, timed_batches, timed_kernels
+from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.random_arrays import RandomConstant
 from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.run_overhead import TinySessions
 from layoutopt.kernel_times.timed_batches import time_batches
@@ -77,3 +80,13 @@ def test_the_overhead_of_a_run_is_no_part_of_a_kernel(num_inputs: int, monkeypat
     monkeypatch.setattr(timed_kernels, "_session_of", lambda *arguments: session)
     ((_, seconds),) = time_kernels([ReferenceKernel()])
     assert seconds == pytest.approx(node + kernel)
+
+
+@pytest.mark.parametrize(("rows", "is_timed"), [(1 << 10, True), (1 << 15, False)])
+def test_kernels_with_large_constants_have_no_times(rows: int, is_timed: bool) -> None:
+    """The session of a filter of more than 128 MiB takes longer than those of all other kernels."""
+    columns = 2048
+    weights = Value("w", TensorType(DType.FLOAT32, (rows, columns)), data=RandomConstant((rows, columns)))
+    x, y = (Value(name, TensorType(DType.FLOAT32, (1, extent))) for name, extent in (("x", rows), ("y", columns)))
+    op = Op("MatMul", (x, weights), (y,), version=18)
+    assert (LoweredKernel.of(op, {}, {"": 18}) is not None) is is_timed
