@@ -114,8 +114,11 @@ def builtin(name: str) -> Path:
         return TARGETS / f"{name}.toml"
     names = (HOST, *target_names(), *EXTENSIONS.found)
     close = get_close_matches(name, names, n=1)
-    guess = f"did you mean {close[0]}? " if close else ""
-    raise TargetError(f"no target '{name}'", hint=f"{guess}There are {', '.join(names)}, and files that end in .toml")
+    guess = f"did you mean {close[0]}? There are" if close else "there are"
+    raise TargetError(
+        f"no target '{name}'",
+        hint=f"{guess} {', '.join(names)}, and files that end in .toml",
+    )
 
 
 def parent_of(name: str, child: Path) -> Path:

@@ -226,9 +226,9 @@ def find_runtime(name: object) -> RuntimeSpec:
     names = runtime_names()
     if not isinstance(name, str) or name not in names:
         close = get_close_matches(str(name), names, n=1)
-        guess = f"did you mean {close[0]}? " if close else ""
+        guess = f"did you mean {close[0]}? There are" if close else "there are"
         where = name if isinstance(name, str) and name else f"runtime={name!r:.80}"
-        raise ArgumentError("no such runtime", where=where, hint=f"{guess}There are {', '.join(names)}")
+        raise ArgumentError("no such runtime", where=where, hint=f"{guess} {', '.join(names)}")
     path = RUNTIMES / f"{name}.toml"
     return _builtin(path) if path.is_file() else EXTENSIONS.load(name)
 
