@@ -7,7 +7,6 @@ from onnx.backend.test.case.test_case import TestCase
 NODES = {
     "affinegrid": ["test_affine_grid_2d"],
     "ai_onnx_ml.tree_ensemble": ["test_ai_onnx_ml_tree_ensemble_single_tree"],
-    "attention": ["test_attention_4d_causal_fp16_expanded"],
     "batch_normalization": ["test_batchnorm_example"],
     "bernoulli": ["test_bernoulli_seed"],
     "bitshift": ["test_bitshift_left_uint8"],

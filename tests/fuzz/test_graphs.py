@@ -110,6 +110,7 @@ def _has(case: Case, kind: str) -> bool:
     return bool(found) and case.mode == "inference" and not case.pins and case.dialect != "onnxruntime"
 
 
+@pytest.mark.thorough
 def test_every_rule_can_take_part() -> None:
     """A sample of every registered rule can be added to a graph at some opset that onnxruntime runs."""
     missing = []
