@@ -48,6 +48,10 @@ def export(
         )
     if module.training and options.get("mode", "inference") == "inference":
         raise ArgumentError("the module is in training mode", where="module", hint="call module.eval() before export")
+    if not (export_options or {}).get("dynamo", True):
+        raise ArgumentError(
+            "torch.onnx.export(dynamo=False) returns no model", where="export_options", hint="leave out dynamo"
+        )
     return optimize(_exported(torch, module, tuple(args), dict(kwargs or {}), export_options or {}), target, **options)
 
 

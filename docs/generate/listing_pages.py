@@ -14,7 +14,7 @@ from layoutopt.formats import entries
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass
 
-_KERNELS = {"target": "all kernels of the target", "standard": "operands in ONNX order"}
+_KERNELS = {"target": "all kernels of the target", "standard": "operands in canonical formats"}
 
 
 def formats_page() -> str:

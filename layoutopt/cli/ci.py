@@ -15,12 +15,14 @@ from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.strict import Strict
+from layoutopt.cli.options.target_names import complete_target
 
 if TYPE_CHECKING:  # --help imports this module, and no large library
     from layoutopt.cli.files.gate_outputs import GateOutputs
     from layoutopt.cli.gating import GateOptions
     from layoutopt.gates import GateReport
 
+_TARGET = "The hardware; by default this machine's, which may vary in CI."
 _MODELS = "ONNX files, folders with .onnx files, and patterns such as 'models/**/*.onnx'."
 _BYTES = "The most bytes that Transposes and layout conversions may move in one run, as in 512kB or 12MB."
 _GROWTH = "The largest size of all constants, relative to MODEL, beyond a growth of 1 MiB."
@@ -32,7 +34,7 @@ def ci(
     models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
     target: Annotated[
         str,
-        Option("--target", "-t", metavar="T", help="The hardware; by default this machine's, which may vary in CI."),
+        Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target),
     ] = "cpu",
     runtime: Annotated[
         str | None, Option("--runtime", metavar="R", help="The program that runs the models: see `layoutopt runtimes`.")

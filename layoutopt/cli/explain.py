@@ -12,6 +12,7 @@ from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.strict import Strict
+from layoutopt.cli.options.target_names import complete_target
 
 
 def explain(
@@ -24,7 +25,12 @@ def explain(
     target: Annotated[
         str,
         Option(
-            "--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.", show_default=False
+            "--target",
+            "-t",
+            metavar="T",
+            help="The hardware to plan for; by default this machine.",
+            autocompletion=complete_target,
+            show_default=False,
         ),
     ] = "cpu",
     runtime: Annotated[
@@ -37,10 +43,12 @@ def explain(
     ] = None,
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     limit: Annotated[
-        int, Option("--limit", metavar="N", min=0, help="Conversions, or candidates of ITEM, with priced alternatives.")
+        int,
+        Option("--limit", metavar="N", min=0, help="Conversions, or candidates of a tensor or node, that are priced."),
     ] = 10,
     time_limit: Annotated[
-        float | None, Option("--time-limit", metavar="SECONDS", help="Limits planning and the prices of alternatives.")
+        float | None,
+        Option("--time-limit", metavar="S", help="Seconds for planning and for the prices of alternatives."),
     ] = None,
     calibrate: Annotated[
         bool, Option("--calibrate", help="Plan with kernels timed on this machine, as `optimize` does.")

@@ -36,6 +36,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Dims, Sizes
 from layoutopt.passes.base import Pass
 from layoutopt.report.remaining_moves import RemainingMove, remaining_moves
+from layoutopt.report.warnings import repairs_of
 from layoutopt.runtime.custom_ops import Libraries
 from layoutopt.version import VERSION
 
@@ -196,7 +197,7 @@ class Gate:
             progress=progress,
             sizes_found=before.set_sizes,
         )
-        self.repairs[model] = [(note.where, note.reason) for note in result.report.notes if note.source == "read"]
+        self.repairs[model] = repairs_of(result.report.notes)
         return self._result(model, result, before.of_result(result), self._written(model, result))
 
     def _result(self, model: Path, result: Result, moves: Sequence[RemainingMove], written: str) -> ModelResult:

@@ -42,7 +42,7 @@ def inspect(
     """Show formats and layout conversions, before and after planning.
 
     No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
-    printed, unless --target is given.
+    printed, unless --target or the configuration names a target.
     """
     from layoutopt.cli.exit_codes import UsageError
     from layoutopt.cli.files.figures import require_plot_libraries

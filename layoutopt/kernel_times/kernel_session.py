@@ -25,14 +25,14 @@ _SHARED_ARENA = {"session.use_env_allocators": "1"}
 
 
 def _memory(nbytes: int) -> Array:
-    """Bytes aligned as onnxruntime's; unlike large arrays of numpy, they have no huge pages, which onnxruntime's have not."""
+    """Aligned bytes as onnxruntime allocates them: without the huge pages of large numpy arrays."""
     found = np.frombuffer(bytearray(nbytes + _ALIGNMENT), np.uint8)
     start = -found.ctypes.data % _ALIGNMENT
     return found[start : start + nbytes]
 
 
 def _copied(array: Array) -> Array:
-    """A copy of an array in such memory; an array of strings stays where it is."""
+    """A copy of an array in memory of `_memory`; an array of strings is returned itself."""
     if array.dtype.hasobject or array.dtype.kind in "SU":
         return array
     copy: Array = _memory(array.nbytes).view(array.dtype).reshape(array.shape)

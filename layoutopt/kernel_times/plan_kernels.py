@@ -66,10 +66,13 @@ def plan_kernels(
         return nullcontext([]) if prices is None else prices.recording()
 
     found: dict[Hashable, UsedKernel] = {}
+    recorded: dict[Hashable, list[PricedKernel]] = {}
 
     def price(count: float, key: Hashable, action: Callable[..., float], *arguments: object, is_move: bool) -> None:
         with recording() as priced_kernels:  # the first op of a structure has all of them, because prices are cached
             seconds = action(*arguments)
+        if seconds:  # an op that a convolution computes has no kernel
+            priced_kernels = recorded.setdefault(key, priced_kernels)  # of fused ops and of others with this structure
         known = found.get((key, seconds)) or UsedKernel(seconds, 0.0, is_move, priced_kernels)
         found[key, seconds] = replace(known, count=known.count + count)
 

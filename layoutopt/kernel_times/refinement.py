@@ -281,9 +281,8 @@ def _models(
     total = total_seconds(used)
     found: dict[str, TimedModel] = {}
     for each in sorted(used, key=lambda each: -each.total):
-        limit = (
-            inf if len(each.priced_kernels) == 1 else each.seconds * _MAX_PRICE_RATIO
-        )  # one may count by a share only
+        # The price of an op that is fused is a share of that of its only kernel.
+        limit = inf if len(each.priced_kernels) == 1 else each.seconds * _MAX_PRICE_RATIO
         for priced in each.priced_kernels if each.total >= _MIN_SHARE * total else ():
             if priced.kernel is not None and is_chosen(priced) and priced.seconds <= limit:
                 models: list[TimedModel] = [priced.kernel, *priced.kernel.alternatives]

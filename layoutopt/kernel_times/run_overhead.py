@@ -44,9 +44,13 @@ class TinySessions(NamedTuple):
     @classmethod
     @cache
     def of(cls, number: int, threads: int) -> "TinySessions":
-        """The sessions of a number, for a number of threads.
+        """The sessions of one measurement of the overhead in a round; they are created once.
 
-        Each run of a round has sessions of its own, so that they are as long out of the caches as those of the kernels.
+        Each measurement has sessions of its own, so that they are as long out of the caches as those of the kernels.
+
+        Args:
+            number: the position of the measurement in the round.
+            threads: threads of onnxruntime.
         """
         scratch = ScratchMemory()
         one, chain = (KernelSession(chain_of_tiny_ops(length), TINY, threads, scratch) for length in (1, _CHAIN))

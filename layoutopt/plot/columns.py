@@ -1,6 +1,6 @@
-"""Columns of a layered drawing: a high drawing is cut between layers, and the pieces are placed side by side.
+"""Columns of a layered figure: a high figure is cut between layers, and the pieces are placed side by side.
 
-A cut is where the fewest edges cross it, near the positions that give the drawing the proportions of a page.
+A cut is where the fewest edges cross it, near the positions that give the figure the proportions of a page.
 """
 
 from bisect import bisect_right
@@ -33,10 +33,10 @@ class Box:
 
 
 def arrange_in_columns(boxes: Sequence[Box], edges: Sequence[tuple[Box, Box]]) -> None:
-    """Move boxes that are arranged in layers from top to bottom into columns; a drawing that fits a page stays.
+    """Move boxes that are arranged in layers from top to bottom into columns; a figure that fits a page stays.
 
     Args:
-        boxes: the boxes of a drawing, whose centres are set.
+        boxes: the boxes of a figure, whose centres are set.
         edges: the edges, from the upper to the lower box.
     """
     top, bottom = min(box.xy[1] - box.h / 2 for box in boxes), max(box.xy[1] + box.h / 2 for box in boxes)
@@ -60,7 +60,7 @@ def arrange_in_columns(boxes: Sequence[Box], edges: Sequence[tuple[Box, Box]]) -
 
 
 def _cuts(boxes: Sequence[Box], edges: Sequence[tuple[Box, Box]], count: int) -> list[float]:
-    """The positions between layers at which the drawing is cut into `count` columns, or fewer."""
+    """The positions between layers at which the figure is cut into `count` columns, or fewer."""
     layers = sorted({box.xy[1] for box in boxes})
     crossing = [0] * (len(layers) + 1)
     position = {y: index for index, y in enumerate(layers)}

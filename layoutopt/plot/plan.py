@@ -1,6 +1,6 @@
 """The figure of a plan: ops as boxes from top to bottom, coloured by output format; layout conversions as diamonds.
 
-Grandalf's layered layout (Sugiyama) places the nodes; a high drawing is cut into columns. Metadata-only ops are small and grey,
+Grandalf's layered layout (Sugiyama) places the nodes; a high figure is cut into columns. Metadata-only ops are small and grey,
 since they move no data. The legend counts the ops of the model as the summary of `optimize` does, those in bodies too.
 """
 
@@ -148,7 +148,7 @@ class _PlanFigure:
     def _line_between_columns(
         self, path: drawsvg.Path, start: tuple[float, float], end: tuple[float, float], source: Box
     ) -> drawsvg.DrawingElement:
-        """A line along the gap behind the column of its source and along the upper edge of the drawing."""
+        """A line along the gap behind the column of its source and along the upper edge of the figure."""
         (x1, y1), (x2, y2) = start, end
         gap, upper = source.column_end + 14.0, self.top - 12.0
         path.M(x1, y1).C(*(round(each, 1) for each in (x1, y1 + 16, gap, y1 + 8, gap, y1 - 16)))

@@ -1,6 +1,6 @@
 """The key numbers of a report as text and as HTML, for programs and notebooks.
 
-model.onnx          for cpu-avx2, runtime onnxruntime
+model.onnx for cpu-avx2, runtime onnxruntime
 result              rewritten
 data movement       88 -> 1, 23.6 MB -> 1.20 MB, executed by onnxruntime
 estimated time      5.99 ms -> 2.80 ms, 2.14x

@@ -20,6 +20,7 @@ from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.errors import ArgumentError
+from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
@@ -30,6 +31,7 @@ from layoutopt.kernel_times.plan_kernels import plan_kernels
 from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.stored_prices import StoredPrices
 from layoutopt.kernel_times.timed_kernels import QUICK, TimingBudget
+from layoutopt.ops import X, Y, rule_of
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.verification import Runnable
 
@@ -331,3 +333,33 @@ def test_the_original_is_priced_as_onnxruntime_runs_it(tmp_path: Path) -> None:
     activations = [text for text in texts if text.startswith(("Relu", "Sigmoid"))]
     assert len(activations) == 2 and all("8c" in text or "16c" in text for text in activations)
     assert sum(each.total for each in found if each.is_move) > 0
+
+
+def test_an_op_with_the_structure_of_a_fused_one_is_not_timed_without_a_time() -> None:
+    """Prices are cached by structure: the second Relu has the price of the first, which is part of the convolution."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+        g (float[1,32,14,14] x) => (float[1,32,14,14] y) <float[32,32,1,1] w>
+        { a = Conv(x, w)  b = Relu(a)  y = Relu(b) }""")
+    weights = np.random.default_rng(0).normal(size=(32, 32, 1, 1)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    graph, prices = inference.lift(onnx_io.from_message(model)), StoredPrices(KernelStore(MACHINE), OPSETS)
+
+    def priced() -> CostModel:
+        measured = load_target("cpu-avx2").with_measured(prices)
+        return FusedIntoConvolutions(measured, find_fused_tensors(graph))
+
+    block = Format.parse("NCHW8c")
+    signatures = {op: found for op in graph.ops if isinstance(found := blocked_signature(op, block), Signature)}
+    assert len(signatures) == 3
+    used = plan_kernels(graph, priced(), NO_SIZES, prices, signatures)
+    relus = [each for each in used if each.priced_kernels and each.priced_kernels[0].kind[0] == "Relu"]
+    assert len(relus) == 2 and not any(each.is_timed for each in relus)
+
+
+def blocked_signature(op: Op, block: Format) -> object:
+    """The signature of an op with a blocked input and result."""
+    rule = rule_of(op)
+    assert rule is not None
+    kernels = [dict(each) for each in load_target("cpu-avx2").preferred_formats(op)] or [{}]
+    found = (rule.signature(op, {**each, X: block, Y: block}) for each in kernels)
+    return next((each for each in found if isinstance(each, Signature)), None)

@@ -102,18 +102,19 @@ def _first_error(path: Path, text: str, prefix: Sequence[str], error: Validation
     line, names, first = min(found, key=lambda each: each[0])
     where = f"{_shown(path)}:{line}"
     if first["type"] == "extra_forbidden":
-        return _unknown_key(where, names)
+        return _unknown_key(where, names, prefix)
     value = first["input"]
     shown = f" = {value!r:.60}" if isinstance(value, str | int | float | bool) else ""
     reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     return UsageError(f"{'.'.join(names)}{shown}: {reason}", where=where, hint="correct the value, or use --no-config")
 
 
-def _unknown_key(where: str, names: Sequence[str]) -> UsageError:
+def _unknown_key(where: str, names: Sequence[str], prefix: Sequence[str]) -> UsageError:
     key, table = names[-1], _table(names[:-1])
     known = keys(table)
     if table is ConfigTable and key in _FOR_ONE_MODEL:
-        hint = 'write it in a table of models, such as [tool.layoutopt.models."detector/*.onnx"]'
+        table_of_models = ".".join([*prefix, 'models."detector/*.onnx"'])
+        hint = f"write it in a table of models, such as [{table_of_models}]"
         return UsageError(f"{key} is an option of one model", where=where, hint=hint)
     if key.startswith("no-") and key.removeprefix("no-") in known:
         hint = f"write {key.removeprefix('no-')} = false"

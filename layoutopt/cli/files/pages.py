@@ -54,6 +54,8 @@ class PageOptions:
     def __init__(
         self, html: Path | None, node_data: Path | None, target: str, runtime: str | None, dialect: str | None
     ) -> None:
+        if node_data is not None:
+            require_pages()
         self._original = None if html is None else _recorder(target, runtime, dialect)
         self.outputs: list[TextOutput] = []
         if html is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # --help imports this module, and no large library
     from layoutopt.driver.result import Result
 
 FOR_ONE_MODEL = ("pin", "inputs", "external_data")
-"""The options that name tensors or files of one model, so that they are refused for several; so is `--dump-ir`."""
+"""The options that name tensors or files of one model, so that they are refused for several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ModelSettings:
         assignments.parse_dim_ranges(self.dim)
 
     def run(self, model: Path | bytes, **callbacks: Any) -> "Result":
-        """The result of `layoutopt.optimize` with these options; `callbacks` are its arguments `watch` and `progress`."""
+        """The result of `layoutopt.optimize` with these options; `callbacks` are its callables, such as `watch`."""
         from layoutopt import api
         from layoutopt.cost.size_growth import MAX_GROWTH
         from layoutopt.sample_inputs import read_inputs

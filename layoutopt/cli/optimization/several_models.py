@@ -99,7 +99,7 @@ def _outcome(
         raise
     except Exception as error:
         code = report_error(error, has_traceback=has_traceback, where=path_text(placement.model))
-        return Outcome(None, exit_code=code, error=str(LayoutoptError(str(error))))
+        return Outcome(None, exit_code=code, error=str(LayoutoptError(str(error) or type(error).__name__)))
     return Outcome(result.report, outputs.files)
 
 
