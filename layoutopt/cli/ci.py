@@ -9,11 +9,11 @@ from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
 from layoutopt.cli.options import assignments
-from layoutopt.cli.options.assignments import DIM_HELP
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.plan import Dialect, Dims, Runtime
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.options.target_names import complete_target
 
@@ -36,13 +36,9 @@ def ci(
         str,
         Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target),
     ] = "cpu",
-    runtime: Annotated[
-        str | None, Option("--runtime", metavar="R", help="The program that runs the models: see `layoutopt runtimes`.")
-    ] = None,
-    dialect: Annotated[
-        str | None, Option("--dialect", metavar="D", help="The form of the results: see `layoutopt dialects`.")
-    ] = None,
-    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    runtime: Runtime = None,
+    dialect: Dialect = None,
+    dim: Dims = None,
     max_transposes: Annotated[
         int | None, Option("--max-transposes", metavar="N", min=0, help="The most Transposes that may move bytes.")
     ] = None,

@@ -1,4 +1,4 @@
-"""The group of all commands, in which a model stands for the command `optimize`."""
+"""The group of all commands, in which a model as the first argument implies the command `optimize`."""
 
 from typing import Any
 

@@ -6,11 +6,11 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from layoutopt.cli.options import assignments
-from layoutopt.cli.options.assignments import DIM_HELP
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.plan import Dims, Pins, Runtime
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.options.target_names import complete_target
 
@@ -33,15 +33,9 @@ def explain(
             show_default=False,
         ),
     ] = "cpu",
-    runtime: Annotated[
-        str | None,
-        Option("--runtime", metavar="R", help="The program that runs the model: see `layoutopt runtimes`."),
-    ] = None,
-    pin: Annotated[
-        list[str] | None,
-        Option("--pin", metavar="NAME=FORMAT", help="A format that a tensor must have. Can be repeated."),
-    ] = None,
-    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    runtime: Runtime = None,
+    pin: Pins = None,
+    dim: Dims = None,
     limit: Annotated[
         int,
         Option("--limit", metavar="N", min=0, help="Conversions, or candidates of a tensor or node, that are priced."),

@@ -6,12 +6,12 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from layoutopt.cli.options import assignments
-from layoutopt.cli.options.assignments import DIM_HELP
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.pages import PAGE_HELP
+from layoutopt.cli.options.plan import Dims, Runtime
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.options.target_names import complete_target
 
@@ -24,11 +24,8 @@ def inspect(
     target: Annotated[
         str | None, Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target)
     ] = None,
-    runtime: Annotated[
-        str | None,
-        Option("--runtime", metavar="R", help="The program that runs the model: see `layoutopt runtimes`."),
-    ] = None,
-    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    runtime: Runtime = None,
+    dim: Dims = None,
     show_all: Annotated[bool, Option("--all", help="Print one row per op, not per op type.")] = False,
     plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan as SVG.")] = None,
     html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,

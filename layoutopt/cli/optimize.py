@@ -7,11 +7,12 @@ from typing import Annotated
 from typer import Argument, Context, Exit, Option
 
 from layoutopt.cli.optimization.settings import ModelSettings
-from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.assignments import INPUTS_HELP
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.pages import NODE_DATA_HELP, PAGE_HELP
+from layoutopt.cli.options.plan import Dialect, Dims, Pins, Runtime
 from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.options.target_names import complete_target
@@ -32,11 +33,10 @@ class Sessions(StrEnum):
 
 
 _SESSIONS = "fast: sessions of onnxruntime are created faster, runs take longer; best with --external-data."
-_PIN = "A format that a tensor must have, with the letters that `inspect` prints. Can be repeated."
 _TUNE = "Measure further plans and rewrites for this time, and write the fastest; Ctrl-C ends the search."
 _MODELS = "ONNX files; folders, which are searched for *.onnx; patterns such as 'models/**/*.onnx'; `-` for stdin."
 _OUTPUT = (
-    "The file to write, or the folder for the results of several models; `-` for stdout. By default MODEL.opt.onnx beside "
+    "The file to write, or the folder for the results of several models; `-` for stdout. By default MODEL.opt.onnx next to "
     "each MODEL."
 )
 _JSON = "Print the report as JSON, or write it to FILE.json; one line per model if there are several."
@@ -52,17 +52,13 @@ def optimize(
         str,
         Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target),
     ] = "cpu",
-    runtime: Annotated[
-        str | None, Option("--runtime", metavar="R", help="The program that runs OUT: see `layoutopt runtimes`.")
-    ] = None,
-    dialect: Annotated[
-        str | None, Option("--dialect", metavar="D", help="The form of the result: see `layoutopt dialects`.")
-    ] = None,
+    runtime: Runtime = None,
+    dialect: Dialect = None,
     mode: Annotated[
         Mode, Option("--mode", help="In training mode, weights and their layout conversions stay in the graph.")
     ] = Mode.INFERENCE,
-    pin: Annotated[list[str] | None, Option("--pin", metavar="NAME=FORMAT", help=_PIN)] = None,
-    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    pin: Pins = None,
+    dim: Dims = None,
     inputs: Annotated[list[Path] | None, Option("--inputs", metavar="FILE.npz", help=INPUTS_HELP)] = None,
     verify: Annotated[
         bool, Option("--verify/--no-verify", help="Compare the result with the original on random inputs.")

@@ -7,11 +7,12 @@ from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
-from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.assignments import INPUTS_HELP
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.plan import Dims
 from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.rendering.warnings import warn_of_repairs
@@ -32,7 +33,7 @@ def verify(
     rounds: Annotated[
         int, Option("--rounds", metavar="N", min=1, help="The number of rounds; each compares on two random inputs.")
     ] = 1,
-    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    dim: Dims = None,
     inputs: Annotated[list[Path] | None, Option("--inputs", metavar="FILE.npz", help=INPUTS_HELP)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,

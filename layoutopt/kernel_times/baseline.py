@@ -14,6 +14,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost import BLOCKED_FAMILIES, CostModel, FusedIntoConvolutions, sized
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
+from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
@@ -25,20 +26,7 @@ from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.verification.runnable import Runnable
 
 _WITHOUT_BLOCKS = ("NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion")
-_BLOCK_PRESERVING_ACTIVATIONS = frozenset(
-    {
-        "Clip",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Relu",
-        "Sigmoid",
-        "Tanh",
-        "com.microsoft::Gelu",
-        "com.microsoft::QuickGelu",
-    }
-)
+_BLOCK_PRESERVING_ACTIVATIONS = frozenset({*ACTIVATIONS, "Gelu", "com.microsoft::Gelu", "com.microsoft::QuickGelu"})
 _BLOCK_PRESERVING_KINDS = frozenset({"Add", "Concat", "Mul", "Sum"})  # if all operands are blocked
 _EQUAL_SHAPE_KINDS = frozenset({"Mul", "Sum"})  # an Add broadcasts blocked operands, too
 

@@ -28,7 +28,7 @@ def outputs(*arguments: str, output: str | None = None) -> dict[str, str]:
 # --- one model ---------------------------------------------------------------------------------------------
 
 
-def test_the_default_output_is_beside_the_model(cli: Cli, model: str, tmp_path: Path) -> None:
+def test_the_default_output_is_next_to_the_model(cli: Cli, model: str, tmp_path: Path) -> None:
     assert cli(model, *FAST).code == cli("optimize", model, "-o", "named.onnx", *FAST).code == 0
     assert files(tmp_path).keys() == {"model.onnx", "model.opt.onnx", "named.onnx"}
     assert Path("model.opt.onnx").read_bytes() == Path("named.onnx").read_bytes()
@@ -73,7 +73,7 @@ def test_placements(cli: Cli) -> None:
 
 
 def test_results_are_no_models(cli: Cli, tmp_path: Path) -> None:
-    """A second run finds the same models, whether the results are beside them, in a folder below, or named by the shell."""
+    """A second run finds the same models, whether the results are next to them, in a folder below, or named by the shell."""
     save("m/a.onnx", "m/foreign.opt.onnx")
     assert cli("m", *FAST).code == cli("m", "-o", "m/out", *FAST).code == 0
     names = {"m/a.onnx", "m/foreign.opt.onnx"}

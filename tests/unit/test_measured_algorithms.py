@@ -13,7 +13,8 @@ from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.cost import CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
+from layoutopt.dialects.onnxruntime.fused_tensors import ACTIVATION_SHARES, find_fused_tensors
+from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, promising, tilings
 from layoutopt.dialects.onnxruntime.passes.winograd.measured import convolution_graph
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
@@ -212,3 +213,7 @@ def test_what_the_dialect_fuses_costs_less_in_blocks(body: str, fused: set[str])
         }
         left = {name for node in result.proto.graph.node for name in node.output if node.op_type in LEFT}
         assert not {name.split("__")[0] for name in left} & blocked_names & fused
+
+
+def test_every_activation_of_blocked_convolutions_has_a_share() -> None:
+    assert set(ACTIVATION_SHARES) == set(ACTIVATIONS)

@@ -47,7 +47,7 @@ class Outputs:
         external_data: the name of the file for weights, in the folder of the result.
         texts: further files.
         force: whether existing files of another kind may be replaced.
-        is_beside: whether `model` is the default name beside the source; then only a result of layoutopt is replaced.
+        is_default: whether `model` is the default name for the source; then only a result of layoutopt is replaced.
 
     Attributes:
         prints_report: whether the report goes to stdout.
@@ -69,7 +69,7 @@ class Outputs:
         texts: Sequence[TextOutput] = (),
         *,
         force: bool,
-        is_beside: bool = False,
+        is_default: bool = False,
     ) -> None:
         self.prints_report, self.prints_model = report == _STDOUT, model == _STDOUT
         if self.prints_report and self.prints_model:
@@ -80,7 +80,7 @@ class Outputs:
         self.source_size = _model_size(source) if source is not None else 0
         self.written: WrittenFiles | None = None
         self.printed_size = 0
-        self._compared = source if is_beside else None
+        self._compared = source if is_default else None
         self._model = model
         self._report = None if self.prints_report else report
         self._external_data = external_data if model is not None else None
@@ -107,7 +107,7 @@ class Outputs:
         """
         if self._model is not None:
             self._overwrite.check(self._model, FileKind.MODEL)
-            self._check_beside(self._model)
+            self._check_default(self._model)
         if self._model is not None and self._external_data is not None:
             check_name(self._model, self._external_data, self._overwrite)
         for each in self._texts:
@@ -128,7 +128,7 @@ class Outputs:
             with reporting_written_files(self.files):
                 show_text(json_text(result.report))
 
-    def _check_beside(self, path: Path) -> None:
+    def _check_default(self, path: Path) -> None:
         """Check that an existing file with the default name of the result was written by layoutopt."""
         if self._compared is None or self._overwrite.force or not path.exists() or not path.stat().st_size:
             return

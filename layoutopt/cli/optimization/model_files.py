@@ -12,7 +12,7 @@ from layoutopt.errors import ModelError
 from layoutopt.files import metadata_keys, path_text
 
 STDIO = Path("-")
-"""The argument that stands for stdin or stdout."""
+"""The argument that denotes stdin or stdout."""
 
 _SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
 _STAMP = "layoutopt"  # report.stamp.KEY, whose module imports large libraries
@@ -34,7 +34,7 @@ class ModelFile:
 def find_models(arguments: Sequence[Path], output: Path | None) -> list[ModelFile]:
     """The models that the arguments name, without duplicates, in the order of the arguments and sorted in each folder.
 
-    Folders are searched recursively for *.onnx. Hidden folders, files below `output`, and files that layoutopt wrote beside
+    Folders are searched recursively for *.onnx. Hidden folders, files below `output`, and files that layoutopt wrote next to
     their models are left out.
 
     Raises:
@@ -45,13 +45,13 @@ def find_models(arguments: Sequence[Path], output: Path | None) -> list[ModelFil
     for each in named:
         found.setdefault(Path(os.path.abspath(each.path)), each)
     if len(found) > 1:  # a shell that expands *.onnx names the results of an earlier run too
-        for path in [path for path in found if _is_result_beside(path) and _original_of(path) in found]:
+        for path in [path for path in found if _is_default_result(path) and _original_of(path) in found]:
             del found[path]
     return list(found.values())
 
 
 def default_output(model: Path) -> Path:
-    """The output beside a model: `model.opt.onnx` for `model.onnx`."""
+    """The default output of a model, in its folder: `model.opt.onnx` for `model.onnx`."""
     return model.with_name(f"{model.name.removesuffix(_SUFFIX)}{_OUTPUT_SUFFIX}")
 
 
@@ -67,7 +67,7 @@ def _is_copy(output: Path, model: Path) -> bool:
         return False
 
 
-def _is_result_beside(path: Path) -> bool:
+def _is_default_result(path: Path) -> bool:
     """Whether a file has the default name of a result and was written by layoutopt."""
     return path.name.endswith(_OUTPUT_SUFFIX) and was_written_for(path, _original_of(path))
 
@@ -86,7 +86,7 @@ def _named_by(argument: Path, output: Path | None) -> list[ModelFile]:
     else:
         return [ModelFile(argument, Path(argument.name))]
     excluded = None if output is None or _is_same_folder(output, argument) else output
-    found = [each for each in found if not _is_result_beside(each.path) and not _is_below(each.path, excluded)]
+    found = [each for each in found if not _is_default_result(each.path) and not _is_below(each.path, excluded)]
     if not found:
         what = "contains no *.onnx file to optimise" if os.path.isdir(argument) else "matches no model"
         raise ModelError(what, where=path_text(argument), hint="name a model, a folder of models or a pattern")

@@ -70,7 +70,7 @@ def optimize_model(
             settings.external_data,
             pages.outputs,
             force=request.force,
-            is_beside=placement.is_beside,
+            is_default=placement.is_default,
         )
         outputs.check()
         reads = (*([source] if source is not None else []), *settings.inputs)

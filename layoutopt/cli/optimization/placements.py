@@ -19,13 +19,13 @@ class Placement:
     Attributes:
         model: the file; `-` for stdin.
         output: the file of the result; `-` for stdout.
-        is_beside: whether the result has the default name beside the model, which nobody typed.
+        is_default: whether the result has the default name, which nobody typed.
         is_in_folder: whether the folder of the result is created if it does not exist.
     """
 
     model: Path
     output: Path
-    is_beside: bool = False
+    is_default: bool = False
     is_in_folder: bool = False
 
 
@@ -45,7 +45,7 @@ def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
     takes_folder = len(arguments) > 1 or any(is_several(each) for each in arguments)
     if takes_folder and target is not None and (target == STDIO or os.path.isfile(target)):
         what = "several models need a folder"
-        raise UsageError(what, where=f"-o {output}", hint="name a folder, or leave out -o to write beside each model")
+        raise UsageError(what, where=f"-o {output}", hint="name a folder, or leave out -o to write next to each model")
     if takes_folder and STDIO in arguments:
         raise UsageError("stdin is one model", where="-", hint="give `-` alone, or model files")
     is_folder = takes_folder or (output is not None and (output.endswith(os.sep) or os.path.isdir(output)))
@@ -64,7 +64,7 @@ def _placement(found: ModelFile, output: Path | None, *, is_folder: bool) -> Pla
     if output is None and found.path == STDIO:
         return Placement(STDIO, STDIO)
     if output is None:
-        return Placement(found.path, default_output(found.path), is_beside=True)
+        return Placement(found.path, default_output(found.path), is_default=True)
     if is_folder and found.path == STDIO:
         raise UsageError("a model from stdin has no name", where=f"-o {output}", hint=f"name a file in {output}")
     return Placement(found.path, output / found.relative if is_folder else output, is_in_folder=is_folder)

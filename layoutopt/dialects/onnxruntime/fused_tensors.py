@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from layoutopt.dialects.onnxruntime.convolution import KINDS
 from layoutopt.dialects.onnxruntime.elementwise import PER_CHANNEL_KINDS
-from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS
+from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import is_fusable_activation
 from layoutopt.dialects.onnxruntime.passes.scale_filters import is_filter_cheaper
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
@@ -19,7 +19,7 @@ from layoutopt.ops import View, rule_of
 from layoutopt.ops.interfaces.affine import affine_of
 from layoutopt.ops.region_ops import regions_with_rule
 
-_ACTIVATION_SHARES: Mapping[str, float] = {
+ACTIVATION_SHARES: Mapping[str, float] = {
     "Relu": 0.15,
     "HardSwish": 0.45,
     "HardSigmoid": 0.9,
@@ -70,13 +70,13 @@ def _fused_in(graph: Graph, by_runtime: bool) -> Iterator[tuple[str, float]]:
             yield y.tensor, _RESIDUAL_SHARE
             active.add(y)
         elif _is_activation(op, active, is_only_reader):
-            yield y.tensor, _ACTIVATION_SHARES[op.kind]
+            yield y.tensor, ACTIVATION_SHARES[op.kind]
         elif not by_runtime and op.kind == "Mul" and _scales_filters(graph, op, y):
             yield y.tensor, 0.0
 
 
 def _is_activation(op: Op, active: set[Value], is_only_reader: bool) -> bool:
-    return op.kind in ACTIVATIONS and op.inputs[0] in active and is_only_reader
+    return is_fusable_activation(op) and op.inputs[0] in active and is_only_reader
 
 
 def _depthwise_input(op: Op) -> Value | None:
@@ -113,4 +113,4 @@ def _scales_filters(graph: Graph, mul: Op, y: Value) -> bool:
     return False
 
 
-__all__ = ["find_fused_tensors"]
+__all__ = ["ACTIVATION_SHARES", "find_fused_tensors"]

@@ -35,7 +35,7 @@ class FuseIntoConvolutions(Pass):
             if op.op_type == "Add":
                 _fuse_residual(graph, op)
         for op in graph.ops:
-            if op.op_type in ACTIVATIONS:
+            if is_fusable_activation(op):
                 _fuse_activation(graph, op)
 
 
@@ -93,7 +93,7 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
     reshape = graph.only_producer(x)
     if conv is None and reshape is not None and reshape.kind == "Reshape":
         conv = _fusable_conv(graph, reshape.inputs[0])
-    if conv is None or x is None or _onnxruntime_version() < _SINCE.get(op.op_type, (0,)):
+    if conv is None or x is None:
         return
     if op.op_type == "Clip":
         low, high = (op.constant(index) if len(op.inputs) > index else None for index in (1, 2))
@@ -114,6 +114,11 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
 
 
 @cache
+def is_fusable_activation(op: Op) -> bool:
+    """Whether the blocked convolution of the installed onnxruntime has the activation."""
+    return op.kind in ACTIVATIONS and _onnxruntime_version() >= _SINCE.get(op.kind, (0,))
+
+
 def _onnxruntime_version() -> tuple[int, ...]:
     """Major and minor version of the onnxruntime that is installed."""
     return tuple(int(number) for number in version("onnxruntime").split(".")[:2])
