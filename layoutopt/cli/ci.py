@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
-from layoutopt.cli.options import assignments
+from layoutopt.cli.optimization.settings import ModelSettings
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
@@ -19,7 +20,6 @@ from layoutopt.cli.options.target_names import complete_target
 
 if TYPE_CHECKING:  # --help imports this module, and no large library
     from layoutopt.cli.files.gate_outputs import GateOutputs
-    from layoutopt.cli.gating import GateOptions
     from layoutopt.gates import GateReport
 
 _TARGET = "The hardware; by default this machine's, which may vary in CI."
@@ -83,8 +83,6 @@ def ci(
     the error if a model could not be planned; the other models are checked all the same. No model is written
     without --write.
     """
-    if time_limit is not None and not time_limit > 0:
-        raise UsageError("not a time", where=f"--time-limit {time_limit:g}", hint="give a number above 0")
     if update_baseline and baseline is None:
         raise UsageError("there is no baseline file", where="--update-baseline", hint="add --baseline FILE.json")
     if github and json == Path("-"):
@@ -96,17 +94,17 @@ def ci(
         "min-speedup": min_speedup,
         "max-size-growth": max_size_growth,
     }
-    values = {
-        "target": target,
-        "runtime": runtime,
-        "dialect": dialect,
-        "dim": dim,
-        "time_limit": time_limit,
-        "threads": threads,
-        "strict": strict,
-        "custom_ops": custom_ops,
-    }
-    assignments.parse_dim_ranges(dim or [])
+    given = ModelSettings(
+        target,
+        runtime,
+        dialect,
+        dim=dim or (),
+        threads=threads,
+        time_limit=time_limit,
+        strict=strict,
+        custom_ops=custom_ops or (),
+    )
+    given.check()
 
     from layoutopt.cli.files.gate_outputs import GateOutputs, result_paths
     from layoutopt.cli.gating import Gate
@@ -116,11 +114,21 @@ def ci(
     from layoutopt.gates import budgets_of, read_baseline, read_old_baseline
 
     paths = [each.path for each in find_models(models, write)]
-    given = {key: value for key, value in limits.items() if value is not None}
-    settings = requested_config(config, no_config)
-    budgets = {path: budgets_of(path, given, settings.budgets_for(path) if settings else {}) for path in paths}
-    options = {path: _gate_options(configured(context, settings, path, values), measured) for path in paths}
-    _require_one_target(options)
+    requested = {key: value for key, value in limits.items() if value is not None}
+    found = requested_config(config, no_config)
+    budgets = {path: budgets_of(path, requested, found.budgets_for(path) if found else {}) for path in paths}
+    results = result_paths(paths, list(map(str, models)), write, force=force) if write is not None else {}
+    settings = {
+        path: replace(
+            given.updated(configured(context, found, path, given.values())),
+            verify=measured or path in results,
+            measure=measured,
+            tune=None,
+            calibrate=False,
+        )
+        for path in paths
+    }
+    _require_one_target(settings)
     summary = os.environ.get("GITHUB_STEP_SUMMARY") if github else None
     outputs = GateOutputs(
         paths,
@@ -132,12 +140,12 @@ def ci(
     )
     old = (read_old_baseline if update_baseline else read_baseline)(baseline) if baseline is not None else None
     gate = Gate(
-        options,
+        settings,
         Path((os.environ.get("GITHUB_WORKSPACE") if github else None) or "."),
         budgets,
         None if update_baseline else old,
         baseline,
-        result_paths(paths, list(map(str, models)), write, force=force) if write is not None else {},
+        results,
         force,
     )
     with ProgressLine() as progress:
@@ -152,30 +160,13 @@ def ci(
     _raise_for_status(report)
 
 
-def _gate_options(values: Mapping[str, Any], is_measured: bool) -> "GateOptions":
-    """The options of one model, from those of the command line and of the configuration."""
-    from layoutopt.cli.gating import GateOptions
-
-    return GateOptions(
-        values["target"],
-        values["runtime"],
-        values["dialect"],
-        assignments.parse_dim_ranges(values["dim"] or []),
-        values["time_limit"],
-        values["threads"],
-        is_measured,
-        values["strict"],
-        tuple(values["custom_ops"] or ()),
-    )
-
-
-def _require_one_target(options: Mapping[Path, "GateOptions"]) -> None:
+def _require_one_target(settings: Mapping[Path, ModelSettings]) -> None:
     """Refuse models for which the configuration sets different targets, since a baseline is for one.
 
     Raises:
         UsageError: two models have different targets, runtimes or dialects.
     """
-    chosen = {(each.target, each.runtime, each.dialect): path for path, each in options.items()}
+    chosen = {(each.target, each.runtime, each.dialect): path for path, each in settings.items()}
     if len(chosen) > 1:
         ((first, *_), one), ((second, *_), other) = list(chosen.items())[:2]
         what = f"is configured for another target, runtime or dialect than {one}"

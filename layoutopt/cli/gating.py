@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from layoutopt import api, inference
+from layoutopt import inference
+from layoutopt.cli.optimization.settings import ModelSettings
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.result import Result
 from layoutopt.errors import ArgumentError, ExtensionError, LayoutoptError, TargetError
@@ -33,42 +34,14 @@ from layoutopt.gates import (
 )
 from layoutopt.gates.exporters.location import model_uri
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import NO_SIZES, Dims, Sizes
+from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.passes.base import Pass
 from layoutopt.report.remaining_moves import RemainingMove, remaining_moves
 from layoutopt.report.warnings import repairs_of
-from layoutopt.runtime.custom_ops import Libraries
 from layoutopt.version import VERSION
 
 Progress = Callable[[str], None]
 _CHUNK = 1 << 20  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class GateOptions:
-    """The options of planning one model.
-
-    Attributes:
-        target: the name of the target, or of several.
-        runtime: the name of the runtime; None for that of the target.
-        dialect: the name of the dialect; None for that of the runtime.
-        dims: sizes of symbolic dimensions.
-        time_limit: seconds for planning one model.
-        threads: threads of the sessions that are measured.
-        is_measured: whether to measure the speed-up.
-        strict: whether to refuse a model with a fault that onnxruntime tolerates.
-        custom_ops: libraries with kernels of custom operators for onnxruntime.
-    """
-
-    target: str
-    runtime: str | None = None
-    dialect: str | None = None
-    dims: Dims = field(default_factory=dict)
-    time_limit: float | None = None
-    threads: int = 1
-    is_measured: bool = False
-    strict: bool = False
-    custom_ops: Libraries = ()
 
 
 @dataclass(slots=True)
@@ -98,7 +71,7 @@ class Gate:
     """The checks of one run.
 
     Args:
-        options: the options of every model, all with one target, runtime and dialect.
+        settings: the options of every model, all with one target, runtime and dialect.
         root: the root of the repository.
         budgets: the budgets of every model.
         baseline: the baseline to compare with; None for no comparison.
@@ -117,7 +90,7 @@ class Gate:
         ArgumentError, TargetError: an argument is wrong, for all models.
     """
 
-    options: Mapping[Path, GateOptions]
+    settings: Mapping[Path, ModelSettings]
     root: Path
     budgets: Mapping[Path, Budgets]
     baseline: Baseline | None = None
@@ -131,7 +104,7 @@ class Gate:
     repairs: dict[Path, list[tuple[str, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        first = next(iter(self.options.values()))
+        first = next(iter(self.settings.values()))
         model = cost_model_of(first.target)
         spec, _ = runtime_and_dialect(first.runtime, first.dialect, model)
         self.target, self.runtime = model.name, spec.name
@@ -179,31 +152,15 @@ class Gate:
         return (old or Baseline()).updated(entries, self.baseline_path.parent)
 
     def _checked(self, model: Path, progress: Progress) -> ModelResult:
-        options, before = self.options[model], _OriginalMoves()
-        result = api.optimize(
-            model,
-            options.target,
-            runtime=options.runtime,
-            dialect=options.dialect,
-            dims=options.dims,
-            verify=options.is_measured or model in self.outputs,
-            time_limit=options.time_limit,
-            measure=options.is_measured,
-            threads=options.threads,
-            calibrate=False,
-            strict=options.strict,
-            custom_ops=options.custom_ops,
-            watch=before,
-            progress=progress,
-            sizes_found=before.set_sizes,
-        )
+        before = _OriginalMoves()
+        result = self.settings[model].run(model, watch=before, progress=progress, sizes_found=before.set_sizes)
         self.repairs[model] = repairs_of(result.report.notes)
         return self._result(model, result, before.of_result(result), self._written(model, result))
 
     def _result(self, model: Path, result: Result, moves: Sequence[RemainingMove], written: str) -> ModelResult:
         report, budgets = result.report, self.budgets[model]
         numbers, sha256 = numbers_of(report, moves), file_hash(model)
-        is_measured = self.options[model].is_measured
+        is_measured = self.settings[model].measure
         measured = measured_speed_up(report) if is_measured else None
         sizes = {each.name: (each.low, each.high) for each in report.dims}
         findings = check_budgets(

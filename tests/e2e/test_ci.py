@@ -10,7 +10,8 @@ import pytest
 from command_line import PLANNED, TARGET, Cli, assert_one_line, convolutions, files, relu
 
 import layoutopt
-from layoutopt.cli.gating import Gate, GateOptions
+from layoutopt.cli.gating import Gate
+from layoutopt.cli.optimization.settings import ModelSettings
 from layoutopt.gates import Budgets
 from layoutopt.report.schema import Report
 
@@ -222,7 +223,11 @@ def test_a_fault_of_layoutopt_is_a_result_of_one_model(models: Path, monkeypatch
 
     monkeypatch.setattr(layoutopt.api, "optimize", optimize)
     paths = [models / "net.onnx", models / "sub" / "relu.onnx"]
-    gate = Gate(dict.fromkeys(paths, GateOptions("gpu-hopper")), models, dict.fromkeys(paths, Budgets()))
+    gate = Gate(
+        dict.fromkeys(paths, ModelSettings("gpu-hopper", measure=False, calibrate=False)),
+        models,
+        dict.fromkeys(paths, Budgets()),
+    )
     gate.check_all(paths, lambda stage: None)
     assert [each.findings[0].message for each in gate.results] == ["not enough memory", "internal error: IndexError: x"]
     assert [type(each) for each in gate.errors] == [MemoryError, IndexError]
@@ -246,3 +251,12 @@ def test_models_of_two_targets_are_refused(cli: Cli, models: Path, tmp_path: Pat
     done = cli("ci", "models")
     assert done.code == 2
     assert "is configured for another target, runtime or dialect than models/net.onnx" in done.err
+
+
+def test_the_options_of_a_model_in_the_configuration_hold(cli: Cli, models: Path, tmp_path: Path) -> None:
+    """A model is checked as `optimize` writes it, with the pins of its table."""
+    assert cli("ci", "models/net.onnx", *PLANNED, "--json", "r.json").code == 0
+    (tmp_path / "layoutopt.toml").write_text('[models."net.onnx"]\npin = ["nowhere=NHWC"]\n')
+    done = cli("ci", "models/net.onnx", *PLANNED)
+    assert done.code == 6
+    assert "models/net.onnx: nowhere: there is no such tensor to pin" in done.err

@@ -1,4 +1,4 @@
-"""The options of `optimize` that determine the result of a model; a configuration can set each of them."""
+"""The options that determine the result of a model, of `optimize` and `ci`; a configuration can set each of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -21,27 +21,27 @@ class ModelSettings:
     """The options of one model; the fields have the names of the options."""
 
     target: str
-    runtime: str | None
-    dialect: str | None
-    mode: Literal["inference", "training"]
-    pin: Sequence[str]
-    dim: Sequence[str]
-    inputs: Sequence[Path]
-    verify: bool
-    allow_unverified: bool
-    measure: bool
-    tune: float | None
-    threads: int
-    calibrate: bool
-    profile: Path | None
-    time_limit: float | None
-    max_growth: float | None
-    portable: bool
-    sessions: Literal["balanced", "fast"]
-    least: bool
-    strict: bool
-    custom_ops: Sequence[Path]
-    external_data: str | None
+    runtime: str | None = None
+    dialect: str | None = None
+    mode: Literal["inference", "training"] = "inference"
+    pin: Sequence[str] = ()
+    dim: Sequence[str] = ()
+    inputs: Sequence[Path] = ()
+    verify: bool = True
+    allow_unverified: bool = False
+    measure: bool = True
+    tune: float | None = None
+    threads: int = 1
+    calibrate: bool = True
+    profile: Path | None = None
+    time_limit: float | None = None
+    max_growth: float | None = None
+    portable: bool = False
+    sessions: Literal["balanced", "fast"] = "balanced"
+    least: bool = False
+    strict: bool = False
+    custom_ops: Sequence[Path] = ()
+    external_data: str | None = None
 
     def values(self) -> dict[str, Any]:
         """The options by name."""
