@@ -5,8 +5,6 @@ from math import inf
 
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.schema import Alternative, AlternativeKind
-from layoutopt.ir.types import Op
-from layoutopt.ops import rule_of
 from layoutopt.planner import GRAPH_OUTPUT, Cast, ProblemEdit, Repriced
 
 _MAX_CONVERSIONS = 4  # conversions of an alternative that are listed
@@ -19,7 +17,7 @@ def alternatives(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
     condition = "no such conversion" + (", nor one on the other side of view ops" if views else "")
     edit = ProblemEdit(forbidden_casts=_same_cast(view, cast) | _casts_of(view, views))
     yield _alternative(view, "without the conversion", condition, edit)
-    tensors = neighbourhood(view, cast.tensor)
+    tensors = view.neighbourhood(cast.tensor)
     if len(tensors) > len(views) + 1:
         condition = (
             f"no conversion of the {len(tensors)} tensors around it, up to the next ops with kernels of their own"
@@ -38,30 +36,6 @@ def _same_cast(view: PlanView, cast: CastInPlan) -> frozenset[Cast]:
 def _casts_of(view: PlanView, tensors: Collection[int]) -> frozenset[Cast]:
     """All casts of some tensors."""
     return frozenset((each, cast) for each in tensors for cast in range(len(view.problem.tensors[each].prices)))
-
-
-def neighbourhood(view: PlanView, tensor: int) -> set[int]:
-    """The tensors that a tensor is connected with by ops that take the formats of their neighbours; the tensor is one of them.
-
-    In these tensors, a conversion can move past an op. Ops whose formats are those of kernels, and ops without a choice, are
-    the ends.
-    """
-    found, pending = {tensor}, [tensor]
-    of_op: dict[int, list[int]] = {}
-    ops_of: dict[int, list[int]] = {}
-    for op, options in enumerate(view.problem.ops):
-        unit = view.units[op]
-        rule = rule_of(unit) if isinstance(unit, Op) else None
-        if len(options) > 1 and not (rule is not None and rule.is_anchor):
-            of_op[op] = [each for each, _ in (*options[0].result_states, *options[0].operand_states)]
-            for each in of_op[op]:
-                ops_of.setdefault(each, []).append(op)
-    while pending:
-        for op in ops_of.get(pending.pop(), ()):
-            others = [each for each in of_op[op] if each not in found]
-            found.update(others)
-            pending += others
-    return found
 
 
 def _other_formats(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
@@ -95,13 +69,7 @@ def extra_of(view: PlanView, found: Repriced) -> tuple[float | None, float | Non
     """The extra seconds of a repriced plan, and in percent of the time of the plan; None if there is no such plan."""
     if found.extra == inf:
         return None, None
-    return found.extra, percent_of(view, found.extra)
-
-
-def percent_of(view: PlanView, seconds: float) -> float:
-    """Seconds in percent of the time of the plan."""
-    whole = view.planned.seconds
-    return 100 * seconds / whole if whole else 0.0
+    return found.extra, view.percent(found.extra)
 
 
 def _other_conversions(view: PlanView, found: Repriced, edit: ProblemEdit) -> list[str]:
@@ -127,4 +95,4 @@ def _conversion(view: PlanView, cast: Cast, choice: tuple[int, ...]) -> str:
     return view.conversion_text(tensor, view.storage(tensor, source), view.storage(tensor, target))
 
 
-__all__ = ["alternatives", "extra_of", "neighbourhood", "percent_of"]
+__all__ = ["alternatives", "extra_of"]

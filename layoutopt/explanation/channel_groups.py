@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from layoutopt.cost import CostModel
-from layoutopt.inference.same_axes import ValueAxis
+from layoutopt.inference.same_axes import ValueAxis, by_iteration_axis, same_axes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Slot, TensorType, Value
 from layoutopt.ops import Inapplicable, rule_of
@@ -104,18 +104,12 @@ def _linked(op: Op) -> Iterable[Sequence[ValueAxis]]:
     rule = rule_of(op)
     if isinstance(rule, Convolution):
         return [_of_slots(op, channels) for channels in rule.channels(op)]
-    if isinstance(rule, Transpose):
-        return [_of_slots(op, ((Slot("in", 0), axis), (Slot("out", 0), y))) for y, axis in enumerate(rule.perm(op))]
-    if not isinstance(rule, AxiswiseRule | Contraction) or rule.missing_rank(op) is not None:
+    if isinstance(rule, AxiswiseRule | Transpose):
+        return same_axes(op)
+    if not isinstance(rule, Contraction):
         return ()
     axes = rule.iteration_axes(op)
-    if isinstance(axes, Inapplicable):
-        return ()
-    groups: dict[int, list[tuple[Slot, int]]] = {}
-    for slot, numbers in axes.items():
-        for axis, number in enumerate(numbers):
-            groups.setdefault(number, []).append((slot, axis))
-    return [_of_slots(op, group) for group in groups.values()]
+    return () if isinstance(axes, Inapplicable) else by_iteration_axis(op, axes)
 
 
 def _of_slots(op: Op, axes: Iterable[tuple[Slot, int]]) -> list[ValueAxis]:

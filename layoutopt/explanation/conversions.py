@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from layoutopt.explanation.alternatives import alternatives, percent_of
+from layoutopt.explanation.alternatives import alternatives
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.remedies import remedies
 from layoutopt.explanation.schema import ConversionReport
@@ -28,11 +28,11 @@ class RankedCasts:
 def ranked_casts(view: PlanView) -> RankedCasts:
     """The casts of a plan, the most expensive first; those of one price in the order of the graph."""
     casts = list(view.casts_in_plan())
-    priced = sorted((each for each in casts if seconds_of(view, each) > 0), key=lambda each: -seconds_of(view, each))
+    priced = sorted((each for each in casts if _seconds(view, each) > 0), key=lambda each: -_seconds(view, each))
     return RankedCasts(tuple(priced), len(casts) - len(priced))
 
 
-def seconds_of(view: PlanView, cast: CastInPlan) -> float:
+def _seconds(view: PlanView, cast: CastInPlan) -> float:
     """The estimated seconds of a cast, of all its runs."""
     return view.problem.tensors[cast.tensor].prices[cast.cast]
 
@@ -52,8 +52,8 @@ def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> Conversi
         dst=view.text(cast.tensor, state),
         axes=value.format_text(Format.canonical(value.rank or 0)),
         nbytes=view.nbytes(cast.tensor, cast.source) + view.nbytes(cast.tensor, state),
-        seconds=seconds_of(view, cast),
-        percent=percent_of(view, seconds_of(view, cast)),
+        seconds=_seconds(view, cast),
+        percent=view.percent(_seconds(view, cast)),
         producer=view.participant(
             view.writers.get(base.tensor), base.tensor, view.produced(base.tensor), is_read=False
         ),
@@ -84,4 +84,4 @@ def _moving_op(view: PlanView, cast: CastInPlan, state: int) -> tuple[str, str]:
     return (unit.kind, view.name(writer)) if is_canonical and not others and not is_output else ("cast", value.name)
 
 
-__all__ = ["RankedCasts", "conversion", "ranked_casts", "seconds_of"]
+__all__ = ["RankedCasts", "conversion", "ranked_casts"]

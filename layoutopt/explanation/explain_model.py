@@ -56,7 +56,8 @@ def explain(
         runtime: as for `optimize`.
         pins: as for `optimize`.
         dims: as for `optimize`.
-        limit: the largest number of conversions whose alternatives are priced, or of candidates of the item.
+        limit: the largest number of conversions whose alternatives are priced, or of candidates of the item;
+            and of plans for changes of one kind.
         time_limit: seconds for planning and prices; after it, prices have bounds only, or are left out.
         strict: as for `optimize`.
         custom_ops: as for `optimize`.

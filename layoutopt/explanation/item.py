@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from layoutopt.errors import ArgumentError
-from layoutopt.explanation.alternatives import extra_of, percent_of
+from layoutopt.explanation.alternatives import extra_of
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.planned_graph import PlannedGraph
 from layoutopt.explanation.reasons import reason_without_choice
@@ -13,6 +13,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import canonical_signature
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
+from layoutopt.planner.unit_signatures import Key
 
 _NEAREST = 3
 
@@ -91,7 +92,7 @@ def _constant_readers(view: PlanView, value: Value) -> Iterator[Participant]:
         yield Participant(
             name=view.name(number),
             kind=view.kind(number),
-            body=view.planned.bodies.get(tree.graph_of_unit[unit], ""),
+            body=view.body_of_op(number),
             format=texts[view.choice[number]],
             candidates=tuple(dict.fromkeys(texts)),
         )
@@ -129,7 +130,7 @@ def _interface_choices(view: PlanView, tensor: int, limit: int) -> tuple[list[Fo
                 is_chosen=format is chosen,
                 kernel_seconds=None,
                 extra_seconds=extra,
-                extra_percent=None if extra is None else percent_of(view, extra),
+                extra_percent=None if extra is None else view.percent(extra),
                 is_proven=seconds is not None,
             )
         )
@@ -149,15 +150,14 @@ def _why_fixed(view: PlanView, tensor: int) -> str:
 def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
     number = view.number.get(op)
     signature = view.planned.found.plan.signatures[op]
-    before, after = signature_text(op, canonical_signature(op)), signature_text(op, signature)
+    before, after = _signature_text(op, canonical_signature(op)), _signature_text(op, signature)
     if number is None:
         note = "the formats of its operands are chosen one by one: explain one of " + ", ".join(_operand_names(op))
         return ItemExplanation(kind="op", name=op.name, op_type=op.kind, before=before, after=after, note=note)
-    groups: dict[tuple[object, ...], tuple[str, set[int]]] = {}
+    groups: dict[tuple[Key, ...], tuple[str, set[int]]] = {}
     for position, option in enumerate(view.problem.ops[number]):
-        key = tuple(view.key(tensor, state) for tensor, state in (*option.operand_states, *option.result_states))
-        text = signature_text(op, view.formulation.signatures[op][position])
-        groups.setdefault(key, (text, set()))[1].add(position)
+        text = _signature_text(op, view.formulation.signatures[op][position])
+        groups.setdefault(view.keys_of(option), (text, set()))[1].add(position)
     is_chosen = {key: view.choice[number] in options for key, (_, options) in groups.items()}
     ranked = sorted(groups, key=lambda key: (not is_chosen[key], _kernel_seconds(view, number, groups[key][1])))
     choices = [
@@ -166,9 +166,9 @@ def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
     ]
     return ItemExplanation(
         kind="op",
-        name=op.name or view.name(number),
+        name=view.name(number),
         op_type=op.kind,
-        body=view.planned.bodies.get(view.formulation.tree.graph_of_unit[op], ""),
+        body=view.body_of_op(number),
         before=before,
         after=after,
         note="" if len(groups) > 1 else f"it has one signature only: {reason_without_choice(view, op)}",
@@ -198,7 +198,7 @@ def _by_extra(choice: FormatChoice) -> tuple[bool, bool, float]:
     return not choice.is_chosen, choice.extra_seconds is None, choice.extra_seconds or 0.0
 
 
-def signature_text(op: Op, signature: Signature) -> str:
+def _signature_text(op: Op, signature: Signature) -> str:
     """The formats of the inputs and outputs of an op with the letters of their axes, without padding states."""
     inputs = _texts(op.inputs, signature.inputs)
     return f"({', '.join(inputs)}) -> ({', '.join(_texts(op.outputs, signature.outputs))})"
@@ -213,4 +213,4 @@ def _operand_names(op: Op) -> list[str]:
     return [value.name for value in (*op.inputs, *op.outputs) if value is not None]
 
 
-__all__ = ["explain_item", "find_item", "signature_text"]
+__all__ = ["explain_item", "find_item"]

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from layoutopt.explanation.alternatives import neighbourhood, percent_of
 from layoutopt.explanation.channel_groups import ChannelGroup, resized, unfilled_groups
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
-from layoutopt.explanation.reasons import reason_without_choice, refusal_of
+from layoutopt.explanation.reasons import kind_of, reason_without_choice, refusal_of
 from layoutopt.explanation.schema import ChangeKind, ChangeMethod, ModelChange
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import rule_of
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 
 MAX_CHANGES = 5
@@ -50,8 +48,7 @@ def _rules(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[ModelChange]
         edit = reduce(ProblemEdit.joined, edits.values())
         repriced = view.planned.repricer.reprice(edit)
         what = f"{kind} in the formats of its neighbours, or replaced: {_names([view.name(op) for op in edits])}"
-        change: ChangeKind = "opset" if reason.startswith("opset ") else "rule"
-        yield _change(view, change, what, reason, "bound", view.planned.seconds + repriced.least_extra)
+        yield _change(view, kind_of(reason), what, reason, "bound", view.planned.seconds + repriced.least_extra)
 
 
 def _refusing(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tuple[int, str, ProblemEdit]]:
@@ -76,31 +73,17 @@ def _without_choice(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tup
     tensors: set[int] = set()
     for cast in casts:
         if cast.tensor not in tensors:
-            tensors |= neighbourhood(view, cast.tensor)
+            tensors |= view.neighbourhood(cast.tensor)
     for op, options in enumerate(view.problem.ops):
         unit, option = view.units[op], options[0]
-        touched = {tensor for tensor, _ in (*option.result_states, *option.operand_states)}
-        if isinstance(unit, Op) and not _is_anchor(unit) and len(_signatures(view, op)) == 1 and tensors & touched:
+        is_alone = not view.is_anchor(op) and len(set(map(view.keys_of, options))) == 1
+        if isinstance(unit, Op) and is_alone and tensors & view.tensors_of(op):
             reads = frozenset((op, tensor) for tensor, _ in option.operand_states)
             yield (
                 op,
                 reason_without_choice(view, unit),
                 ProblemEdit(free_reads=reads, free_results=frozenset(tensor for tensor, _ in option.result_states)),
             )
-
-
-def _is_anchor(op: Op) -> bool:
-    """Whether the formats of an op are those of the target's kernels, which the model does not determine."""
-    rule = rule_of(op)
-    return rule is not None and rule.is_anchor
-
-
-def _signatures(view: PlanView, op: int) -> set[tuple[object, ...]]:
-    """The signatures of an op without padding states."""
-    return {
-        tuple(view.key(tensor, state) for tensor, state in (*option.result_states, *option.operand_states))
-        for option in view.problem.ops[op]
-    }
 
 
 def _pins(view: PlanView, limit: int) -> Iterator[ModelChange]:
@@ -166,7 +149,7 @@ def _change(
         reason=reason,
         method=method,
         saved_seconds=saved,
-        saved_percent=percent_of(view, saved),
+        saved_percent=view.percent(saved),
     )
 
 

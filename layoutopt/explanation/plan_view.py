@@ -3,17 +3,18 @@
 Ops, tensors and states are the numbers of the planning problem; `GRAPH_OUTPUT` is the number of the graph as a reader.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from layoutopt.explanation.planned_graph import PlannedGraph
 from layoutopt.explanation.schema import Participant
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Padding, Storage, TensorType, Value
-from layoutopt.ops import View, physical_type, rule_of
+from layoutopt.ir.types import Op, Padding, Storage, Value
+from layoutopt.ops import View, rule_of
 from layoutopt.planner import GRAPH_OUTPUT, Cast, Option
 from layoutopt.planner.region_tree import Unit
 from layoutopt.planner.unit_signatures import Key, storage_key
+from layoutopt.report.builder import first_output, physical_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class PlanView:
         return self.formulation.index.get(value)
 
     def storage(self, tensor: int, state: int) -> Storage:
-        """The storage that a state stands for."""
+        """The storage of a state."""
         return self.formulation.storages[self.values[tensor]][state]
 
     def key(self, tensor: int, state: int) -> Key:
@@ -93,11 +94,12 @@ class PlanView:
 
     def nbytes(self, tensor: int, state: int) -> int:
         """The bytes of a tensor in a state, the mean over the sizes of symbolic dimensions; 0 if its shape is unknown."""
-        value = self.values[tensor]
-        if not isinstance(value.type, TensorType) or value.shape is None:
-            return 0
-        shape = physical_type(value, self.storage(tensor, state)).shape
-        return round(self.planned.job.context.sizes.elements(shape or ()) * value.type.dtype.bits / 8)
+        return physical_bytes(self.values[tensor], self.planned.job.context.sizes, self.storage(tensor, state))
+
+    def percent(self, seconds: float) -> float:
+        """Seconds in percent of the time of the plan."""
+        whole = self.planned.seconds
+        return 100 * seconds / whole if whole else 0.0
 
     def option(self, op: int) -> Option:
         """The chosen option of an op."""
@@ -149,17 +151,42 @@ class PlanView:
 
     def view_tensors(self, tensor: int) -> set[int]:
         """The tensors that view ops connect with a tensor, which is one of them."""
+        return self._connected(tensor, lambda op: self._view_rule(op) is not None)
+
+    def neighbourhood(self, tensor: int) -> set[int]:
+        """The tensors that ops without formats of their own connect with a tensor, which is one of them.
+
+        In these tensors, a conversion can move past an op. Ops whose formats are those of kernels, and ops without a choice,
+        are the ends.
+        """
+        return self._connected(tensor, lambda op: len(self.problem.ops[op]) > 1 and not self.is_anchor(op))
+
+    def _connected(self, tensor: int, connects: Callable[[int], bool]) -> set[int]:
+        """The tensors that some ops connect with a tensor, which is one of them."""
         found, pending = {tensor}, [tensor]
         while pending:
             current = pending.pop()
             ops = [*self._readers.get(current, ()), *([self.writers[current]] if current in self.writers else [])]
-            for op in ops:
-                if self._view_rule(op) is not None:
-                    option = self.option(op)
-                    others = {each for each, _ in (*option.result_states, *option.operand_states)} - found
-                    found |= others
-                    pending += others
+            for op in filter(connects, ops):
+                others = self.tensors_of(op) - found
+                found |= others
+                pending += others
         return found
+
+    def tensors_of(self, op: int) -> set[int]:
+        """The tensors that an op reads or produces."""
+        option = self.problem.ops[op][0]
+        return {tensor for tensor, _ in (*option.result_states, *option.operand_states)}
+
+    def is_anchor(self, op: int) -> bool:
+        """Whether the formats of an op are those of the target's kernels, which the model does not determine."""
+        unit = self.units[op]
+        rule = rule_of(unit) if isinstance(unit, Op) else None
+        return rule is not None and rule.is_anchor
+
+    def keys_of(self, option: Option) -> tuple[Key, ...]:
+        """The keys of the operands and results of an option: equal for options that differ in padding alone."""
+        return tuple(self.key(tensor, state) for tensor, state in (*option.operand_states, *option.result_states))
 
     def _view_rule(self, op: int) -> View | None:
         unit = self.units[op]
@@ -191,12 +218,11 @@ class PlanView:
         if op is None or op == GRAPH_OUTPUT:
             kind = "graph output" if op == GRAPH_OUTPUT else "constant" if value.is_constant else "graph input"
             return Participant(name=value.name, kind=kind, format=text, candidates=(text,))
-        unit = self.units[op]
         candidates = self.formats_of(op, tensor, is_read=is_read).values()
         return Participant(
             name=self.name(op),
             kind=self.kind(op),
-            body=self.planned.bodies.get(self.formulation.tree.graph_of_unit[unit], ""),
+            body=self.body_of_op(op),
             format=text,
             candidates=tuple(value.format_text(format) for format, _ in candidates),
         )
@@ -210,7 +236,7 @@ class PlanView:
         """The name of an op, or of its first output if it has none."""
         unit = self.units[op]
         op_of_unit = unit if isinstance(unit, Op) else unit.op
-        return op_of_unit.name or next((value.name for value in op_of_unit.outputs if value is not None), "")
+        return op_of_unit.name or first_output(op_of_unit)
 
     def label(self, op: int | None, tensor: int) -> str:
         """An op with its type and name, or the graph input or output."""
@@ -224,6 +250,10 @@ class PlanView:
         value = self.values[tensor]
         letters = value.axis_letters or ""
         return f"{value.name}: {source.text(letters)} to {Storage(target.format, Padding.ZERO).text(letters)}"
+
+    def body_of_op(self, op: int) -> str:
+        """The path of the body that an op is in; empty in the main graph."""
+        return self.planned.bodies.get(self.formulation.tree.graph_of_unit[self.units[op]], "")
 
     def body_of(self, tensor: int) -> str:
         """The path of the body that a tensor is in; empty in the main graph."""

@@ -28,7 +28,7 @@ def refusal_of(
         return "rule", f"the boundary of its bodies has no format with the bytes of {text}"
     reason = reason_without_signature(unit)
     if reason:
-        return ("opset" if reason.startswith("opset ") else "rule"), reason
+        return kind_of(reason), reason
     notes = view.planned.found.plan.notes.get(unit)
     if notes and len(view.problem.ops[op]) == 1:
         return "rule", notes[0]
@@ -38,9 +38,14 @@ def refusal_of(
     answer = rule.signature(unit, {slot: format}) if rule is not None else None
     if isinstance(answer, Inapplicable):
         return "rule", answer.reason
-    if rule is not None and rule.is_anchor:
+    if view.is_anchor(op):
         return "kernel", f"the target lists no kernel of {unit.kind} with {text}"
     return "kernel", f"no candidate of {unit.kind} has {text}"
+
+
+def kind_of(reason: str) -> Literal["rule", "opset"]:
+    """The kind of the change that removes a reason of `reason_without_signature` or of a layout rule."""
+    return "opset" if reason.startswith("opset ") else "rule"
 
 
 def _duration(seconds: float) -> str:
@@ -54,4 +59,4 @@ def reason_without_choice(view: PlanView, op: Op) -> str:
     return reason_without_signature(op) or next(iter(notes), default)
 
 
-__all__ = ["reason_without_choice", "refusal_of"]
+__all__ = ["kind_of", "reason_without_choice", "refusal_of"]

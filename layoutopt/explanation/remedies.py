@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from layoutopt.explanation.alternatives import percent_of
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.reasons import refusal_of
 from layoutopt.explanation.schema import Remedy, RemedyKind
@@ -86,7 +85,7 @@ def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy | None:
 def _priced(view: PlanView, kind: RemedyKind, what: str, reason: str, edit: ProblemEdit) -> Remedy:
     found = view.planned.repricer.reprice(edit)
     saved = max(0.0, -found.least_extra)
-    return Remedy(kind=kind, what=what, reason=reason, saved_seconds=saved, saved_percent=percent_of(view, saved))
+    return Remedy(kind=kind, what=what, reason=reason, saved_seconds=saved, saved_percent=view.percent(saved))
 
 
 def _padding(view: PlanView, cast: CastInPlan, state: int) -> Iterator[Remedy]:

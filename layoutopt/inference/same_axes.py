@@ -38,7 +38,7 @@ def same_axes(op: Op) -> Iterable[Sequence[ValueAxis]]:
         if isinstance(axes, Inapplicable):
             return ()
         product = product_with_matrix(op)
-        return _by_iteration_axis(op, axes if product is None else product.axes)
+        return by_iteration_axis(op, axes if product is None else product.axes)
     return ()
 
 
@@ -74,7 +74,8 @@ def kept_axes(before: Shape, after: Shape) -> Iterator[tuple[int, int]]:
             yield 0, 0
 
 
-def _by_iteration_axis(op: Op, axes: Axes) -> Iterable[Sequence[ValueAxis]]:
+def by_iteration_axis(op: Op, axes: Axes) -> Iterable[Sequence[ValueAxis]]:
+    """The axes of the operands of an op, grouped by the iteration axis that they are."""
     groups: dict[int, list[ValueAxis]] = {}
     for slot, numbers in axes.items():
         value = op.operand(slot)
@@ -128,4 +129,4 @@ def _at_boundary(op: Op) -> Iterator[Sequence[ValueAxis]]:
                 yield [(value, axis) for (value, _), axis in zip(ports, row, strict=True)]
 
 
-__all__ = ["ProductWithMatrix", "ValueAxis", "kept_axes", "product_with_matrix", "same_axes"]
+__all__ = ["ProductWithMatrix", "ValueAxis", "by_iteration_axis", "kept_axes", "product_with_matrix", "same_axes"]

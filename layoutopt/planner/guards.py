@@ -97,15 +97,15 @@ def guarded_solution(
     except OutOfTimeError as error:
         unchanged = Solution(baseline, problem.price(baseline), solution.lower_bound, False).with_optimality()
         return GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
-    remaining = deadline.remaining
-    choice, bound = _search(problem, problems, baseline, DEFAULT_TIME_LIMIT if remaining is None else remaining)
+    limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
+    ceiling, remaining = problem.price(baseline), deadline.remaining
+    time_limit = DEFAULT_TIME_LIMIT if remaining is None else remaining
+    choice, bound = cheapest_within(problem, limits, baseline, ceiling, time_limit)
     price = problem.price(choice)
-    if price > problem.price(baseline) or any(_exceeds(each, baseline, choice) for each in problems):
-        choice, price = baseline, problem.price(baseline)
+    if price > ceiling or not all(limit.allows(choice) for limit in limits):
+        choice, price = baseline, ceiling
     found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
-    return GuardedSolution(
-        found, is_replaced=True, limits=tuple(GuardLimit(each, each.price(baseline)) for each in problems)
-    )
+    return GuardedSolution(found, is_replaced=True, limits=limits)
 
 
 def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidates:
@@ -117,17 +117,8 @@ def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidate
 
 def _is_slower(problem: Problem, baseline: Choice, choice: Choice) -> bool:
     """Whether the second of two candidates per op is slower than the first, in a problem of these two."""
-    return _exceeds(problem, (0,) * len(baseline), (1,) * len(choice))
-
-
-def _exceeds(problem: Problem, baseline: Choice, choice: Choice) -> bool:
-    return problem.price(choice) > problem.price(baseline) * (1 + TOLERANCE)
-
-
-def _search(problem: Problem, guards: Sequence[Problem], baseline: Choice, time_limit: float) -> tuple[Choice, float]:
-    """The cheapest choice that the guards allow, by an integer program, and the bound that it proves on its price."""
-    limits = [GuardLimit(each, each.price(baseline)) for each in guards]
-    return cheapest_within(problem, limits, baseline, problem.price(baseline), time_limit)
+    first, second = (0,) * len(baseline), (1,) * len(choice)
+    return not GuardLimit(problem, problem.price(first)).allows(second)
 
 
 def cheapest_within(

@@ -51,7 +51,8 @@ class Plan:
             since ops that may have them count as free.
         is_limited_by_guards: whether a faster plan was rejected because it is slower than the original graph at other sizes.
         outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
-            over the targets, and the gap is that of the worst ratio of the seconds to those alone.
+            over the targets, and the gap is that of the worst ratio of the seconds to those of the best plan for
+            that target alone.
     """
 
     signatures: Mapping[Op, Signature]

@@ -125,7 +125,7 @@ class Program:
         self, index: int, tensor: Tensor, states: dict[int, list[int]], uses: list[dict[int, list[int]]]
     ) -> None:
         """Add the flows and casts of one tensor. A state with an empty list of columns is certain."""
-        shared = [self._cast_column(tensor, cast) for cast in range(len(tensor.prices))] if len(uses) > 1 else None
+        shared = [self._cast_column(index, cast) for cast in range(len(tensor.prices))] if len(uses) > 1 else None
         for number, use in enumerate(uses):
             flows: dict[tuple[int, int], int] = {}
             required: dict[int, list[int]] = defaultdict(list)
@@ -133,7 +133,7 @@ class Program:
                 if pair not in tensor.casts:
                     continue
                 cast = tensor.casts[pair]
-                flows[pair] = self._column(0.0) if cast is None or shared else self._cast_column(tensor, cast)
+                flows[pair] = self._column(0.0) if cast is None or shared else self._cast_column(index, cast)
                 if cast is not None:
                     required[cast].append(flows[pair])
             for state, columns in states.items():
@@ -154,7 +154,8 @@ class Program:
         self.depths.append(depth)
         return len(self.excesses) - 1
 
-    def _cast_column(self, tensor: Tensor, cast: int) -> int:
+    def _cast_column(self, index: int, cast: int) -> int:
+        tensor = self.problem.tensors[index]
         return self._column(tensor.prices[cast], tensor.nbytes[cast] if tensor.nbytes else 0.0, 1, tensor.depth)
 
     @cached_property
@@ -200,10 +201,16 @@ class Program:
         ends = [*self.first[1:], self.binaries]
         return tuple(int(np.argmax(values[a:b])) for a, b in zip(self.first, ends, strict=True))
 
-    def bound(self, multipliers: Any) -> float:
-        """The bound that multipliers of the rows prove, by the inequality in the docstring of the module."""
-        reduced = self.reduced_costs(multipliers)
-        return float((multipliers * np.asarray(self.rows.lower)).sum() + np.minimum(reduced, 0.0).sum())
+    def bound(self, multipliers: Any, fixed: Any = ()) -> float:
+        """The bound that multipliers of the rows prove, by the inequality in the docstring of the module.
+
+        Args:
+            multipliers: a multiplier of every row.
+            fixed: an array with the numbers of columns that are fixed at 0.
+        """
+        reduced = np.minimum(self.reduced_costs(multipliers), 0.0)
+        reduced[np.asarray(fixed, dtype=np.int32)] = 0.0
+        return float((multipliers * np.asarray(self.rows.lower)).sum() + reduced.sum())
 
     def valid(self, multipliers: Any) -> Any:
         """Multipliers without those that push against a missing bound of a row; zeros if the solver returned none."""

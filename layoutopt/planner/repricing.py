@@ -2,7 +2,7 @@
 
 Only the connected components that an edit touches are solved again. An edit that only adds constraints continues from the
 solved linear program of its component (`WarmProgram`). Where that does not prove a choice, and for all other edits, the edited
-component is solved from the start, with the integer program. Both give the exact price, not an estimate of it.
+component is solved from the start, with the integer program. Both prove the price within `TOLERANCE`, unless time runs out.
 """
 
 from collections.abc import Sequence
@@ -136,13 +136,12 @@ class Repricer:
             constant = limit.problem.price(self.choice) - own
             limits.append(GuardLimit(self._local(limit.problem, ops, tensors, edit), limit.price - constant))
         active, start = self._start(ops, edit)
-        remaining = DEFAULT_TIME_LIMIT if self._remaining is None else self._remaining
-        choice, bound = cheapest_within(problem, limits, tuple(start), problem.upper_bound(), remaining)
+        choice, bound = cheapest_within(problem, limits, tuple(start), problem.upper_bound(), self._search_seconds)
         if not all(limit.allows(choice) for limit in limits):
             return Repriced(inf, inf if bound == inf else 0.0, self.choice)
         found = Solution(choice, problem.price(choice), bound, False).with_optimality()
         if not found.optimal:  # the tolerances of the solver are relative to the ceiling
-            choice, bound = cheapest_within(problem, limits, choice, found.price, remaining)
+            choice, bound = cheapest_within(problem, limits, choice, found.price, self._search_seconds)
             found = Solution(choice, problem.price(choice), max(bound, found.lower_bound), False).with_optimality()
         before = self._local(self.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
         numbers = [options[option] for options, option in zip(active, choice, strict=True)]
@@ -217,6 +216,11 @@ class Repricer:
         for op, option in zip(ops, choice, strict=True):
             found[op] = option
         return tuple(found)
+
+    @property
+    def _search_seconds(self) -> float:
+        """The time limit of one integer program with guards."""
+        return DEFAULT_TIME_LIMIT if self._remaining is None else self._remaining
 
     @property
     def _remaining(self) -> float | None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import highspy
 import numpy as np
+from typing_extensions import override
 
-from layoutopt.planner.problem import Problem, Solution, Tensor
+from layoutopt.planner.problem import Problem, Solution
 from layoutopt.planner.problem_edit import Cast, ProblemEdit
 from layoutopt.planner.program import Program
 
@@ -27,18 +28,12 @@ class _TracedProgram(Program):
 
     def __init__(self, problem: Problem, limit: float) -> None:
         self.cast_columns: dict[Cast, list[int]] = {}
-        self._tensor = 0
         super().__init__(problem, limit)
 
-    def _add_tensor(
-        self, index: int, tensor: Tensor, states: dict[int, list[int]], uses: list[dict[int, list[int]]]
-    ) -> None:
-        self._tensor = index
-        super()._add_tensor(index, tensor, states, uses)
-
-    def _cast_column(self, tensor: Tensor, cast: int) -> int:
-        column = super()._cast_column(tensor, cast)
-        self.cast_columns.setdefault((self._tensor, cast), []).append(column)
+    @override
+    def _cast_column(self, index: int, cast: int) -> int:
+        column = super()._cast_column(index, cast)
+        self.cast_columns.setdefault((index, cast), []).append(column)
         return column
 
 
@@ -84,9 +79,7 @@ class WarmProgram:
         program = self.program
         choice = program.choice(np.asarray(solution.col_value[: program.binaries]))
         multipliers = program.valid(np.asarray(solution.row_dual))
-        reduced = np.minimum(program.reduced_costs(multipliers), 0.0)
-        reduced[fixed] = 0.0
-        bound = self.lower + program.limit * float((multipliers * np.asarray(program.rows.lower)).sum() + reduced.sum())
+        bound = self.lower + program.limit * program.bound(multipliers, fixed)
         casts = self.problem.required_casts(choice)
         is_legal = (
             casts is not None

@@ -329,11 +329,17 @@ def _counts(found: Sequence[LocatedOp]) -> Counts:
     return Counts(casts=len(moving), transposes=len(moving_views), weight_casts=len(weights))
 
 
-def physical_bytes(value: Value, sizes: Sizes) -> int:
-    """The bytes of a stored tensor with its padding elements, the mean over the sizes; 0 if its shape is unknown."""
+def physical_bytes(value: Value, sizes: Sizes, storage: Storage | None = None) -> int:
+    """The bytes of a tensor with its padding elements, the mean over the sizes; 0 if its shape is unknown.
+
+    Args:
+        value: the tensor.
+        sizes: of symbolic dimensions.
+        storage: the storage; that of the tensor if None.
+    """
     if not isinstance(value.type, TensorType) or value.shape is None:
         return 0
-    shape = physical_type(value, value.storage).shape
+    shape = physical_type(value, storage or value.storage).shape
     return round(sizes.elements(shape or ()) * value.type.dtype.bits / 8)
 
 

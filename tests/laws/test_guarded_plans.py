@@ -19,7 +19,7 @@ from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
 from layoutopt.planner import Option, PlanRequest, Problem, ProblemEdit, Repricer, Tensor, deadline, make_plan
-from layoutopt.planner.guards import GuardLimit, _search
+from layoutopt.planner.guards import GuardLimit, cheapest_within
 
 NHWC = Format.parse("NHWC")
 RELU = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
@@ -69,7 +69,8 @@ def test_the_search_finds_what_brute_force_finds(seed: int) -> None:
         if all(guard.price(choice) <= guard.price(start) * (1 + 1e-9) for guard in guards)
     ]
     best = min(problem.price(choice) for choice in allowed)
-    choice, bound = _search(problem, guards, start, 20.0)
+    limits = [GuardLimit(guard, guard.price(start)) for guard in guards]
+    choice, bound = cheapest_within(problem, limits, start, problem.price(start), 20.0)
     assert all(guard.price(choice) <= guard.price(start) * (1 + 1e-6) for guard in guards)
     assert min(problem.price(choice), problem.price(start)) == pytest.approx(min(best, problem.price(start)), rel=1e-5)
     assert bound <= best * (1 + 1e-5)

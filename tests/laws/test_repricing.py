@@ -1,7 +1,7 @@
 """Laws of repricing: the extra price of an edited planning problem is that of exhaustive search, warm or from the start."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, prod
 
 import numpy as np
@@ -10,7 +10,8 @@ from test_columns import offer
 from test_planner import choices, paid, random_problem
 
 from layoutopt.planner import Option, Problem, Tensor, solve
-from layoutopt.planner.problem_edit import ProblemEdit
+from layoutopt.planner.nearest_choice import NearestChoice
+from layoutopt.planner.problem_edit import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.planner.repricing import Repricer
 
 PROBLEMS = 60
@@ -83,10 +84,24 @@ def test_a_removed_requirement_saves_what_the_cheapest_choice_without_it_saves()
         tensor = int(case.rng().choice([number for number, _ in problem.ops[op][0].operand_states]))
         edit = ProblemEdit(free_reads=frozenset({(op, tensor)}))
         others = Problem([*problem.ops], problem.tensors)
-        others.ops[op] = [edit.edited_option(op, option) for option in problem.ops[op]]
+        others.ops[op] = [_without_read(option, tensor) for option in problem.ops[op]]
         best = min(paid(others, choice) for choice in case.prices)
         agrees(case, edit, best)
         saved += best < case.best * (1 - 1e-3)
+    assert saved > 3
+
+
+def test_an_output_of_the_graph_in_any_format_saves_what_the_cheapest_choice_without_its_requirement_saves() -> None:
+    saved = 0
+    for case in cases():
+        for number, tensor in enumerate(case.problem.tensors):
+            if tensor.required_states:
+                tensors = [*case.problem.tensors]
+                tensors[number] = replace(tensor, required_states=[])
+                others = Problem(case.problem.ops, tensors)
+                best = min(paid(others, choice) for choice in case.prices)
+                agrees(case, ProblemEdit(free_reads=frozenset({(GRAPH_OUTPUT, number)})), best)
+                saved += best < case.best * (1 - 1e-3)
     assert saved > 3
 
 
@@ -102,6 +117,46 @@ def test_a_tensor_produced_in_every_state_needs_no_cast() -> None:
         others = Problem(ops, [free if each is tensor else each for each in problem.tensors])
         best = min(paid(others, choice) for choice in case.prices)
         agrees(case, ProblemEdit(free_results=frozenset({number})), best)
+
+
+def test_a_choice_of_one_price_is_set_back_where_that_costs_nothing_and_the_edit_permits_it() -> None:
+    nearer = 0
+    for case in cases():
+        problem = _with_ties(case.problem)
+        op = int(case.rng().integers(len(problem.ops)))
+        given = solve(problem, [0] * len(problem.ops)).choice
+        nearest = NearestChoice(problem, given)
+        prices = {choice: paid(problem, choice) for choice in case.prices}
+        edits = [ProblemEdit(allowed_options={op: frozenset({option})}) for option in range(len(problem.ops[op]))]
+        edits += [ProblemEdit(forbidden_casts=frozenset({cast})) for cast in _casts(problem, given)]
+        for edit in edits:
+            permitted = {choice: price for choice, price in prices.items() if _meets(problem, choice, edit)}
+            best = min(permitted.values(), default=inf)
+            for choice in (choice for choice, price in permitted.items() if isfinite(price) and price == best):
+                found = nearest.approach(choice, edit)
+                before, after = (sum(a != b for a, b in zip(each, given, strict=True)) for each in (choice, found))
+                assert permitted[found] == best and after <= before, case.seed
+                nearer += after < before
+    assert nearer > 5
+
+
+def _meets(problem: Problem, choice: tuple[int, ...], edit: ProblemEdit) -> bool:
+    has_options = all(choice[op] in options for op, options in edit.allowed_options.items())
+    return has_options and edit.forbidden_casts.isdisjoint(_casts(problem, choice))
+
+
+def _with_ties(problem: Problem) -> Problem:
+    """The problem with prices of 0, 1 and 2, so that many choices have one price."""
+    ops = [[replace(option, price=float(round(option.price) % 3)) for option in options] for options in problem.ops]
+    tensors = [
+        replace(tensor, prices=[float(round(price) % 3) for price in tensor.prices]) for tensor in problem.tensors
+    ]
+    return Problem(ops, tensors)
+
+
+def _without_read(option: Option, tensor: int) -> Option:
+    operands = tuple(each for each in option.operand_states if each[0] != tensor)
+    return Option(option.price, option.result_states, operands)
 
 
 def _without_result(option: Option, tensor: int) -> Option:

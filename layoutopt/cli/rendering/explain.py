@@ -76,11 +76,8 @@ def _totals(found: Explanation) -> Text:
     count, free = len(found.conversions), found.free_conversions
     aside = f", and {free} that cost nothing" if free else ""
     if not count:
-        return text(
-            f"none that costs anything{aside}: no two ops of the plan disagree about a format"
-            if not free
-            else f"none that costs anything{aside}"
-        )
+        aside = aside or ": no two ops of the plan disagree about a format"
+        return text(f"none that costs anything{aside}")
     whole, percent = sum(each.seconds for each in found.conversions), sum(each.percent for each in found.conversions)
     return text(f"{count}, which take {seconds(whole)}, {_percent(percent)} of the time{aside}")
 
