@@ -20,13 +20,9 @@ from layoutopt.page.graphs import Node, Operand, PageGraph
 from layoutopt.page.matching import matching_tree
 from layoutopt.page.tree import Group, group_tree
 from layoutopt.report.output_formats import CANONICAL, UNKNOWN
+from layoutopt.report.printable import printable
 
 COLOURS = 10  # formats with a colour of their own
-
-
-def printable(text: str) -> str:
-    """The text with control characters, marks of text direction and lone surrogates replaced."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def legend(graphs: Sequence[PageGraph]) -> list[tuple[str, str]]:
@@ -108,4 +104,4 @@ class _Encoder:
         return [group.kind, self.text(group.label), children]
 
 
-__all__ = ["COLOURS", "encode", "legend", "printable"]
+__all__ = ["COLOURS", "encode", "legend"]
