@@ -126,10 +126,12 @@ def ci(
     options = {path: _gate_options(configured(context, settings, path, values), measured) for path in paths}
     _require_one_target(options)
     summary = os.environ.get("GITHUB_STEP_SUMMARY") if github else None
+    results = result_paths(paths, models, write, force=force) if write is not None else {}
     outputs = GateOutputs(
         paths,
         {"--json": json, "--junit": junit, "--sarif": sarif},
         baseline,
+        results=results.values(),
         is_updated=update_baseline,
         summary=Path(summary) if summary else None,
         force=force,
@@ -141,7 +143,7 @@ def ci(
         budgets,
         None if update_baseline else old,
         baseline,
-        result_paths(paths, list(map(str, models)), write, force=force) if write is not None else {},
+        results,
         force,
     )
     with ProgressLine() as progress:
