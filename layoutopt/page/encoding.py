@@ -31,7 +31,7 @@ def legend(graphs: Sequence[PageGraph]) -> list[tuple[str, str]]:
     ordered = dict.fromkeys(name for each in reversed(counts) for name, _ in each.most_common())
     others = [name for name in ordered if name not in (CANONICAL, UNKNOWN)]
     colours = {name: f"c{index}" if index < COLOURS else "rest" for index, name in enumerate(others)}
-    return [(name, colours.get(name, "onnx")) for name in ordered]
+    return [(name, colours.get(name, "canonical")) for name in ordered]
 
 
 def encode(before: PageGraph | None, after: PageGraph) -> dict[str, Any]:
