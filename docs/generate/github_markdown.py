@@ -1,8 +1,8 @@
 """Markdown as GitHub reads it, rewritten for Python-Markdown, which mkdocs uses.
 
 Python-Markdown needs an empty line before a list, and four spaces per level of a list; GitHub needs neither. In code in tables
-GitHub reads an escaped bar as a bar, Python-Markdown reads a bar as one. Links to files
-outside of the site become the name of the file, since the address of a repository is not known.
+GitHub reads an escaped bar as a bar, Python-Markdown reads a bar as one. Links to files outside of the site become
+the name of the file, since the address of a repository is not known.
 """
 
 import re

@@ -130,10 +130,12 @@ def ci(
     }
     _require_one_target(settings)
     summary = os.environ.get("GITHUB_STEP_SUMMARY") if github else None
+    results = result_paths(paths, models, write, force=force) if write is not None else {}
     outputs = GateOutputs(
         paths,
         {"--json": json, "--junit": junit, "--sarif": sarif},
         baseline,
+        results=results.values(),
         is_updated=update_baseline,
         summary=Path(summary) if summary else None,
         force=force,

@@ -41,7 +41,6 @@ from layoutopt.report.warnings import repairs_of
 from layoutopt.version import VERSION
 
 Progress = Callable[[str], None]
-_CHUNK = 1 << 20  # bytes
 
 
 @dataclass(slots=True)
@@ -62,8 +61,9 @@ class _OriginalMoves:
 
     def of_result(self, result: Result) -> list[RemainingMove]:
         """The ops of the result that move bytes."""
-        is_original = not result.report.changed and self.moves is not None
-        return self.moves or [] if is_original else remaining_moves(result.graph, self.sizes)
+        if result.report.changed or self.moves is None:
+            return remaining_moves(result.graph, self.sizes)
+        return self.moves
 
 
 @dataclass(slots=True)
@@ -203,9 +203,9 @@ def _speed_up(result: Result, estimated: float | None, measured: float | None, *
     if measured is not None and result.report.plan is not None:
         return SpeedUp(value=measured, is_measured=True)
     if estimated is None:
-        return SpeedUp(value=None, doubt=result.report.reason or "the plan has no estimated time")
-    doubt = reason_not_measured(result.report.measurement) if is_requested else ""
-    return SpeedUp(value=estimated, doubt=doubt)
+        return SpeedUp(value=None, reason=result.report.reason or "the plan has no estimated time")
+    reason = reason_not_measured(result.report.measurement) if is_requested else ""
+    return SpeedUp(value=estimated, reason=reason)
 
 
 def _show_stage(progress: Progress, model: str, stage: str) -> None:
@@ -233,8 +233,7 @@ def file_hash(model: Path) -> str:
     found = hashlib.sha256()
     for path in [model, *{os.path.realpath(each): each for each in external_files(model)}.values()]:
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                found.update(chunk)
+            hashlib.file_digest(file, lambda: found)
     return found.hexdigest()
 
 

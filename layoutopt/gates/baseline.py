@@ -63,7 +63,7 @@ class Baseline(ReportModel):
         """
         pairs = sorted({(each.target, each.runtime) for each in self.entries})
         if pairs and (target, runtime) not in pairs:
-            others = ", ".join(f"{each} (runtime {of})" for each, of in pairs)
+            others = ", ".join(f"{name} (runtime {program})" for name, program in pairs)
             what = f"has no entry for the target {target} (runtime {runtime}), only for {others}"
             hint = f"name one of these with --target, or add {target} with --update-baseline"
             raise ArgumentError(what, where=path_text(path), hint=hint)

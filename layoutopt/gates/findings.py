@@ -24,6 +24,8 @@ class Rule(StrEnum):
     CHANGED_MODEL = "changed-model"
     OTHER_SIZES = "other-sizes"
     NOT_CHECKED = "not-checked"
+    NOT_MEASURED = "not-measured"
+    NOT_COMPARED = "not-compared"
     REMAINING_TRANSPOSE = "remaining-transpose"
     REMAINING_CAST = "remaining-cast"
 
@@ -36,6 +38,9 @@ BUDGET_RULES = (
     Rule.MAX_SIZE_GROWTH,
 )
 
+SPEED_UP_RULES = (Rule.MIN_SPEEDUP, Rule.NOT_CHECKED, Rule.NOT_MEASURED)
+BASELINE_RULES = (Rule.REGRESSION, Rule.NOT_IN_BASELINE, Rule.CHANGED_MODEL, Rule.OTHER_SIZES, Rule.NOT_COMPARED)
+
 DESCRIPTIONS = {
     Rule.MODEL_ERROR: "The model cannot be read, planned or written.",
     Rule.MAX_TRANSPOSES: "More Transposes and other view ops move bytes than the budget permits.",
@@ -47,20 +52,36 @@ DESCRIPTIONS = {
     Rule.NOT_IN_BASELINE: "The baseline has no entry for the model.",
     Rule.CHANGED_MODEL: "The model file differs from the one of the baseline.",
     Rule.OTHER_SIZES: "The baseline was planned for other sizes of symbolic dimensions.",
-    Rule.NOT_CHECKED: "A check was not possible, or used an estimate where a measurement was requested.",
+    Rule.NOT_CHECKED: "The model has no speed-up that min-speedup could limit.",
+    Rule.NOT_MEASURED: "The budget min-speedup limits an estimate, where a measurement was requested.",
+    Rule.NOT_COMPARED: "The model has no estimated speed-up to compare with that of the baseline.",
     Rule.REMAINING_TRANSPOSE: "A Transpose or another view op of the result moves bytes.",
     Rule.REMAINING_CAST: "A layout conversion of the result moves bytes.",
 }
+
+
+def level_of(rule: Rule) -> Level:
+    """The level of all findings of a rule."""
+    if rule in (Rule.REMAINING_TRANSPOSE, Rule.REMAINING_CAST):
+        return "note"
+    return "error" if rule in (Rule.MODEL_ERROR, *BUDGET_RULES, Rule.REGRESSION) else "warning"
 
 
 class Finding(ReportModel):
     """A statement about one model."""
 
     rule: Rule
-    level: Level = Field(description="`error` for a failed check, `warning` for a doubt, `note` for an op that remains")
+    level: Level = Field(
+        description="`error`: a failed check; `warning`: about a check; `note`: an op that moves bytes"
+    )
     message: str
     node: str = Field(default="", description="the name of the op that the finding is about")
     body: str = Field(default="", description="the body that the op is in: op and attribute; empty in the main graph")
+
+    @classmethod
+    def of(cls, rule: Rule, message: str, *, node: str = "", body: str = "") -> "Finding":
+        """The finding of a rule, with the level of the rule."""
+        return cls(rule=rule, level=level_of(rule), message=message, node=node, body=body)
 
     @property
     def path(self) -> str:
@@ -68,4 +89,13 @@ class Finding(ReportModel):
         return f"{self.body}/{self.node}" if self.body else self.node
 
 
-__all__ = ["BUDGET_RULES", "DESCRIPTIONS", "Finding", "Level", "Rule"]
+__all__ = [
+    "BASELINE_RULES",
+    "BUDGET_RULES",
+    "DESCRIPTIONS",
+    "SPEED_UP_RULES",
+    "Finding",
+    "Level",
+    "Rule",
+    "level_of",
+]

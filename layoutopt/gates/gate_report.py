@@ -41,7 +41,7 @@ class ModelResult(ReportModel):
 
     @property
     def warnings(self) -> list[Finding]:
-        """The doubts about checks."""
+        """The warnings about checks."""
         return [each for each in self.findings if each.level == "warning"]
 
 
@@ -62,13 +62,13 @@ class GateReport(ReportModel):
 
 
 def budget_values(budgets: Budgets) -> dict[str, float]:
-    """The limits of some budgets, by key."""
+    """The limits that are set, by key."""
     return {key: float(value) for key, value in budgets.model_dump(by_alias=True, exclude_none=True).items()}
 
 
 def failed_model(model: str, uri: str, target: str, runtime: str, message: str) -> ModelResult:
     """The result of a model that could not be planned."""
-    finding = Finding(rule=Rule.MODEL_ERROR, level="error", message=message)
+    finding = Finding.of(Rule.MODEL_ERROR, message)
     return ModelResult(model=model, uri=uri, status="error", target=target, runtime=runtime, findings=[finding])
 
 

@@ -17,12 +17,13 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from layoutopt.files import PAGE_MARK
-from layoutopt.page.encoding import encode, legend, printable
+from layoutopt.page.encoding import encode, legend
 from layoutopt.page.facts import headline_facts
 from layoutopt.page.graphs import PageGraph
 from layoutopt.page.libraries import libraries
 from layoutopt.page.remaining import CONVERSION, SHAPE_ONLY, WEIGHT_CONVERSION, remaining_rows
 from layoutopt.page.totals import op_type_totals
+from layoutopt.report.printable import printable
 from layoutopt.report.schema import Counts, Report
 from layoutopt.report.units import seconds, size
 from layoutopt.version import VERSION

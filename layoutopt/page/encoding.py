@@ -20,13 +20,9 @@ from layoutopt.page.graphs import Node, Operand, PageGraph
 from layoutopt.page.matching import matching_tree
 from layoutopt.page.tree import Group, group_tree
 from layoutopt.report.output_formats import CANONICAL, UNKNOWN
+from layoutopt.report.printable import printable
 
 COLOURS = 10  # formats with a colour of their own
-
-
-def printable(text: str) -> str:
-    """The text with control characters, marks of text direction and lone surrogates replaced."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def legend(graphs: Sequence[PageGraph]) -> list[tuple[str, str]]:
@@ -35,7 +31,7 @@ def legend(graphs: Sequence[PageGraph]) -> list[tuple[str, str]]:
     ordered = dict.fromkeys(name for each in reversed(counts) for name, _ in each.most_common())
     others = [name for name in ordered if name not in (CANONICAL, UNKNOWN)]
     colours = {name: f"c{index}" if index < COLOURS else "rest" for index, name in enumerate(others)}
-    return [(name, colours.get(name, "onnx")) for name in ordered]
+    return [(name, colours.get(name, "canonical")) for name in ordered]
 
 
 def encode(before: PageGraph | None, after: PageGraph) -> dict[str, Any]:
@@ -108,4 +104,4 @@ class _Encoder:
         return [group.kind, self.text(group.label), children]
 
 
-__all__ = ["COLOURS", "encode", "legend", "printable"]
+__all__ = ["COLOURS", "encode", "legend"]

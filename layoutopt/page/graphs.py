@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.cast import CAST, is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
@@ -183,7 +183,7 @@ class _Builder:
         return Node(
             "cast",
             report.name,
-            "CastData",
+            CAST,
             tuple(_operands(op.inputs, [report.src], [report.axes], [])),
             tuple(_operands(op.outputs, [report.dst], [report.axes], [])),
             "",

@@ -1,4 +1,4 @@
-"""The tree of groups in which the page collapses a graph: module names, repeated blocks, bodies, and parts of what is left.
+"""The tree of groups in which the page collapses a graph: module names, repeated blocks, bodies, and parts.
 
 A group is a contiguous run of the topological order. So no path leads out of a group and back into it, and the graph of
 collapsed groups has no cycle.
@@ -7,7 +7,7 @@ collapsed groups has no cycle.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import accumulate, groupby, takewhile
 from math import ceil, isqrt
 from typing import Literal, TypeAlias
 
@@ -236,12 +236,8 @@ def _cut_widths(graph: PageGraph) -> list[int]:
     changes = [0] * (len(graph.nodes) + 1)
     for source, target in last.items():
         changes[source + 1] += 1
-        changes[target + 1 if target + 1 < len(changes) else target] -= 1
-    widths, width = [], 0
-    for change in changes[:-1]:
-        width += change
-        widths.append(width)
-    return widths
+        changes[target + 1] -= 1
+    return list(accumulate(changes[:-1]))
 
 
 __all__ = ["Child", "Group", "GroupKind", "group_tree"]

@@ -1,11 +1,12 @@
 """Columns of a layered figure: a high figure is cut between layers, and the pieces are placed side by side.
 
-A cut is where the fewest edges cross it, near the positions that give the figure the proportions of a page.
+A cut is where it divides the fewest edges, near the positions that give the figure the proportions of a page.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import sqrt
 
 _PAGE = 1.4  # width divided by height
@@ -62,19 +63,18 @@ def arrange_in_columns(boxes: Sequence[Box], edges: Sequence[tuple[Box, Box]]) -
 def _cuts(boxes: Sequence[Box], edges: Sequence[tuple[Box, Box]], count: int) -> list[float]:
     """The positions between layers at which the figure is cut into `count` columns, or fewer."""
     layers = sorted({box.xy[1] for box in boxes})
-    crossing = [0] * (len(layers) + 1)
+    changes = [0] * len(layers)
     position = {y: index for index, y in enumerate(layers)}
     for source, target in edges:
-        crossing[position[source.xy[1]]] += 1
-        crossing[position[target.xy[1]]] -= 1
-    for index in range(1, len(crossing)):
-        crossing[index] += crossing[index - 1]
+        changes[position[source.xy[1]]] += 1
+        changes[position[target.xy[1]]] -= 1
+    widths = list(accumulate(changes))  # edges behind each layer
     step = (layers[-1] - layers[0]) / count
     cuts: list[float] = []
     for number in range(1, count):
         ideal = layers[0] + number * step
         near = [index for index in range(len(layers) - 1) if abs(layers[index] - ideal) <= _TOLERANCE * step]
         if near:
-            best = min(near, key=lambda index: (crossing[index], abs(layers[index] - ideal)))
+            best = min(near, key=lambda index: (widths[index], abs(layers[index] - ideal)))
             cuts.append((layers[best] + layers[best + 1]) / 2)
     return cuts

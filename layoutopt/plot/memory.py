@@ -15,7 +15,8 @@ import numpy as np
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format, Layout
-from layoutopt.plot.style import FAINT, FONT, INK, PADDING, PAPER, hue, printable, ramp, size_for
+from layoutopt.plot.style import FAINT, FONT, INK, PADDING, PAPER, hue, ramp, size_for
+from layoutopt.report.printable import printable
 
 _CELL = 30.0
 _GAP = 16.0

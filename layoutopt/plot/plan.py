@@ -16,9 +16,10 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
 from layoutopt.plot.columns import Box, arrange_in_columns
-from layoutopt.plot.style import FAINT, FONT, INK, PAPER, hue, printable, size_for
+from layoutopt.plot.style import FAINT, FONT, INK, PAPER, hue, size_for
 from layoutopt.report.builder import counts, moves_data, planned_ops
 from layoutopt.report.output_formats import CANONICAL, UNKNOWN
+from layoutopt.report.printable import printable
 
 _WIDTH, _HEIGHT = 132.0, 34.0
 _MARGIN = 28.0

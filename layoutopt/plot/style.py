@@ -21,11 +21,6 @@ def hue(index: int) -> str:
     return "#" + "".join(f"{round(255 * each):02x}" for each in (red, green, blue))
 
 
-def printable(text: str) -> str:
-    """The text with characters replaced that XML cannot represent, such as control characters in op names."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
 def size_for(text: str, width: float, largest: float) -> float:
     """The font size at which a text fits a width, at 0.6 times the size per character."""
     return min(largest, width / (0.6 * max(1, len(text))))

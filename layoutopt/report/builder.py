@@ -1,5 +1,6 @@
 """Builder of the report of a planned graph: the formats and costs of ops and casts, and the reason for each cast."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -314,19 +315,21 @@ def counts(graph: Graph) -> Counts:
 
 def _counts(found: Sequence[LocatedOp]) -> Counts:
     ops = [located.op for located in found]
-    casts = [(op.inputs[0], op.outputs[0]) for op in ops if is_cast(op)]
-    weights = [source for source, _ in casts if source is not None and source.is_constant]
-    moving = [
-        source
-        for source, copy in casts
-        if source is not None
-        and copy is not None
-        and copy.storage is not None
-        and not source.is_constant
-        and moves(source, copy.storage)
-    ]
-    moving_views = [op for op in ops if moves_data(op) and not all(v is None or v.is_constant for v in op.inputs)]
-    return Counts(casts=len(moving), transposes=len(moving_views), weight_casts=len(weights))
+    kinds = Counter(map(activation_move, ops))
+    weights = sum(is_cast(op) and op.inputs[0] is not None and op.inputs[0].is_constant for op in ops)
+    return Counts(casts=kinds["cast"], transposes=kinds["transpose"], weight_casts=weights)
+
+
+def activation_move(op: Op) -> Literal["cast", "transpose"] | None:
+    """The kind of an op that moves bytes of activations: `transpose` for all view ops; None for every other op."""
+    if all(value is None or value.is_constant for value in op.inputs):
+        return None
+    if not is_cast(op):
+        return "transpose" if moves_data(op) else None
+    source, copy = op.inputs[0], op.outputs[0]
+    if source is None or copy is None or copy.storage is None:
+        return None
+    return "cast" if moves(source, copy.storage) else None
 
 
 def physical_bytes(value: Value, sizes: Sizes, storage: Storage | None = None) -> int:

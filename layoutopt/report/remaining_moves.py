@@ -5,17 +5,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ops import canonical_signature
 from layoutopt.report.builder import (
-    LocatedOp,
+    activation_move,
     cast_reason,
     first_output,
     located_ops,
     move_reason,
-    moves_data,
     physical_bytes,
 )
 from layoutopt.report.schema import ReportModel
@@ -44,30 +42,24 @@ def remaining_moves(graph: Graph, sizes: Sizes = NO_SIZES) -> list[RemainingMove
 
 def _moves(graph: Graph, sizes: Sizes) -> Iterator[RemainingMove]:
     for located in located_ops(graph):
-        op = located.op
-        if is_cast(op):
-            source, copy = op.inputs[0], op.outputs[0]
-            if source is None or copy is None or copy.storage is None or source.is_constant:
-                continue
-            if moves(source, copy.storage):
-                yield _move(located, "cast", sizes, cast_reason(located.graph, source, copy))
-        elif moves_data(op) and not all(value is None or value.is_constant for value in op.inputs):
+        op, kind = located.op, activation_move(located.op)
+        if kind is None:
+            continue
+        source, result = op.inputs[0], op.outputs[0]
+        assert source is not None and result is not None
+        if kind == "cast":
+            reason = cast_reason(located.graph, source, result)
+        else:
             signature = op.signature if op.signature is not None else canonical_signature(op)
-            yield _move(located, "transpose", sizes, move_reason(located.graph, op, signature))
-
-
-def _move(located: LocatedOp, kind: Literal["cast", "transpose"], sizes: Sizes, reason: str) -> RemainingMove:
-    op = located.op
-    operands = (op.inputs[0], op.outputs[0])
-    nbytes = sum(physical_bytes(value, sizes) for value in operands if value is not None)
-    return RemainingMove(
-        kind=kind,
-        op_type=op.op_type,
-        name=op.name or first_output(op),
-        body=located.body,
-        bytes=round(nbytes * located.runs),
-        reason=reason,
-    )
+            reason = move_reason(located.graph, op, signature)
+        yield RemainingMove(
+            kind=kind,
+            op_type=op.op_type,
+            name=op.name or first_output(op),
+            body=located.body,
+            bytes=round((physical_bytes(source, sizes) + physical_bytes(result, sizes)) * located.runs),
+            reason=reason,
+        )
 
 
 __all__ = ["RemainingMove", "remaining_moves"]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from hashlib import sha256
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,7 +11,7 @@ import pytest
 from command_line import PLANNED, TARGET, Cli, assert_one_line, convolutions, files, relu
 
 import layoutopt
-from layoutopt.cli.gating import Gate
+from layoutopt.cli.gating import Gate, file_hash
 from layoutopt.cli.optimization.settings import ModelSettings
 from layoutopt.gates import Budgets
 from layoutopt.report.schema import Report
@@ -117,6 +118,12 @@ def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
     assert cli("ci", "models", *PLANNED, *BASELINE).code == 0
 
 
+def test_the_hash_of_a_model_includes_its_external_data(tmp_path: Path) -> None:
+    onnx.save(convolutions(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    content = (tmp_path / "m.onnx").read_bytes() + (tmp_path / "m.data").read_bytes()
+    assert (tmp_path / "m.data").stat().st_size and file_hash(tmp_path / "m.onnx") == sha256(content).hexdigest()
+
+
 def test_results_are_written_where_requested(cli: Cli, models: Path, tmp_path: Path) -> None:
     before = files(tmp_path)
     assert cli("ci", "models", *PLANNED, "--write", "out").code == 0
@@ -129,7 +136,7 @@ def test_results_are_written_where_requested(cli: Cli, models: Path, tmp_path: P
     assert cli("ci", "out/net.onnx", *PLANNED, "--write", "out").code == 2
 
 
-def test_what_is_measured(cli: Cli, models: Path) -> None:
+def test_measured_speed_up(cli: Cli, models: Path) -> None:
     """Without a measurement, the budget limits the estimate, with a warning."""
     done = cli("ci", "models/net.onnx", *PLANNED, "--measured", "--min-speedup", "1.1")
     assert done.code == 0
@@ -171,13 +178,14 @@ REFUSED = {
     "ci models --max-casts -1": 2,
     "ci models --github --json -": 2,
     "ci models --write note.txt": 2,
+    "ci models --write out --sarif out/net.onnx --force": 2,
     "ci models -t nowhere": 4,
     "ci models --dim x": 2,
 }
 
 
 @pytest.mark.parametrize("command", REFUSED)
-def test_what_is_refused_before_a_model_is_planned(
+def test_commands_that_are_refused_before_a_model_is_planned(
     cli: Cli, models: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layoutopt.api, "optimize", None)

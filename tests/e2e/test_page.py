@@ -15,7 +15,7 @@ import pytest
 from command_line import PLANNED, Cli, assert_one_line, convolutions
 from html_pages import Page
 
-from layoutopt.page.encoding import printable
+from layoutopt.report.printable import printable
 
 NAMES = (
     "</script><script>alert(1)</script>",

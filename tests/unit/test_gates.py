@@ -101,10 +101,10 @@ def test_constants_may_always_grow_by_the_slack() -> None:
 def test_a_speed_up_that_is_not_known_is_a_warning() -> None:
     found = Numbers(transposes=0, casts=0, bytes_moved=0, speed_up=None)
     budgets = Budgets(min_speedup=2)
-    unknown = check_budgets(found, SpeedUp(value=None, doubt="it is optimised already"), budgets)
+    unknown = check_budgets(found, SpeedUp(value=None, reason="it is optimised already"), budgets)
     assert (rules(unknown), rules(unknown, "warning")) == ([], [Rule.NOT_CHECKED])
-    estimated = check_budgets(found, SpeedUp(value=1.5, doubt="another machine"), budgets)
-    assert (rules(estimated), rules(estimated, "warning")) == ([Rule.MIN_SPEEDUP], [Rule.NOT_CHECKED])
+    estimated = check_budgets(found, SpeedUp(value=1.5, reason="another machine"), budgets)
+    assert (rules(estimated), rules(estimated, "warning")) == ([Rule.MIN_SPEEDUP], [Rule.NOT_MEASURED])
 
 
 def test_the_command_line_precedes_the_configuration() -> None:
@@ -149,12 +149,14 @@ def test_regressions_are_the_numbers_that_are_worse_beyond_the_tolerance(now: Nu
     assert status_of(check_baseline(now, "0", {}, entry(now))) == "passed"
 
 
-def test_doubts_about_a_comparison() -> None:
+def test_warnings_about_a_comparison() -> None:
     found = Numbers(transposes=1, casts=0, bytes_moved=8, speed_up=1)
     assert rules(check_baseline(found, "0", {}, None), "warning") == [Rule.NOT_IN_BASELINE]
-    doubts = check_baseline(found, "1", {"n": (1, 8)}, entry(found))
-    assert rules(doubts, "warning") == [Rule.CHANGED_MODEL, Rule.OTHER_SIZES]
-    assert "n=1:8" in doubts[1].message and rules(doubts) == []
+    findings = check_baseline(found, "1", {"n": (1, 8)}, entry(found))
+    assert rules(findings, "warning") == [Rule.CHANGED_MODEL, Rule.OTHER_SIZES]
+    assert "n=1:8" in findings[1].message and rules(findings) == []
+    optimised = check_baseline(found.model_copy(update={"speed_up": None}), "0", {}, entry(found))
+    assert (rules(optimised), rules(optimised, "warning")) == ([], [Rule.NOT_COMPARED])
 
 
 def test_an_update_keeps_other_targets_and_drops_models_that_are_gone(tmp_path: Path) -> None:
@@ -208,12 +210,12 @@ def test_models_of_a_baseline_are_named_from_its_folder(tmp_path: Path) -> None:
 def report(*names: str) -> GateReport:
     found = Numbers(transposes=1, casts=1, bytes_moved=8, speed_up=1.5)
     findings = [
-        Finding(rule=Rule.MAX_CASTS, level="error", message="casts: 1, the budget is 0"),
-        Finding(rule=Rule.REGRESSION, level="error", message="transposes: 1, the baseline has 0"),
-        Finding(rule=Rule.CHANGED_MODEL, level="warning", message="the model has changed"),
-        Finding(rule=Rule.NOT_CHECKED, level="warning", message="min-speedup is not checked: already optimised"),
-        Finding(rule=Rule.REMAINING_TRANSPOSE, level="note", message="Transpose moves 4 bytes", node=EVIL, body="If/b"),
-        Finding(rule=Rule.REMAINING_CAST, level="note", message="CastData moves 4 bytes", node="cast"),
+        Finding.of(Rule.MAX_CASTS, "casts: 1, the budget is 0"),
+        Finding.of(Rule.REGRESSION, "transposes: 1, the baseline has 0"),
+        Finding.of(Rule.CHANGED_MODEL, "the model has changed"),
+        Finding.of(Rule.NOT_CHECKED, "min-speedup is not checked: already optimised"),
+        Finding.of(Rule.REMAINING_TRANSPOSE, "Transpose moves 4 bytes", node=EVIL, body="If/b"),
+        Finding.of(Rule.REMAINING_CAST, "CastData moves 4 bytes", node="cast"),
     ]
     models = [
         ModelResult(
@@ -249,6 +251,20 @@ def test_sarif_is_valid_and_names_the_ops() -> None:
     assert unquote(run["artifacts"][1]["location"]["uri"]) == EVIL.replace("\x00", "")
 
 
+def test_fingerprints_do_not_depend_on_values() -> None:
+    def prints(now: int, sha256: str, size: int) -> set[str]:
+        found = report("a.onnx")
+        numbers = Numbers(transposes=now, casts=now, bytes_moved=now * 100, speed_up=1 / now)
+        then = entry(Numbers(transposes=1, casts=1, bytes_moved=100, speed_up=1))
+        found.models[0].findings[:] = check_baseline(numbers, sha256, {"n": (size, size)}, then)
+        results = sarif(found)["runs"][0]["results"]
+        assert len(results) == 2 + 4 + 1
+        return {each["partialFingerprints"]["primaryLocationLineHash"] for each in results}
+
+    first = prints(2, "a1" * 32, 3)
+    assert first == prints(3, "b2" * 32, 4) and len(first) == 7
+
+
 def test_a_model_outside_of_the_repository_has_a_whole_uri(tmp_path: Path) -> None:
     uri = model_uri(tmp_path / "a b.onnx", tmp_path / "repository")
     assert uri.startswith("file:///") and uri_path(uri) == str(tmp_path / "a b.onnx")
@@ -271,6 +287,23 @@ def test_junit_is_xml_with_a_test_case_per_check() -> None:
         ("max-transposes", []),
         ("baseline", ["failure", "system-out"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "case", "tags"),
+    [
+        (Rule.NOT_CHECKED, "min-speedup", ["skipped", "system-out"]),
+        (Rule.NOT_MEASURED, "min-speedup", ["system-out"]),
+        (Rule.NOT_COMPARED, "baseline", ["system-out"]),
+    ],
+)
+def test_junit_has_every_warning(rule: Rule, case: str, tags: list[str]) -> None:
+    found = report("a.onnx")
+    found.models[0].findings[:] = [Finding.of(rule, "the warning")]
+    cases = ElementTree.fromstring(junit(found))[0].findall("testcase")
+    (only,) = [each for each in cases if len(each)]
+    assert (only.get("name"), [part.tag for part in only]) == (case, tags)
+    assert only.findtext("system-out") == "the warning"
 
 
 def parsed(command: str) -> tuple[str, dict[str, str], str]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.rendering.terminal import printable
 from layoutopt.files import FileKind, Overwrite, output_errors, write_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
 from layoutopt.passes.base import Pass, Pipeline
+from layoutopt.report.printable import printable
 
 _STDERR = "stderr"
 

@@ -1,7 +1,7 @@
 """The files that `ci` writes: reports, the baseline, the step summary of GitHub, and the optimised models."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from itertools import combinations
@@ -33,6 +33,7 @@ class GateOutputs:
         models: the models that are read.
         reports: the path of each report by option: `--json`, `--junit`, `--sarif`; None for no report.
         baseline: the baseline file; None without one.
+        results: the paths of the optimised models that are written.
         is_updated: whether the baseline is written; otherwise it is read.
         summary: the step summary of GitHub, which is appended to; None for none.
         force: whether existing files of another kind may be replaced.
@@ -42,7 +43,7 @@ class GateOutputs:
         files: the files written so far.
 
     Raises:
-        UsageError: two options name one file, or an option names a model.
+        UsageError: two options name one file, or an option names a model or a result.
         OutputError: a file cannot be written, or must not be replaced.
         LayoutoptError: the library for JUnit reports is not installed.
     """
@@ -53,6 +54,7 @@ class GateOutputs:
         reports: dict[str, Path | None],
         baseline: Path | None,
         *,
+        results: Collection[Path],
         is_updated: bool,
         summary: Path | None,
         force: bool,
@@ -65,11 +67,12 @@ class GateOutputs:
             self._paths["--update-baseline"] = baseline
         read = [baseline] if baseline is not None and not is_updated else []
         self._overwrite = Overwrite((*models, *read), None, force)
-        self._check(models, read)
+        self._check(models, read, results)
 
-    def _check(self, models: Sequence[Path], read: Sequence[Path]) -> None:
+    def _check(self, models: Sequence[Path], read: Sequence[Path], results: Collection[Path]) -> None:
+        others = [(each, "a model") for each in models]
+        others += [(each, "the baseline") for each in read] + [(each, "a result of --write") for each in results]
         for option, path in self._paths.items():
-            others = [*((each, "a model") for each in models), *((each, "the baseline") for each in read)]
             for other, description in others:
                 if is_same_file(path, other):
                     where = f"{option} {path_text(path)}"
@@ -125,7 +128,7 @@ class GateOutputs:
             append_text(self._summary, content, self._overwrite)
 
 
-def result_paths(models: Sequence[Path], arguments: Sequence[str], folder: Path, *, force: bool) -> dict[Path, Path]:
+def result_paths(models: Sequence[Path], arguments: Sequence[Path], folder: Path, *, force: bool) -> dict[Path, Path]:
     """The path of each result in a folder: the path of its model from the deepest folder that contains all models.
 
     Args:
@@ -145,9 +148,9 @@ def result_paths(models: Sequence[Path], arguments: Sequence[str], folder: Path,
     if inside is not None:
         what = f"contains {path_text(inside)}, which is one of the models"
         raise UsageError(what, where=where, hint="name a folder outside")
-    outer = next((each for each in arguments if Path(each).is_dir() and _is_inside(folder, Path(each))), None)
+    outer = next((each for each in arguments if each.is_dir() and _is_inside(folder, each)), None)
     if outer is not None:
-        raise UsageError(f"is in {outer}, whose models are read", where=where, hint="name a folder outside")
+        raise UsageError(f"is in {path_text(outer)}, whose models are read", where=where, hint="name a folder outside")
     paths = dict(_result_paths(models, folder))
     overwrite = Overwrite(tuple(models), None, force)
     for path in paths.values():

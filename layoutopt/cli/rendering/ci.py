@@ -1,4 +1,4 @@
-"""The output of `ci`: a table of the models, and the failed checks and doubts."""
+"""The output of `ci`: a table of the models, and the failed checks and warnings."""
 
 from layoutopt.cli.rendering.terminal import indented, rendered, size, styled_line, table, text
 from layoutopt.gates import GateReport, ModelResult
@@ -8,7 +8,7 @@ _STYLES = {"passed": "green", "error": "bold red", "over budget": "bold red", "r
 
 
 def gates_text(report: GateReport) -> str:
-    """The table of the models, and one line per failed check and doubt."""
+    """The table of the models, and one line per failed check and warning."""
     rows = table(*HEADER[:2], *(f">{each}" for each in HEADER[2:]))
     for model in report.models:
         name, status, *numbers = cells(model)

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.exit_codes import StdoutError
+from layoutopt.report.printable import printable
 from layoutopt.report.units import seconds, size
 
 _UNLIMITED = 20_000  # columns of a file or pipe
@@ -56,14 +57,9 @@ def show_text(content: str) -> None:
         raise StdoutError(what, where="stdout", hint="redirect it elsewhere") from error
 
 
-def printable(value: object) -> str:
-    """The text of a value with control characters replaced, since names from files could control the terminal."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value))
-
-
 def text(value: object, style: str = "") -> Text:
     """One span of text; control characters are replaced."""
-    return Text(printable(value), style)
+    return Text(printable(str(value)), style)
 
 
 def styled_line(*spans: str | tuple[str, str] | Text) -> Text:
@@ -128,7 +124,6 @@ __all__ = [
     "footnote",
     "indented",
     "key_values",
-    "printable",
     "seconds",
     "section",
     "show",

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from layoutopt.gates.exporters.location import is_in_repository, uri_path
 from layoutopt.gates.findings import Finding
 from layoutopt.gates.gate_report import GateReport, ModelResult
+from layoutopt.report.printable import printable
 
 _MAX_OPS = 20  # ops listed per model
 _MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&@")
 
 
 def annotations(report: GateReport) -> list[str]:
-    """One workflow command per failed check, then one per doubt."""
+    """One workflow command per failed check, then one per warning."""
     errors = [_command("error", model, each) for model in report.models for each in model.errors]
     warnings = [_command("warning", model, each) for model in report.models for each in model.warnings]
     return errors + warnings
@@ -40,8 +41,7 @@ def _command(name: str, model: ModelResult, finding: Finding) -> str:
 
 def _data(text: str) -> str:
     """The text of a workflow command, with line breaks and percent signs escaped and other control characters replaced."""
-    whole = "".join(char if char.isprintable() or char in "\r\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return whole.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text, kept="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
@@ -69,7 +69,7 @@ def summary(report: GateReport, header: Sequence[str], rows: Sequence[Sequence[s
 
 
 def _details(model: ModelResult) -> Iterator[str]:
-    """The failed checks and doubts of a model, and, if a check failed, the ops that still move bytes."""
+    """The failed checks and warnings of a model, and, if a check failed, the ops that still move bytes."""
     found = [*model.errors, *model.warnings]
     if not found:
         return
@@ -91,10 +91,7 @@ def _details(model: ModelResult) -> Iterator[str]:
 
 def markdown(text: str) -> str:
     """The text with the characters of Markdown and HTML as entities, and control characters replaced."""
-    return "".join(
-        f"&#{ord(char)};" if char in _MARKDOWN else char if char.isprintable() else "\N{REPLACEMENT CHARACTER}"
-        for char in text
-    )
+    return "".join(f"&#{ord(char)};" if char in _MARKDOWN else char for char in printable(text))
 
 
 __all__ = ["annotations", "markdown", "summary", "without_commands"]

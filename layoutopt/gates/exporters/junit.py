@@ -6,8 +6,9 @@ The library junitparser is installed by the extra `layoutopt[ci]`; without it th
 from collections.abc import Iterator, Sequence
 
 from layoutopt.errors import LayoutoptError
-from layoutopt.gates.findings import Finding, Rule
+from layoutopt.gates.findings import BASELINE_RULES, SPEED_UP_RULES, Finding, Rule
 from layoutopt.gates.gate_report import GateReport, ModelResult
+from layoutopt.report.printable import printable
 
 try:
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
@@ -17,8 +18,6 @@ except ModuleNotFoundError as error:
     raise LayoutoptError(
         "JUnit reports need the package junitparser", hint="install it with: pip install 'layoutopt[ci]'"
     ) from error
-
-_BASELINE_RULES = {Rule.REGRESSION, Rule.NOT_IN_BASELINE, Rule.CHANGED_MODEL, Rule.OTHER_SIZES}
 
 
 def junit(report: GateReport) -> str:
@@ -32,9 +31,9 @@ def junit(report: GateReport) -> str:
 
 
 def _suite(model: ModelResult) -> TestSuite:
-    suite = TestSuite(xml_text(model.model))
-    suite.add_property("target", xml_text(model.target))
-    suite.add_property("runtime", xml_text(model.runtime))
+    suite = TestSuite(printable(model.model))
+    suite.add_property("target", printable(model.target))
+    suite.add_property("runtime", printable(model.runtime))
     for key, value in (model.numbers.model_dump() if model.numbers is not None else {}).items():
         suite.add_property(key, str(value))
     for each in _cases(model):
@@ -46,36 +45,26 @@ def _cases(model: ModelResult) -> Iterator[TestCase]:
     errors = [each for each in model.findings if each.rule is Rule.MODEL_ERROR]
     case = _case(model, "plan", [])
     case.time = round(model.seconds, 3)
-    case.result = [Error(xml_text(each.message), each.rule) for each in errors]
+    case.result = [Error(printable(each.message), each.rule) for each in errors]
     yield case
     if errors:
         return
     for key in model.budgets:
-        findings = [each for each in model.findings if each.rule == key or _is_unchecked(each, key)]
-        yield _case(model, key, findings)
+        rules = SPEED_UP_RULES if key == Rule.MIN_SPEEDUP else (key,)
+        yield _case(model, key, [each for each in model.findings if each.rule in rules])
     if model.is_compared:
-        findings = [each for each in model.findings if each.rule in _BASELINE_RULES]
-        yield _case(model, "baseline", findings)
-
-
-def _is_unchecked(finding: Finding, key: str) -> bool:
-    return finding.rule is Rule.NOT_CHECKED and finding.message.startswith(f"{key} is not checked")
+        yield _case(model, "baseline", [each for each in model.findings if each.rule in BASELINE_RULES])
 
 
 def _case(model: ModelResult, name: str, findings: Sequence[Finding]) -> TestCase:
-    case = TestCase(name, xml_text(model.model))
-    failures = [Failure(xml_text(each.message), each.rule) for each in findings if each.level == "error"]
-    skipped = [Skipped(xml_text(each.message)) for each in findings if each.rule is Rule.NOT_CHECKED]
+    case = TestCase(name, printable(model.model))
+    failures = [Failure(printable(each.message), each.rule) for each in findings if each.level == "error"]
+    skipped = [Skipped(printable(each.message)) for each in findings if each.rule is Rule.NOT_CHECKED]
     case.result = failures or skipped
-    warnings = [xml_text(each.message) for each in findings if each.level == "warning"]
+    warnings = [printable(each.message) for each in findings if each.level == "warning"]
     if warnings:
         case.system_out = "\n".join(warnings)
     return case
 
 
-def xml_text(text: str) -> str:
-    """The text with characters replaced that XML cannot represent, such as control characters in file names."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-__all__ = ["junit", "xml_text"]
+__all__ = ["junit"]

@@ -1,18 +1,15 @@
-"""The results of `ci` as SARIF 2.1.0: one result per failed check, per doubt and per op that still moves bytes."""
+"""The results of `ci` as SARIF 2.1.0: one result per failed check, per warning and per op that still moves bytes."""
 
 import hashlib
 from typing import Any
 
 from layoutopt.files import SARIF_TOOL
 from layoutopt.gates.exporters.location import is_in_repository
-from layoutopt.gates.findings import DESCRIPTIONS, Finding, Rule
+from layoutopt.gates.findings import DESCRIPTIONS, Finding, Rule, level_of
 from layoutopt.gates.gate_report import GateReport, ModelResult
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _RULES = {rule: number for number, rule in enumerate(Rule)}
-_LEVELS = {Rule.REMAINING_CAST: "note", Rule.REMAINING_TRANSPOSE: "note"} | dict.fromkeys(
-    (Rule.NOT_IN_BASELINE, Rule.CHANGED_MODEL, Rule.OTHER_SIZES, Rule.NOT_CHECKED), "warning"
-)
 
 
 def sarif(report: GateReport) -> dict[str, Any]:
@@ -24,7 +21,7 @@ def sarif(report: GateReport) -> dict[str, Any]:
             {
                 "id": rule,
                 "shortDescription": {"text": DESCRIPTIONS[rule]},
-                "defaultConfiguration": {"level": _LEVELS.get(rule, "error")},
+                "defaultConfiguration": {"level": level_of(rule)},
             }
             for rule in Rule
         ],
@@ -54,7 +51,7 @@ def _result(index: int, model: ModelResult, finding: Finding) -> dict[str, Any]:
     """One result; the region is the first line, which services that show results in files require."""
     physical = {"artifactLocation": {**_location(model), "index": index}, "region": {"startLine": 1}}
     node = {"name": finding.node, "fullyQualifiedName": finding.path, "kind": "node"}
-    identity = "\0".join((model.uri, model.target, finding.rule, finding.path or _without_numbers(finding.message)))
+    identity = "\0".join((model.uri, model.target, finding.rule, _subject(finding)))
     return {
         "ruleId": finding.rule,
         "ruleIndex": _RULES[finding.rule],
@@ -66,9 +63,9 @@ def _result(index: int, model: ModelResult, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _without_numbers(message: str) -> str:
-    """A message without digits, so that a result keeps its fingerprint when only its numbers change."""
-    return "".join(char for char in message if not char.isdigit())
+def _subject(finding: Finding) -> str:
+    """The op or the number that a finding is about, so that a result keeps its fingerprint when only values change."""
+    return finding.message.partition(":")[0] if finding.rule is Rule.REGRESSION else finding.path
 
 
 __all__ = ["sarif"]

@@ -10,10 +10,10 @@ function decodeOperand([name, type, format, preferred, isConstant]) {
   return {name: text(name), type: text(type), format: text(format), preferred: text(preferred), isConstant: Boolean(isConstant)};
 }
 
-function decodeNode(row, number) {
+function decodeNode(row) {
   const [kind, name, op, format, seconds, bytes, reason, scope, inputs, outputs, mate, region] = row;
   return {
-    kind, number, name: text(name), op: text(op), format, seconds, bytes, reason: text(reason), scope: text(scope),
+    kind, name: text(name), op: text(op), format, seconds, bytes, reason: text(reason), scope: text(scope),
     inputs: inputs.map(decodeOperand), outputs: outputs.map(decodeOperand), mate, region, parent: null,
   };
 }
@@ -30,7 +30,7 @@ function decodeGroup([kind, label, children], nodes, parent) {
 
 // The totals of a group: ops, seconds, bytes, ops per format, and ops that move data.
 function sumUp(group) {
-  Object.assign(group, {count: 0, seconds: 0, bytes: 0, moving: 0, counts: new Map(), kinds: new Map()});
+  Object.assign(group, {count: 0, seconds: 0, bytes: 0, moving: 0, counts: new Map()});
   const add = (map, key, count) => map.set(key, (map.get(key) || 0) + count);
   for (const child of group.children) {
     group.count += child.isGroup ? child.count : 1;
@@ -39,11 +39,9 @@ function sumUp(group) {
     if (child.isGroup) {
       group.moving += child.moving;
       child.counts.forEach((count, format) => add(group.counts, format, count));
-      child.kinds.forEach((count, kind) => add(group.kinds, kind, count));
     } else {
       if (MOVING.has(child.kind) && child.bytes) group.moving += 1;
       if (child.format >= 0) add(group.counts, child.format, 1);
-      add(group.kinds, child.kind, 1);
     }
   }
   return group;
@@ -98,7 +96,7 @@ function decodeSide(name) {
   const total = root.seconds;
   openInitially(root);
   root.side = name;
-  return {name, nodes, root, edges, largest, total};
+  return {name, nodes, root, largest, total};
 }
 
 function firstNode(item) {
@@ -127,7 +125,7 @@ function openInitially(root) {
 
 function reveal(item) {
   for (let group = item.parent; group; group = group.parent) {
-    if (!group.isOpen) group.isOpen = true;
+    group.isOpen = true;
     group.layout = null;
   }
 }

@@ -74,7 +74,7 @@ class View {
     }
   }
 
-  // Marks the selected item, its edges, and what the legend highlights.
+  // Marks the selected item, its edges, and the items that the legend highlights.
   mark() {
     const {selected, highlight} = state, mate = mateOf(selected);
     this.svg.classed("dimmed", Boolean(highlight));
