@@ -117,7 +117,7 @@ def ci(
     requested = {key: value for key, value in limits.items() if value is not None}
     found = requested_config(config, no_config)
     budgets = {path: budgets_of(path, requested, found.budgets_for(path) if found else {}) for path in paths}
-    results = result_paths(paths, list(map(str, models)), write, force=force) if write is not None else {}
+    results = result_paths(paths, models, write, force=force) if write is not None else {}
     settings = {
         path: replace(
             given.updated(configured(context, found, path, given.values())),
@@ -130,7 +130,6 @@ def ci(
     }
     _require_one_target(settings)
     summary = os.environ.get("GITHUB_STEP_SUMMARY") if github else None
-    results = result_paths(paths, models, write, force=force) if write is not None else {}
     outputs = GateOutputs(
         paths,
         {"--json": json, "--junit": junit, "--sarif": sarif},
