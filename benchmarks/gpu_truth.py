@@ -1,40 +1,29 @@
 """Comparison of the predictions of a GPU target with measurements of PyTorch on the GPU of this machine.
 
-    python benchmarks/gpu_truth.py [--target gpu-hopper] [--device cuda] [--networks resnet50,mobilenetv2] [--rounds N]
+    python benchmarks/gpu_truth.py [--target gpu-hopper] [--device cuda] [--rounds N]
 
-It requires the extra `torch`. Three Markdown tables:
+It requires the extra `torch`. Two Markdown tables:
 
 - convolutions, pooling, normalisation and conversions, each in NCHW and in channels-last, by element type: the ratio of the two
   that the target predicts, the measured ratio, and whether both prefer the same format. Within 10 % of 1 is neither.
 - products of integers (torch._int_mm) with the second factor in either order.
-- networks: the planned graph with the planned formats, against all in NCHW and all in channels-last, run by the same code,
-  and how far its outputs are from onnxruntime's.
 
-The first lines contain device, driver and versions, so that the output is a complete record. PyTorch selects its kernels by
-strides, as usual; cuDNN first searches for the fastest kernel.
+Whole networks: `gpu_networks.py`. The first lines contain device, driver and versions, so that the output is a complete record.
+PyTorch selects its kernels by strides, as usual; cuDNN first searches for the fastest kernel.
 """
 
 import argparse
 import statistics
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
 import numpy as np
-import onnxruntime
 import torch
-import zoo
 from torch.nn import functional as F  # noqa: N812  -- its usual name
-from torch_graph import TorchGraph, UnsupportedError
 
-import layoutopt
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.formats import Format
 from layoutopt.ir.types import ArrayData, DType, Op, Slot, Storage, TensorType, Value
@@ -220,74 +209,10 @@ def integers(model: RooflineModel, device: str, clock: Clock) -> Iterator[str]:
         yield f"| int8 {m}x{k} by {k}x{n} | {rows / columns:.2f} | {first / last:.2f} | {'yes' if same else '**no**'} |"
 
 
-def networks(names: Sequence[str], target: str, device: str, clock: Clock) -> Iterator[str]:
-    """The third table."""
-    yield "| network | formats | predicted gain | NCHW / planned | channels-last / planned | other strides | error |"
-    yield "|---|---|---|---|---|---|---|"
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            path = zoo.save(name, Path(folder))
-            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-            generator = np.random.default_rng(0)
-            feed = {
-                each.name: generator.normal(size=[dim if isinstance(dim, int) else 1 for dim in each.shape]).astype(
-                    np.float32
-                )
-                for each in session.get_inputs()
-            }
-            expected = session.run(None, feed)
-            planned = layoutopt.optimize(path, target, runtime="compiler", verify=False)
-            plan = planned.report.plan
-            assert plan is not None
-            try:
-                ways = [
-                    TorchGraph(each.graph, device) for each in (planned, *(forced(path, each) for each in (NCHW, NHWC)))
-                ]
-            except UnsupportedError as reason:
-                yield f"| {name} | {reason} | | | | | |"
-                continue
-            fed = [way.inputs(feed) for way in ways]
-            actual = [each.float().cpu().numpy() for each in ways[0].run(fed[0])]
-            error = max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(expected, actual, strict=True))
-            runs = [lambda way=way, given=given: way.run(given) for way, given in zip(ways, fed, strict=True)]  # type: ignore[misc]
-            mine, first, last = clock(*runs)
-            formats = sorted({each for op in planned.report.ops for each in op.outputs if each})
-            yield (
-                f"| {name} | {', '.join(formats)} | {plan.seconds_before / plan.seconds_after:.2f} | {first / mine:.2f} "
-                f"| {last / mine:.2f} | {ways[0].restrided} | {error:.0e} |"
-            )
-
-
-class Prefers:
-    """A cost model with a kernel for one format of images, and no other kernel."""
-
-    dialect = "functions"
-
-    def __init__(self, format: Format) -> None:
-        self.name, self.format = str(format), format
-
-    def preferred_formats(self, op: Op) -> Sequence[dict[Slot, Format]]:
-        x = op.inputs[0] if op.inputs else None
-        return [{Slot("in", 0): self.format}] if x is not None and x.rank == 4 else []
-
-    def kernel_seconds(self, op: Op, signature: Any) -> float:
-        x, storage = op.inputs[0] if op.inputs else None, signature.inputs[0] if signature.inputs else None
-        return 1.0 if x is not None and x.rank == 4 and storage is not None and storage.format != self.format else 0.0
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        return 0.0 if value.shape is None or src.format.same_bytes(dst.format, value.shape) else 0.1
-
-
-def forced(path: Path, format: Format) -> layoutopt.Result:
-    """The network with its images in one format."""
-    return layoutopt.optimize(path, Prefers(format), runtime="compiler", verify=False)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--target", default="gpu-hopper")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--networks", default="resnet50,mobilenetv2")
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     model, clock = load_target(arguments.target), Clock(arguments.device, arguments.rounds)
@@ -299,7 +224,6 @@ def main() -> None:
     )
     tables = [layers(model, arguments.device, clock)]
     tables += [integers(model, arguments.device, clock)] if arguments.device.startswith("cuda") else []
-    tables += [networks(arguments.networks.split(","), arguments.target, arguments.device, clock)]
     with torch.inference_mode():
         for each in tables:
             for line in each:
