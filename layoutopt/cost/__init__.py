@@ -10,12 +10,11 @@ from layoutopt.cost.inner_conversions import InnerConversions
 from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
 from layoutopt.cost.multi_target import MultiTargetCostModel
-from layoutopt.cost.runtime_blocks import BLOCKED_FAMILIES, RuntimeBlocks
+from layoutopt.cost.runtime_blocks import RuntimeBlocks
 from layoutopt.cost.sized import SizedCostModel, sized
 from layoutopt.cost.standard import Absorbed, NativeKernels, StandardOperators
 
 __all__ = [
-    "BLOCKED_FAMILIES",
     "Absorbed",
     "CostModel",
     "CostModelWrapper",

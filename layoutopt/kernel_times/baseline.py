@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
-from layoutopt.cost import BLOCKED_FAMILIES, CostModel, FusedIntoConvolutions, sized
+from layoutopt.cost import CostModel, FusedIntoConvolutions, sized
 from layoutopt.cost_models import RooflineModel
+from layoutopt.dialects.onnxruntime.default_blocks import block_of, is_chosen_by_default, stays_blocked
 from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
-from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
@@ -26,9 +26,6 @@ from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.verification.runnable import Runnable
 
 _WITHOUT_BLOCKS = ("NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion")
-_BLOCK_PRESERVING_ACTIVATIONS = frozenset({*ACTIVATIONS, "Gelu", "com.microsoft::Gelu", "com.microsoft::QuickGelu"})
-_BLOCK_PRESERVING_KINDS = frozenset({"Add", "Concat", "Mul", "Sum"})  # if all operands are blocked
-_EQUAL_SHAPE_KINDS = frozenset({"Mul", "Sum"})  # an Add broadcasts blocked operands, too
 
 
 class OptimisedOriginal:
@@ -90,9 +87,7 @@ def kernels_in_default_formats(
     if not all(_is_known(value, sizes) for region in regions for value in region.values if _is_read(region, value)):
         return []
     signatures = {
-        op: signature
-        for region in regions
-        for op, signature in _DefaultFormats(sized(priced(), sizes)).signatures(region)
+        op: signature for region in regions for op, signature in default_signatures(region, sized(priced(), sizes))
     }
     return plan_kernels(graph, priced(), sizes, prices, signatures)
 
@@ -112,6 +107,16 @@ def _is_known(value: Value, sizes: Sizes) -> bool:
     )
 
 
+def default_signatures(graph: Graph, model: CostModel) -> Iterator[tuple[Op, Signature]]:
+    """Every op of a graph, with the formats in which onnxruntime runs it by default.
+
+    Args:
+        graph: a graph in canonical formats, without its bodies.
+        model: the cost model, which has the blocked kernels of the machine.
+    """
+    return _DefaultFormats(model).signatures(graph)
+
+
 class _DefaultFormats:
     """The formats in which onnxruntime runs the ops of one graph by default."""
 
@@ -124,7 +129,7 @@ class _DefaultFormats:
         for op in graph.ops:
             chosen = self._signature(op)
             for y, storage in zip(op.outputs, chosen.outputs, strict=True):
-                if y is not None and storage is not None and not storage.format.is_plain:
+                if y is not None and storage is not None and block_of(storage):
                     self._blocked[y] = storage
             yield op, chosen
 
@@ -133,36 +138,17 @@ class _DefaultFormats:
         rule = rule_of(op)
         if rule is None or isinstance(rule, View):
             return canonical_signature(op)
-        if rule.family in BLOCKED_FAMILIES:
-            return self._fastest(op, rule)
-        first = self._blocked.get(op.inputs[0]) if op.inputs and op.inputs[0] is not None else None
-        if first is not None and self._preserves_blocks(op):
-            found = rule.signature(op, {X: first.format, Y: first.format})
-            if isinstance(found, Signature):
-                return found
-        return canonical_signature(op)
-
-    def _preserves_blocks(self, op: Op) -> bool:
-        """Whether onnxruntime runs an op on blocked operands, if the first one is blocked."""
-        if op.kind in _BLOCK_PRESERVING_ACTIVATIONS:
-            return True
-        operands = [each for each in op.inputs if each is not None]
-        has_equal_shapes = len({each.shape for each in operands}) == 1
-        return (
-            op.kind in _BLOCK_PRESERVING_KINDS
-            and all(each in self._blocked for each in operands)
-            and (has_equal_shapes or op.kind not in _EQUAL_SHAPE_KINDS)
-        )
+        x = self._blocked.get(op.inputs[0]) if op.inputs and op.inputs[0] is not None else None
+        if x is not None and stays_blocked(op, self._blocked.keys(), block_of(x)):
+            found = rule.signature(op, {X: x.format, Y: x.format})
+            return found if isinstance(found, Signature) else canonical_signature(op)
+        return self._fastest(op, rule)
 
     def _fastest(self, op: Op, rule: LayoutRule) -> Signature:
-        """The blocked kernel of the op, if there is one; among several the one with the least conversions."""
+        """The blocked kernel of the op, if onnxruntime chooses it; among several the one with the least conversions."""
         found = [rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op)]
-        blocked = [
-            each
-            for each in found
-            if isinstance(each, Signature) and (y := each.outputs[0]) is not None and not y.format.is_plain
-        ]
-        return min(blocked, key=lambda each: self._model.kernel_seconds(op, each), default=canonical_signature(op))
+        chosen = [each for each in found if isinstance(each, Signature) and is_chosen_by_default(op, each)]
+        return min(chosen, key=lambda each: self._model.kernel_seconds(op, each), default=canonical_signature(op))
 
 
-__all__ = ["OptimisedOriginal", "kernels_in_default_formats"]
+__all__ = ["OptimisedOriginal", "default_signatures", "kernels_in_default_formats"]

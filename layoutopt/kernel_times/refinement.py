@@ -17,6 +17,7 @@ from time import perf_counter
 
 from layoutopt.cost import CostModel, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import RooflineModel
+from layoutopt.dialects.onnxruntime.default_blocks import is_chosen_by_default
 from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
@@ -170,7 +171,8 @@ class _Refinement:
 
     def _new_model(self) -> CostModel:
         """A cost model with the current prices, which has cached none."""
-        return RuntimeBlocks(FusedIntoConvolutions(self._model.with_measured(self.prices), self._fused_tensors))
+        measured = FusedIntoConvolutions(self._model.with_measured(self.prices), self._fused_tensors)
+        return RuntimeBlocks(measured, is_chosen_by_default)
 
     def kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
         """The kernels of a plan, or of the graph in canonical formats, at current prices."""

@@ -84,6 +84,22 @@ def test_a_product_keeps_the_rows_of_its_input() -> None:
     assert y.shape == as_shape(("N", "H*W", 7))
 
 
+@pytest.mark.parametrize(
+    ("attributes", "operands", "shape"),
+    [
+        ("transA = 1", "a, b", ("N", 4, "K")),
+        ("transB = 1", "b, c", ("N", "S", 5)),
+        ("transA = 1, transB = 1", "a, d", ("N", 4, 6)),
+    ],
+)
+def test_a_product_reads_transposed_operands(attributes: str, operands: str, shape: tuple[int | str, ...]) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (float[N,S,4] a, float[N,S,K] b, float[5,K] c, float[6,S] d) => (y)
+    {{ y = com.microsoft.FusedMatMul <{attributes}> ({operands}) }}"""
+    (y,) = inference.lift(onnx_ir.from_proto(onnx.parser.parse_model(text))).outputs
+    assert y.shape == as_shape(shape)
+
+
 FUNCTIONS = {
     "plain": "f (i) => (o) { b = Relu (i) o = Add (b, i) }",
     "with an attribute": "f <axis> (i) => (o) { o = Softmax <axis : int = @axis> (i) }",

@@ -17,6 +17,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.cost import CostModel, CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import load_target
+from layoutopt.dialects.onnxruntime.default_blocks import is_chosen_by_default
 from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.errors import ArgumentError
@@ -139,7 +140,8 @@ def test_the_last_plan_is_nearly_as_good_as_one_that_knows_every_time(
     times = InventedTimes(factor)
     found = refined(times)
     known = RuntimeBlocks(
-        FusedIntoConvolutions(load_target("cpu-avx2").with_measured(AllKnown(times)), find_fused_tensors(graph))
+        FusedIntoConvolutions(load_target("cpu-avx2").with_measured(AllKnown(times)), find_fused_tensors(graph)),
+        is_chosen_by_default,
     )
     best = plan(graph, known)
     price = plan(graph, Forced(known, found.plan)).seconds

@@ -73,6 +73,14 @@ def _as_float(operand: Operand | None) -> Operand | None:
     return Operand(TensorType(DType.FLOAT32, operand.type.shape))
 
 
+def _transposed(operand: Operand | None) -> Operand | None:
+    """The tensor with its last two axes exchanged; a vector as it is."""
+    shape = operand.type.shape if operand is not None and isinstance(operand.type, TensorType) else None
+    if operand is None or shape is None or len(shape) < 2:
+        return operand if shape is not None else None
+    return Operand(TensorType(operand.dtype, (*shape[:-2], shape[-1], shape[-2])))
+
+
 def _dtype(node: Node, index: int) -> DType | None:
     operand = node.operand(index)
     return None if operand is None else operand.dtype
@@ -179,9 +187,13 @@ def _packed(node: Node) -> Sequence[Result] | None:
 
 @_contrib("FusedMatMul", "TransposeMatMul")
 def _product(node: Node) -> Sequence[Result] | None:
-    if any(node.attributes.get(name) for name in ("transA", "transB", "transBatchA", "transBatchB")):
+    if any(node.attributes.get(name) for name in ("transBatchA", "transBatchB")):
         return None
-    return [_standard(node, "MatMul", [node.operand(0), node.operand(1)], _dtype(node, 0))]
+    operands = [
+        _transposed(node.operand(index)) if node.attributes.get(name) else node.operand(index)
+        for index, name in enumerate(("transA", "transB"))
+    ]
+    return [_standard(node, "MatMul", operands, _dtype(node, 0))]
 
 
 @type_function("GreaterOrEqual", "LessOrEqual")
