@@ -1,8 +1,9 @@
 """Prices from stored kernel times, with corrected estimates for kernels that were not timed.
 
 price of a timed kernel     its time
-price of any other one      estimate * geometric mean of time / estimate over the timed kernels of the same kind,
-                            and 10 % more in the last plan, which should not rest on estimates that are too low
+price of any other one      estimate * geometric mean of time / estimate over the timed kernels of the same kind, or, if there
+                            is none, over those of the same op type in other formats; and 10 % more in the last plan, which
+                            should not rest on estimates that are too low
 """
 
 from collections import defaultdict
@@ -51,6 +52,7 @@ class StoredPrices(MeasuredPrices):
         self._store = store
         self._opsets = dict(opsets)
         self._corrections: dict[Hashable, float] = {}
+        self._op_type_corrections: dict[Hashable, float] = {}
         self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._alternatives: dict[str, list[str]] = {}
@@ -71,10 +73,14 @@ class StoredPrices(MeasuredPrices):
         seconds = self._time(kernel) if kernel is not None else None
         if seconds is not None and kernel is not None and seconds > 0 and estimate > 0:
             self._ratios[kind][kernel.key] = log(seconds / estimate)
-        found = estimate * self._corrections.get(kind, 1.0) * self._caution if seconds is None else seconds
+        found = estimate * self._correction(kind) * self._caution if seconds is None else seconds
         if self._priced is not None:
             self._priced.append(PricedKernel(kernel, kind, found, seconds is not None))
         return found
+
+    def _correction(self, kind: Hashable) -> float:
+        """The factor of an estimate: that of its kind, or else that of its op type."""
+        return self._corrections.get(kind, self._op_type_corrections.get(_op_type(kind), 1.0))
 
     def _time(self, kernel: LoweredKernel) -> float | None:
         """The time of the fastest algorithm that was timed; None if the default one was not."""
@@ -96,8 +102,11 @@ class StoredPrices(MeasuredPrices):
 
     def correct_estimates(self) -> None:
         """Correct the estimates of all kinds by the times of the kernels that have been priced."""
-        means = {kind: sum(each.values()) / len(each) for kind, each in self._ratios.items()}
-        self._corrections = {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
+        self._corrections = _limited_means(self._ratios)
+        by_op_type: dict[Hashable, dict[str, float]] = defaultdict(dict)
+        for kind, ratios in self._ratios.items():
+            by_op_type[_op_type(kind)].update(ratios)
+        self._op_type_corrections = _limited_means(by_op_type)
 
     def be_cautious(self, is_cautious: bool = True) -> None:
         """Raise the prices of kernels that were not timed, or do so no longer."""
@@ -120,6 +129,17 @@ class StoredPrices(MeasuredPrices):
             yield self._priced
         finally:
             self._priced = None
+
+
+def _op_type(kind: Hashable) -> Hashable:
+    """The op type of a kind; a conversion has none in common with others."""
+    return kind[0] if isinstance(kind, tuple) and isinstance(kind[1], tuple) else kind
+
+
+def _limited_means(ratios: Mapping[Hashable, Mapping[str, float]]) -> dict[Hashable, float]:
+    """The geometric mean of the ratios of each kind, within the largest correction; they are given as logarithms."""
+    means = {kind: sum(each.values()) / len(each) for kind, each in ratios.items()}
+    return {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
 
 
 __all__ = ["PricedKernel", "StoredPrices"]
