@@ -1,4 +1,4 @@
-"""Batches of many models: tasks in worker processes of this machine, or in a cluster of Dask or Ray."""
+"""Batches of many models: worker processes of this machine, clusters of Dask and Ray, and the cache of outcomes."""
 
 from layoutopt.batch.cluster import Cluster, Failure, open_cluster
 
