@@ -139,6 +139,8 @@ class Cache:
                 os.fsync(file.fileno())
             target = self._folder(key)
             target.parent.mkdir(exist_ok=True)
+            if not (target / _OUTCOME).exists():  # perhaps the rest of an entry that was being removed
+                shutil.rmtree(target, ignore_errors=True)
             try:
                 os.rename(temporary, target)
             except OSError as error:
