@@ -8,7 +8,7 @@ Functions, items and results are pickled; cloudpickle also takes functions of a 
 restarts and stops its own workers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -50,7 +50,7 @@ class Cluster(Protocol):
 
     def map_unordered(
         self, function: Callable[[Item], Value], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Value | Failure]]:
+    ) -> Generator[tuple[int, Value | Failure], None, None]:
         """The outcome of `function(item)` for each item, with the index of the item, in the order in which the tasks end.
 
         An exception of the function is a `Failure`. If a worker process ends while it runs a task, the task is run once more

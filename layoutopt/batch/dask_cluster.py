@@ -1,7 +1,7 @@
 """Tasks in a Dask cluster. The library `distributed` is installed by the extra `layoutopt[dask]`."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -70,7 +70,7 @@ class DaskCluster:
 
     def map_unordered(
         self, function: Callable[[Item], Value], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Value | Failure]]:
+    ) -> Generator[tuple[int, Value | Failure], None, None]:
         """The outcome of each task, with the index of its item, in the order in which the tasks end."""
         futures = self._client.map(function, list(items), pure=False, batch_size=None)
         indices = {future.key: index for index, future in enumerate(futures)}

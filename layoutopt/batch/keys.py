@@ -105,8 +105,6 @@ def file_digest(path: Path) -> str:
 @cache
 def software() -> dict[str, str]:
     """The code of layoutopt and of its extensions, and the versions of libraries, as texts by name."""
-    import onnxruntime
-
     found = {name: _version(name) for name in _LIBRARIES}
     groups = [group for group in entry_points().groups if group.startswith("layoutopt.")]
     for entry in (entry for group in groups for entry in entry_points(group=group)):
@@ -114,7 +112,7 @@ def software() -> dict[str, str]:
         found[f"{entry.group}: {entry.name} = {entry.value}"] = f"{package_of(entry)} {distribution}"
     return found | {
         "layoutopt": _code_digest(),
-        "onnxruntime": str(onnxruntime.__version__),
+        "onnxruntime": Machine.current().onnxruntime,
         "python": platform.python_version(),
         "architecture": platform.machine(),
     }

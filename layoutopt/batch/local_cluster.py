@@ -8,7 +8,7 @@ import os
 import re
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -59,7 +59,7 @@ class LocalCluster:
 
     def map_unordered(
         self, function: Callable[[Item], Value], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Value | Failure]]:
+    ) -> Generator[tuple[int, Value | Failure], None, None]:
         """The outcome of each task, with the index of its item, in the order in which the tasks end."""
         waiting = deque(_Task(index) for index in range(len(items)))
         running: dict[Future[Value], tuple[_Worker, _Task]] = {}
@@ -69,7 +69,7 @@ class LocalCluster:
                 while waiting and idle:
                     worker, task = idle.pop(), waiting.popleft()
                     running[worker.submit(function, items[task.index])] = worker, task
-                outcomes = []
+                outcomes: list[tuple[int, Value | Failure]] = []
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     worker, task = running.pop(future)
                     idle.append(worker)

@@ -27,8 +27,9 @@ def estimated_bytes(model: Path) -> int:
 
 def available_bytes() -> int:
     """The memory that is available to this process, in bytes: that of the machine, or less in a container with a limit."""
+    available: int = psutil.virtual_memory().available
     limits = [_left(*files) for files in _CGROUPS]
-    return min(psutil.virtual_memory().available, *(each for each in limits if each is not None), 1 << 62)
+    return min(available, *(each for each in limits if each is not None), available)
 
 
 def permitted_workers(needs: Sequence[int], available: int, cpus: int) -> int:

@@ -3,7 +3,8 @@
 import inspect
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -53,7 +54,7 @@ def optimize_many(
     cluster: str | None = None,
     cache: str | PathLike[str] | None = None,
     **options: Unpack[BatchOptions],
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Optimise many models, and return the outcome of each as it ends.
 
         for outcome in layoutopt.optimize_many(paths, "gpu-hopper", output="out", cache="cache"):
@@ -91,7 +92,13 @@ def optimize_many(
         ModelTask(model, result, values, external_data=external_data, force=force, cache=folder)
         for model, result in _placed(models, output)
     ]
-    return (outcome for _, outcome in run_tasks(tasks, jobs=jobs, cluster=cluster))
+    return _outcomes(tasks, jobs, cluster)
+
+
+def _outcomes(tasks: Sequence[ModelTask], jobs: int | None, cluster: str | None) -> Generator[Outcome, None, None]:
+    with closing(run_tasks(tasks, jobs=jobs, cluster=cluster)) as outcomes:
+        for _, outcome in outcomes:
+            yield outcome
 
 
 _DEFAULTS: dict[str, Any] = {

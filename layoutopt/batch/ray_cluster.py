@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, redirect_stdout
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO, cast
 from urllib.parse import SplitResult
 
 from layoutopt.batch.cluster import LOCAL, Failure, Item, Value, missing_library, unreachable
@@ -34,6 +35,7 @@ class RayCluster:
     def __init__(self, address: SplitResult, jobs: int | None) -> None:
         self._address = address
         self._jobs = jobs
+        self._resources = ExitStack()
 
     def __enter__(self) -> "RayCluster":
         """Start a local cluster, or connect to a running one.
@@ -48,13 +50,15 @@ class RayCluster:
             ray.init(address=where, log_to_driver=False, logging_level="error", **new)
         except (OSError, RuntimeError) as error:
             raise unreachable(self._address, error) from error
+        self._resources.callback(ray.shutdown)
+        self._resources.enter_context(redirect_stdout(cast(TextIO, _StdoutOfThisThread())))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Disconnect, and stop a local cluster."""
-        ray.shutdown()
+        self._resources.close()
 
     @property
     def num_workers(self) -> int:
@@ -63,19 +67,28 @@ class RayCluster:
 
     def map_unordered(
         self, function: Callable[[Item], Value], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Value | Failure]]:
+    ) -> Generator[tuple[int, Value | Failure], None, None]:
         """The outcome of each task, with the index of its item, in the order in which the tasks end."""
         run, shared = ray.remote(_call).options(num_cpus=1, max_retries=_RETRIES), ray.put(function)
         running = {run.remote(shared, item): index for index, item in enumerate(items)}
         try:
             while running:
-                with redirect_stdout(sys.stderr):  # on which Ray reports lost workers
-                    (ended,), _ = ray.wait(list(running))
-                    index, outcome = running.pop(ended), _outcome(ended)
-                yield index, outcome
+                (ended,), _ = ray.wait(list(running))
+                yield running.pop(ended), _outcome(ended)
         finally:
             for each in running:
                 ray.cancel(each, force=True)
+
+
+class _StdoutOfThisThread:
+    """Stdout for the thread that creates the object, and stderr for others, in which Ray reports workers that are lost."""
+
+    def __init__(self) -> None:
+        self._thread, self._stdout = threading.get_ident(), sys.stdout
+
+    def __getattr__(self, name: str) -> Any:
+        """The attribute of the stream of the calling thread."""
+        return getattr(self._stdout if threading.get_ident() == self._thread else sys.stderr, name)
 
 
 def _call(function: Callable[[Item], Value], item: Item) -> Value:

@@ -1,7 +1,7 @@
 """The run of a batch: its workers, its output folders, and the outcome of every model as it ends."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def run_tasks(
     jobs: int | None = None,
     cluster: str | None = None,
     progress: Progress | None = None,
-) -> Iterator[tuple[int, Outcome]]:
+) -> Generator[tuple[int, Outcome], None, None]:
     """The outcome of each task as it ends, with its index. Folders of results are created; empty ones are removed at the end.
 
     Args:
@@ -81,7 +81,7 @@ def _in_workers(
     """The outcomes of some of the tasks, which run in a cluster."""
     with (
         open_cluster(url, jobs) as cluster,
-        closing(cluster.map_unordered(run_task, [tasks[index] for index in indices])) as outcomes,  # type: ignore[type-var]
+        closing(cluster.map_unordered(run_task, [tasks[index] for index in indices])) as outcomes,
     ):
         for number, outcome in outcomes:
             index = indices[number]

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import onnx
-import onnx_ir
-
 from layoutopt import api, onnx_io
 from layoutopt.batch.cache import Cache, DamagedEntryError, Entry, reason_of
 from layoutopt.batch.keys import outcome_key
@@ -25,7 +22,6 @@ from layoutopt.files import (
     is_same_file,
     path_text,
 )
-from layoutopt.onnx_io.reader.lossless import graphs
 from layoutopt.onnx_io.writer.weights_file import check_name
 from layoutopt.onnx_io.writer.write import WrittenFiles
 from layoutopt.report.schema import Report
@@ -181,23 +177,8 @@ def _restore(entry: Entry, task: ModelTask) -> WrittenFiles | None:
         return onnx_io.copy(task.model, task.output, force=task.force)
     if not external_files(entry.model):
         return onnx_io.copy(entry.model, task.output, force=task.force)
-    model = _as_written(entry.model)
+    model = onnx_io.read_as_written(entry.model)
     return onnx_io.write(model, task.output, task.external_data, source=task.model, force=task.force)
-
-
-def _as_written(path: Path) -> onnx_ir.Model:
-    """A model with external data that is written with the bytes of its file.
-
-    onnx_ir gives initializers the types of their tensors, and writes them as `value_info`; types that the file lacks are
-    removed.
-    """
-    message = onnx.load(path, load_external_data=False)
-    declared = {each.name for graph in graphs(message) for each in graph.value_info}
-    model = onnx_io.read(path)
-    for value, _ in onnx_io.weights(model):
-        if value.name not in declared:
-            value.type = value.shape = None
-    return model
 
 
 def _picklable(error: Exception) -> Exception:

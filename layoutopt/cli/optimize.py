@@ -170,9 +170,9 @@ def optimize(
         raise UsageError("not a number of processes", where=f"--jobs {jobs}", hint="give 0 or more")
     configuration = requested_config(config, no_config)
 
+    from layoutopt.cli.optimization.batch_settings import BatchSettings
     from layoutopt.cli.optimization.command import run_optimize
     from layoutopt.cli.optimization.one_model import Request
-    from layoutopt.cli.optimization.several_models import BatchSettings
 
     def settings_of(model: Path) -> ModelSettings:
         return settings.updated(configured(context, configuration, model, settings.values()))

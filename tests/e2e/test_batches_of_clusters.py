@@ -40,12 +40,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def started(folder: Path, *arguments: str) -> Iterator[psutil.Popen]:
+def started(folder: Path, *arguments: str, out: int = subprocess.DEVNULL) -> Iterator[psutil.Popen]:
     """A run of the command, all of whose processes are ended at the end."""
     environment = {name: value for name, value in os.environ.items() if name != "LAYOUTOPT_JOBS"}
     with (folder / "stderr").open("w") as err:
         process = psutil.Popen(
-            [sys.executable, "-m", "layoutopt", "m", *arguments, *FAST], cwd=folder, env=environment, stderr=err
+            [sys.executable, "-m", "layoutopt", "m", *arguments, *FAST],
+            cwd=folder,
+            env=environment,
+            stdout=out,
+            stderr=err,
         )
     family = [process]
     try:
@@ -135,9 +139,9 @@ def test_a_model_that_kills_its_workers_is_the_only_one_that_fails(
     names = [f"{number:03}.onnx" for number in range(20)]
     for each in (*names, "bomb.onnx"):
         os.link(models / "m" / each.replace("bomb", "020"), folder / "m" / each)
-    with started(folder, "-o", "out", "--json", "all.jsonl", *CLUSTERS[name]) as process:
-        assert process.wait() == 1
-    lines = [json.loads(line) for line in (folder / "all.jsonl").read_text().splitlines()]
+    with started(folder, "-o", "out", "--json", "-", *CLUSTERS[name], out=subprocess.PIPE) as process:
+        lines = [json.loads(line) for line in process.communicate()[0].splitlines()]
+        assert process.returncode == 1
     assert [each["model"] for each in lines if "error" in each] == ["m/bomb.onnx"]
     alone = files(models / "alone")
     assert files(folder / "out") == {each: alone[each] for each in names}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
+from layoutopt.cli.optimization.batch_settings import BatchSettings
 from layoutopt.cli.optimization.one_model import Request, optimize_model
 from layoutopt.cli.optimization.placements import Placement, is_several, place
 from layoutopt.cli.optimization.settings import FOR_ONE_MODEL, ModelSettings
-from layoutopt.cli.optimization.several_models import Batch, BatchSettings
 from layoutopt.cli.rendering.optimize import print_summary
 
 
@@ -49,6 +49,8 @@ def run_optimize(
         raise UsageError("is for several models", where=option, hint="name several models, or a folder")
     placements = place(models, output)
     if not has_one_model:
+        from layoutopt.cli.optimization.several_models import Batch  # imports joblib
+
         return Batch(placements, settings, request, batch, has_traceback=has_traceback).run()
     _optimize_one(placements[0], settings(placements[0].model), request)
     return 0

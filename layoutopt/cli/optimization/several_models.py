@@ -1,8 +1,9 @@
 """The run of `optimize` for several models: a failure of one model does not stop the others."""
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from layoutopt.batch.cache import Cache
@@ -13,6 +14,7 @@ from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.json_lines import JsonLines
 from layoutopt.cli.files.outputs import Outputs
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
+from layoutopt.cli.optimization.batch_settings import BatchSettings
 from layoutopt.cli.optimization.one_model import Request, warn_about
 from layoutopt.cli.optimization.placements import Placement
 from layoutopt.cli.optimization.settings import ModelSettings
@@ -23,23 +25,6 @@ from layoutopt.cli.rendering.warnings import warn
 from layoutopt.errors import LayoutoptError
 from layoutopt.files import is_same_file, path_text
 from layoutopt.version import VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSettings:
-    """The options that only several models have.
-
-    Attributes:
-        jobs: the number of worker processes; 0 for none, None for the default.
-        cluster: the URL of a cluster.
-        cache: the folder of the cache.
-        is_requested: whether the command line names a cluster or a cache.
-    """
-
-    jobs: int | None = None
-    cluster: str | None = None
-    cache: Path | None = None
-    is_requested: bool = False
 
 
 class Batch:
@@ -98,7 +83,7 @@ class Batch:
                 print_table([self._row(index) for index in range(len(self._placements))])
         return next((self._exit_codes[index] for index in sorted(self._exit_codes)), 0)
 
-    def _run(self) -> Iterator[tuple[int, Outcome]]:
+    def _run(self) -> Generator[tuple[int, Outcome], None, None]:
         """The outcome of each model as it ends, with its index; meanwhile the progress is shown."""
         tasks: dict[int, ModelTask] = {}
         for index, placement in enumerate(self._placements):
@@ -112,8 +97,8 @@ class Batch:
         def show_stage(number: int, stage: str) -> None:
             progress(f"{self._position(indices[number])}{stage}")
 
-        options = {"jobs": self._batch.jobs, "cluster": self._batch.cluster, "progress": show_stage}
-        with closing(run_tasks(list(tasks.values()), **options)) as outcomes:  # type: ignore[type-var, arg-type]
+        jobs, cluster = self._batch.jobs, self._batch.cluster
+        with closing(run_tasks(list(tasks.values()), jobs=jobs, cluster=cluster, progress=show_stage)) as outcomes:
             while True:
                 with ProgressLine(is_silent=self._request.is_quiet) as progress:
                     progress(f"{len(self._outcomes)} of {len(self._placements)} models are done")
@@ -163,7 +148,7 @@ class Batch:
         error = outcome.error or LayoutoptError("failed")
         name = path_text(placement.model)
         if self._has_traceback and outcome.traceback:
-            warn_traceback(outcome.traceback)
+            print(outcome.traceback, end="", file=sys.stderr)
         code = report_error(error, has_traceback=self._has_traceback and not outcome.traceback, where=name)
         self._exit_codes[index] = code
         text = str(LayoutoptError(str(error) or type(error).__name__))
@@ -182,13 +167,6 @@ class Batch:
         return f"{index + 1}/{len(self._placements)} {path_text(self._placements[index].model)}: "
 
 
-def warn_traceback(text: str) -> None:
-    """Print a traceback on stderr."""
-    import sys
-
-    print(text, end="", file=sys.stderr)
-
-
 def _check_distinct(cache: Path, placements: Sequence[Placement]) -> None:
     """Refuse a cache that is a folder of results.
 
@@ -200,4 +178,4 @@ def _check_distinct(cache: Path, placements: Sequence[Placement]) -> None:
         raise UsageError("that is the folder of the results", where=f"--cache {path_text(cache)}", hint=hint)
 
 
-__all__ = ["Batch", "BatchSettings"]
+__all__ = ["Batch"]
