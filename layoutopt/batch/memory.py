@@ -10,8 +10,8 @@ import psutil
 
 from layoutopt.files import external_files
 
-_PROCESS_BYTES = 500_000_000  # of a process without a model: libraries, and arrays of small activations
-_BYTES_PER_WEIGHT_BYTE = 6
+_PROCESS_BYTES = 1_000_000_000  # libraries, and activations of usual networks
+_BYTES_PER_WEIGHT_BYTE = 5
 _CGROUPS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),

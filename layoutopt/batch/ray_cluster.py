@@ -12,6 +12,7 @@ from urllib.parse import SplitResult
 from layoutopt.batch.cluster import LOCAL, Failure, Item, Value, missing_library, unreachable
 
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without a GPU: their variables stay unchanged
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # or messages are collected and printed at the end of the process
 
 try:
     import ray
@@ -46,12 +47,14 @@ class RayCluster:
         host = self._address.hostname
         where = {LOCAL: "local", "auto": "auto"}.get(host or "", self._address.geturl())
         new = {"num_cpus": self._jobs, "include_dashboard": False} if host == LOCAL else {}
-        try:
-            ray.init(address=where, log_to_driver=False, logging_level="error", **new)
-        except (OSError, RuntimeError) as error:
-            raise unreachable(self._address, error) from error
-        self._resources.callback(ray.shutdown)
-        self._resources.enter_context(redirect_stdout(cast(TextIO, _StdoutOfThisThread())))
+        with ExitStack() as stack:
+            stack.enter_context(redirect_stdout(cast(TextIO, _StdoutOfThisThread())))
+            try:
+                ray.init(address=where, log_to_driver=False, logging_level="error", **new)
+            except (OSError, RuntimeError, ValueError) as error:
+                raise unreachable(self._address, error) from error
+            stack.callback(_shut_down)
+            self._resources = stack.pop_all()
         return self
 
     def __exit__(
@@ -78,6 +81,12 @@ class RayCluster:
         finally:
             for each in running:
                 ray.cancel(each, force=True)
+
+
+def _shut_down() -> None:
+    """Disconnect; messages that Ray has collected go to stderr."""
+    with redirect_stdout(sys.stderr):
+        ray.shutdown()
 
 
 class _StdoutOfThisThread:
