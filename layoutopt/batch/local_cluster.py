@@ -135,7 +135,7 @@ class _Worker:
             self._executor = None
 
 
-def _outcome(future: Future[Value]) -> Value | Failure:
+def _outcome(future: Future[Any]) -> Any:
     """The result of a task that has ended, or its failure."""
     error = future.exception()
     if error is None:
