@@ -17,6 +17,8 @@ from layoutopt.version import VERSION
 
 if TYPE_CHECKING:
     from layoutopt.api import optimize
+    from layoutopt.batch.optimize_many import optimize_many
+    from layoutopt.batch.task import Outcome
     from layoutopt.cost import CostModel
     from layoutopt.cost_models import load_target, target_names
     from layoutopt.driver.result import Result
@@ -65,6 +67,7 @@ _MODULES = {
     "Layout": "layoutopt.formats",
     "LayoutoptError": "layoutopt.errors",
     "ModelError": "layoutopt.errors",
+    "Outcome": "layoutopt.batch.task",
     "OutputError": "layoutopt.errors",
     "Pass": "layoutopt.passes.base",
     "PassContext": "layoutopt.passes.base",
@@ -81,6 +84,7 @@ _MODULES = {
     "export": "layoutopt.torch_export",
     "load_target": "layoutopt.cost_models",
     "optimize": "layoutopt.api",
+    "optimize_many": "layoutopt.batch.optimize_many",
     "target_names": "layoutopt.cost_models",
     "verify_models": "layoutopt.verification",
 }
@@ -99,6 +103,7 @@ __all__ = [
     "Layout",
     "LayoutoptError",
     "ModelError",
+    "Outcome",
     "OutputError",
     "Pass",
     "PassContext",
@@ -116,6 +121,7 @@ __all__ = [
     "export",
     "load_target",
     "optimize",
+    "optimize_many",
     "target_names",
     "verify_models",
 ]

@@ -8,6 +8,9 @@ import pytest
 # Results of tests are not to depend on the speed of the machine. Set before any test starts a process.
 os.environ["LAYOUTOPT_NO_MEASURE"] = "1"
 
+# Several models run in the process of the test; tests of worker processes request them.
+os.environ["LAYOUTOPT_JOBS"] = "0"
+
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")

@@ -146,6 +146,7 @@ def test_the_public_names() -> None:
         "Layout",
         "LayoutoptError",
         "ModelError",
+        "Outcome",
         "OutputError",
         "Pass",
         "PassContext",
@@ -163,6 +164,7 @@ def test_the_public_names() -> None:
         "export",
         "load_target",
         "optimize",
+        "optimize_many",
         "target_names",
         "verify_models",
     ]

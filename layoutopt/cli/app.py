@@ -6,6 +6,7 @@ import typer
 
 from layoutopt.cli.banks import banks
 from layoutopt.cli.bench import bench
+from layoutopt.cli.cache import cache
 from layoutopt.cli.calibrate import calibrate
 from layoutopt.cli.check import check
 from layoutopt.cli.ci import ci
@@ -50,6 +51,7 @@ _COMMANDS = (
     bench,
     ci,
     calibrate,
+    cache,
     formats,
     ops,
     banks,

@@ -6,8 +6,10 @@ from typing import Annotated
 
 from typer import Argument, Context, Exit, Option
 
+from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.optimization.settings import ModelSettings
 from layoutopt.cli.options.assignments import INPUTS_HELP
+from layoutopt.cli.options.clusters import complete_cluster
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
@@ -40,6 +42,14 @@ _OUTPUT = (
     "each MODEL."
 )
 _JSON = "Print the report as JSON, or write it to FILE.json; one line per model if there are several."
+_JOBS = (
+    "Worker processes for several models; 0 for none. By default as many as memory and CPU cores permit, or one if times are "
+    "measured."
+)
+_CLUSTER = (
+    "Optimise several models in a cluster: dask://HOST:PORT, ray://HOST:PORT, ray://auto, dask://local or ray://local."
+)
+_CACHE = "Keep the outcomes of several models in this folder; a model whose outcome is there is not optimised again."
 _TARGET = "The hardware: a name from `layoutopt targets`, or a file T.toml."
 _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER."
 
@@ -101,6 +111,11 @@ def optimize(
     least: Annotated[
         bool, Option("--least", help="Compute the minimum number of layout conversions and transposes over all plans.")
     ] = False,
+    jobs: Annotated[int | None, Option("--jobs", "-j", metavar="N", envvar="LAYOUTOPT_JOBS", help=_JOBS)] = None,
+    cluster: Annotated[
+        str | None, Option("--cluster", metavar="URL", help=_CLUSTER, autocompletion=complete_cluster)
+    ] = None,
+    cache: Annotated[Path | None, Option("--cache", metavar="FOLDER", help=_CACHE)] = None,
     json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON)] = None,
     html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
     model_explorer: Annotated[Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP)] = None,
@@ -151,15 +166,22 @@ def optimize(
         external_data=external_data,
     )
     settings.check()
+    if jobs is not None and jobs < 0:
+        raise UsageError("not a number of processes", where=f"--jobs {jobs}", hint="give 0 or more")
     configuration = requested_config(config, no_config)
 
+    from layoutopt.cli.optimization.batch_settings import BatchSettings
     from layoutopt.cli.optimization.command import run_optimize
     from layoutopt.cli.optimization.one_model import Request
 
     def settings_of(model: Path) -> ModelSettings:
         return settings.updated(configured(context, configuration, model, settings.values()))
 
+    batch_values = {"jobs": jobs, "cluster": cluster, "cache": cache}
+    batch = BatchSettings(
+        **configured(context, configuration, Path(), batch_values), is_requested=bool(cluster or cache)
+    )
     request = Request(json, html, model_explorer, dump_ir or (), dry_run, force, quiet, verbose)
     has_traceback = context.obj.traceback
-    if code := run_optimize(models, output, settings, settings_of, request, has_traceback=has_traceback):
+    if code := run_optimize(models, output, settings, settings_of, request, batch, has_traceback=has_traceback):
         raise Exit(code)

@@ -1,5 +1,6 @@
 """Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
+from layoutopt.files.default_result import check_default_result, was_written_for
 from layoutopt.files.kinds import FIGURE_MARK, PAGE_MARK, SARIF_TOOL, FileKind, is_predecessor
 from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file, metadata_keys
 from layoutopt.files.overwrite import (
@@ -22,6 +23,7 @@ __all__ = [
     "Overwrite",
     "Staging",
     "append_text",
+    "check_default_result",
     "check_writable",
     "directory_entry",
     "external_files",
@@ -36,5 +38,6 @@ __all__ = [
     "path_text",
     "scratch_folder",
     "staged_text",
+    "was_written_for",
     "write_text",
 ]

@@ -33,12 +33,18 @@ def _folder_name() -> str:
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A new folder in the system's temporary folder, which is removed with its contents."""
-    parent = Path(tempfile.gettempdir())
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A new folder, which is removed with its contents unless it has been renamed.
+
+    Args:
+        parent: the folder in which it is created, with the default permissions; None for the system's temporary folder, where
+            only this user may read it.
+    """
+    mode = 0o700 if parent is None else 0o777
+    parent = parent or Path(tempfile.gettempdir())
     remove_stale_folders(parent)
     folder = parent / _folder_name()
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=mode)
     try:
         yield folder
     finally:

@@ -8,6 +8,7 @@ from layoutopt.onnx_io.converter.inline import inline, inline_functions
 from layoutopt.onnx_io.fingerprint import fingerprint
 from layoutopt.onnx_io.interface import declared_inputs, inputs_of
 from layoutopt.onnx_io.one_op import one_op
+from layoutopt.onnx_io.reader.as_written import read_as_written
 from layoutopt.onnx_io.reader.parse import parse_message
 from layoutopt.onnx_io.reader.read import from_message, read
 from layoutopt.onnx_io.sidecar import has_training
@@ -32,6 +33,7 @@ __all__ = [
     "one_op",
     "parse_message",
     "read",
+    "read_as_written",
     "to_bytes",
     "weights",
     "write",

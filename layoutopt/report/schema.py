@@ -375,3 +375,6 @@ class Report(ReportModel):
     notes: list[NoteReport]
     verification: VerificationReport
     seconds: float = Field(description="wall time of the whole run")
+    cached: bool = Field(
+        default=False, description="whether the result was in the cache of a batch; other fields are those of its run"
+    )

@@ -106,10 +106,10 @@ def test_lines() -> None:
 
 
 def test_the_keys_are_options() -> None:
-    """Every key is an option of `optimize`, and every option that sets the result of a model is a key."""
+    """Every key is an option of `optimize`, and each option that sets a result is a key, as are those of batches."""
     fields = {name.replace("_", "-") for name in ModelSettings.__dataclass_fields__}
     assert set(keys(ModelOptions)) - {"budgets"} == fields
-    assert set(keys(ConfigTable)) - {"models", "budgets"} < fields
+    assert set(keys(ConfigTable)) - {"models", "budgets", "jobs", "cluster", "cache"} < fields
     assert keys(Budgets) == ["max-transposes", "max-casts", "max-bytes-moved", "min-speedup", "max-size-growth"]
 
 

@@ -86,6 +86,9 @@ class ModelOptions(SharedOptions):
 class ConfigTable(SharedOptions):
     """A whole configuration."""
 
+    jobs: Annotated[int, Field(ge=0)] | None = None
+    cluster: str | None = None
+    cache: str | None = None
     budgets: Budgets = Budgets()
     models: dict[str, ModelOptions] = Field(default_factory=dict)
 

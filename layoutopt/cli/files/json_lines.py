@@ -1,4 +1,4 @@
-"""The JSON records of several models (`--json FILE`): one line of JSON per model, in a file or on stdout."""
+"""The JSON records of several models (`--json FILE`): one line of JSON per model as it ends, in a file or on stdout."""
 
 from pathlib import Path
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 from layoutopt.cli.files.json_record import JsonRecord
 from layoutopt.cli.rendering.json_text import json_line
 from layoutopt.cli.rendering.terminal import show_text
+from layoutopt.errors import OutputError
 
 
 class JsonLines:
-    """The destination of one line per model: stdout at once, or a file that is written when all models are done.
+    """The destination of one line per model: stdout, or a file, which the first line replaces and the others extend.
 
     Args:
         path: the file, `-` for stdout, or None.
@@ -27,7 +28,7 @@ class JsonLines:
     def __init__(self, path: Path | None, *sources: Path, force: bool) -> None:
         self._record = JsonRecord(path, *sources, force=force)
         self.are_printed = self._record.is_printed
-        self._lines: list[str] = []
+        self._error: OutputError | None = None
 
     @property
     def files(self) -> list[Path]:
@@ -35,21 +36,24 @@ class JsonLines:
         return self._record.files
 
     def add(self, data: Any) -> None:
-        """Print the line of a model, or keep it for the file.
+        """Print the line of a model, or write it to the file; after an error the file gets no more lines.
 
         Raises:
             StdoutError: stdout cannot be written.
         """
         if self.are_printed:
             show_text(json_line(data))
-        elif self._record.is_requested:
-            self._lines.append(json_line(data))
+        elif self._record.is_requested and self._error is None:
+            try:
+                self._record.append_text(json_line(data))
+            except OutputError as error:
+                self._error = error
 
-    def write(self) -> None:
-        """Write the file.
+    def check(self) -> None:
+        """Check that the file has all lines.
 
         Raises:
-            OutputError: the file cannot be written.
+            OutputError: the file could not be written.
         """
-        if not self.are_printed:
-            self._record.write_text("".join(self._lines))
+        if self._error is not None:
+            raise self._error

@@ -6,7 +6,7 @@ from typing import Any
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import show_text
-from layoutopt.files import FileKind, Overwrite, is_same_file, write_text
+from layoutopt.files import FileKind, Overwrite, is_same_file, output_errors, write_text
 from layoutopt.version import VERSION
 
 _STDOUT = Path("-")
@@ -65,3 +65,22 @@ class JsonRecord:
         if self._path is not None:
             write_text(self._path, text, FileKind.REPORT, self._overwrite)
             self.files = [self._path]
+
+    def append_text(self, text: str) -> None:
+        """Write the first text to the file, and append the following ones; a text that does not fit leaves no part behind.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        if self._path is None or not self.files:
+            self.write_text(text)
+            return
+        with output_errors(self._path), self._path.open("ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                rest = memoryview(text.encode("utf-8"))
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(size)
+                raise

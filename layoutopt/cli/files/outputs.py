@@ -8,12 +8,18 @@ from pathlib import Path
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.model_streams import check_stdout, print_model
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
-from layoutopt.cli.optimization.model_files import was_written_for
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import file_size, show_text
 from layoutopt.driver.result import Result
-from layoutopt.errors import OutputError
-from layoutopt.files import FileKind, Overwrite, external_files, is_same_file, path_text, staged_text
+from layoutopt.files import (
+    FileKind,
+    Overwrite,
+    check_default_result,
+    external_files,
+    is_same_file,
+    path_text,
+    staged_text,
+)
 from layoutopt.onnx_io.writer.weights_file import check_name
 from layoutopt.onnx_io.writer.write import WrittenFiles
 
@@ -130,11 +136,8 @@ class Outputs:
 
     def _check_default(self, path: Path) -> None:
         """Check that an existing file with the default name of the result was written by layoutopt."""
-        if self._compared is None or self._overwrite.force or not path.exists() or not path.stat().st_size:
-            return
-        if not was_written_for(path, self._compared):
-            hint = "name the result with -o, or replace the file with --force"
-            raise OutputError("exists and was not written by layoutopt", where=path_text(path), hint=hint)
+        if self._compared is not None and not self._overwrite.force:
+            check_default_result(path, self._compared)
 
     def _save(self, result: Result) -> None:
         if self.prints_model:

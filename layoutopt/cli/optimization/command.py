@@ -7,10 +7,10 @@ from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
+from layoutopt.cli.optimization.batch_settings import BatchSettings
 from layoutopt.cli.optimization.one_model import Request, optimize_model
 from layoutopt.cli.optimization.placements import Placement, is_several, place
 from layoutopt.cli.optimization.settings import FOR_ONE_MODEL, ModelSettings
-from layoutopt.cli.optimization.several_models import optimize_models
 from layoutopt.cli.rendering.optimize import print_summary
 
 
@@ -20,6 +20,7 @@ def run_optimize(
     given: ModelSettings,
     settings: Callable[[Path], ModelSettings],
     request: Request,
+    batch: BatchSettings,
     *,
     has_traceback: bool,
 ) -> int:
@@ -31,6 +32,7 @@ def run_optimize(
         given: the options of the command line.
         settings: the options of a model, those of the configuration included.
         request: the other options.
+        batch: the options that only several models have.
         has_traceback: whether tracebacks of the errors of several models are printed.
 
     Returns:
@@ -42,9 +44,14 @@ def run_optimize(
     has_one_model = len(models) == 1 and not is_several(models[0])
     if not has_one_model:
         _refuse_options_for_one_model(given, request)
+    elif batch.is_requested:
+        option = "--cache" if batch.cluster is None else "--cluster"
+        raise UsageError("is for several models", where=option, hint="name several models, or a folder")
     placements = place(models, output)
     if not has_one_model:
-        return optimize_models(placements, settings, request, has_traceback=has_traceback)
+        from layoutopt.cli.optimization.several_models import Batch  # imports joblib
+
+        return Batch(placements, settings, request, batch, has_traceback=has_traceback).run()
     _optimize_one(placements[0], settings(placements[0].model), request)
     return 0
 
@@ -55,7 +62,7 @@ def _optimize_one(placement: Placement, settings: ModelSettings, request: Reques
     if request.is_quiet or outputs.prints_report:
         return
     with redirect_stdout(sys.stderr) if outputs.prints_model else nullcontext(), reporting_written_files(outputs.files):
-        print_summary(result, outputs, is_verbose=request.is_verbose)
+        print_summary(result.report, outputs, is_verbose=request.is_verbose)
 
 
 def _refuse_options_for_one_model(settings: ModelSettings, request: Request) -> None:

@@ -1,6 +1,5 @@
 """The model files that the arguments of `optimize` name: files, folders and patterns."""
 
-import filecmp
 import glob
 import os
 from collections.abc import Iterator, Sequence
@@ -9,13 +8,12 @@ from pathlib import Path
 
 from layoutopt.cli.arguments import is_pattern
 from layoutopt.errors import ModelError
-from layoutopt.files import metadata_keys, path_text
+from layoutopt.files import path_text, was_written_for
 
 STDIO = Path("-")
 """The argument that denotes stdin or stdout."""
 
 _SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
-_STAMP = "layoutopt"  # report.stamp.KEY, whose module imports large libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +51,6 @@ def find_models(arguments: Sequence[Path], output: Path | None) -> list[ModelFil
 def default_output(model: Path) -> Path:
     """The default output of a model, in its folder: `model.opt.onnx` for `model.onnx`."""
     return model.with_name(f"{model.name.removesuffix(_SUFFIX)}{_OUTPUT_SUFFIX}")
-
-
-def was_written_for(output: Path, model: Path) -> bool:
-    """Whether layoutopt wrote an existing file as the result of a model: it has the stamp, or is a copy of the model."""
-    return _STAMP in metadata_keys(output) or _is_copy(output, model)
-
-
-def _is_copy(output: Path, model: Path) -> bool:
-    try:
-        return filecmp.cmp(output, model, shallow=False)
-    except OSError:
-        return False
 
 
 def _is_default_result(path: Path) -> bool:

@@ -17,6 +17,7 @@ from layoutopt.cli.rendering.warnings import warn, warn_of_repairs
 from layoutopt.driver.pipeline import pipeline_for
 from layoutopt.driver.result import Result
 from layoutopt.files import Overwrite, path_text
+from layoutopt.report.schema import Report
 from layoutopt.report.warnings import repairs_of, warnings_of
 
 
@@ -45,16 +46,13 @@ class Request:
     is_verbose: bool
 
 
-def optimize_model(
-    placement: Placement, settings: ModelSettings, request: Request, position: str = ""
-) -> tuple[Result, Outputs]:
+def optimize_model(placement: Placement, settings: ModelSettings, request: Request) -> tuple[Result, Outputs]:
     """Optimise one model and write its files; warnings go to stderr.
 
     Args:
         placement: the model and its output.
         settings: the options of the model.
         request: the other options.
-        position: a prefix of the progress line, such as "2/7 model.onnx: ".
 
     Returns:
         The result, and the files that were written.
@@ -83,19 +81,19 @@ def optimize_model(
             result = settings.run(
                 model,
                 watch=pages.watching(watch),
-                progress=lambda stage: progress(f"{position}{stage}"),
+                progress=progress,
                 sizes_found=pages.sizes_found,
             )
             if is_stdin:
                 result = replace(result, report=result.report.model_copy(update={"model": "stdin"}))
-            progress(f"{position}writing")
+            progress("writing")
             outputs.write(result)
-    _warn(result, placement.model if position else None)
+    warn_about(result.report)
     return result, outputs
 
 
-def _warn(result: Result, model: Path | None) -> None:
+def warn_about(report: Report, model: Path | None = None) -> None:
     """Print warnings about a result; those about repairs name the model if there are several."""
-    warn_of_repairs(repairs_of(result.report.notes), path_text(model) if model is not None else "")
-    for text in warnings_of(result.report):
+    warn_of_repairs(repairs_of(report.notes), path_text(model) if model is not None else "")
+    for text in warnings_of(report):
         warn(text)

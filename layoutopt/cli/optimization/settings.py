@@ -74,34 +74,35 @@ class ModelSettings:
         assignments.parse_pins(self.pin)
         assignments.parse_dim_ranges(self.dim)
 
+    def arguments(self) -> dict[str, Any]:
+        """These options as arguments of `layoutopt.optimize`, except the inputs."""
+        from layoutopt.cost.size_growth import MAX_GROWTH
+
+        same = (
+            *(
+                "target",
+                "runtime",
+                "dialect",
+                "mode",
+                "verify",
+                "allow_unverified",
+                "time_limit",
+                "sessions",
+                "portable",
+            ),
+            *("measure", "tune", "threads", "calibrate", "profile", "strict", "custom_ops"),
+        )
+        return {name: getattr(self, name) for name in same} | {
+            "pins": assignments.parse_pins(self.pin),
+            "dims": assignments.parse_dim_ranges(self.dim),
+            "max_growth": MAX_GROWTH if self.max_growth is None else self.max_growth,
+            "count_moves": self.least,
+        }
+
     def run(self, model: Path | bytes, **callbacks: Any) -> "Result":
         """The result of `layoutopt.optimize` with these options; `callbacks` are its callables, such as `watch`."""
         from layoutopt import api
-        from layoutopt.cost.size_growth import MAX_GROWTH
         from layoutopt.sample_inputs import read_inputs
 
-        return api.optimize(
-            model,
-            self.target,
-            runtime=self.runtime,
-            dialect=self.dialect,
-            mode=self.mode,
-            pins=assignments.parse_pins(self.pin),
-            dims=assignments.parse_dim_ranges(self.dim),
-            inputs=[read_inputs(path) for path in self.inputs],
-            verify=self.verify,
-            allow_unverified=self.allow_unverified,
-            time_limit=self.time_limit,
-            max_growth=MAX_GROWTH if self.max_growth is None else self.max_growth,
-            sessions=self.sessions,
-            count_moves=self.least,
-            portable=self.portable,
-            measure=self.measure,
-            tune=self.tune,
-            threads=self.threads,
-            calibrate=self.calibrate,
-            profile=self.profile,
-            strict=self.strict,
-            custom_ops=self.custom_ops,
-            **callbacks,
-        )
+        inputs = [read_inputs(path) for path in self.inputs]
+        return api.optimize(model, **self.arguments(), inputs=inputs, **callbacks)

@@ -51,6 +51,6 @@ def configured(context: Context, config: "Config | None", model: Path, values: d
 
 
 def _is_given(context: Context, name: str) -> bool:
-    """Whether the command line contains an option."""
+    """Whether the command line, or an environment variable, contains an option."""
     source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")

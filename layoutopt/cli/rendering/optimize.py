@@ -9,7 +9,6 @@ from layoutopt.cli.rendering.movement import movement_rows
 from layoutopt.cli.rendering.stages import print_stages
 from layoutopt.cli.rendering.terminal import key_values, seconds, show, size, styled_line, text
 from layoutopt.cli.rendering.tuning import print_variants, tuning_lines
-from layoutopt.driver.result import Result
 from layoutopt.files import path_text
 from layoutopt.report.output_formats import count_output_formats
 from layoutopt.report.schema import (
@@ -34,9 +33,8 @@ _MIN_GROWTH = 1.1  # times as large
 _NEGLIGIBLE = 1e-4  # of the time of the original: smaller causes are not printed
 
 
-def print_summary(result: Result, outputs: Outputs, *, is_verbose: bool = False) -> None:
+def print_summary(report: Report, outputs: Outputs, *, is_verbose: bool = False) -> None:
     """Print the summary of a run; if `is_verbose`, also the time of each stage, and the notes."""
-    report = result.report
     unchanged = styled_line(("left unchanged: ", "bold"), report.reason)
     rows = [
         ("result", text("rewritten", "bold green") if report.changed else unchanged),

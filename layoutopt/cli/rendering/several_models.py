@@ -18,11 +18,13 @@ class Row:
         model: the file.
         output: the file of the result.
         report: the report; None if the model failed.
+        is_cached: whether the outcome was in the cache.
     """
 
     model: str
     output: str
     report: Report | None
+    is_cached: bool = False
 
 
 def print_table(rows: Sequence[Row]) -> None:
@@ -71,4 +73,6 @@ def _totals(rows: Sequence[Row]) -> Text:
     failed = sum(row.report is None for row in rows)
     parts = [f"{changed} rewritten", f"{len(rows) - changed - failed} unchanged"]
     counts = styled_line(f"{len(rows)} models: ", ", ".join(parts))
-    return styled_line(counts, (f", {failed} failed", "bold red")) if failed else counts
+    cached = sum(row.is_cached for row in rows)
+    ends = [(f", {failed} failed", "bold red")] if failed else []
+    return styled_line(counts, *ends, *([f"; {cached} from the cache"] if cached else []))

@@ -1,0 +1,210 @@
+"""The cache: outcomes by key, in a folder that several processes and machines may use at the same time.
+
+    FOLDER/CACHEDIR.TAG                 marks the folder as a cache
+    FOLDER/3f/3f9a.../outcome           the SHA-256 of the second line; a line of JSON: report, and SHA-256 of each file
+    FOLDER/3f/3f9a.../model.onnx        the result, with its external data
+
+An entry is written to a temporary folder, which is then renamed, so that it is complete or absent; of two processes with the
+same entry the first keeps it. Nothing is locked, and there is no database: SQLite, which diskcache uses, is not safe on network
+file systems. Content is compared with its hash whenever it is read.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from layoutopt.batch.keys import file_digest
+from layoutopt.errors import ArgumentError, LayoutoptError
+from layoutopt.files import path_text, scratch_folder
+from layoutopt.report.schema import Report
+
+MODEL = "model.onnx"
+"""The name of the result in an entry."""
+
+_TAG = "CACHEDIR.TAG"
+_TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache of layoutopt. See https://bford.info/cachedir/\n"
+_OUTCOME, _KEY = "outcome", re.compile(r"[0-9a-f]{64}")
+
+
+class DamagedEntryError(Exception):
+    """The content of an entry does not have its hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kept outcome.
+
+    Attributes:
+        report: the report.
+        model: the file of the result; None if the model stays unchanged.
+    """
+
+    report: Report
+    model: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry as files.
+
+    Attributes:
+        folder: its folder.
+        nbytes: the bytes of its files.
+        used: the time when it was written or last read, in seconds since 1970.
+    """
+
+    folder: Path
+    nbytes: int
+    used: float
+
+
+class Cache:
+    """Outcomes by key, in a folder, which is created when the first one is kept.
+
+    Args:
+        folder: the folder.
+
+    Raises:
+        ArgumentError: it is a file, or a folder with other files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        has_tag = _is_tagged(folder)
+        if os.path.lexists(folder) and not has_tag and (not folder.is_dir() or any(_visible(folder))):
+            what = "is no cache of layoutopt"
+            raise ArgumentError(what, where=path_text(folder), hint="name a new or an empty folder")
+
+    def find(self, key: str) -> Entry | None:
+        """The entry of a key; None if there is none. An entry that is damaged is removed.
+
+        Raises:
+            DamagedEntryError: the entry was damaged.
+        """
+        folder = self._folder(key)
+        try:
+            digest, _, line = (folder / _OUTCOME).read_bytes().partition(b"\n")
+            if hashlib.sha256(line).hexdigest().encode() != digest:
+                raise ValueError("another hash")
+            content = json.loads(line)
+            for name, expected in content["files"].items():
+                if file_digest(folder / name) != expected:
+                    raise ValueError("another hash")
+            report = Report.model_validate(content["report"])
+        except FileNotFoundError:
+            if not (folder / _OUTCOME).exists():  # never written, or removed meanwhile
+                return None
+            damage = "a file is missing"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            damage = (
+                (error.strerror or "").lower() if isinstance(error, OSError) else "its content does not have its hash"
+            )
+        else:
+            with suppress(OSError):
+                os.utime(folder / _OUTCOME)
+            return Entry(report, folder / MODEL if MODEL in content["files"] else None)
+        _remove(folder)
+        raise DamagedEntryError(damage)
+
+    def keep(self, key: str, report: Report, save: Callable[[Path], object] | None) -> None:
+        """Keep an outcome; an entry of the same key stays.
+
+        Args:
+            key: the key.
+            report: the report.
+            save: writes the result to a file, and external data next to it; None for no file.
+
+        Raises:
+            OSError, LayoutoptError: it cannot be written; nothing is left behind then.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not _is_tagged(self.folder):
+            _write_tag(self.folder)
+        with scratch_folder(self.folder) as temporary:
+            if save is not None:
+                save(temporary / MODEL)
+            files = {each.name: file_digest(each) for each in sorted(temporary.iterdir())}
+            line = json.dumps({"key": key, "files": files, "report": report.model_dump(mode="json")}).encode()
+            with (temporary / _OUTCOME).open("xb") as file:
+                file.write(hashlib.sha256(line).hexdigest().encode() + b"\n" + line)
+                file.flush()
+                os.fsync(file.fileno())
+            target = self._folder(key)
+            target.parent.mkdir(exist_ok=True)
+            if not (target / _OUTCOME).exists():  # perhaps the rest of an entry that was being removed
+                shutil.rmtree(target, ignore_errors=True)
+            try:
+                os.rename(temporary, target)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # kept by another process
+                    raise
+
+    def entries(self) -> Iterator[StoredEntry]:
+        """All entries, in no particular order; entries that another process removes meanwhile are left out."""
+        for folder in self.folder.glob("[0-9a-f][0-9a-f]/*"):
+            if _KEY.fullmatch(folder.name):
+                with suppress(OSError):
+                    nbytes = sum(each.stat().st_size for each in folder.iterdir())
+                    yield StoredEntry(folder, nbytes, (folder / _OUTCOME).stat().st_mtime)
+
+    def prune(self, *, max_bytes: int | None = None, max_age: float | None = None) -> list[StoredEntry]:
+        """Remove entries, and return them.
+
+        Args:
+            max_bytes: the bytes that may remain; those that were not read for the longest time are removed first.
+            max_age: the seconds since an entry was last read, or written, after which it is removed.
+        """
+        now, total, removed = time.time(), 0, []
+        for each in sorted(self.entries(), key=lambda entry: -entry.used):
+            total += each.nbytes
+            is_old = max_age is not None and now - each.used > max_age
+            if is_old or (max_bytes is not None and total > max_bytes):
+                _remove(each.folder)
+                removed.append(each)
+        return removed
+
+    def _folder(self, key: str) -> Path:
+        return self.folder / key[:2] / key
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """The files of a folder; without temporary folders, which another process may have begun."""
+    return (each for each in folder.iterdir() if not each.name.startswith("layoutopt-"))
+
+
+def _is_tagged(folder: Path) -> bool:
+    try:
+        return "layoutopt" in (folder / _TAG).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _write_tag(folder: Path) -> None:
+    with scratch_folder(folder) as temporary:
+        (temporary / _TAG).write_text(_TAG_TEXT, encoding="utf-8")
+        os.replace(temporary / _TAG, folder / _TAG)
+
+
+def _remove(folder: Path) -> None:
+    """Remove an entry; first its outcome, so that nobody finds it half removed."""
+    with suppress(OSError):
+        (folder / _OUTCOME).unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def reason_of(error: Exception) -> str:
+    """The reason why an entry could not be kept, in a few words."""
+    if isinstance(error, LayoutoptError):
+        return error.what
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+
+
+__all__ = ["MODEL", "Cache", "DamagedEntryError", "Entry", "StoredEntry", "reason_of"]

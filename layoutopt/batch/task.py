@@ -1,0 +1,193 @@
+"""The task of one model of a batch: look into the cache, optimise, keep the outcome, write the result."""
+
+import os
+import pickle
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from layoutopt import api, onnx_io
+from layoutopt.batch.cache import Cache, DamagedEntryError, Entry, reason_of
+from layoutopt.batch.keys import outcome_key
+from layoutopt.driver.result import Result
+from layoutopt.errors import LayoutoptError
+from layoutopt.files import (
+    FileKind,
+    Overwrite,
+    check_default_result,
+    external_files,
+    is_same_file,
+    path_text,
+)
+from layoutopt.onnx_io.writer.weights_file import check_name
+from layoutopt.onnx_io.writer.write import WrittenFiles
+from layoutopt.report.schema import Report
+from layoutopt.sample_inputs import read_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTask:
+    """A model that is to be optimised, with its options.
+
+    Attributes:
+        model: the file.
+        output: the file of the result; None to write none.
+        options: arguments of `layoutopt.optimize`, without the model, inputs and functions.
+        inputs: files with inputs for the verification.
+        external_data: the name of the file for weights, next to the result.
+        is_default: whether nobody typed the name of the result.
+        force: whether existing files of another kind may be replaced.
+        cache: the folder of the cache; None for none.
+        folder: the working folder, to which paths are relative.
+    """
+
+    model: Path
+    output: Path | None
+    options: Mapping[str, Any] = field(default_factory=lambda: {"target": "cpu"})
+    inputs: tuple[Path, ...] = ()
+    external_data: str | None = None
+    is_default: bool = False
+    force: bool = False
+    cache: Path | None = None
+    folder: Path = field(default_factory=Path.cwd)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of one model of a batch.
+
+    Attributes:
+        model: the file.
+        report: the report; None if the model failed.
+        written: the files of the result; None if none was written.
+        error: the error; None without one.
+        traceback: the traceback of the error as text.
+        is_cached: whether the outcome was in the cache.
+        notes: lines about the cache: a damaged entry, or an outcome that could not be kept.
+    """
+
+    model: Path
+    report: Report | None = None
+    written: WrittenFiles | None = None
+    error: Exception | None = None
+    traceback: str = ""
+    is_cached: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        if self.report is None:
+            return f"Outcome({path_text(self.model)!r}, failed: {self.error})"
+        result = "rewritten" if self.report.changed else "unchanged"
+        return f"Outcome({path_text(self.model)!r}, {result}{', from the cache' if self.is_cached else ''})"
+
+
+def run_task(task: ModelTask, progress: Callable[[str], None] | None = None) -> Outcome:
+    """The outcome of a task; an error is an outcome, too.
+
+    Args:
+        task: the task.
+        progress: called with the name of every stage as it begins.
+    """
+    try:
+        if Path.cwd() != task.folder:  # a worker of a cluster
+            os.chdir(task.folder)
+        return _outcome(task, progress)
+    except Exception as error:
+        return Outcome(task.model, error=_picklable(error), traceback=traceback.format_exc())
+
+
+def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome:
+    _check_output(task)
+    notes: list[str] = []
+    cache = Cache(task.cache) if task.cache is not None else None
+    key = _key(task) if cache is not None else ""
+    entry = _find(cache, key, task, notes) if cache is not None and key else None
+    if entry is not None:
+        report = entry.report.model_copy(update={"model": path_text(task.model), "cached": True})
+        return Outcome(task.model, report, _restore(entry, task), is_cached=True, notes=tuple(notes))
+    inputs = [read_inputs(each) for each in task.inputs]
+    result = api.optimize(task.model, **task.options, inputs=inputs, progress=progress)
+    if progress is not None:
+        progress("writing")
+    if cache is not None and key:
+        _keep(cache, key, task, result, notes)
+    written = None
+    if task.output is not None:
+        written = result.save(task.output, external_data=task.external_data, force=task.force)
+    return Outcome(task.model, result.report, written, notes=tuple(notes))
+
+
+def _check_output(task: ModelTask) -> None:
+    """Check that the result can be written.
+
+    Raises:
+        OutputError: it cannot, or must not replace an existing file.
+    """
+    if task.output is None:
+        return
+    overwrite = Overwrite((task.model, *task.inputs), task.output, task.force)
+    overwrite.check(task.output, FileKind.MODEL)
+    if task.is_default and not task.force:
+        check_default_result(task.output, task.model)
+    if task.external_data is not None:
+        check_name(task.output, task.external_data, overwrite)
+
+
+def _key(task: ModelTask) -> str:
+    """The key of the outcome; empty if a file cannot be read, which `optimize` reports."""
+    with suppress(OSError):
+        return outcome_key(task.model, task.options, task.inputs, task.external_data)
+    return ""
+
+
+def _find(cache: Cache, key: str, task: ModelTask, notes: list[str]) -> Entry | None:
+    """The entry of the cache; None without a usable one."""
+    try:
+        return cache.find(key)
+    except DamagedEntryError as error:
+        what = f"the entry of {path_text(task.model)} is damaged ({error}) and removed; the model is optimised again"
+        notes.append(f"{path_text(cache.folder)}: {what}")
+        return None
+
+
+def _keep(cache: Cache, key: str, task: ModelTask, result: Result, notes: list[str]) -> None:
+    """Keep an outcome in the cache; a failure is a note."""
+
+    def save(path: Path) -> None:
+        result.save(path, external_data=task.external_data)
+
+    has_file = result.report.changed or task.external_data is not None or external_files(task.model)
+    try:
+        cache.keep(key, result.report, save if has_file else None)
+    except (OSError, LayoutoptError) as error:
+        what = f"the outcome of {path_text(task.model)} is not kept: {reason_of(error)}"
+        notes.append(f"{path_text(cache.folder)}: {what}")
+
+
+def _restore(entry: Entry, task: ModelTask) -> WrittenFiles | None:
+    """Write the result of an entry."""
+    if task.output is None:
+        return None
+    if entry.model is None:
+        if is_same_file(task.model, task.output):
+            return WrittenFiles(task.output)
+        return onnx_io.copy(task.model, task.output, force=task.force)
+    if not external_files(entry.model):
+        return onnx_io.copy(entry.model, task.output, force=task.force)
+    model = onnx_io.read_as_written(entry.model)
+    return onnx_io.write(model, task.output, task.external_data, source=task.model, force=task.force)
+
+
+def _picklable(error: Exception) -> Exception:
+    """An error, or its text if it cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+__all__ = ["ModelTask", "Outcome", "run_task"]

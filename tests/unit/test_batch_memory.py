@@ -1,0 +1,51 @@
+"""The number of worker processes: the models that need most memory fit at the same time."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layoutopt.batch.memory import available_bytes, estimated_bytes, permitted_workers
+from layoutopt.batch.run import default_jobs
+from layoutopt.batch.task import ModelTask
+
+NEEDS = st.lists(st.integers(1, 100), min_size=1, max_size=20)
+
+
+@given(NEEDS, st.integers(0, 2000), st.integers(1, 8))
+def test_the_largest_needs_of_all_workers_are_available(needs: list[int], available: int, cpus: int) -> None:
+    workers = permitted_workers(needs, available, cpus)
+    largest = sorted(needs, reverse=True)
+    assert 1 <= workers <= max(1, min(cpus, len(needs)))
+    assert workers == 1 or sum(largest[:workers]) <= available
+    assert workers == min(cpus, len(needs)) or sum(largest[: workers + 1]) > available
+
+
+def test_the_need_of_a_model_grows_with_its_weights(tmp_path: Path) -> None:
+    small, large = tmp_path / "small.onnx", tmp_path / "large.onnx"
+    small.write_bytes(b"x")
+    large.write_bytes(b"x" * 1_000_000)
+    assert estimated_bytes(large) >= estimated_bytes(small) + 1_000_000
+    assert estimated_bytes(tmp_path / "missing.onnx") <= estimated_bytes(small)
+    assert 0 < available_bytes() < 1 << 60
+
+
+def task(**options: object) -> ModelTask:
+    return ModelTask(Path("a.onnx"), None, {"target": "gpu-hopper", "measure": True, "calibrate": True} | options)
+
+
+def test_times_are_measured_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layoutopt.batch.run.usable_cores", lambda: 4)
+    monkeypatch.setattr("layoutopt.batch.run.available_bytes", lambda: 1 << 40)
+    assert default_jobs([task()]) == 0
+    assert default_jobs([task()] * 8) == 4  # nothing runs on this machine
+    assert default_jobs([task()] * 3) == 3
+    assert default_jobs([task(target="cpu-avx2")] * 8) == 4  # LAYOUTOPT_NO_MEASURE is set
+    monkeypatch.delenv("LAYOUTOPT_NO_MEASURE")
+    assert default_jobs([task(target="cpu-avx2")] * 8) == 1
+    assert default_jobs([task(target="cpu-avx2", measure=False, calibrate=False)] * 8) == 4
+    assert default_jobs([task(), task(tune=1.0)]) == 0
+    assert default_jobs([task(target="no such target")] * 8) == 4
+    monkeypatch.setattr("layoutopt.batch.run.available_bytes", lambda: 0)
+    assert default_jobs([task()] * 8) == 1
