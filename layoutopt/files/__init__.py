@@ -11,6 +11,7 @@ from layoutopt.files.overwrite import (
     staged_text,
     write_text,
 )
+from layoutopt.files.sparse_copy import copy_range, write_with_holes
 from layoutopt.files.staging import Staging, check_writable, output_error, output_errors, path_text
 from layoutopt.files.temporary import scratch_folder
 
@@ -23,6 +24,7 @@ __all__ = [
     "Staging",
     "append_text",
     "check_writable",
+    "copy_range",
     "directory_entry",
     "external_files",
     "external_locations",
@@ -37,4 +39,5 @@ __all__ = [
     "scratch_folder",
     "staged_text",
     "write_text",
+    "write_with_holes",
 ]
