@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 PAGE = 4096
 BLOCK = 1 << 16  # bytes of random numbers at each end of a weight
-SEQUENCE, PAST, TOTAL = "sequence", "past", "past + sequence"
+SEQUENCE, PAST = 1, 32  # tokens of a step, and in the cache
+TOTAL = SEQUENCE + PAST
 
 
 @dataclass

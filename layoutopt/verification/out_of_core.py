@@ -135,12 +135,14 @@ def divide(
         common: values that both models compute.
         limit: bytes of the weights of one segment of the original.
     """
-    names = original.producers if rewritten is None else rewritten.producers
-    values = {each.original: each for each in common if each.original in original.producers and each.rewritten in names}
+    theirs = original.producers if rewritten is None else rewritten.producers
+    values = {
+        each.original: each for each in common if each.original in original.producers and each.rewritten in theirs
+    }
     stages = _stages(original, values, limit)
     stage_of = {name: stages[index] for name, index in original.producers.items()}
     last = stages[-1] if stages else 0
-    needed = dict.fromkeys(original.outputs)
+    needed: dict[str, None] = dict.fromkeys(original.outputs)
     segments = []
     for stage in range(last, -1, -1):
         targets = [name for name in needed if stage_of.get(name, last) == stage]
@@ -275,7 +277,7 @@ class OutOfCoreComparison:
 
     def _first_runs(self, style: Style) -> list[_SizedRun]:
         """The inputs of up to `COMPARED_SIZES` sizes, two sets of them at the first; one set if the original runs alone."""
-        inputs, runs = self.request.inputs, []
+        inputs, runs = self.request.inputs, list[_SizedRun]()
         done: dict[int, int] = {}
         for sample in inputs.sets(self.interface, self.request.seed, style):
             at = done.get(sample.group, 0)

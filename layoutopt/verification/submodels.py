@@ -143,9 +143,9 @@ class WeightlessModel:
         return Runnable(bytes(message.SerializeToString()), stored, self._has_float16, is_large=True)
 
     def _declared(self, name: str, value: Array) -> onnx.ValueInfoProto:
-        if name in self._inputs:
-            return self._inputs[name]
-        return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), None)
+        info = self._inputs.get(name)
+        element = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        return onnx.helper.make_tensor_value_info(name, element, None) if info is None else info
 
     def _embed(self, message: onnx.ModelProto, limit: int) -> None:
         """Copy weights that can be perturbed into a message, the smallest first."""
@@ -162,7 +162,11 @@ class WeightlessModel:
         """Resolve the references of a message; returns the folder of its weights."""
         protos = list(external_tensors(message))
         tensors = {_location(proto): self._tensors[int(_location(proto))] for proto in protos}
-        places = {key: (Path(each.path), each.offset or 0) for key, each in tensors.items() if _is_file(each)}
+        places = {
+            key: (Path(each.path), each.offset or 0)
+            for key, each in tensors.items()
+            if isinstance(each, onnx_ir.ExternalTensor) and os.path.isfile(each.path)
+        }
         parents = {path.parent for path, _ in places.values()}
         if len(places) < len(tensors) or len(parents) > 1:
             places, parents = _written(tensors, folder / name), {folder}
@@ -185,24 +189,19 @@ def _written(tensors: Mapping[str, onnx_ir.TensorProtocol], path: Path) -> dict[
     return places
 
 
-def _is_file(tensor: onnx_ir.TensorProtocol) -> bool:
-    """Whether the elements of a tensor are a part of a file."""
-    return isinstance(tensor, onnx_ir.ExternalTensor) and os.path.isfile(tensor.path)
-
-
 def _is_stored_apart(tensor: onnx_ir.TensorProtocol) -> bool:
     return tensor.nbytes >= _EXTERNAL_FROM and tensor.dtype != onnx_ir.DataType.STRING
 
 
 def _location(proto: TensorProto) -> str:
-    return next(entry.value for entry in proto.external_data if entry.key == "location")
+    return str(next(entry.value for entry in proto.external_data if entry.key == "location"))
 
 
 def _nbytes(proto: TensorProto) -> int:
     """The size of a tensor of a message, of which external data may be a reference."""
     if proto.data_location == TensorProto.EXTERNAL:
         return next(int(entry.value) for entry in proto.external_data if entry.key == "length")
-    return proto.ByteSize()
+    return int(proto.ByteSize())
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:

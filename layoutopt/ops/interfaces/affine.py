@@ -88,7 +88,7 @@ def rounded(constants: Mapping[int, Array], dtype: DType) -> dict[int, Array] | 
 def _is_finite(array: Array) -> bool:
     """Whether all elements are finite; no copy of the array is made, which may be a large weight."""
     pieces = np.nditer(array, flags=["buffered", "external_loop", "zerosize_ok"], buffersize=_PIECE)
-    return all(bool(np.isfinite(piece.astype(np.float64)).all()) for piece in pieces)
+    return all(bool(np.isfinite(np.asarray(piece, np.float64)).all()) for piece in pieces)
 
 
 def float_constant(op: Op, index: int) -> Array | None:
