@@ -266,14 +266,14 @@ class OutOfCoreComparison:
         return verdict
 
     def _not_run(self, segment: Segment, error: Exception) -> Verification:
-        """The verdict where a segment does not run, which is a fault of the rewritten model unless memory is too small."""
+        """The verdict where a segment of one of the models cannot be loaded or run."""
         where = f"the segment of {segment.original.outputs[0]}"
         if is_out_of_memory(error):
             size = segment.original.nbytes / 1e6
-            what = f"there is too little memory for {where}, with {size:,.0f} MB of weights"
-            return Verification("not verified", what)
-        what = f"the original can be run, the rewritten model cannot in {where}: {error_message(error)}"
-        return Verification("failed", what)
+            reason = f"there is too little memory for {where}, with {size:,.0f} MB of weights"
+        else:
+            reason = f"{where} cannot be run by itself: {error_message(error)}"
+        return Verification("not verified", reason)
 
     def _first_runs(self, style: Style) -> list[_SizedRun]:
         """The inputs of up to `COMPARED_SIZES` sizes, two sets of them at the first; one set if the original runs alone."""

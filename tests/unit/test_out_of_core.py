@@ -101,12 +101,22 @@ def test_a_model_that_stays_unchanged_runs_in_segments(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_too_little_memory_for_one_segment_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError("std::bad_alloc"), "there is too little memory for the segment of"),
+        (RuntimeError("no kernel"), "the segment of .* cannot be run by itself: no kernel"),
+    ],
+    ids=["memory", "kernel"],
+)
+def test_a_segment_that_does_not_run_is_no_crash(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(self: Runnable, **options: object) -> None:
-        raise MemoryError("std::bad_alloc")
+        raise error
 
     monkeypatch.setattr(Runnable, "session", fail)
-    with pytest.raises(UnverifiedError, match="too little memory for the segment of"):
+    with pytest.raises(UnverifiedError, match=reason):
         optimised()
 
 
