@@ -15,6 +15,7 @@ those of the row before, `ops x` the ratio of the ops.
     join         Concat and Sum of 2,000 tensors, several times
     one-join     one Concat of all tensors
     one-sum      one Sum of all tensors
+    bodies       If and Loop in turns, with two convolutions in each body; `--ops` is the number of bodies
 """
 
 import argparse
@@ -182,6 +183,40 @@ def one_sum(count: int) -> onnx.ModelProto:
     return net.model([net.add("Sum", *parts)])
 
 
+def bodies(count: int) -> onnx.ModelProto:
+    net, x, made = Net((1, 16, 8, 8)), "x", 0
+    trips, yes = net.constant(np.array(3)), net.constant(np.array(True))
+    while made < count:
+        condition = net.add("Greater", net.add("ReduceMax", x, keepdims=0), net.constant(np.float32(0)))
+        branches = {f"{name}_branch": _body(net, made + at, x) for at, name in enumerate(("then", "else"))}
+        x = net.add("If", condition, **branches)
+        x = net.add("Loop", trips, yes, x, body=_body(net, made + 2, f"state_{made + 2}", is_loop=True))
+        made += 3
+    return net.model([x])
+
+
+def _body(net: Net, number: int, x: str, *, is_loop: bool = False) -> onnx.GraphProto:
+    """Two convolutions with weights of the main graph, in a branch that captures x or in a loop whose state it is."""
+    nodes, y = [], x
+    for at in range(2):
+        w, name = net.weight(16, 16, 3, 3), f"body_{number}_{at}"
+        nodes.append(helper.make_node("Conv", [y, w], [f"{name}.conv"], kernel_shape=[3, 3], pads=[1] * 4))
+        nodes.append(helper.make_node("Relu", [f"{name}.conv"], [name]))
+        y = name
+    result = helper.make_tensor_value_info(y, TensorProto.FLOAT, (1, 16, 8, 8))
+    if not is_loop:
+        return helper.make_graph(nodes, f"branch_{number}", [], [result])
+    step, go = f"step_{number}", f"go_{number}"
+    nodes.append(helper.make_node("Identity", [go], [f"{go}.on"]))
+    inputs = [
+        helper.make_tensor_value_info(step, TensorProto.INT64, ()),
+        helper.make_tensor_value_info(go, TensorProto.BOOL, ()),
+        helper.make_tensor_value_info(x, TensorProto.FLOAT, (1, 16, 8, 8)),
+    ]
+    outputs = [helper.make_tensor_value_info(f"{go}.on", TensorProto.BOOL, ()), result]
+    return helper.make_graph(nodes, f"loop_{number}", inputs, outputs)
+
+
 SHAPES: dict[str, Callable[[int], onnx.ModelProto]] = {
     "chain": chain,
     "elementwise": elementwise,
@@ -192,6 +227,7 @@ SHAPES: dict[str, Callable[[int], onnx.ModelProto]] = {
     "join": join,
     "one-join": one_join,
     "one-sum": one_sum,
+    "bodies": bodies,
 }
 
 

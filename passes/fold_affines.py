@@ -19,6 +19,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule_of
 from layoutopt.ops.interfaces.affine import affine_of, folded_affine
+from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
 _IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
@@ -29,12 +30,18 @@ class FoldAffines(Pass):
     """Fold per-channel affines into the weights of the convolution or matrix product before or behind them."""
 
     name = "fold-affines"
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Fold into producers in topological order, then into consumers in reverse order, so that chains fold into one op."""
+        """Fold in all bodies, the innermost first, and in the main graph, within one budget."""
         if context.mode == "training":
             return
         budget = _Budget.of(graph, context, self.name)
+        for each in reversed(regions_with_rule(graph)):
+            self._run(each, context, budget)
+
+    def _run(self, graph: Graph, context: PassContext, budget: "_Budget") -> None:
+        """Fold into producers in topological order, then into consumers in reverse order, so that chains fold into one op."""
         remaining = [
             op for op in graph.ops if (affine := _affine(op)) and self._fold_backward(graph, op, affine, budget)
         ]
@@ -114,8 +121,8 @@ class _Budget:
 
     @classmethod
     def of(cls, graph: Graph, context: PassContext, name: str) -> Self:
-        """The budget of a pass on one graph."""
-        remaining = context.growth.limit - stored_bytes(graph.root.regions())
+        """The budget of a pass on a graph and its bodies."""
+        remaining = context.growth.limit - stored_bytes(graph.regions())
         return cls(PassBudget(context.growth, name, remaining), sized(context.cost_model, context.sizes))
 
     def in_memory(self, array: Array) -> ArrayData | None:

@@ -30,7 +30,7 @@ from layoutopt.report.schema import (
 )
 from layoutopt.report.warnings import repairs_of, warnings_of
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification import DataMovement, Verification
+from layoutopt.verification import DataMovement, Verification, out_of_core_memory, run_out_of_core
 from layoutopt.verification.original_runs import run_model_once
 from layoutopt.version import VERSION
 
@@ -50,7 +50,12 @@ def finish(
         rewritten: the rewritten model; None if the original stays unchanged.
     """
     if rewritten is None and job.options.verify:
-        job.verification = run_model_once(source, job.path, samples)
+        memory = out_of_core_memory(source)
+        job.verification = (
+            run_model_once(source, job.path, samples)
+            if memory is None
+            else run_out_of_core(source, graph, samples, memory)
+        )
     model = source if rewritten is None else rewritten
     report = _report(job, model, graph, is_changed=rewritten is not None)
     _log(report)

@@ -12,6 +12,7 @@ from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, point_of_range, symbols
 from layoutopt.ir.types import DType
+from layoutopt.onnx_io.writer.serialize import weight_bytes
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.errors import error_message
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -42,13 +43,13 @@ def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         return ""
     job.progress("measuring")
     has_float16 = graph.has_dtype(DType.FLOAT16)
-    with scratch_folder() as folder:
-        original = job.runnable_original(source, has_float16, folder)
-        rewritten = as_runnable(final, folder / "b.onnx", has_float16)
-        found, reason = [], ""
-        if original.is_large or rewritten.is_large:
-            reason = f"more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights"
-        else:
+    found, reason = list[SpeedUp](), ""
+    if max(weight_bytes(source), weight_bytes(final)) > MAX_PREPACKED_BYTES:
+        reason = f"more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights"
+    else:
+        with scratch_folder() as folder:
+            original = job.runnable_original(source, has_float16, folder)
+            rewritten = as_runnable(final, folder / "b.onnx", has_float16)
             try:
                 found = _speed_ups(job, graph, samples, original, rewritten)
                 reason = "" if found else f"the original does not run within {_MAX_RUN_SECONDS:.0f} s on random inputs"

@@ -12,6 +12,7 @@ from layoutopt.files.overwrite import (
     staged_text,
     write_text,
 )
+from layoutopt.files.sparse_copy import copy_range, write_with_holes
 from layoutopt.files.staging import Staging, check_writable, output_error, output_errors, path_text
 from layoutopt.files.temporary import scratch_folder
 
@@ -25,6 +26,7 @@ __all__ = [
     "append_text",
     "check_default_result",
     "check_writable",
+    "copy_range",
     "directory_entry",
     "external_files",
     "external_locations",
@@ -40,4 +42,5 @@ __all__ = [
     "staged_text",
     "was_written_for",
     "write_text",
+    "write_with_holes",
 ]

@@ -43,11 +43,13 @@ class AffineFoldingConvolution(Convolution, AffineFolding):
             return None
         if side == "out":
             scale, shift = affine.broadcast_to(len(b))
-            return {1: w * _along(scale, self._weight_axis(op, "out"), w.ndim), **_bias(op, b * scale + shift)}
+            w *= _along(scale, self._weight_axis(op, "out"), w.ndim)
+            return {1: w, **_bias(op, b * scale + shift)}
         scale, shift = affine.broadcast_to(self._channels(op, w, "in"))
         axis = self._weight_axis(op, "in")
         if affine.is_scale_only:
-            return {1: w * _along(scale, axis, w.ndim)}
+            w *= _along(scale, axis, w.ndim)
+            return {1: w}
         pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
         if self.family != "convolution" or pads:
             return None

@@ -23,7 +23,8 @@ class ScaleFoldingProduct(MatrixProduct, AffineFolding):
             return None
         axis = n if side == "out" else k
         scale, _ = affine.broadcast_to(weight.shape[axis])
-        return {1: weight * (scale if axis else scale[:, None])}
+        weight *= scale if axis else scale[:, None]
+        return {1: weight}
 
 
 @register
@@ -59,10 +60,9 @@ class AffineFoldingProduct(BiasedMatrixProduct, AffineFolding):
             return None
         k, n = operand_axes(op, "transB", 2)
         scale, shift = affine.broadcast_to(weight.shape[n if side == "out" else k])
-        if side == "out":
-            return {1: weight * (scale if n else scale[:, None]), 2: c * scale + shift}
-        added = shift @ (weight if k == 0 else weight.T)
-        return {1: weight * (scale if k else scale[:, None]), 2: c + added}
+        bias = c * scale + shift if side == "out" else c + shift @ (weight if k == 0 else weight.T)
+        weight *= scale if (n if side == "out" else k) else scale[:, None]
+        return {1: weight, 2: bias}
 
 
 @register

@@ -42,6 +42,7 @@ def inference_session(
     saved: Path | None = None,
     config: Mapping[str, str] = MappingProxyType({}),
     trace: Path | None = None,
+    has_arena: bool = True,
 ) -> onnxruntime.InferenceSession:
     """A session of onnxruntime itself, on the CPU and without log messages.
 
@@ -53,8 +54,10 @@ def inference_session(
         saved: the file to which onnxruntime writes the optimised model.
         config: further entries of the session's configuration.
         trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
+        has_arena: whether memory that a run frees is kept for the next one; if not, a session takes less memory.
     """
     options = session_options()
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = has_arena
     if not is_optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads is not None:
@@ -86,6 +89,7 @@ class Session:
         disabled: names of optimisers to disable.
         folder: the folder of the external data of a model in bytes.
         prepacks: whether kernels may keep packed copies of weights.
+        has_arena: whether memory that a run frees is kept for the next one.
         polls: whether idle threads poll for work, as by default: that takes a fifth of the processor time of a verification.
         trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
     """
@@ -99,6 +103,7 @@ class Session:
         disabled: Sequence[str] = (),
         folder: os.PathLike[str] | None = None,
         prepacks: bool = True,
+        has_arena: bool = True,
         polls: bool = False,
         trace: Path | None = None,
     ) -> None:
@@ -113,7 +118,13 @@ class Session:
             if folder is not None:
                 config[DATA_FOLDER] = data
             self._session = inference_session(
-                source, is_optimised=is_optimised, threads=threads, disabled=disabled, config=config, trace=trace
+                source,
+                is_optimised=is_optimised,
+                threads=threads,
+                disabled=disabled,
+                config=config,
+                trace=trace,
+                has_arena=has_arena,
             )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
 

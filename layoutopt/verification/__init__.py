@@ -3,9 +3,11 @@
 test inputs -> runs of the original -> rounding spread -> comparison as a whole -> segmented comparison -> verdict
 """
 
+from layoutopt.verification.cut_candidates import CutCandidates
 from layoutopt.verification.data_movement import DataMovement
-from layoutopt.verification.gate import CutCandidates, EquivalenceGate, as_runnable
+from layoutopt.verification.gate import EquivalenceGate, as_runnable
 from layoutopt.verification.observed_values import ObservedValue
+from layoutopt.verification.out_of_core import out_of_core_memory, run_out_of_core
 from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable
 from layoutopt.verification.verdict import Comparison, Verification
 from layoutopt.verification.whole_model import verify_models
@@ -20,5 +22,7 @@ __all__ = [
     "Runnable",
     "Verification",
     "as_runnable",
+    "out_of_core_memory",
+    "run_out_of_core",
     "verify_models",
 ]

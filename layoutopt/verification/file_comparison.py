@@ -24,8 +24,9 @@ from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import prepare_inputs
+from layoutopt.verification.cut_candidates import CutCandidates
 from layoutopt.verification.difference import difference
-from layoutopt.verification.gate import ComparedModels, CutCandidates, as_runnable, compare
+from layoutopt.verification.gate import ComparedModels, as_runnable, compare
 from layoutopt.verification.model_edits import add_outputs, computed_names
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, run_original

@@ -5,7 +5,8 @@
    the rounding spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs.
 
 A model with more than `MAX_BYTES_IN_MEMORY` bytes of weights is compared through files: sessions map its weights, and only
-one model is loaded at a time.
+one model is loaded at a time. Models whose weights do not fit into memory are compared segment by segment only, one segment in
+memory at a time (`out_of_core`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,87 +22,22 @@ from layoutopt.errors import VerificationError
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import DType
 from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.cut_candidates import CutCandidates
 from layoutopt.verification.model_edits import add_outputs, computed_names
-from layoutopt.verification.observed_values import (
-    ObservedValue,
-    discontinuity_inputs,
-    evenly_spaced,
-    floating_point_values,
-    locate_values,
-    rounded_integers,
-    rounding_sources,
-    truncated_integers,
-    values_before_saturation,
-)
+from layoutopt.verification.observed_values import ObservedValue, locate_values
 from layoutopt.verification.other_blocks import defined_block, with_definitions
-from layoutopt.verification.random_numbers import RANDOM_OPS, with_seeds
+from layoutopt.verification.out_of_core import compare_out_of_core, out_of_core_memory
+from layoutopt.verification.random_numbers import with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.segments import Cuts, compare_segments, relative_margin
+from layoutopt.verification.segments import compare_segments
 from layoutopt.verification.traced_run import executed_data_movement
 from layoutopt.verification.verdict import Verification
 from layoutopt.verification.whole_model import verify_models
 
-MAX_CUTS = 32
-"""Largest number of cuts at floating-point values; cuts at operands of discontinuous ops and at rounded values do not count."""
-
 MAX_BYTES_IN_MEMORY = 64_000_000
 """Bytes of weights above which a model is written to temporary files, so that sessions can map them."""
-
-
-@dataclass(frozen=True, slots=True)
-class CutCandidates:
-    """The values of the original graph at which both models can be cut, taken before any rewrite.
-
-    Attributes:
-        before_saturation: operands of saturating activations at the outputs.
-        optional: the element types of the other floating-point values.
-        required: the element types of rounded integers and operands of discontinuous ops; a model is cut at all of them.
-        rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
-        has_float16: whether the graph or a body has a value of type float16.
-        has_random_ops: whether it or a body draws random numbers.
-    """
-
-    before_saturation: Sequence[str]
-    optional: Mapping[str, DType]
-    required: Mapping[str, DType]
-    rounding_sources: Mapping[str, DType]
-    has_float16: bool
-    has_random_ops: bool = False
-
-    @classmethod
-    def of(cls, graph: Graph) -> Self:
-        """The candidates of a graph that no pass has changed yet."""
-        integers = rounded_integers(graph)
-        return cls(
-            before_saturation=values_before_saturation(graph),
-            optional=floating_point_values(graph),
-            required={**integers, **discontinuity_inputs(graph)},
-            rounding_sources=rounding_sources(graph, {*integers, *truncated_integers(graph)}),
-            has_float16=graph.has_dtype(DType.FLOAT16),
-            has_random_ops=any(op.kind in RANDOM_OPS for each in graph.regions() for op in each.ops),
-        )
-
-    def cuts(self, present: Sequence[ObservedValue]) -> Cuts:
-        """The cuts at values that both models have."""
-        required = [each for each in present if each.original in self.required]
-        others = [each for each in present if each.original not in self.required]
-        saturated = [each for each in others if each.original in self.before_saturation]
-        optional = [each for each in others if each.original not in self.before_saturation]
-        dtypes = {**self.optional, **self.required}
-        chosen = [*required, *saturated, *evenly_spaced(optional, MAX_CUTS)]
-        values = [each for each in chosen if each.original in dtypes]
-        margins = {name: relative_margin(dtype) for name, dtype in self.rounding_sources.items()}
-        return Cuts(
-            values, {each.original: dtypes[each.original] for each in values}, frozenset(self.required), margins
-        )
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all candidates."""
-        return list(dict.fromkeys([*self.required, *self.before_saturation, *self.optional]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +78,11 @@ class EquivalenceGate:
             VerificationError: the final model is not equivalent to the original.
         """
         request = Request(self.pins, (), self.inputs)
+        memory = out_of_core_memory(original, emitted) if final is emitted else None
+        if memory is not None:
+            common = locate_values(planned, lowered, self.candidates.names)
+            verdict = compare_out_of_core(original, emitted, common, self.candidates, request, memory)
+            return self._passed_or_not_verified(verdict)
         with scratch_folder() as folder:
             has_float16 = self.candidates.has_float16
             is_file = self.path is not None and Path(self.path).stat().st_size <= MAX_BYTES_IN_MEMORY
@@ -169,6 +110,14 @@ class EquivalenceGate:
                     moved_before=executed_data_movement(reference, self.inputs),
                     moved_after=executed_data_movement(returned, self.inputs) if uses_kernels else None,
                 )
+        return self._passed_or_not_verified(verdict)
+
+    def _passed_or_not_verified(self, verdict: Verification) -> Verification:
+        """The verdict, unless the models differ.
+
+        Raises:
+            VerificationError: the verdict is "failed".
+        """
         if verdict.status == "failed":
             raise VerificationError(
                 f"the rewritten model is not equivalent to the original: {verdict.reason}",

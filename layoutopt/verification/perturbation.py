@@ -24,7 +24,10 @@ weights, 46 trained models) move 0.2 to 1.8 times as far as those of their rewri
 included."""
 
 _MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+PERTURBED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+"""The element types of weights that are perturbed."""
+
+_PIECE = 1 << 22  # elements that are perturbed at a time
 MAX_PERTURBED_BYTES = 256_000_000
 """Largest number of bytes of weights that are perturbed, the smallest tensors first; the other tensors stay mapped."""
 
@@ -109,7 +112,7 @@ def _weights(model: onnx.ModelProto) -> Iterator[TensorProto]:
     constants = [attr.t for node in nodes(model) for attr in node.attribute if attr.HasField("t")]
     for tensor in (*initializers, *constants):
         if (
-            tensor.data_type in _FLOATS
+            tensor.data_type in PERTURBED
             and _count(tensor) > _MAX_PARAMETER_ELEMENTS
             and tensor.data_location != TensorProto.EXTERNAL
         ):
@@ -126,6 +129,15 @@ def _perturbed(array: Array, generator: np.random.Generator, ulps: int) -> Array
         return array
     if _is_whole(array):
         return array
+    moved = np.empty_like(array, order="C")
+    before, after = array.reshape(-1), moved.reshape(-1)
+    for start in range(0, array.size, _PIECE):
+        piece = before[start : start + _PIECE]
+        after[start : start + _PIECE] = _moved(piece, generator, ulps)
+    return moved
+
+
+def _moved(array: Array, generator: np.random.Generator, ulps: int) -> Array:
     steps = generator.integers(-ulps, ulps + 1, array.shape, np.int8) if ulps > 1 else _signs(array, generator)
     wide = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -140,9 +152,13 @@ def _signs(array: Array, generator: np.random.Generator) -> Array:
 
 
 def _is_whole(array: Array) -> bool:
-    wide = array.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    return bool(np.all(finite == np.round(finite)))
+    flat = array.reshape(-1)
+    for start in range(0, array.size, _PIECE):
+        wide = flat[start : start + _PIECE].astype(np.float64)
+        finite = wide[np.isfinite(wide)]
+        if not np.all(finite == np.round(finite)):
+            return False
+    return True
 
 
-__all__ = ["MAX_PERTURBED_BYTES", "WEIGHT_ULPS", "perturb_sums", "perturb_weights", "perturbed_inputs"]
+__all__ = ["MAX_PERTURBED_BYTES", "PERTURBED", "WEIGHT_ULPS", "perturb_sums", "perturb_weights", "perturbed_inputs"]

@@ -19,7 +19,7 @@ from layoutopt.verification import upcast
 Source: TypeAlias = bytes | str | PathLike[str]
 
 MAX_PREPACKED_BYTES = 500_000_000
-"""Bytes of weights above which sessions do not prepack: prepacking copies every weight of a matrix product."""
+"""Bytes of weights above which sessions do not prepack, which copies every weight of a matrix product, and have no arena."""
 
 CRASHING_OPTIMIZERS = ("MatmulTransposeFusion",)
 """Optimisers of onnxruntime 1.31 that crash on some models with float16: a Transpose of the batch axis in front of a MatMul
@@ -34,7 +34,7 @@ class Runnable:
         source: a file, or the bytes of a message.
         folder: the folder of a message's external data; None if it has none.
         has_float16: whether a tensor has the type float16.
-        is_large: whether sessions leave weights mapped instead of prepacking them.
+        is_large: whether sessions leave weights mapped instead of prepacking them, and keep no memory between runs.
     """
 
     source: bytes | str
@@ -82,6 +82,7 @@ class Runnable:
             disabled=disabled,
             folder=self.folder,
             prepacks=not self.is_large,
+            has_arena=not self.is_large,
             trace=trace,
         )
 

@@ -98,11 +98,13 @@ def compare_segments(original: Runnable, rewritten: Runnable, cuts: Cuts, reques
         request: pins, test inputs, seed and time limits; its observed values are compared like outputs.
     """
     try:
-        runs = _run_original(original, cuts, request)
-        spread = _segment_spread(original, cuts, request, runs)
-        values = {each.rewritten: cuts.dtypes[each.original] for each in cuts.values}
-        session = _cut_session(rewritten, values, [each.rewritten for each in request.observed])
-        comparisons = [each for run in runs for each in _compare_run(session, run, cuts, request, spread)]
+        session = exposed_session(original, cuts, request)
+        found, failures = run_original(session, request.inputs, request.seed, request.limits)
+        if not found:
+            raise ValueError(f"the original cannot be run{failures[0]}")
+        runs = [CutRun.of(session, run, run.outputs) for run in found]
+        del session
+        _, comparisons = compare_runs(original, rewritten, cuts, request, runs)
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return Verification("not verified", f"the models cannot be run segment by segment: {error_message(error)}")
@@ -110,23 +112,43 @@ def compare_segments(original: Runnable, rewritten: Runnable, cuts: Cuts, reques
 
 
 @dataclass(frozen=True, slots=True)
-class _CutRun:
+class CutRun:
     """One run of the original: the inputs, and the outputs and cut values by name."""
 
     run: Run
     values: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, session: Session, run: Run, outputs: Sequence[Any]) -> "CutRun":
+        """The run whose outputs are those of a session."""
+        names = [each.name for each in session.get_outputs()]
+        return cls(replace(run, outputs=()), dict(zip(names, outputs, strict=True)))
 
-def _run_original(original: Runnable, cuts: Cuts, request: Request) -> list[_CutRun]:
+
+def exposed_session(original: Runnable, cuts: Cuts, request: Request) -> Session:
+    """A session of the original with the values at cuts, and the bounds of rounded ones, as further outputs."""
     message = original.message()
     add_outputs(message, [*(each.original for each in request.observed), *(each.original for each in cuts.values)])
     add_bound_outputs(message, cuts.relative_margins)
-    session = original.edited(message).session(is_optimised=False)
-    runs, failures = run_original(session, request.inputs, request.seed, request.limits)
-    if not runs:
-        raise ValueError(f"the original cannot be run{failures[0]}")
-    names = [each.name for each in session.get_outputs()]
-    return [_CutRun(replace(run, outputs=()), dict(zip(names, run.outputs, strict=True))) for run in runs]
+    return original.edited(message).session(is_optimised=False)
+
+
+def compare_runs(
+    original: Runnable, rewritten: Runnable, cuts: Cuts, request: Request, runs: Sequence[CutRun]
+) -> tuple[Mapping[str, Difference], list[Comparison]]:
+    """The rounding spread of every value within its segment, and the comparisons of all values on runs of the original.
+
+    Args:
+        original: the reference model.
+        rewritten: the model to check.
+        cuts: values that both models have.
+        request: pins, seed and time limits; its observed values are compared like outputs.
+        runs: runs of the original with the values at cuts.
+    """
+    spread = _segment_spread(original, cuts, request, runs)
+    values = {each.rewritten: cuts.dtypes[each.original] for each in cuts.values}
+    session = _cut_session(rewritten, values, [each.rewritten for each in request.observed])
+    return spread, [each for run in runs for each in _compare_run(session, run, cuts, request, spread)]
 
 
 def _cut_session(
@@ -143,7 +165,7 @@ def _cut_session(
     return model.edited(message).session(is_optimised=False)
 
 
-def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequence[_CutRun]) -> dict[str, Difference]:
+def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequence[CutRun]) -> dict[str, Difference]:
     """The rounding spread of every value within its segment of the original."""
     observed = [each.original for each in request.observed]
     names = [name for name in runs[0].values if not name.endswith((LOWER, UPPER, PERTURBATION))]
@@ -151,35 +173,37 @@ def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequ
     found: dict[str, list[Difference]] = {name: [] for name in names}
     for seed in (None, request.seed):
         session = _cut_session(original, cuts.dtypes, observed, seed)
-        given = {each.name for each in session.get_inputs()}
+        given = [each.name for each in session.get_inputs()]
         requested = [f"{name}{COMPUTED}" if name in at_cuts and name in given else name for name in names]
         for each in runs:
-            feed = _feed(each, given, cuts.unperturbed if seed is None else given, request.seed + 7)
+            feed = _feed(each, given, cuts.unperturbed if seed is None else set(given), request.seed + 7)
             for name, actual in zip(names, session.run(requested, feed, request.limits.run), strict=True):
                 found[name].append(difference(each.values[name], actual))
+        del session  # two models are never in memory at once
     return {
         name: maximum(each for each in differences if np.isfinite(each.largest)) for name, differences in found.items()
     }
 
 
-def _feed(cut_run: _CutRun, given: set[str], unperturbed: Set[str], seed: int) -> dict[str, Any]:
-    """The inputs of the cut original, perturbed by one unit in the last place unless they are in `unperturbed`."""
+def _feed(cut_run: CutRun, given: Sequence[str], unperturbed: Set[str], seed: int) -> dict[str, Any]:
+    """The given inputs of the cut original, perturbed by one unit in the last place unless they are in `unperturbed`."""
     inputs = cut_run.run.feed
-    feed = {**inputs, **{name: cut_run.values[name] for name in given if name not in inputs}}
+    feed = {name: inputs[name] if name in inputs else cut_run.values[name] for name in given}
     moved = perturbed_inputs(feed, seed)
     return {name: value if name in unperturbed else moved[name] for name, value in feed.items()}
 
 
 def _compare_run(
-    session: Session, cut_run: _CutRun, cuts: Cuts, request: Request, spread: Mapping[str, Difference]
+    session: Session, cut_run: CutRun, cuts: Cuts, request: Request, spread: Mapping[str, Difference]
 ) -> list[Comparison]:
     """The comparisons of all outputs and cut values of the rewritten model on one run of the original."""
     at_cuts = {each.original: each for each in cuts.values}
     counterparts = Counterparts({**at_cuts, **request.counterparts.by_name})
     given = {each.name for each in session.get_inputs()}
     cut_inputs = {each.original for each in cuts.values if each.rewritten in given}
-    packed = counterparts.pack({name: cut_run.values[name] for name in cut_inputs})
-    feed = request.counterparts.pack(cut_run.run.feed) | {at_cuts[name].rewritten: x for name, x in packed.items()}
+    inputs = {**{name: cut_run.values[name] for name in cut_inputs}, **cut_run.run.feed}
+    packed = counterparts.pack({name: x for name, x in inputs.items() if counterparts.name(name) in given})
+    feed = {counterparts.name(name): x for name, x in packed.items()}
     names = list(spread)
     requested = [f"{counterparts.name(name)}{COMPUTED if name in cut_inputs else ''}" for name in names]
     found = []
@@ -223,4 +247,4 @@ def _compare_rounded(name: str, expected_outputs: Mapping[str, Any], actual: Arr
     return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)
 
 
-__all__ = ["Cuts", "compare_segments", "relative_margin"]
+__all__ = ["CutRun", "Cuts", "compare_runs", "compare_segments", "exposed_session", "relative_margin"]

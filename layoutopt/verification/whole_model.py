@@ -286,7 +286,7 @@ class _Comparison:
                     Comparison.against_spread(name, expected, found, limit, factor=factor, at_sizes=run.at_sizes)
                 )
         sizes = tuple(dict.fromkeys(tuple(run.sizes.items()) for run in runs if run.sizes))
-        return Verification.of(comparisons, _depends_on_inputs(runs, names, spread), sizes)
+        return Verification.of(comparisons, depends_on_inputs(runs, names, spread), sizes)
 
     def _value(self, value: Any) -> Any:
         is_narrow = isinstance(value, np.ndarray) and str(value.dtype) in ("float16", "bfloat16")
@@ -304,7 +304,7 @@ def _misdeclared(reasons: Mapping[str, str]) -> Verification:
     return Verification("not verified", next(iter(reasons.values())), misdeclared=tuple(reasons))
 
 
-def _depends_on_inputs(runs: Sequence[Run], names: Sequence[str], spread: RoundingSpread) -> bool:
+def depends_on_inputs(runs: Sequence[Run], names: Sequence[str], spread: RoundingSpread) -> bool:
     """Whether at least one output differs between two sets of inputs of one size."""
     if not runs[0].feed or len(runs) < 2:
         return True
@@ -315,4 +315,4 @@ def _depends_on_inputs(runs: Sequence[Run], names: Sequence[str], spread: Roundi
     return False
 
 
-__all__ = ["errors_of", "verify_models"]
+__all__ = ["depends_on_inputs", "errors_of", "verify_models"]

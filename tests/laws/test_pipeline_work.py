@@ -7,12 +7,14 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from onnx import numpy_helper, parser
 
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS, Lower
-from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value
-from layoutopt.ir.types import ArrayData
-from layoutopt.onnx_io import emit
+from layoutopt.inference import lift
+from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value, deferred
+from layoutopt.ir.types import ArrayData, Data
+from layoutopt.onnx_io import emit, from_message
 from layoutopt.passes import DEFAULT_PIPELINE
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.runtime.evaluate import is_foldable
@@ -102,6 +104,23 @@ def dequantised(count: int) -> Graph:
     return net.done(dequantise(quantise(net.op("Conv", x, w))) for _ in range(count))
 
 
+def bodies(count: int) -> Graph:
+    """If ops one after the other, with a convolution in each branch."""
+    image = "float[1,16,8,8]"
+    model = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 18]> g ({image} x0, bool b) => ({image} x{count}) {{}}'
+    )
+    for at in range(count):
+        then, other = (
+            f"{name} () => ({image} {name}) {{ {name} = Conv (x{at}, w{at}) }}" for name in (f"t{at}", f"e{at}")
+        )
+        line = f"x{at + 1} = If <then_branch = {then}, else_branch = {other}> (b)"
+        model.graph.node.append(parser.parse_node(line))
+        weight = np.full((16, 16, 1, 1), at, np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, f"w{at}"))
+    return lift(from_message(model))
+
+
 GRAPHS = {
     "one weight": one_weight,
     "outputs": outputs,
@@ -109,6 +128,7 @@ GRAPHS = {
     "joined": joined,
     "one scalar": one_scalar,
     "dequantised": dequantised,
+    "bodies": bodies,
 }
 
 
@@ -125,10 +145,17 @@ class _Outputs(list[Value]):
 
 
 def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """The work of the pipeline, lowering and emission: uses listed, operands copied, nodes sorted, outputs visited."""
+    """The work of the pipeline, lowering and emission.
+
+    Uses listed, operands copied, nodes sorted, outputs visited, and constants whose size is asked for.
+    """
     done: Counter[str] = Counter()
     uses, change_inputs, set_inputs = Graph.uses, Graph.change_inputs, Graph.set_inputs
-    topological_sort = nx.lexicographical_topological_sort
+    topological_sort, stored = nx.lexicographical_topological_sort, deferred.stored
+
+    def measured(value: Value) -> dict[Data, int]:
+        done["constants measured"] += 1
+        return stored(value)
 
     def listed(self: Graph, value: Value) -> list[Use]:
         found = uses(self, value)
@@ -155,6 +182,7 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
         patch.setattr(Graph, "uses", listed)
         patch.setattr(Graph, "change_inputs", changed)
         patch.setattr(Graph, "set_inputs", replaced)
+        patch.setattr(deferred, "stored", measured)
         patch.setattr(nx, "lexicographical_topological_sort", ordered)
         Pipeline((*DEFAULT_PIPELINE.passes, Lower(dialect), *dialect.passes)).run(graph, context)
         assert context.lowered is not None

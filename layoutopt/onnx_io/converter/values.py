@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import IO
 
 import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Dim, Shape, is_unknown, unquoted
-from layoutopt.ir.constant_sharing import chunks
 from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import TO_IR
 from layoutopt.onnx_io.sidecar import copy_map_type
@@ -133,25 +131,21 @@ def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
     if value.dtype is DType.STRING:
         return ir.StringTensor([_bytes(item) for item in data.numpy().flat], shape=shape, name=name)
     load = partial(_load, data, value.type, name)
-    return _StreamedTensor(data, load, TO_IR[value.type.dtype], shape, name=name)
+    return StreamedTensor(data, load, TO_IR[value.type.dtype], shape, name=name)
 
 
-class _StreamedTensor(ir.LazyTensor):
-    """A lazy tensor that is written to a file in chunks, so that a packed weight is never completely in memory."""
+class StreamedTensor(ir.LazyTensor):
+    """A lazy tensor that is written to a file in chunks, so that a packed weight is never completely in memory.
+
+    Attributes:
+        data: the elements.
+    """
 
     def __init__(
         self, data: Data, load: Callable[[], ir.TensorProtocol], dtype: ir.DataType, shape: ir.Shape, name: str
     ) -> None:
         super().__init__(load, dtype, shape, name=name)
-        self._data = data
-
-    def tofile(self, file: IO[bytes]) -> None:
-        """Write the elements in row-major order."""
-        if isinstance(self._data, TENSORS) or self.dtype.bitwidth < 8:
-            super().tofile(file)
-            return
-        for chunk in chunks(self._data):
-            file.write(chunk.reshape(-1).view(np.uint8).data)
+        self.data = data
 
 
 def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:

@@ -40,13 +40,17 @@ def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
 
     Raises:
         OutputError: the message would be larger than protobuf allows.
+        MemoryError: there is too little memory for the message.
     """
     too_large = OutputError("is larger than the 2 GB of one file", where="model", hint="write external data")
-    if sum(tensor.nbytes for value, tensor in weights(model) if value not in (external or {})) > _LIMIT:
+    size = sum(tensor.nbytes for value, tensor in weights(model) if value not in (external or {}))
+    if size > _LIMIT:
         raise too_large
     try:
         return bytes(to_proto(model, external).SerializeToString(deterministic=True))
     except (EncodeError, ValueError) as error:
+        if size < IN_ONE_FILE:  # protobuf raises the same error where it cannot allocate the bytes
+            raise MemoryError(str(error)) from error
         raise too_large from error
 
 

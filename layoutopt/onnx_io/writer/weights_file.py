@@ -16,7 +16,17 @@ import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import OutputError
-from layoutopt.files import FileKind, Overwrite, check_writable, external_files, is_same_file
+from layoutopt.files import (
+    FileKind,
+    Overwrite,
+    check_writable,
+    copy_range,
+    external_files,
+    is_same_file,
+    write_with_holes,
+)
+from layoutopt.ir.constant_sharing import chunks
+from layoutopt.onnx_io.converter.values import StreamedTensor
 from layoutopt.onnx_io.writer.serialize import weights
 
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the model
@@ -72,16 +82,21 @@ def place_weights(model: ir.Model, file: BinaryIO) -> dict[ir.Value, tuple[ir.Te
 
 
 def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
-    """Write the elements of a tensor.
+    """Write the elements of a tensor, in pieces where it is a part of a file or is packed; pieces of zeros become holes.
 
     numpy's `tofile`, which onnx_ir uses for arrays, reports a full disk without its error number.
     """
-    if isinstance(tensor, ir.ExternalTensor):
-        tensor.tofile(file)  # in pieces
+    stored = tensor.data if isinstance(tensor, StreamedTensor) else tensor
+    if isinstance(stored, ir.ExternalTensor) and os.path.isfile(stored.path):  # it may be mapped, and removed since
+        with open(stored.path, "rb") as source:
+            copy_range(source, stored.offset or 0, stored.nbytes, file)
     elif tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
         file.write(tensor.tobytes())
+    elif isinstance(tensor, StreamedTensor):
+        for chunk in chunks(tensor.data):
+            write_with_holes(chunk.reshape(-1).view(np.uint8), file)
     else:
-        file.write(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data)
+        write_with_holes(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8), file)
 
 
 def references(

@@ -35,6 +35,11 @@ from layoutopt.onnx_io.writer.weights_file import (
     place_weights,
     references,
 )
+from layoutopt.runtime.available_memory import available_bytes
+
+_COPIES = 6
+"""Copies of the weights that memory must have room for while they are written into the model file: the message, and its bytes
+in a buffer that is doubled whenever it is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,8 @@ def write(
         model: the model; unchanged afterwards.
         path: the file; an existing model is replaced, a symbolic link to one too.
         external_data: the name of a file in the same folder for weights of 1 KiB and more. By default
-            weights of up to 1.9 GB are in the model file, larger ones in a file with the model's name and `.data`. If the
-            existing model refers to that file, other weights get a name with a hash.
+            weights of up to 1.9 GB, and up to a sixth of the available memory, are in the model file, larger ones in a file
+            with the model's name and `.data`. If the existing model refers to that file, other weights get a name with a hash.
         source: the file that the model was read from.
         force: replace an existing file that is no model, and external data of other models in the folder.
 
@@ -198,8 +203,10 @@ class _Unused:
 
 
 def _needed_name(model: ir.Model, path: Path) -> str | None:
-    """The name of external data for a model that is too large for one file."""
-    return default_name(path) if weight_bytes(model) > IN_ONE_FILE else None
+    """The name of external data for a model that is too large for one file, or for a message in memory."""
+    size, memory = weight_bytes(model), available_bytes()
+    is_too_large = size > IN_ONE_FILE or (memory is not None and size > memory // _COPIES)
+    return default_name(path) if is_too_large else None
 
 
 def _is_any(path: Path, others: Sequence[Path]) -> bool:

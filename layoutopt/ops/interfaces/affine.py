@@ -15,6 +15,8 @@ import numpy as np
 from layoutopt.ir.types import Array, DType, Op, Value
 from layoutopt.ops.base import rule_of
 
+_PIECE = 1 << 20  # elements that are checked at a time
+
 Side: TypeAlias = Literal["in", "out"]
 """Whether an affine map is applied to the input or to the output of the op that it is folded into."""
 
@@ -80,16 +82,22 @@ def rounded(constants: Mapping[int, Array], dtype: DType) -> dict[int, Array] | 
     """Constants computed in float64, by input index, as type `dtype`; None if one overflows."""
     with np.errstate(over="ignore"):
         found = {index: array.astype(dtype.numpy) for index, array in constants.items()}
-    return found if all(bool(np.isfinite(array.astype(np.float64)).all()) for array in found.values()) else None
+    return found if all(map(_is_finite, found.values())) else None
+
+
+def _is_finite(array: Array) -> bool:
+    """Whether all elements are finite; no copy of the array is made, which may be a large weight."""
+    pieces = np.nditer(array, flags=["buffered", "external_loop", "zerosize_ok"], buffersize=_PIECE)
+    return all(bool(np.isfinite(np.asarray(piece, np.float64)).all()) for piece in pieces)
 
 
 def float_constant(op: Op, index: int) -> Array | None:
-    """Input `index` in float64, if it is a constant of finite floating-point numbers."""
+    """A copy of input `index` in float64, if it is a constant of finite floating-point numbers."""
     value = op.inputs[index] if index < len(op.inputs) else None
     if value is None or value.data is None or value.dtype is None or not value.dtype.is_float:
         return None
     array = value.data.numpy().astype(np.float64)
-    return array if bool(np.isfinite(array).all()) else None
+    return array if _is_finite(array) else None
 
 
 def along_one_axis(constant: Array, x: Value) -> tuple[int | None, Array] | None:
