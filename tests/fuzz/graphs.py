@@ -1,13 +1,14 @@
-"""The campaign over random graphs: `python -m tests.fuzz.graphs --examples 10000 --seed 0 --processes 2`."""
+"""Random graphs: an example is optimised with random options, and must be equal and idempotent."""
 
-import sys
 from pathlib import Path
 
 import onnx
 
 from . import oracle
-from .campaign import Outcome, in_separate_process, main
+from .campaign.isolation import Outcome, in_separate_process
+from .campaign.part import Part
 from .cases import Case, case_of
+from .op_samples import prepare
 from .oracle import Verdict, evaluate
 from .reduce import reduced
 
@@ -27,8 +28,8 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
         return in_separate_process(lambda: evaluate(smaller))
 
     small = reduced(case, again)
-    onnx.save(small.model, folder / f"{seed}.onnx")
-    (folder / f"{seed}.txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{small!r}\n")
+    onnx.save(small.model, folder / "model.onnx")
+    (folder / "model.txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{small!r}\n")
 
 
 def explain(seed: int, outcome: Outcome) -> Outcome:
@@ -37,5 +38,11 @@ def explain(seed: int, outcome: Outcome) -> Outcome:
     return outcome if case is None else oracle.explain(case)
 
 
-if __name__ == "__main__":
-    sys.exit(main("graphs", examine, keep, explain))
+PART = Part(
+    title="random graphs",
+    criterion="the optimised graph computes the same outputs, and a second optimisation changes no byte",
+    examine=examine,
+    keep=keep,
+    prepare=prepare,
+    explain=explain,
+)

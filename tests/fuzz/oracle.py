@@ -22,7 +22,7 @@ from layoutopt.formats import pack, unpack
 from layoutopt.onnx_io import to_bytes
 from layoutopt.testing.tolerance import compare
 
-from .campaign import in_separate_process
+from .campaign.isolation import in_separate_process
 from .cases import Case
 from .choices import Seeded, chance, pick
 from .graph_builder import Array, Arrays

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from .campaign import Outcome
+from .campaign.isolation import Outcome
 from .cases import Case
 from .graph_builder import Array, Step, free_names, info, single_node_step
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from .campaign import in_separate_process, outcomes
+from .campaign.isolation import in_separate_process, outcomes
 from .choices import Seeded
 from .files import evaluate, examine
 from .messages import damage

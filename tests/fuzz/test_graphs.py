@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from layoutopt.ops import rules
 
 from . import oracle
-from .campaign import in_separate_process, outcomes
+from .campaign.isolation import in_separate_process, outcomes
 from .cases import OPSETS, Case, case_of, cases
 from .choices import Seeded
 from .graph_builder import GraphBuilder, Rejected, imports, info, since

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from . import base_models
-from .campaign import outcomes
+from .campaign.isolation import outcomes
 from .choices import Seeded
 from .mutations import MUTATIONS, mutate
 from .structure import Example, evaluate, examine

@@ -25,6 +25,9 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         line = server.stdout.readline()
     except OSError:
         line = ""
+    except BaseException:  # the worker is to end
+        server.kill()
+        raise
     if not line:
         server.kill()
         return {"ended": server.wait()}

@@ -50,10 +50,10 @@ def _examine(given: Part, seed: int) -> _Timed:
     return _Timed(found.kind, found.detail[:_TEXT], found.is_failure, time.process_time() - begin)
 
 
-def examples(name: str, seeds: Iterable[int], seconds: float) -> Iterator[dict[str, Any]]:
-    """The outcomes of examples, none of which begins after `seconds`."""
+def examples(name: str, seeds: Iterable[int], seconds: float, until: float) -> Iterator[dict[str, Any]]:
+    """The outcomes of examples, none of which begins after `seconds`, or after the `time.time()` of `until`."""
     given = _prepared(name)
-    until = time.monotonic() + seconds
+    until = time.monotonic() + min(seconds, until - time.time())
     for seed, found in outcomes(partial(_examine, given), list(seeds), given.chunk, given.limits, until):
         yield _record(name, seed, _explained(given, seed, found) if isinstance(found, Crash) else found)
 
@@ -92,16 +92,18 @@ def kept(name: str, seed: int, kind: str, detail: str) -> dict[str, str]:
 def reply(request: dict[str, Any]) -> dict[str, Any]:
     """The reply to a request; its key `error` is there if the part itself cannot be used."""
     begin, cpu = time.monotonic(), _cpu_seconds()
+    preparation, found = 0.0, dict[str, Any]()
     try:
-        _prepared(request["part"])
-        preparation = _cpu_seconds() - cpu
-        found: dict[str, Any] = (
-            {"files": kept(request["part"], request["seed"], request["kind"], request["detail"])}
-            if "seed" in request
-            else {"examples": list(examples(**request))}
-        )
+        if "seed" in request:
+            found["files"] = kept(request["part"], request["seed"], request["kind"], request["detail"])
+        elif time.time() >= request["until"]:
+            found["examples"] = []
+        else:
+            _prepared(request["part"])
+            preparation = _cpu_seconds() - cpu
+            found["examples"] = list(examples(request["part"], request["seeds"], request["seconds"], request["until"]))
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": " ".join(f"{type(error).__name__}: {error}".split())}
     wall, used = time.monotonic() - begin, _cpu_seconds() - cpu - preparation
     return {**found, "wall": round(wall, 3), "cpu": round(used, 3), "preparation": round(preparation, 3)}
 
@@ -118,7 +120,9 @@ def main() -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(silence, descriptor)
-    with tempfile.TemporaryDirectory(prefix="layoutopt-campaign-", dir=_MEMORY if _MEMORY.is_dir() else None) as scratch:
+    with tempfile.TemporaryDirectory(
+        prefix="layoutopt-campaign-", dir=_MEMORY if _MEMORY.is_dir() else None
+    ) as scratch:
         tempfile.tempdir = scratch
         for line in sys.stdin:
             answer = reply(json.loads(line))
