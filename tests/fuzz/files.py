@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,6 @@ _WEIGHTS = bytes(
     random.Random("weights").choices((0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF), k=10240)
 )  # small numbers
 _MADE = typer.main.get_command
-_MEMORY = Path("/dev/shm")  # a file system in memory
 _TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx512", "cpu")
 
 
@@ -53,7 +51,7 @@ def examine(seed: int) -> Verdict:
     """The outcome of one example."""
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
-    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
         return evaluate(choices, content, Path(folder))
 
 

@@ -21,7 +21,11 @@ def examine(seed: int) -> Verdict:
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
     """Save a reduced failing example."""
-    case = case_of(seed)
+    keep_case(case_of(seed), outcome, folder)
+
+
+def keep_case(case: Case | None, outcome: Outcome, folder: Path) -> None:
+    """Save a reduced failing case."""
     assert case is not None
 
     def again(smaller: Case) -> Outcome:

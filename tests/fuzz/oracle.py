@@ -143,6 +143,7 @@ def optimize(case: Case, model: Model, verify: bool = False) -> Result:
         pins=case.pins,
         verify=verify,
         measure=False,
+        calibrate=False,
         allow_unverified=True,  # the fuzzer compares on its own inputs
     )
 

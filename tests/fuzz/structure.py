@@ -33,7 +33,6 @@ from .campaign.part import Part, Verdict
 from .choices import Choices, Seeded, chance, pick
 from .mutations import mutate
 
-_MEMORY = Path("/dev/shm")  # a file system in memory
 _TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
 _DIALECTS = ("ops", "functions", "ascend", "standard")
 _ERROR = 1e-4  # relative to the largest magnitude of an output; more if rounding moves it further
@@ -84,7 +83,7 @@ def examine(seed: int) -> Verdict:
         given = example(seed)
     except ValueError:  # invalid text, or a message that is too large
         return Verdict("no mutant")
-    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
         return evaluate(given, Path(folder))
 
 

@@ -32,6 +32,9 @@ class Limits:
     memory: int = 6 << 30
 
 
+DEFAULT_LIMITS = Limits()
+
+
 class Outcome(Protocol):
     """The outcome of an example."""
 
@@ -72,7 +75,7 @@ def outcomes(
     examine: Callable[[int], Outcome],
     seeds: Sequence[int],
     chunk: int = CHUNK,
-    limits: Limits = Limits(),
+    limits: Limits = DEFAULT_LIMITS,
     until: float = inf,
 ) -> Iterator[tuple[int, Outcome]]:
     """The outcome of every seed; a process runs `chunk` of them, one process at a time.
@@ -99,7 +102,7 @@ def outcomes(
             rest = child.rest[1:] + rest
 
 
-def in_separate_process(examine: Callable[[], Outcome], limits: Limits = Limits()) -> Outcome:
+def in_separate_process(examine: Callable[[], Outcome], limits: Limits = DEFAULT_LIMITS) -> Outcome:
     """The outcome of one example in a separate process."""
     ((_, outcome),) = outcomes(lambda seed: examine(), [0], limits=limits)
     return outcome

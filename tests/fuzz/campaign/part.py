@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .isolation import CHUNK, Limits, Outcome
+from .isolation import CHUNK, DEFAULT_LIMITS, Limits, Outcome
 
 
 def _nothing() -> None:
@@ -41,7 +41,7 @@ class Part:
     explain: Callable[[int, Outcome], Outcome] = _as_it_is
     size: int | None = None
     chunk: int = CHUNK
-    limits: Limits = Limits()
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True)
