@@ -147,13 +147,18 @@ def _run(
         counts = [count for count in (options.examples, each.size) if count is not None]
         seeds = seeds_of(options.seed, min(counts, default=None), options.shard)
         pending[name] = Pending(seeds, summary.parts[name].seeds if name in summary.parts else ())
-    run = Run(cluster, pending, {name: PARTS[name].share for name in found}, deadline, store.append)
+
+    def append(lines: list[dict[str, Any]]) -> None:
+        store.append(lines)
+        for line in lines:
+            if line.get("failure"):
+                print(f"FAILURE {line['part']}:{line['seed']} {line['kind']}: {line.get('detail', '')[:300]}", flush=True)
+
+    run = Run(cluster, pending, {name: PARTS[name].share for name in found}, deadline, append)
     for line in store.lines:
         run.add(line)
     store.append([{"session": session}])
     for some in run.rounds():
-        for line in some:
-            print(f"FAILURE {line['part']}:{line['seed']} {line['kind']}: {line.get('detail', '')[:300]}", flush=True)
         failures.keep(some, cluster, options.output or Path("campaign"))
         done = ", ".join(f"{run.done[name]} {name}" for name in found)
         print(f"{datetime.now(UTC):%H:%M:%S} {done}", flush=True)
