@@ -16,8 +16,7 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.version import VERSION
 
 from . import client, failures
-from .part import Part
-from .parts import PARTS, part
+from .parts import PARTS, Entry, entry, part
 from .pending import Pending, seeds_of
 from .report import write_report
 from .rounds import PartError, Run
@@ -75,8 +74,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _names(text: str) -> list[str]:
     names = text.split(",")
-    if wrong := [name for name in names if name not in PARTS]:
-        raise UsageError(f"--parts: there is no part {wrong[0]!r}; use {', '.join(PARTS)}")
+    if wrong := [name for name in names if entry(name) is None]:
+        raise UsageError(f"--parts: there is no part {wrong[0]!r}; use {', '.join(PARTS)}, or a module with a PART")
     return names
 
 
@@ -88,8 +87,8 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def _example(text: str) -> tuple[str, int]:
-    name, _, seed = text.partition(":")
-    if name not in PARTS or not seed.isdigit():
+    name, _, seed = text.rpartition(":")
+    if entry(name) is None or not seed.isdigit():
         raise UsageError(f"--only: {text!r} is not PART:SEED; use graphs:0, for example")
     return name, int(seed)
 
@@ -97,7 +96,7 @@ def _example(text: str) -> tuple[str, int]:
 def _only(example: tuple[str, int], output: Path | None) -> int:
     """Run one example, print its outcome, and write its files into a folder."""
     name, seed = example
-    _check_installed([name])
+    _installed([name])
     answer = client.run({"part": name, "seeds": [seed], "seconds": 1.0, "until": time.time() + 86400})
     if "examples" not in answer:
         raise PartError(f"part {name}: {answer.get('error', 'its server is killed')}")
@@ -110,26 +109,31 @@ def _only(example: tuple[str, int], output: Path | None) -> int:
     return 1 if line.get("failure") else 0
 
 
-def _check_installed(names: Sequence[str]) -> None:
-    for name in names:
-        if not PARTS[name].is_installed:
-            package = PARTS[name].package
-            raise UsageError(f"part {name} needs the package {package}; install it with: pip install {package}")
+def _installed(names: Sequence[str]) -> dict[str, Entry]:
+    """The rows of parts.
+
+    Raises:
+        UsageError: a package that a part needs is missing.
+    """
+    rows = {name: row for name in names if (row := entry(name)) is not None}
+    for name, row in rows.items():
+        if not row.is_installed:
+            raise UsageError(f"part {name} needs the package {row.package}; install it with: pip install {row.package}")
+    return rows
 
 
 def _campaign(options: argparse.Namespace) -> int:
     names = options.parts or [name for name, entry in PARTS.items() if entry.is_installed]
-    _check_installed(names)
+    rows = _installed(names)
     minutes = options.minutes if options.minutes or options.examples else MINUTES
     output = options.output or Path("campaign")
-    found = {name: part(name) for name in names}
     settings = {"seed": options.seed, "shard": "/".join(map(str, options.shard))}
     with open_cluster(options.cluster, options.jobs) as cluster:
         store = Store(output, settings)
         begin = time.time()
         session = {**_session(cluster, names, minutes), "settings": settings}
         try:
-            _run(options, found, cluster, store, begin + 60 * minutes if minutes else float(1 << 40), session)
+            _run(options, rows, cluster, store, begin + 60 * minutes if minutes else float(1 << 40), session)
         finally:
             store.append([{"ended": datetime.now(UTC).isoformat(timespec="seconds"), "seconds": time.time() - begin}])
             store.close()
@@ -138,13 +142,13 @@ def _campaign(options: argparse.Namespace) -> int:
 
 
 def _run(
-    options: argparse.Namespace, found: dict[str, Part], cluster: Cluster, store: Store, deadline: float, session: Any
+    options: argparse.Namespace, rows: dict[str, Entry], cluster: Cluster, store: Store, deadline: float, session: Any
 ) -> None:
     """Run rounds until the deadline."""
     summary = summarize([store.lines])
     pending = {}
-    for name, each in found.items():
-        counts = [count for count in (options.examples, each.size) if count is not None]
+    for name in rows:
+        counts = [count for count in (options.examples, part(name).size) if count is not None]
         seeds = seeds_of(options.seed, min(counts, default=None), options.shard)
         pending[name] = Pending(seeds, summary.parts[name].seeds if name in summary.parts else ())
 
@@ -152,15 +156,17 @@ def _run(
         store.append(lines)
         for line in lines:
             if line.get("failure"):
-                print(f"FAILURE {line['part']}:{line['seed']} {line['kind']}: {line.get('detail', '')[:300]}", flush=True)
+                print(
+                    f"FAILURE {line['part']}:{line['seed']} {line['kind']}: {line.get('detail', '')[:300]}", flush=True
+                )
 
-    run = Run(cluster, pending, {name: PARTS[name].share for name in found}, deadline, append)
+    run = Run(cluster, pending, {name: row.share for name, row in rows.items()}, deadline, append)
     for line in store.lines:
         run.add(line)
     store.append([{"session": session}])
     for some in run.rounds():
         failures.keep(some, cluster, options.output or Path("campaign"))
-        done = ", ".join(f"{run.done[name]} {name}" for name in found)
+        done = ", ".join(f"{run.done[name]} {name}" for name in rows)
         print(f"{datetime.now(UTC):%H:%M:%S} {done}", flush=True)
         write_report(summarize([store.lines]), options.output or Path("campaign"))
 

@@ -63,7 +63,7 @@ def _context(summary: Summary) -> dict[str, Any]:
 
 
 def _order(item: tuple[str, PartSummary]) -> int:
-    return list(PARTS).index(item[0])
+    return list(PARTS).index(item[0]) if item[0] in PARTS else len(PARTS)
 
 
 def _not_run(rows: Sequence[_Row], summary: Summary) -> Sequence[str]:

@@ -29,17 +29,26 @@ class Store:
         path = folder / NAME
         self._file = path.open("a+", encoding="utf-8")
         try:
+            self._lock(folder)
+            _drop_partial_line(path)
+            self.lines = list(lines_of(folder))
+            self._check(folder, settings)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self, folder: Path) -> None:
+        try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise StoreError(f"{folder}: another campaign is writing here; choose another --output") from None
-        _drop_partial_line(path)
-        self.lines = list(lines_of(folder))
+
+    def _check(self, folder: Path, settings: dict[str, Any]) -> None:
         for line in self.lines:
             for key, value in line.get("session", {}).get("settings", {}).items():
                 if settings[key] != value:
-                    raise StoreError(
-                        f"{folder}: is a campaign with {key} {value}, not {settings[key]}; choose another --output"
-                    )
+                    text = f"is a campaign with {key} {value}, not {settings[key]}; choose another --output"
+                    raise StoreError(f"{folder}: {text}")
 
     def append(self, lines: Iterable[dict[str, Any]]) -> None:
         """Append lines to the file, at once."""
