@@ -261,7 +261,9 @@ def draw_target(choices: Choices) -> tuple[str | CostModel, str | None]:
         return RandomTarget(seed, "cpu", cast), "onnxruntime"
     if way == "kernels":
         return RandomTarget(seed, pick(choices, target_names()), cast), dialect
-    return pick(choices, [("cpu", None), *((name, pick(choices, (None, dialect))) for name in target_names())])
+    target, own = pick(choices, [("cpu", None), *((name, pick(choices, (None, dialect))) for name in target_names())])
+    is_for_another_machine = own is None and target.startswith("cpu-avx") and target != host_target()
+    return target, dialect if is_for_another_machine else own
 
 
 def _pins(g: GraphBuilder, model: onnx.ModelProto) -> dict[str, Format]:

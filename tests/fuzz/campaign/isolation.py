@@ -1,5 +1,6 @@
 """Runs examples in separate processes, because a damaged file may crash onnx or onnxruntime."""
 
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -149,6 +150,7 @@ def _work(
 ) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.freeze()  # what the examples share is not searched for garbage again and again
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 2)  # messages of C++ libraries before they abort
     for seed in list(seeds):
