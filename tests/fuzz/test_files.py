@@ -1,4 +1,4 @@
-"""A damaged file results in an exit code and one line. The fuzzer is `python -m tests.fuzz.files`."""
+"""A damaged file results in an exit code and one line. The fuzzer is `python benchmarks/campaign.py --parts files`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Optimised random graphs are equivalent. The fuzzer is `python -m tests.fuzz.graphs`."""
+"""Optimised random graphs are equivalent. The fuzzer is `python benchmarks/campaign.py --parts graphs`."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Structural mutants, with ONNX Runtime as the reference. The fuzzer is `python -m tests.fuzz.structure`."""
+"""Structural mutants, with ONNX Runtime as the reference. The fuzzer is `python benchmarks/campaign.py --parts mutants`."""
 
 from pathlib import Path
 

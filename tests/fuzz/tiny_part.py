@@ -8,7 +8,7 @@ from pathlib import Path
 from .campaign.isolation import Limits, Outcome
 from .campaign.part import Part, Verdict
 
-KINDS = ("equal", "equal", "refused", "killed", "wrong", "hangs", "killed")
+KINDS = ("equal", "equal", "refused", "killed", "wrong", "hangs", "error of the campaign")
 
 
 def examine(seed: int) -> Verdict:

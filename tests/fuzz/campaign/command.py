@@ -49,6 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     except (UsageError, StoreError, PartError, LayoutoptError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("error: interrupted; the same command goes on", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -46,7 +46,10 @@ def _prepared(name: str) -> Part:
 
 def _examine(given: Part, seed: int) -> _Timed:
     begin = time.process_time()
-    found = given.examine(seed)
+    try:
+        found = given.examine(seed)
+    except Exception as error:  # of the part itself
+        found = Verdict("error of the campaign", f"{type(error).__name__}: {error}", is_failure=True)
     return _Timed(found.kind, found.detail[:_TEXT], found.is_failure, time.process_time() - begin)
 
 
