@@ -20,20 +20,25 @@ def examine(seed: int) -> Verdict:
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
-    """Save a reduced failing example."""
+    """Save a failing example and its reduced form."""
     keep_case(case_of(seed), outcome, folder)
 
 
 def keep_case(case: Case | None, outcome: Outcome, folder: Path) -> None:
-    """Save a reduced failing case."""
+    """Save a failing case and its reduced form."""
     assert case is not None
+    _save(case, outcome, folder / "model")
 
     def again(smaller: Case) -> Outcome:
         return in_separate_process(lambda: evaluate(smaller))
 
-    small = reduced(case, again)
-    onnx.save(small.model, folder / "model.onnx")
-    (folder / "model.txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{small!r}\n")
+    _save(reduced(case, again), outcome, folder / "reduced")
+
+
+def _save(case: Case, outcome: Outcome, path: Path) -> None:
+    """Write the model of a case, and its text and options."""
+    onnx.save(case.model, path.with_suffix(".onnx"))
+    path.with_suffix(".txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{case!r}\n")
 
 
 def explain(seed: int, outcome: Outcome) -> Outcome:

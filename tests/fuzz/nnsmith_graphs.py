@@ -95,7 +95,7 @@ def examine(seed: int) -> Verdict:
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
-    """Save a reduced failing example."""
+    """Save a failing example and its reduced form."""
     keep_case(case_of(seed), outcome, folder)
 
 
