@@ -24,6 +24,7 @@ from .store import Store, StoreError, lines_of
 from .summary import Summary, summarize
 
 MINUTES = 480.0
+TESTS = str(Path(__file__).parents[2])
 _PACKAGES = ("onnx", "onnxruntime", "onnx_ir", "numpy", "highspy")
 
 
@@ -131,6 +132,7 @@ def _campaign(options: argparse.Namespace) -> int:
     minutes = options.minutes if options.minutes or options.examples else MINUTES
     output = options.output or Path("campaign")
     settings = {"seed": options.seed, "shard": "/".join(map(str, options.shard))}
+    os.environ["PYTHONPATH"] = os.pathsep.join([TESTS, *filter(None, [os.environ.get("PYTHONPATH")])])  # for workers
     with open_cluster(options.cluster, options.jobs) as cluster:
         store = Store(output, settings)
         begin = time.time()

@@ -99,6 +99,8 @@ class Run:
         failures: list[Line] = []
         for index, answer in self.cluster.map_unordered(client.run, tasks):
             task = tasks[index]
+            if isinstance(answer, Failure) and not answer.is_worker_lost:
+                raise PartError(f"part {task['part']}: its task fails in the cluster: {answer.reason}")
             if isinstance(answer, Failure) or "ended" in answer:
                 self.pending[task["part"]].give_back(task["seeds"])
             elif "error" in answer:
