@@ -25,11 +25,11 @@ _VARIABLE = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")  # numbers and names in messag
 _HINT = "export the model again"
 
 
-def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model) -> bool:
-    """Whether ONNX Runtime loads a model."""
+def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model, *, is_optimised: bool = False) -> bool:
+    """Whether ONNX Runtime loads a model, without optimisations or at its default level."""
     if isinstance(model, onnx_ir.Model):
-        return loads(onnx_io.to_bytes(model))
-    return loads(model.SerializeToString() if isinstance(model, onnx.ModelProto) else model)
+        return loads(onnx_io.to_bytes(model), is_optimised=is_optimised)
+    return loads(model.SerializeToString() if isinstance(model, onnx.ModelProto) else model, is_optimised=is_optimised)
 
 
 @contextmanager

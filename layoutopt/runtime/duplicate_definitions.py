@@ -12,10 +12,10 @@ from layoutopt.runtime.session import Session
 _LARGEST = 1 << 16  # bytes; onnxruntime treats all larger initializers alike
 
 
-def loads(model: str | PathLike[str] | bytes) -> bool:
-    """Whether onnxruntime loads a model."""
+def loads(model: str | PathLike[str] | bytes, *, is_optimised: bool = False) -> bool:
+    """Whether onnxruntime loads a model, without optimisations or at its default level."""
     try:
-        Session(model, is_optimised=False)
+        Session(model, is_optimised=is_optimised)
     except Exception:  # onnxruntime's exceptions have no common base
         return False
     return True

@@ -114,7 +114,7 @@ def build(choices: Choices) -> Case | None:
         return None
     _drop_shapes(g, model)
     case = Case(
-        model, feeds, g.steps, g.constants, *_target(choices), mode="inference", seed=choices.number(0, 1 << 16)
+        model, feeds, g.steps, g.constants, *draw_target(choices), mode="inference", seed=choices.number(0, 1 << 16)
     )
     case.mode = pick(choices, ("inference", "inference", "inference", "training"))
     case.pins = _pins(g, model)
@@ -249,7 +249,7 @@ def _is_valid(model: onnx.ModelProto) -> bool:
     return True
 
 
-def _target(choices: Choices) -> tuple[str | CostModel, str | None]:
+def draw_target(choices: Choices) -> tuple[str | CostModel, str | None]:
     """A target and a dialect that this machine can run."""
     seed, cast = choices.number(0, 1 << 16), pick(choices, (0.6, 0.1, 2.0))
     native = blocked_channels() is not None and host_target() in ("cpu-avx2", "cpu-avx512")
@@ -261,7 +261,9 @@ def _target(choices: Choices) -> tuple[str | CostModel, str | None]:
         return RandomTarget(seed, "cpu", cast), "onnxruntime"
     if way == "kernels":
         return RandomTarget(seed, pick(choices, target_names()), cast), dialect
-    return pick(choices, [("cpu", None), *((name, pick(choices, (None, dialect))) for name in target_names())])
+    target, own = pick(choices, [("cpu", None), *((name, pick(choices, (None, dialect))) for name in target_names())])
+    is_for_another_machine = own is None and target.startswith("cpu-avx") and target != host_target()
+    return target, dialect if is_for_another_machine else own
 
 
 def _pins(g: GraphBuilder, model: onnx.ModelProto) -> dict[str, Format]:

@@ -6,9 +6,12 @@ With the prices of real targets, small graphs keep their formats. Random prices 
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import load_target
+from layoutopt.formats import Format
+from layoutopt.formats.shapes import Shape
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
@@ -53,9 +56,8 @@ class RandomTarget:
                 value = op.operand(slot)
                 if value is None or value.shape is None or self._random("asks", op.kind, str(slot), str(turn)) < 0.5:
                     continue
-                found = sample_formats(value.shape, is_thorough=False)
-                if found:
-                    preferred = sorted(found, key=lambda each: self._random("favourite", str(each)))[:FORMATS]
+                preferred = _favourites(self, value.shape)
+                if preferred:
                     place = self._random("format", op.kind, str(slot), str(turn), str(value.rank))
                     kernel[slot] = preferred[int(place * len(preferred))]
             if kernel:
@@ -78,6 +80,13 @@ class RandomTarget:
 
     def _random(self, *key: str) -> float:
         return zlib.crc32(f"{self.seed} {key}".encode()) / 2**32
+
+
+@lru_cache(maxsize=4096)
+def _favourites(target: RandomTarget, shape: Shape) -> Sequence[Format]:
+    """The formats of a shape that the kernels of a target may have."""
+    found = sample_formats(shape, is_thorough=False)
+    return sorted(found, key=lambda each: target._random("favourite", str(each)))[:FORMATS]
 
 
 _LOADED: dict[str, CostModel] = {}

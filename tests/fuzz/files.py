@@ -1,4 +1,4 @@
-"""The campaign over damaged files: `python -m tests.fuzz.files --examples 100000 --seed 0 --processes 2`.
+"""Damaged files.
 
 A file contains a random graph, with changed bytes, fields or contents. A command reads the file, and must end with a documented
 exit code, with one line if there is an error, and with no file but the requested one.
@@ -8,12 +8,10 @@ import importlib
 import os
 import pkgutil
 import random
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,8 @@ from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.model_edits import add_outputs
 from layoutopt.verification.original_runs import TimeLimits, run_original
 
-from .campaign import CHUNK, Outcome, main
+from .campaign.isolation import CHUNK, Outcome
+from .campaign.part import Part, Verdict
 from .cases import case_of
 from .choices import Choices, Seeded, chance, pick, weighted
 from .messages import damage
@@ -45,30 +44,14 @@ _WEIGHTS = bytes(
     random.Random("weights").choices((0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF), k=10240)
 )  # small numbers
 _MADE = typer.main.get_command
-_MEMORY = Path("/dev/shm")  # a file system in memory
 _TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx512", "cpu")
 
 
-@dataclass(frozen=True)
-class FileOutcome:
-    """The outcome of a file.
-
-    Attributes:
-        kind: the exit code, or the kind of fault.
-        detail: the line on stderr, or the details of the fault.
-        is_failure: whether there is a fault.
-    """
-
-    kind: str
-    detail: str = ""
-    is_failure: bool = False
-
-
-def examine(seed: int) -> FileOutcome:
+def examine(seed: int) -> Verdict:
     """The outcome of one example."""
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
-    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
         return evaluate(choices, content, Path(folder))
 
 
@@ -92,7 +75,7 @@ def damaged(choices: Choices) -> bytes:
     return content
 
 
-def evaluate(choices: Choices, content: bytes, folder: Path) -> FileOutcome:
+def evaluate(choices: Choices, content: bytes, folder: Path) -> Verdict:
     """Run a command on a file."""
     work, scratch = folder / "work", folder / "scratch"
     prepare(work, content)
@@ -104,9 +87,7 @@ def evaluate(choices: Choices, content: bytes, folder: Path) -> FileOutcome:
     called = " ".join(arguments).replace(f"{work}/", "")
     fault = _fault(code, stderr, printed, appeared, arguments)
     return (
-        FileOutcome(fault, f"{called}: {stderr or printed}", is_failure=True)
-        if fault
-        else FileOutcome(f"exit {code}", stderr)
+        Verdict(fault, f"{called}: {stderr or printed}", is_failure=True) if fault else Verdict(f"exit {code}", stderr)
     )
 
 
@@ -247,14 +228,13 @@ def _put_outside(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
-    """Save a failing file."""
+    """Save a failing file with the files that it may refer to."""
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
-    target = folder / f"{seed}"
-    shutil.rmtree(target, ignore_errors=True)
-    prepare(target, content)
-    arguments = _command(choices, target)
-    (target / "failure.txt").write_text(f"layoutopt {' '.join(arguments)}\n\n{outcome.kind}: {outcome.detail}\n")
+    prepare(folder / "files", content)
+    arguments = _command(choices, folder / "files")
+    called = " ".join(arguments).replace(f"{folder}/", "")
+    (folder / "command.txt").write_text(f"layoutopt {called}\n")
 
 
 def load() -> None:
@@ -263,6 +243,11 @@ def load() -> None:
         importlib.import_module(f"{cli.__name__}.{each.name}")
 
 
-if __name__ == "__main__":
-    load()
-    sys.exit(main("files", examine, keep, chunk=4 * CHUNK))
+PART = Part(
+    title="damaged files",
+    criterion="a command on the file ends with a documented exit code, one line if that is an error, and no other file",
+    examine=examine,
+    keep=keep,
+    prepare=load,
+    chunk=4 * CHUNK,
+)

@@ -1,13 +1,14 @@
-"""The campaign over random graphs: `python -m tests.fuzz.graphs --examples 10000 --seed 0 --processes 2`."""
+"""Random graphs: an example is optimised with random options, and must be equal and idempotent."""
 
-import sys
 from pathlib import Path
 
 import onnx
 
 from . import oracle
-from .campaign import Outcome, in_separate_process, main
+from .campaign.isolation import Outcome, in_separate_process
+from .campaign.part import Part
 from .cases import Case, case_of
+from .op_samples import prepare
 from .oracle import Verdict, evaluate
 from .reduce import reduced
 
@@ -19,16 +20,25 @@ def examine(seed: int) -> Verdict:
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
-    """Save a reduced failing example."""
-    case = case_of(seed)
+    """Save a failing example and its reduced form."""
+    keep_case(case_of(seed), outcome, folder)
+
+
+def keep_case(case: Case | None, outcome: Outcome, folder: Path) -> None:
+    """Save a failing case and its reduced form."""
     assert case is not None
+    _save(case, outcome, folder / "model")
 
     def again(smaller: Case) -> Outcome:
         return in_separate_process(lambda: evaluate(smaller))
 
-    small = reduced(case, again)
-    onnx.save(small.model, folder / f"{seed}.onnx")
-    (folder / f"{seed}.txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{small!r}\n")
+    _save(reduced(case, again), outcome, folder / "reduced")
+
+
+def _save(case: Case, outcome: Outcome, path: Path) -> None:
+    """Write the model of a case, and its text and options."""
+    onnx.save(case.model, path.with_suffix(".onnx"))
+    path.with_suffix(".txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{case!r}\n")
 
 
 def explain(seed: int, outcome: Outcome) -> Outcome:
@@ -37,5 +47,11 @@ def explain(seed: int, outcome: Outcome) -> Outcome:
     return outcome if case is None else oracle.explain(case)
 
 
-if __name__ == "__main__":
-    sys.exit(main("graphs", examine, keep, explain))
+PART = Part(
+    title="random graphs",
+    criterion="the optimised graph computes the same outputs, and a second optimisation changes no byte",
+    examine=examine,
+    keep=keep,
+    prepare=prepare,
+    explain=explain,
+)

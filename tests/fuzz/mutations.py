@@ -175,7 +175,8 @@ def _retype(choices: Choices, model: onnx.ModelProto) -> None:
 def _another_shape_operand(choices: Choices, model: onnx.ModelProto) -> None:
     """Change an element of an integer list: the target of a Reshape, axes, pads."""
     tensors = [each for graph in graphs(model) for each in graph.initializer if each.data_type == TensorProto.INT64]
-    tensor = one(choices, [each for each in tensors if 0 < np.prod(each.dims) <= 16])
+    here = [each for each in tensors if each.data_location != TensorProto.EXTERNAL]
+    tensor = one(choices, [each for each in here if 0 < np.prod(each.dims) <= 16])
     assert isinstance(tensor, TensorProto)
     array = numpy_helper.to_array(tensor).copy()
     array.reshape(-1)[choices.number(0, array.size - 1)] = pick(choices, (-1, 0, 1, 2, 3, 7, -2, 16))

@@ -3,6 +3,7 @@
 A node is removed by turning its outputs into inputs with the computed values.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -11,15 +12,16 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from .campaign import Outcome
+from .campaign.isolation import Outcome
 from .cases import Case
 from .graph_builder import Array, Step, free_names, info, single_node_step
 
 Oracle = Callable[[Case], Outcome]
 
 
-def reduced(case: Case, oracle: Oracle, rounds: int = 400) -> Case:
-    """The smallest example found that fails in the same way."""
+def reduced(case: Case, oracle: Oracle, rounds: int = 400, seconds: float = 240.0) -> Case:
+    """The smallest example found in the given number of rounds and seconds that fails in the same way."""
+    until = time.monotonic() + seconds
     wrong = oracle(case)
     progress = True
     while progress and rounds > 0:
@@ -30,8 +32,8 @@ def reduced(case: Case, oracle: Oracle, rounds: int = 400) -> Case:
             if verdict.kind == wrong.kind and verdict.detail[:20] == wrong.detail[:20]:
                 case, progress = smaller, True
                 break
-            if rounds <= 0:
-                break
+            if rounds <= 0 or time.monotonic() > until:
+                return case
     return case
 
 

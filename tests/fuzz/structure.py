@@ -1,4 +1,4 @@
-"""The campaign of structural mutants: `python -m tests.fuzz.structure --examples 20000 --seed 0 --processes 2`.
+"""Structural mutants of real networks.
 
 An example is a model of `base_models` with up to three mutations of its structure, in a file. The reference is stock ONNX
 Runtime with default options: if it runs the mutant, layoutopt must return an equivalent or unchanged model; if it does not,
@@ -12,8 +12,6 @@ layoutopt must raise a one-line error or return the model unchanged. Outcomes th
     not one line the error has a line break
 """
 
-import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,11 +28,11 @@ from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 
 from . import base_models
-from .campaign import CHUNK, Crash, Outcome, in_separate_process, main
+from .campaign.isolation import CHUNK, Crash, Outcome, in_separate_process
+from .campaign.part import Part, Verdict
 from .choices import Choices, Seeded, chance, pick
 from .mutations import mutate
 
-_MEMORY = Path("/dev/shm")  # a file system in memory
 _TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
 _DIALECTS = ("ops", "functions", "ascend", "standard")
 _ERROR = 1e-4  # relative to the largest magnitude of an output; more if rounding moves it further
@@ -42,15 +40,6 @@ _COARSE = 1e-2  # for 16 bits
 _CHUNK = 1 << 20  # elements that are compared at a time
 _ROUNDINGS = 4  # perturbed runs of the mutant
 _SPREAD_FACTOR = 16  # accepted multiple of the rounding spread
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome of an example."""
-
-    kind: str
-    detail: str = ""
-    is_failure: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +83,7 @@ def examine(seed: int) -> Verdict:
         given = example(seed)
     except ValueError:  # invalid text, or a message that is too large
         return Verdict("no mutant")
-    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
         return evaluate(given, Path(folder))
 
 
@@ -301,13 +290,17 @@ def explain(seed: int, outcome: Outcome) -> Outcome:
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
     """Save a mutant with its files."""
     given = example(seed)
-    target = folder / f"{seed}"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    (target / "m.onnx").write_bytes(given.model)
-    (target / "weights").write_bytes(given.weights)
-    (target / "failure.txt").write_text(f"{dict(given.options)}\n\n{outcome.kind}: {outcome.detail}\n")
+    (folder / "m.onnx").write_bytes(given.model)
+    (folder / "weights").write_bytes(given.weights)
+    (folder / "options.txt").write_text(f"{dict(given.options)}\n")
 
 
-if __name__ == "__main__":
-    sys.exit(main("structure", examine, keep, explain, chunk=CHUNK // 5, prepare=base_models.prepare))
+PART = Part(
+    title="structural mutants of real networks",
+    criterion="a mutant that stock ONNX Runtime runs is optimised to an equivalent model, any other is refused with one line",
+    examine=examine,
+    keep=keep,
+    prepare=base_models.prepare,
+    explain=explain,
+    chunk=CHUNK // 5,
+)

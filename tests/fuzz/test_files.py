@@ -1,11 +1,11 @@
-"""A damaged file results in an exit code and one line. The fuzzer is `python -m tests.fuzz.files`."""
+"""A damaged file results in an exit code and one line. The fuzzer is `python benchmarks/campaign.py --parts files`."""
 
 from pathlib import Path
 
 import onnx
 import pytest
 
-from .campaign import in_separate_process, outcomes
+from .campaign.isolation import in_separate_process, outcomes
 from .choices import Seeded
 from .files import evaluate, examine
 from .messages import damage

@@ -1,4 +1,4 @@
-"""Optimised random graphs are equivalent. The fuzzer is `python -m tests.fuzz.graphs`."""
+"""Optimised random graphs are equivalent. The fuzzer is `python benchmarks/campaign.py --parts graphs`."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from layoutopt.ops import rules
 
 from . import oracle
-from .campaign import in_separate_process, outcomes
+from .campaign.isolation import in_separate_process, outcomes
 from .cases import OPSETS, Case, case_of, cases
 from .choices import Seeded
 from .graph_builder import GraphBuilder, Rejected, imports, info, since

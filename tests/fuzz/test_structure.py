@@ -1,4 +1,4 @@
-"""Structural mutants, with ONNX Runtime as the reference. The fuzzer is `python -m tests.fuzz.structure`."""
+"""Structural mutants, with ONNX Runtime as the reference. The fuzzer is `python benchmarks/campaign.py --parts mutants`."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from . import base_models
-from .campaign import outcomes
+from .campaign.isolation import outcomes
 from .choices import Seeded
 from .mutations import MUTATIONS, mutate
 from .structure import Example, evaluate, examine

@@ -153,7 +153,6 @@ def _attention() -> Iterator[Sample]:
     yield made(f"y = com.microsoft.RotaryEmbedding <{part}, num_heads=3> (x, p, c, s)", x=(2, 3, 5, 12), **table)
 
 
-@lru_cache(maxsize=1)
 def _recurrent() -> Iterator[Sample]:
     """Recurrent networks with both directions, lengths, initial states and unused results."""
     for kind, gates, lasts in (("LSTM", 4, "h, c"), ("GRU", 3, "h"), ("RNN", 1, "h")):
@@ -172,6 +171,7 @@ def _recurrent() -> Iterator[Sample]:
             yield made(f'y, h = {kind} {backwards} (x, w, r, "", l)', opset=opset, **one, l=more["l"])
 
 
+@lru_cache(maxsize=1)
 def along() -> dict[str, list[Sample]]:
     """Every sample here, by op type."""
     found: dict[str, list[Sample]] = {}

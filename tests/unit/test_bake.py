@@ -141,6 +141,15 @@ def test_ops_of_others_are_no_reason_to_refuse() -> None:
     assert [note.source for note in report.notes if note.source == "bake"] == ["bake"]
 
 
+def test_models_that_the_optimiser_of_onnxruntime_makes_invalid_stay_unchanged() -> None:
+    """Onnxruntime 1.31 and 1.32 load a Reshape behind an int8 DequantizeLinear without their optimisations only."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 25]> g (int8[1,2,2,1] q, int64[2] shape) => (float[1,4] y)
+        <float scale = {0.5}, int8 zero = {0}> { x = DequantizeLinear (q, scale, zero) y = Reshape (x, shape) }"""
+    )
+    assert not layoutopt.optimize(proto, "cpu-avx512").report.changed
+
+
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,64,12,12] x) => (float[1,1,144,64] y)
 <int64[4] shape = {1, 1, 144, 64}, float root = {1.4142135}, float one = {1.0}, float half = {0.5}>

@@ -56,6 +56,13 @@ FACTS = {
         "y",
         "N,H//2,(4*H*W)//(H//2)",
     ),
+    "Reshape of an old opset to any shape of rank 3": Fact(
+        "y = Reshape (x, t)",
+        "y",
+        "?1,?2,?3",
+        inputs="float[N,4,H,W] x, int64[3] t",
+        header='<ir_version: 8, opset_import: ["" : 9]>',
+    ),
     "Compress": Fact(ints("k", 1, 0, 1, 0) + "c = Cast <to = 9> (k) y = Compress <axis = 1> (x, c)", "y"),
     "Flatten": Fact("y = Flatten <axis = 2> (x)", "y", "4*N,H*W"),
     "Expand": Fact(NUMBERS + filter_of(1, 4, 1, 1) + "y = Expand (f, s)", "y", "N,4,H,W"),

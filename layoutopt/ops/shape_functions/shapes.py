@@ -141,9 +141,10 @@ def _depth_and_space(node: Node) -> Sequence[Dims | None] | None:
 @_function_of("Reshape")
 def _reshaped(node: Node) -> Sequence[Dims | None] | None:
     """The target shape; at most one extent, -1 or an unknown one, is the quotient of the elements by the other extents."""
-    x, target = node.shape(0), node.vector(1)
+    x, target, length = node.shape(0), node.vector(1), node.shape(1)
     if target is None:
-        return None
+        rank = length[0].number if length is not None and len(length) == 1 else None
+        return None if rank is None else [(None,) * rank]  # onnx's inference finds the rank from opset 13 on
     copied = not node.attributes.get("allowzero")
     dims: list[MaybeExtent] = []
     for axis, dim in enumerate(target):
