@@ -7,13 +7,12 @@ from onnx import helper
 
 from layoutopt.certificate.checker import fused_operators as fused
 from layoutopt.certificate.checker.model import Model, array_of, attributes
-from layoutopt.certificate.checker.normal import NARY, UNARY, general, make
+from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, make
 from layoutopt.certificate.checker.terms import UnprovableError
 from layoutopt.certificate.checker.operators import MEANINGS, Call
-from layoutopt.certificate.checker.terms import Term, constant
+from layoutopt.certificate.checker.terms import Term, apply, constant
 
 LARGEST_SEGMENT = 400  # nodes between claimed values
-_RANDOM = frozenset({"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"})
 _READS_BLOCKS = frozenset({"Reshape", "Concat", "Sum", "Sub", "Identity"}) | UNARY | NARY
 
 
@@ -31,6 +30,7 @@ class Translator:
         self._terms: dict[str, Term] = {}
         self.nodes: set[int] = set()
         self.reached: set[str] = set()
+        self._randoms = 0
 
     def term(self, name: str) -> Term:
         """The term of a value.
@@ -75,12 +75,21 @@ class Translator:
             return _constant(call)
         if call.op in UNARY | NARY:
             return make(call.op, *call.args, **fused.generic(call))
-        if call.op in _RANDOM:
-            return general(call.op, call.args, {**fused.generic(call), "source": call.op})
+        if call.op in RANDOM:
+            return self._random(call)
         if "." in call.op:
             raise UnprovableError(f"{call.op} has no definition here")
         extra = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
         return make(call.op, *call.args, **fused.generic(call), **extra)
+
+
+    def _random(self, call: Call) -> Term:
+        """Random numbers equal no other ones, so every evaluation has a name of its own."""
+        if "shape" not in call.attributes:
+            raise UnprovableError(f"{call.op} of a shape that is computed")
+        self._randoms += 1
+        name = f"{id(self)} {self._randoms}"
+        return apply(call.op, (), tuple(call.attributes["shape"]), call.attributes.get("dtype", 1), name=name)
 
 
 def is_blocked(model: Model, name: str) -> bool:
