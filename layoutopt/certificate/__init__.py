@@ -1,0 +1,1 @@
+"""Certificates: proofs that a result computes the same function as its original."""
