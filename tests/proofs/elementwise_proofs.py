@@ -10,13 +10,18 @@ _erf, _tanh, _sigmoid, _root = (
 )
 
 
-@proof("affines-compose")
-def affines_compose(k: int) -> Iterator[Obligation]:
-    """(x * s + t) * u + v = x * (s * u) + (t * u + v); subtraction and division by a constant are affine maps."""
-    x, s, t, u, v = reals("x s t u v")
+@proof("normal-form")
+def normal_form(k: int) -> Iterator[Obligation]:
+    """Sums and products: in any order, with one constant; differences and quotients; a constant factor of a sum."""
+    x, y, z, s, t, u, v = reals("x y z s t u v")
     yield Obligation("two affine maps", (x * s + t) * u + v == x * (s * u) + (k * t * u + v))
-    yield Obligation("subtraction", t - x == x * -1 + k * t)
-    yield Obligation("division", x / s == x * (k / s), [s != 0])
+    yield Obligation("difference", x - y == x + k * (y * -1))
+    yield Obligation("quotient", x / y == k * (x * (1 / y)), [y != 0])
+    yield Obligation("square", x**2 == k * (x * x))
+    yield Obligation("factor of a sum", (x + y + t) * s == x * s + k * (y * s) + t * s)
+    yield Obligation("order of a sum", (x + y) + z == z + k * (y + x))
+    yield Obligation("order of a product", (x * y) * z == k * (z * (y * x)))
+    yield Obligation("neutral constants", x * 1 + 0 == k * x)
 
 
 @proof("batch-normalization")
@@ -85,10 +90,3 @@ def group_normalization(k: int) -> Iterator[Obligation]:
     yield Obligation("parameters per channel", (z * s + t) * u + v == z * (s * u) + (k * t * u + v))
     centred = x + (-mean)
     yield Obligation("scaled by a filter", (x - mean) / root * u + v == centred * (u / root) + k * v, [root > 0])
-
-
-@proof("softmax-of-shifted")
-def softmax_of_shifted(k: int) -> Iterator[Obligation]:
-    """A mask of zeros adds nothing to the scores."""
-    (score,) = reals("score")
-    yield Obligation("zeros", score + (k - 1) == score)

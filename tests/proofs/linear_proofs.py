@@ -31,8 +31,8 @@ def _sum_of_sums(k: int = 1) -> Iterator[Obligation]:
     )
 
 
-@proof("affine-into-convolution")
-def affine_into_convolution(k: int) -> Iterator[Obligation]:
+@proof("scale-into-filters")
+def scale_into_filters(k: int) -> Iterator[Obligation]:
     """s * (sum x w + b) + t = sum x (w s) + (b s + t)."""
     s, b, t, one, other = reals("s b t one other")
     yield from induction(
@@ -71,8 +71,8 @@ def gate_into_filter(k: int) -> Iterator[Obligation]:
     )
 
 
-@proof("gate-as-depthwise")
-def gate_as_depthwise(k: int) -> Iterator[Obligation]:
+@proof("depthwise-as-product")
+def depthwise_as_product(k: int) -> Iterator[Obligation]:
     """A depthwise convolution of one tap is a product: the sum of one term."""
     a, b = reals("a b")
     yield Obligation("one term", z3.Sum([a * b]) == k * a * b)
@@ -91,18 +91,36 @@ def zero_terms(k: int) -> Iterator[Obligation]:
     yield from induction("more zeros", lambda total: first + total("x 0", lambda i: x(i) * (k - 1)) == first)
 
 
-@proof("affine-into-matmul")
-def affine_into_matmul(k: int) -> Iterator[Obligation]:
-    """Column j scaled by s[j]; either operand scaled by a number; a matrix of zeros, and the identity."""
+@proof("scale-into-matrix")
+def scale_into_matrix(k: int) -> Iterator[Obligation]:
+    """s[j] * (sum x w) = sum x (w s[j]) for column j."""
     (s,) = reals("s")
     yield from induction(
         "scaled column",
         lambda total: s * total("x w", lambda i: x(i) * w(i)) == total("x (w s)", lambda i: x(i) * (k * w(i) * s)),
     )
+
+
+@proof("scale-of-operand")
+def scale_of_operand(k: int) -> Iterator[Obligation]:
+    """sum (c x) w = c * sum x w, and the same for the other operand: scales of queries, keys and scores are one scale."""
+    c, p, r = reals("c p r")
     yield from induction(
         "scaled operand",
-        lambda total: total("(s x) w", lambda i: (s * x(i)) * w(i)) == k * s * total("x w", lambda i: x(i) * w(i)),
+        lambda total: total("(c x) w", lambda i: (c * x(i)) * w(i)) == k * c * total("x w", lambda i: x(i) * w(i)),
     )
+    yield from induction(
+        "one scale",
+        lambda total: (
+            c * total("(p x) (r w)", lambda i: (p * x(i)) * (r * w(i)))
+            == (k * c * p * r) * total("x w", lambda i: x(i) * w(i))
+        ),
+    )
+
+
+@proof("product-with-constant")
+def product_with_constant(k: int) -> Iterator[Obligation]:
+    """A matrix of zeros gives zeros, the identity gives the operand."""
     yield from induction("zero matrix", lambda total: total("x 0", lambda i: x(i) * (k - 1)) == 0)
     yield from _identity_matrix(k)
 
@@ -127,22 +145,13 @@ def _identity_matrix(k: int) -> Iterator[Obligation]:
     )
 
 
-@proof("scale-through-matmul")
-def scale_through_matmul(k: int) -> Iterator[Obligation]:
-    """c * sum (p q) (r u) = sum (c p r q) u: the scales of queries, keys and scores are one scale."""
-    c, p, r = reals("c p r")
-    yield from induction(
-        "one scale",
-        lambda total: (
-            c * total("(p x) (r w)", lambda i: (p * x(i)) * (r * w(i)))
-            == (k * c * p * r) * total("x w", lambda i: x(i) * w(i))
-        ),
-    )
-
-
 @proof("sum-of-convs")
 def sum_of_convs(k: int) -> Iterator[Obligation]:
-    """sum x w + b + sum x v + a = sum x (w + v) + (b + a)."""
+    """sum x w + b + sum x v + a = sum x (w + v) + (b + a), for filters that taps of zero have made equally large."""
+    row, stride, tap, front, added = integers("row stride tap front added")
+    position = stride * row + tap - front
+    yield Obligation("taps in front", position == stride * row + (tap + added) - (front + k * added), [added > 0])
+    yield from induction("taps of zero", lambda total: total("x 0", lambda i: x(i) * (k - 1)) == 0)
     a, b, one, two, both = reals("a b one two both")
     yield from induction(
         "sum of filters",

@@ -31,6 +31,7 @@ def conv_of_conv(k: int) -> Iterator[Obligation]:
     Along an axis: z[r] = sum over i of w[i] * x[s * r + d * i - c], and y[p] = sum over j of v[j] * z[q * p + e * j - f].
     """
     yield from _composed_positions(k)
+    yield from _composed_rows(k)
     yield from _one_tap_keeps_zeros(k)
     yield from _products_of_taps(k)
     yield from _collected_taps()
@@ -41,6 +42,20 @@ def _composed_positions(k: int) -> Iterator[Obligation]:
     p, q, e, j, f, s, d, i, c = integers("p q e j f s d i c")
     position = s * (q * p + e * j - f) + d * i - c
     yield Obligation("positions", position == k * (s * q) * p + (s * e * j + d * i) - (s * f + c))
+
+
+def _composed_rows(k: int) -> Iterator[Obligation]:
+    """The number of rows is (extent + slack) div stride + 1, where the slack is the pads minus the taps.
+
+    Quotients are given by their definition: extent + first = s * u + r, and u + 1 + second = q * v + w.
+    """
+    extent, s, q, first, second, u, r, v, w = integers("extent s q first second u r v w")
+    inner = [s > 0, extent + first == s * u + r, r >= 0, r < s]
+    outer = [q > 0, u + 1 + second == q * v + w, w >= 0, w < q]
+    whole = extent + (s * (second + 1) + k * first)
+    yield Obligation("quotient of the whole", whole == (s * q) * v + (s * w + r), [*inner, *outer])
+    positive = [s * w >= 0, s * (q - w - 1) >= 0]  # products of numbers that are not negative
+    yield Obligation("rest of the whole", z3.And(s * w + r >= 0, s * w + r < s * q), [*inner, *outer, *positive])
 
 
 def _one_tap_keeps_zeros(k: int) -> Iterator[Obligation]:
@@ -89,13 +104,14 @@ def _collected_taps() -> Iterator[Obligation]:
     yield Obligation("one more product", products + c * x(at) == longer, known, is_step=True)
 
 
-@proof("larger-kernel")
-def larger_kernel(k: int) -> Iterator[Obligation]:
-    """Taps of zero around a filter, with as many more pads, do not change a convolution."""
-    p, s, i, c, front = integers("p s i c front")
-    yield Obligation("positions", s * p + i - c == s * p + (i + front) - (c + k * front), [front > 0])
-    x = family("x")
-    yield from induction("taps of zero", lambda total: total("0 x", lambda i: (k - 1) * x(i)) == 0)
+@proof("fewer-rows")
+def fewer_rows(k: int) -> Iterator[Obligation]:
+    """The first rows do not read the last pads: with slack (rows - 1) * stride - extent there are that many rows."""
+    rows, more, stride, extent, front, tap, row = integers("rows more stride extent front tap row")
+    known = [rows > 0, more >= 0, stride > 0, extent > 0, front >= 0]
+    padded = extent + ((rows - 1) * stride - k * extent)
+    yield Obligation("number of rows", padded == (rows - 1) * stride, known)
+    yield Obligation("the same elements", stride * row + tap - front == stride * row + tap - k * front, known)
 
 
 @proof("rows-as-phases")
