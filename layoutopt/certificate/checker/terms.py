@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,10 @@ Shape: TypeAlias = tuple[Extent, ...]
 
 LEAF, CONSTANT, VIEW = "leaf", "constant", "view"
 FLOATS = (1, 10, 11, 16)  # onnx.TensorProto: float32, float16, double, bfloat16
+
+
+class UnprovableError(Exception):
+    """A term cannot be formed, e.g. since extents do not agree for all sizes, or two terms differ."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +32,7 @@ class Term:
         array: the elements of a constant; floating-point numbers are float64.
         bound: for every element of a constant the sum of the absolute values it was computed from; rounding is relative to it.
         lemmas: names of the lemmas that were applied to this term and to its operands.
-        key: a text that is equal for terms that can be equal; constants are in it by shape only.
+        key: a text that is equal for terms that can be equal; constants are in it by type only.
     """
 
     op: str
@@ -76,7 +81,7 @@ def constant(array: Array, dtype: int, bound: Array | None = None, lemmas: froze
     if dtype in FLOATS:
         array = np.asarray(array, np.float64)
     bound = None if bound is None else np.broadcast_to(bound, array.shape)
-    return Term(CONSTANT, (), (), tuple(array.shape), dtype, array, bound, lemmas, f"constant {dtype} {array.shape}")
+    return Term(CONSTANT, (), (), tuple(array.shape), dtype, array, bound, lemmas, f"constant {dtype}")
 
 
 def apply(
@@ -95,14 +100,5 @@ def apply(
     return Term(op, args, pairs, shape, dtype, None, None, used, key if len(key) < 400 else _digest(key))
 
 
-def with_lemma(term: Term, name: str) -> Term:
-    """The term, with one more lemma."""
-    from dataclasses import replace
-
-    return replace(term, lemmas=term.lemmas | {name})
-
-
 def _digest(text: str) -> str:
-    from hashlib import sha256
-
     return sha256(text.encode()).hexdigest()

@@ -1,5 +1,10 @@
-"""All lemmas, in the order in which they are tried."""
+"""All lemmas, by the operator of the terms that they are tried on."""
 
 from layoutopt.certificate.checker.lemma import Lemma
+from layoutopt.certificate.checker.lemmas import convolutions, products
 
-LEMMAS: tuple[Lemma, ...] = ()
+LEMMAS: tuple[Lemma, ...] = (*convolutions.LEMMAS, *products.LEMMAS)
+BY_OP: dict[str, list[Lemma]] = {}
+for _lemma in LEMMAS:
+    for _op in _lemma.ops:
+        BY_OP.setdefault(_op, []).append(_lemma)

@@ -1,0 +1,110 @@
+"""Values of a model as terms over claimed values."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import helper
+
+from layoutopt.certificate.checker import fused_operators as fused
+from layoutopt.certificate.checker.model import Model, array_of, attributes
+from layoutopt.certificate.checker.normal import NARY, UNARY, general, make
+from layoutopt.certificate.checker.terms import UnprovableError
+from layoutopt.certificate.checker.operators import MEANINGS, Call
+from layoutopt.certificate.checker.terms import Term, constant
+
+LARGEST_SEGMENT = 400  # nodes between claimed values
+_RANDOM = frozenset({"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"})
+_READS_BLOCKS = frozenset({"Reshape", "Concat", "Sum", "Sub", "Identity"}) | UNARY | NARY
+
+
+class Translator:
+    """Terms of the values of a model.
+
+    Args:
+        model: the model.
+        leaves: terms of the values at which a term ends.
+        block: channels per block of onnxruntime's blocked operators.
+    """
+
+    def __init__(self, model: Model, leaves: Mapping[str, Term], block: int) -> None:
+        self._model, self._leaves, self._block = model, leaves, block
+        self._terms: dict[str, Term] = {}
+        self.nodes: set[int] = set()
+        self.reached: set[str] = set()
+
+    def term(self, name: str) -> Term:
+        """The term of a value.
+
+        Raises:
+            UnprovableError: a node on the way has no term, or a value is neither computed nor a leaf.
+        """
+        if name in self._terms:
+            return self._terms[name]
+        if name in self._leaves:
+            self.reached.add(name)
+            return self._leaves[name]
+        if (tensor := self._model.constants.get(name)) is not None:
+            self._terms[name] = constant(array_of(tensor), tensor.data_type)
+            return self._terms[name]
+        if (position := self._model.producers.get(name)) is None:
+            raise UnprovableError(f"{name} is no claimed value")
+        return self._computed(name, position)
+
+    def _computed(self, name: str, position: int) -> Term:
+        node = self._model.nodes[position]
+        self.nodes.add(position)
+        if len(self.nodes) > LARGEST_SEGMENT:
+            raise UnprovableError(f"more than {LARGEST_SEGMENT} nodes from claimed values to {name}")
+        args = tuple(self.term(each) if each else None for each in node.input)
+        while args and args[-1] is None:
+            args = args[:-1]
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self._model.opsets.get(domain, 1)
+        op = f"{domain}.{node.op_type}" if domain else node.op_type
+        output = list(node.output).index(name)
+        call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
+        if domain != fused.NCHWC and node.op_type not in _READS_BLOCKS and any(is_blocked(self._model, each) for each in node.input):
+            raise UnprovableError(f"{node.name or name}: {op} reads an array in blocks")
+        self._terms[name] = self._meaning(call, node, output)
+        return self._terms[name]
+
+    def _meaning(self, call: Call, node: object, output: int) -> Term:
+        if call.op in MEANINGS and output == 0:
+            return MEANINGS[call.op](call)
+        if call.op == "Constant":
+            return _constant(call)
+        if call.op in UNARY | NARY:
+            return make(call.op, *call.args, **fused.generic(call))
+        if call.op in _RANDOM:
+            return general(call.op, call.args, {**fused.generic(call), "source": call.op})
+        if "." in call.op:
+            raise UnprovableError(f"{call.op} has no definition here")
+        extra = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
+        return make(call.op, *call.args, **fused.generic(call), **extra)
+
+
+def is_blocked(model: Model, name: str) -> bool:
+    """Whether a value of the result is an array in blocks, which standard operators see as an image of four axes."""
+    pending, seen = [name], set()
+    while pending:
+        each = pending.pop()
+        if each in seen or each not in model.producers:
+            continue
+        seen.add(each)
+        node = model.nodes[model.producers[each]]
+        if node.domain == fused.NCHWC:
+            if node.op_type != "ReorderOutput":
+                return True
+        elif node.op_type in _READS_BLOCKS - {"Reshape"}:
+            pending += node.input
+    return False
+
+
+def _constant(call: Call) -> Term:
+    for name, value in call.attributes.items():
+        if name == "value":
+            return constant(array_of(value), value.data_type)
+        if name in ("value_int", "value_ints", "value_float", "value_floats"):
+            array = np.asarray(value, np.int64 if "int" in name else np.float32)
+            return constant(array, helper.np_dtype_to_tensor_dtype(array.dtype))
+    raise UnprovableError("a Constant of sparse or text values")
