@@ -42,8 +42,8 @@ def scale_into_filters(k: int) -> Iterator[Obligation]:
     yield Obligation("scale and shift", s * (one + b) + t == other + (k * b * s + t), [s * one == other])
 
 
-@proof("shift-into-bias")
-def shift_into_bias(k: int) -> Iterator[Obligation]:
+@proof("shift-of-input")
+def shift_of_input(k: int) -> Iterator[Obligation]:
     """sum (x + t) w + b = sum x w + (b + sum t w), where no x is a zero of the padding."""
     t = family("t")
     yield from induction(
@@ -98,6 +98,17 @@ def scale_into_matrix(k: int) -> Iterator[Obligation]:
     yield from induction(
         "scaled column",
         lambda total: s * total("x w", lambda i: x(i) * w(i)) == total("x (w s)", lambda i: x(i) * (k * w(i) * s)),
+    )
+
+
+@proof("scale-into-rows")
+def scale_into_rows(k: int) -> Iterator[Obligation]:
+    """sum (x g) w = sum x (g w), g along the summed axis."""
+    yield from induction(
+        "scaled rows",
+        lambda total: (
+            total("(x g) w", lambda i: (x(i) * g(i)) * w(i)) == total("x (g w)", lambda i: x(i) * (k * g(i) * w(i)))
+        ),
     )
 
 
@@ -163,8 +174,8 @@ def sum_of_convs(k: int) -> Iterator[Obligation]:
     yield Obligation("sum of biases", (one + b) + (two + a) == both + (k * b + a), [one + two == both])
 
 
-@proof("split-sum")
-def split_sum(k: int) -> Iterator[Obligation]:
+@proof("map-of-concat")
+def map_of_concat(k: int) -> Iterator[Obligation]:
     """A sum over n + m terms is the sum of n and the sum of m: a map of a Concat is the sum of maps of its parts."""
     term = z3.Function("term", z3.IntSort(), z3.RealSort())
     whole, second = (z3.Function(name, z3.IntSort(), z3.RealSort()) for name in ("whole", "second"))
@@ -183,8 +194,8 @@ def split_sum(k: int) -> Iterator[Obligation]:
     yield Obligation("2 terms in the second part", claim(z3.IntVal(2)), [n >= 0, start, *two])
 
 
-@proof("conv1x1-as-matmul")
-def conv1x1_as_matmul(k: int) -> Iterator[Obligation]:
+@proof("pointwise-as-product")
+def pointwise_as_product(k: int) -> Iterator[Obligation]:
     """A pointwise convolution and a product of matrices are sums of the same products."""
     yield from induction(
         "equal products",
@@ -192,8 +203,8 @@ def conv1x1_as_matmul(k: int) -> Iterator[Obligation]:
     )
 
 
-@proof("maps-compose")
-def maps_compose(k: int) -> Iterator[Obligation]:
+@proof("product-of-products")
+def product_of_products(k: int) -> Iterator[Obligation]:
     """sum_j v[j] * (sum_i w[j, i] * x[i] + a[j]) = sum_i (sum_j v[j] * w[j, i]) * x[i] + sum_j v[j] * a[j]."""
     (c,) = reals("c")
     yield from _factor()

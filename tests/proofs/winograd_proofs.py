@@ -2,8 +2,8 @@
 
     A^T ((G g) * (B^T d)) = the correlation of d with g, for all real d and g
 
-Both sides are linear in the products g[k] * d[j], so the claim is proven for any numbers in their place. In two dimensions such a
-number is the sum of products along the other axis, which is the same claim again; `two_dimensions` also proves both at once.
+Both sides are linear in the products g[k] * d[j], so the claim is proven for any numbers in their place. In two dimensions such
+a number is the sum of products along the other axis, which is the same claim again; `two_dimensions` proves both at once.
 """
 
 from collections.abc import Iterator, Sequence

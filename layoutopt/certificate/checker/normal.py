@@ -113,11 +113,16 @@ def reshaped(term: Term, shape: Shape) -> Term:
         raise UnprovableError(f"a reshape of {term.shape} to {shape} is not proven for all sizes")
     if shape == term.shape:
         return term
+    if term.op == "Reshape" and term.args[0] is not None:
+        return reshaped(term.args[0], shape)
+    if term.op == CONSTANT:
+        numbers = [int(extent) for extent in shape]
+        return constant(term.elements.reshape(numbers), term.dtype, None if term.bound is None else term.bound.reshape(numbers), term.lemmas)
     core, inner = split_view(term)
     axes = maps.reshape(inner, shape)
     if axes is None or maps.shape_of(axes) != shape:
-        return apply("Reshape", (term,), shape, term.dtype, shape=shape)
-    return view(core, axes)
+        return apply("Reshape", (term,), shape, term.dtype, target=shape)
+    return with_lemmas(view(core, axes), term.lemmas)
 
 
 def _view_of_operands(term: Term, axes: Axes, shape: Shape) -> Term | None:

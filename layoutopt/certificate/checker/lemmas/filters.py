@@ -1,4 +1,7 @@
-"""Lemmas that compose convolutions. Winograd's algorithm is a use of them: its constants are multiplied out, and compared with the filter."""
+"""Lemmas that compose convolutions.
+
+Winograd's algorithm is a use of them: its constants are multiplied out, and compared with the filter.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +64,12 @@ class Filter:
         x, w = _operands(like)
         filter = constant(self.elements, like.dtype, self.bound, w.lemmas)
         ones = (1,) * len(strides)
-        attributes = {"group": like["group"], "strides": tuple(strides), "pads": (*self.front, *behind), "dilations": ones}
+        attributes = {
+            "group": like["group"],
+            "strides": tuple(strides),
+            "pads": (*self.front, *behind),
+            "dilations": ones,
+        }
         return make("Conv", x, filter, lemmas=like.lemmas, **attributes)
 
 
@@ -95,7 +103,9 @@ def _conv_of_conv(term: Term) -> Term | None:
         return None
     x, channels, rank = _operands(inner)[0], inner.shape[1], len(first.taps)
     is_shared = inner["group"] == channels == x.shape[1] and bool((first.elements == first.elements[:1]).all())
-    is_pointwise = inner["group"] == 1 and {*first.taps, *second.taps} == {1} and not any((*inner["pads"], *term["pads"]))
+    is_pointwise = (
+        inner["group"] == 1 and {*first.taps, *second.taps} == {1} and not any((*inner["pads"], *term["pads"]))
+    )
     strides = inner["strides"]
     for k in range(rank):
         is_padded = bool(term["pads"][k] or term["pads"][rank + k])
@@ -113,7 +123,9 @@ def _conv_of_conv(term: Term) -> Term | None:
     front = tuple(s * f + c for s, f, c in zip(strides, second.front, first.front, strict=True))
     slack = tuple(s * (b + 1) + a for s, b, a in zip(strides, second.slack, first.slack, strict=True))
     outer = _noting(replace(term, args=(x, term.args[1])), [inner])
-    found = Filter(elements, bound, front, slack).term(outer, [s * q for s, q in zip(strides, term["strides"], strict=True)])
+    found = Filter(elements, bound, front, slack).term(
+        outer, [s * q for s, q in zip(strides, term["strides"], strict=True)]
+    )
     return found if found is not None and found.shape == term.shape else None
 
 
@@ -122,15 +134,23 @@ def _conv_of_conv(term: Term) -> Term | None:
 
 def _sum_of_convs(term: Term) -> Term | None:
     """Add(Conv(x, V), Conv(x, W), ..) = Add(Conv(x, V + W), ..)."""
-    convs = [(arg, filter) for arg in term.operands if arg.shape == term.shape and (filter := Filter.of(arg)) is not None]
+    convs = [
+        (arg, filter) for arg in term.operands if arg.shape == term.shape and (filter := Filter.of(arg)) is not None
+    ]
     for place, (conv, own) in enumerate(convs):
         x, kind = _operands(conv)[0], (conv["group"], conv["strides"])
-        same = [each for each in convs[place:] if (each[0]["group"], each[0]["strides"]) == kind and not difference(_operands(each[0])[0], x)]
+        same = [
+            each
+            for each in convs[place:]
+            if (each[0]["group"], each[0]["strides"]) == kind and not difference(_operands(each[0])[0], x)
+        ]
         if len(same) > 1:
             filters = _aligned([filter for _, filter in same])
             elements, bound = sum(each.elements for each in filters), sum(each.bound for each in filters)
             assert not isinstance(elements, int) and not isinstance(bound, int)
-            whole = Filter(elements, bound, filters[0].front, own.slack).term(_noting(conv, [each for each, _ in same]), conv["strides"])
+            whole = Filter(elements, bound, filters[0].front, own.slack).term(
+                _noting(conv, [each for each, _ in same]), conv["strides"]
+            )
             used = {id(each) for each, _ in same}
             return None if whole is None else make("Add", whole, *(arg for arg in term.operands if id(arg) not in used))
     return None
@@ -169,7 +189,10 @@ def _joined(parts: Sequence[Term], axis: int, join: Callable[[Sequence[Term], in
         return first if is_alike and (1, *first.shape)[max(axis, -1 - len(first.shape))] == 1 else None
     if first.op not in UNARY | NARY or any(arg is None for part in parts for arg in part.args):
         return None
-    args = [_joined([arg for part in parts if (arg := part.args[k]) is not None], axis, join) for k in range(len(first.args))]
+    args = [
+        _joined([arg for part in parts if (arg := part.args[k]) is not None], axis, join)
+        for k in range(len(first.args))
+    ]
     return None if any(arg is None for arg in args) else make(first.op, *args, **dict(first.attributes))
 
 
@@ -180,10 +203,15 @@ def _interleaved(convs: Sequence[Term], axis: int) -> Term | None:
     x, kind = conv.args[0], (conv["group"], conv["strides"])
     if len(filters) < count or x is None or conv["strides"][place] % count or conv.shape[axis] == 1:
         return None
-    if any((each["group"], each["strides"]) != kind or each.args[0] is None or difference(each.args[0], x) for each in convs):
+    if any(
+        (each["group"], each["strides"]) != kind or each.args[0] is None or difference(each.args[0], x)
+        for each in convs
+    ):
         return None
     strides = [s // count if k == place else s for k, s in enumerate(conv["strides"])]
-    fronts = [tuple(f + j * strides[k] * (k == place) for k, f in enumerate(each.front)) for j, each in enumerate(filters)]
+    fronts = [
+        tuple(f + j * strides[k] * (k == place) for k, f in enumerate(each.front)) for j, each in enumerate(filters)
+    ]
     same = _aligned([replace(each, front=front) for each, front in zip(filters, fronts, strict=True)])
     terms = [constant(each.elements, conv.dtype, each.bound) for each in same]
     if any(difference(each, terms[0]) for each in terms):
@@ -193,13 +221,17 @@ def _interleaved(convs: Sequence[Term], axis: int) -> Term | None:
     return _with_rows(_noting(conv, convs), whole, strides, axis, conv.shape[axis], count)
 
 
-def _with_rows(conv: Term, filter: Filter, strides: Sequence[int], axis: int, rows: int | str, times: int = 1) -> Term | None:
+def _with_rows(
+    conv: Term, filter: Filter, strides: Sequence[int], axis: int, rows: int | str, times: int = 1
+) -> Term | None:
     """The convolution with `rows * times` rows along an axis; None if that would crop the image."""
     extent = _operands(conv)[0].shape[axis]
     if not isinstance(rows, int) or not isinstance(extent, int):
         return None
     slack = (rows * times - 1) * strides[axis - 2] - extent
-    return replace(filter, slack=tuple(slack if k == axis - 2 else own for k, own in enumerate(filter.slack))).term(conv, strides)
+    return replace(filter, slack=tuple(slack if k == axis - 2 else own for k, own in enumerate(filter.slack))).term(
+        conv, strides
+    )
 
 
 def _trimmed(filter: Filter, place: int, dtype: int) -> Filter:
@@ -240,8 +272,26 @@ def _fewer_rows(term: Term) -> Term | None:
 
 
 LEMMAS = (
-    Lemma("conv-of-conv", frozenset({"Conv"}), "Conv(Conv(x, V), W) = Conv(x, V W), V the same for all channels or both pointwise", "all shapes", _conv_of_conv),
+    Lemma(
+        "conv-of-conv",
+        frozenset({"Conv"}),
+        "Conv(Conv(x, V), W) = Conv(x, V W), V is one filter for all channels, or both are pointwise",
+        "all shapes",
+        _conv_of_conv,
+    ),
     Lemma("sum-of-convs", frozenset({"Add"}), "Conv(x, V) + Conv(x, W) = Conv(x, V + W)", "all shapes", _sum_of_convs),
-    Lemma("rows-as-phases", frozenset({"Concat"}), "rows j, j + m, .. of a convolution are one with stride m and a shifted filter", "all shapes", _phases),
-    Lemma("fewer-rows", frozenset({"Slice"}), "the first rows of a convolution are one with fewer pads", "all shapes", _fewer_rows),
+    Lemma(
+        "rows-as-phases",
+        frozenset({"Concat"}),
+        "rows j, j + m, .. of a convolution are one with stride m and a shifted filter",
+        "all shapes",
+        _phases,
+    ),
+    Lemma(
+        "fewer-rows",
+        frozenset({"Slice"}),
+        "the first rows of a convolution are one with fewer pads",
+        "all shapes",
+        _fewer_rows,
+    ),
 )
