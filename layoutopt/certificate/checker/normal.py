@@ -117,13 +117,14 @@ def reshaped(term: Term, shape: Shape) -> Term:
     if shape == term.shape:
         return term
     if term.op == CONSTANT:
-        bound = None if term.bound is None else term.bound.reshape(shape)
-        return constant(term.elements.reshape(shape), term.dtype, bound, term.lemmas)
+        numbers = [int(extent) for extent in shape]
+        bound = None if term.bound is None else term.bound.reshape(numbers)
+        return constant(term.elements.reshape(numbers), term.dtype, bound, term.lemmas)
     core, inner = split_view(term)
     axes = maps.reshape(inner, shape)
     if axes is None or maps.shape_of(axes) != shape:
         return apply("Reshape", (term,), shape, term.dtype)
-    return view(core, axes)
+    return with_lemmas(view(core, axes), term.lemmas)
 
 
 def _view_of_operands(term: Term, axes: Axes, shape: Shape) -> Term | None:

@@ -66,7 +66,7 @@ def _gate_into_filter(term: Term) -> Term | None:
     group, channels = term["group"], x.shape[1]
     kept, gates = [], []
     for factor in core.operands:
-        outer = _as_operand(factor, axes, core, x)
+        outer = as_operand(factor, axes, core, x)
         if outer is not None and all(extent == 1 for axis, extent in enumerate(outer.shape) if axis != 1):
             gates.append(outer)
         else:
@@ -84,7 +84,7 @@ def _gate_into_filter(term: Term) -> Term | None:
     return make("Conv", view(rest, axes), filters, **dict(term.attributes))
 
 
-def _as_operand(factor: Term, axes: maps.Axes, core: Term, x: Term) -> Term | None:
+def as_operand(factor: Term, axes: maps.Axes, core: Term, x: Term) -> Term | None:
     """A factor of the core of `x = view(core)` as a factor of x; None if it has the full shape."""
     if factor.shape == core.shape:
         return None

@@ -1,0 +1,212 @@
+"""Lemmas of linear maps along one axis: products with a constant matrix, and convolutions with a constant filter."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layoutopt.certificate.checker.index_map import Axes
+from layoutopt.certificate.checker.lemma import Lemma
+from layoutopt.certificate.checker.lemmas.convolutions import as_operand
+from layoutopt.certificate.checker.normal import make, reshaped, split_view, transposed, view
+from layoutopt.certificate.checker.terms import CONSTANT, Array, Term, constant
+
+
+def _constant_operands(term: Term, op: str) -> tuple[Term, Term, list[Term]] | None:
+    """The image or rows, without the constants along the mapped axis that op combines them with; the matrix; these constants.
+
+    None unless the first operand of `term` is such a sum or product, and the second one is constant.
+    """
+    x, w = term.args
+    axis = 1 if term.op == "Conv" else len(term.shape) - 1
+    if x is None or w is None or w.op != CONSTANT:
+        return None
+    core, axes = split_view(x)
+    if core.op != op:
+        return None
+    found, kept = [], []
+    for operand in core.operands:
+        own = as_operand(operand, axes, core, x) if operand.op == CONSTANT else None
+        is_along = own is not None and all(extent == 1 for place, extent in enumerate(own.shape) if place != axis)
+        (found if is_along and own is not None else kept).append(operand if own is None or not is_along else own)
+    rest = make(op, *kept) if found and kept else None
+    return None if rest is None or rest.shape != core.shape else (view(rest, axes), w, found)
+
+
+def _scale_into_rows(term: Term) -> Term | None:
+    """MatMul(Mul(x, g), W) = MatMul(x, Mul(g, W)), g along the summed axis."""
+    found = _constant_operands(term, "Mul") if len(term.shape) >= 2 else None
+    if found is None or len(found[1].shape) != 2:
+        return None
+    x, w, gates = found
+    for gate in gates:
+        w = make("Mul", w, reshaped(gate, (gate.shape[-1], 1)))
+    return make("MatMul", x, w)
+
+
+def _shift_of_input(term: Term) -> Term | None:
+    """Conv(Add(x, t), W) = Add(Conv(x, W), Conv(t, W)) without pads, and the same for MatMul."""
+    found = _constant_operands(term, "Add")
+    if found is None or (term.op == "Conv" and any(term["pads"])) or (term.op == "MatMul" and len(found[1].shape) != 2):
+        return None
+    x, w, shifts = found
+    weights, bounds = _summed(w.elements, term.op), _summed(w.magnitudes, term.op)
+    group = term["group"] or 1
+    if group != 1 and (group != x.shape[1] or len(weights) != group):
+        return None
+    result = make(term.op, x, w, **dict(term.attributes))
+    for shift in shifts:
+        pairs = ((shift.elements.reshape(-1), weights), (shift.magnitudes.reshape(-1), bounds))
+        numbers, bound = (_mapped(t, each, group, int(w.shape[1 if term.op == "Conv" else 0])) for t, each in pairs)
+        added = constant(numbers, term.dtype, bound, shift.lemmas | w.lemmas)
+        result = make(
+            "Add",
+            result,
+            reshaped(added, (1, len(numbers), *(1,) * (len(term.shape) - 2))) if term.op == "Conv" else added,
+        )
+    return result
+
+
+def _summed(elements: Array, op: str) -> Array:
+    """The matrix (result, summed axis) of a filter, whose taps are added, or of a matrix of rows."""
+    return elements.sum(axis=tuple(range(2, elements.ndim))) if op == "Conv" else elements.T
+
+
+def _mapped(numbers: Array, matrix: Array, group: int, channels: int) -> Array:
+    return numbers * matrix[:, 0] if group != 1 else matrix @ np.broadcast_to(numbers, (channels,))
+
+
+def _product_of_products(term: Term) -> Term | None:
+    """MatMul(MatMul(x, A), B) = MatMul(x, A B), A and B constant."""
+    x, second = term.args
+    if x is None or second is None or second.op != CONSTANT or len(second.shape) != 2:
+        return None
+    core, axes = split_view(x)
+    if core.op != "MatMul" or len(core.shape) != 2 or not _is_last(axes, core, len(axes) - 1):
+        return None
+    source, first = core.args
+    if source is None or first is None or first.op != CONSTANT:
+        return None
+    bound = first.magnitudes @ second.magnitudes
+    matrix = constant(first.elements @ second.elements, term.dtype, bound, first.lemmas | second.lemmas)
+    return view(make("MatMul", source, matrix), _with_last(axes, len(axes) - 1, core, int(second.shape[1])))
+
+
+def _is_last(axes: Axes, core: Term, place: int) -> bool:
+    """Whether an axis of a view is the whole last axis of its core."""
+    last = len(core.shape) - 1
+    others = (digit for position, group in enumerate(axes) if position != place for digit in group)
+    return axes[place] == ((last, 1, core.shape[-1]),) and all(digit[0] != last for digit in others)
+
+
+def _with_last(axes: Axes, place: int, core: Term, extent: int) -> Axes:
+    digits = ((len(core.shape) - 1, 1, extent),) if extent != 1 else ()
+    return tuple(digits if position == place else group for position, group in enumerate(axes))
+
+
+def _pointwise_as_product(term: Term) -> Term | None:
+    """Conv(view(x), W) = view(MatMul(x, W)), W of one tap, if the channels are the last axis of x."""
+    x, w = term.args
+    if x is None or w is None or w.op != CONSTANT or term["group"] != 1 or w.elements[0, 0].size != 1:
+        return None
+    core, axes = split_view(x)
+    if core is x or any(term["pads"]) or set(term["strides"]) != {1} or not _is_last(axes, core, 1):
+        return None
+    matrix = transposed(reshaped(w, w.shape[:2]), (1, 0))
+    product = make("MatMul", core, matrix)
+    return view(product, _with_last(axes, 1, core, int(w.shape[0])))
+
+
+def _map_of_concat(term: Term) -> Term | None:
+    """Conv(Concat(x, y), (V W)) = Add(Conv(x, V), Conv(y, W)), channels concatenated."""
+    x, w = term.args
+    if x is None or w is None or x.op != "Concat" or x["axis"] != 1 or w.op != CONSTANT or term["group"] != 1:
+        return None
+    parts: list[Term] = []
+    start = 0
+    for part in x.operands:
+        channels = part.shape[1]
+        if not isinstance(channels, int):
+            return None
+        area = (slice(None), slice(start, start + channels))
+        own = constant(w.elements[area], w.dtype, w.magnitudes[area], w.lemmas)
+        parts.append(make("Conv", part, own, **dict(term.attributes)))
+        start += channels
+    return make("Add", *parts)
+
+
+_AVERAGES = ("ReduceMean", "Resize")
+
+
+def _map_of_mean(term: Term) -> Term | None:
+    """Conv(mean(x), W) = mean(Conv(x, W)), W of one tap; the mean is one along other axes, or an interpolation of them."""
+    x, w = term.args
+    if x is None or w is None or w.op != CONSTANT or x.op not in _AVERAGES or x.args[0] is None:
+        return None
+    source = x.args[0]
+    if term["group"] != 1 or w.elements[0, 0].size != 1 or any(term["pads"]) or set(term["strides"]) != {1}:
+        return None
+    if source.shape[:2] != x.shape[:2] or len(source.shape) != len(x.shape) or not _is_average(x):
+        return None
+    return make(
+        x.op, make("Conv", source, w, **dict(term.attributes)), *_resized(x.args[1:], source, w), **dict(x.attributes)
+    )
+
+
+def _resized(operands: Sequence[Term | None], source: Term, w: Term) -> Sequence[Term | None]:
+    """Scales and sizes of a Resize, for another number of channels."""
+    changed = []
+    for operand in operands:
+        if (
+            operand is not None
+            and operand.dtype == 7
+            and operand.op == CONSTANT
+            and len(operand.elements) == len(source.shape)
+        ):
+            sizes = operand.elements.copy()
+            sizes[1] = w.shape[0]
+            operand = constant(sizes, operand.dtype, None, operand.lemmas)
+        changed.append(operand)
+    return changed
+
+
+def _is_average(x: Term) -> bool:
+    """Whether every element is a sum of elements along axes beyond the channels, with weights that add up to 1."""
+    if x.op == "ReduceMean":
+        return min(x["axes"]) > 1
+    return x["coordinate_transformation_mode"] != "tf_crop_and_resize" and x["mode"] in (
+        "nearest",
+        "linear",
+        "cubic",
+        b"nearest",
+        b"linear",
+        b"cubic",
+    )
+
+
+_CONV, _MATMUL = frozenset({"Conv"}), frozenset({"MatMul"})
+LEMMAS = (
+    Lemma(
+        "shift-of-input",
+        _CONV | _MATMUL,
+        "W (x + t) = W x + W t, t along the summed axis; convolutions without pads",
+        "all shapes",
+        _shift_of_input,
+    ),
+    Lemma("scale-into-rows", _MATMUL, "(g x) W = x (g W), g along the summed axis", "all shapes", _scale_into_rows),
+    Lemma("product-of-products", _MATMUL, "(x A) B = x (A B)", "all shapes", _product_of_products),
+    Lemma("map-of-concat", _CONV, "Conv(Concat(x, y), (V W)) = Conv(x, V) + Conv(y, W)", "all shapes", _map_of_concat),
+    Lemma(
+        "map-of-mean",
+        _CONV,
+        "Conv(mean(x), W) = mean(Conv(x, W)), W of one tap; also of interpolations",
+        "all shapes",
+        _map_of_mean,
+    ),
+    Lemma(
+        "pointwise-as-product",
+        _CONV,
+        "a convolution of one tap, on channels that are the last axis, is a matrix product",
+        "all shapes",
+        _pointwise_as_product,
+    ),
+)
