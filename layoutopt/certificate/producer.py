@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
+from os import PathLike
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -11,12 +13,16 @@ import onnx
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.check import Context, Leaves, prove, segment
 from layoutopt.certificate.checker.equality import difference
-from layoutopt.certificate.checker.model import Model
+from layoutopt.certificate.checker.model import Model, of_message, read
 from layoutopt.certificate.checker.normal import split_view
 from layoutopt.certificate.checker.schema import Certificate, Claim
 from layoutopt.certificate.checker.terms import Array, Term, UnprovableError
 from layoutopt.certificate.checker.testing import random_inputs, run
 from layoutopt.certificate.checker.translate import SegmentError, Translator, is_blocked
+from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
+from layoutopt.errors import ArgumentError
+from layoutopt.runtime.definitions import BLOCKED, define
+from layoutopt.runtime.kernel_queries import blocked_channels
 
 _TOLERANCE = 2e-3
 _LARGEST_PERMUTED_RANK = 6
@@ -25,6 +31,30 @@ _LARGEST_SEGMENT = 96
 _LARGEST_ORIGINAL_SEGMENT = 60
 
 Statistics: TypeAlias = tuple[int, Array]
+
+
+Original: TypeAlias = str | PathLike[str] | bytes | onnx.ModelProto
+
+
+def certificate_text(original: Original, result: onnx.ModelProto) -> str:
+    """The certificate of a result, as JSON.
+
+    Raises:
+        ArgumentError: the original is no file, message or bytes.
+        ModelError: it cannot be read.
+    """
+    block = packed_block(node.name for node in result.graph.node) or 1
+    return produce(_model(original), of_message(result), block).to_json()
+
+
+def _model(original: Original) -> Model:
+    if isinstance(original, str | PathLike):
+        return read(Path(original))
+    if isinstance(original, onnx.ModelProto):
+        return of_message(original)
+    if isinstance(original, bytes):
+        return of_message(onnx.ModelProto.FromString(original))
+    raise ArgumentError(f"{type(original).__name__} is not a model", hint="give a path, bytes or a ModelProto")
 
 
 def produce(original: Model, result: Model, block: int) -> Certificate:
@@ -40,7 +70,7 @@ class _Search:
         self._original, self._result, self._block = original, result, block
         feeds = random_inputs(original, _SEED)
         self._wanted = run(original, feeds, [name for name in original.producers if name in original.types])
-        self._found = run(result, feeds, list(result.producers))
+        self._found = run(_runnable(result, block), feeds, list(result.producers))
         self._order = list(original.producers)
         self._statistics = {name: _statistics(self._wanted[name]) for name in self._order if name in self._wanted}
         self._failures: dict[str, str] = {}
@@ -101,16 +131,12 @@ class _Search:
         reached = {context.claims[each].of for each in translator.reached}
         starts = {each: context.original_leaf(each) for each in {*reached, *self._original.inputs}}
         source = Translator(self._original, starts, self._block, _LARGEST_ORIGINAL_SEGMENT)
-        too_long: list[SegmentError] = []
-        for candidate in (candidates := list(self._candidates(name))):
+        for candidate in self._candidates(name):
             try:
                 claim = _matching(name, candidate, term, source.term(candidate))
                 return replace(claim, lemmas=prove(context, claim).lemmas)
             except (UnprovableError, RecursionError) as fault:
                 self._failures[name] = f"{candidate}: {fault}"
-                too_long += [fault] if isinstance(fault, SegmentError) else []
-        if too_long and len(too_long) == len(candidates):
-            raise too_long[0]
         return None
 
     def _first_tested(self, context: Context, missing: list[str]) -> Claim | None:
@@ -159,6 +185,16 @@ class _Search:
             for position in segment(others, name):
                 pending += [each for each in self._result.nodes[position].input if each in others.claims]
         return [claim for name, claim in context.claims.items() if name in needed]
+
+
+def _runnable(model: Model, block: int) -> Model:
+    """The model, with blocked operators replaced by their definitions if this machine has other blocks."""
+    if block == 1 or block == blocked_channels():
+        return model
+    message = onnx.ModelProto()
+    message.CopyFrom(model.message)
+    define(message, BLOCKED, block)
+    return replace(model, message=message)
 
 
 def _matching(name: str, of: str, term: Term, expected: Term) -> Claim:
@@ -210,4 +246,4 @@ def _near(a: Array, b: Array) -> bool:
     return bool(np.allclose(a, b, rtol=0, atol=_TOLERANCE * scale, equal_nan=True))
 
 
-__all__ = ["produce"]
+__all__ = ["certificate_text", "produce"]

@@ -40,6 +40,7 @@ _OUTPUT = (
     "each MODEL."
 )
 _JSON = "Print the report as JSON, or write it to FILE.json; one line per model if there are several."
+_CERTIFICATE = "Write the proof that OUT computes what MODEL computes, for `layoutopt certify`."
 _TARGET = "The hardware: a name from `layoutopt targets`, or a file T.toml."
 _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER."
 
@@ -103,6 +104,7 @@ def optimize(
     ] = False,
     json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON)] = None,
     html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
+    certificate: Annotated[Path | None, Option("--certificate", metavar="FILE", help=_CERTIFICATE)] = None,
     model_explorer: Annotated[Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
@@ -159,7 +161,7 @@ def optimize(
     def settings_of(model: Path) -> ModelSettings:
         return settings.updated(configured(context, configuration, model, settings.values()))
 
-    request = Request(json, html, model_explorer, dump_ir or (), dry_run, force, quiet, verbose)
+    request = Request(json, html, model_explorer, certificate, dump_ir or (), dry_run, force, quiet, verbose)
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, has_traceback=has_traceback):
         raise Exit(code)

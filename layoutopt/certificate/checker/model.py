@@ -5,7 +5,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnx.inliner
 from onnx import helper, numpy_helper
 
 from layoutopt.certificate.checker.terms import Extent, Shape, Term
@@ -18,7 +20,7 @@ class Model:
 
     Attributes:
         message: the model, with external data.
-        digest: the SHA-256 of the file, and of its external data.
+        digest: the SHA-256 of its content.
         producers: the index of the node that computes a value.
         constants: initializers, by name.
         opsets: versions of operator sets, by domain.
@@ -57,18 +59,15 @@ def read(path: str | Path) -> Model:
         ModelError: it cannot be read.
     """
     try:
-        message = onnx.load(path, load_external_data=False)
-        digest = sha256(Path(path).read_bytes())
-        for name in sorted({entry.value for each in message.graph.initializer for entry in each.external_data if entry.key == "location"}):
-            digest.update(Path(path).parent.joinpath(name).read_bytes())
         message = onnx.load(path)
     except Exception as fault:
         raise ModelError(f"cannot be read ({str(fault).splitlines()[0]})", where=str(path)) from fault
-    return of_message(message, digest.hexdigest())
+    return of_message(message)
 
 
-def of_message(message: onnx.ModelProto, digest: str = "") -> Model:
-    """The model of a message; its functions are inlined."""
+def of_message(message: onnx.ModelProto) -> Model:
+    """The model of a message with all its data; its functions are inlined."""
+    digest = _digest(message)
     if message.functions:
         message = onnx.inliner.inline_local_functions(message)
     model = Model(message, digest)
@@ -82,6 +81,20 @@ def of_message(message: onnx.ModelProto, digest: str = "") -> Model:
     model.opsets = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in message.opset_import}
     model.types = _types(message)
     return model
+
+
+def _digest(message: onnx.ModelProto) -> str:
+    """The SHA-256 of the content of a model: it does not depend on where weights are stored."""
+    found = sha256()
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(message)
+    for tensor in skeleton.graph.initializer:
+        elements = numpy_helper.to_array(tensor)
+        found.update(repr((tensor.name, tensor.data_type, elements.shape)).encode())
+        found.update(np.ascontiguousarray(elements).tobytes())
+    del skeleton.graph.initializer[:]
+    found.update(skeleton.SerializeToString(deterministic=True))
+    return found.hexdigest()
 
 
 def _types(message: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:

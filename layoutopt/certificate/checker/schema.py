@@ -2,14 +2,17 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.terms import Extent, Shape
 from layoutopt.errors import CertificateError
+from layoutopt.version import VERSION as LAYOUTOPT_VERSION
 
 VERSION = 1
+_FIELDS = {"layoutopt_version", "certificate", "original", "result", "block", "claims"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Certificate:
 
     def to_json(self) -> str:
         """The certificate as JSON, one claim per line."""
-        head = {"certificate": VERSION, "original": self.original, "result": self.result, "block": self.block}
+        head = {"layoutopt_version": LAYOUTOPT_VERSION, "certificate": VERSION, "original": self.original, "result": self.result, "block": self.block}
         lines = ",\n  ".join(json.dumps(_record(claim)) for claim in self.claims)
         return json.dumps(head)[:-1] + ', "claims": [\n  ' + lines + "\n]}\n"
 
@@ -69,7 +72,7 @@ def parse(text: str, where: str = "certificate") -> Certificate:
     """
     try:
         record = json.loads(text)
-        if record["certificate"] != VERSION or set(record) != {"certificate", "original", "result", "block", "claims"}:
+        if record["certificate"] != VERSION or set(record) != _FIELDS:
             raise ValueError(f"it is no certificate of version {VERSION}")
         claims = tuple(_claim(entry) for entry in record["claims"])
         block = record["block"]
@@ -78,6 +81,20 @@ def parse(text: str, where: str = "certificate") -> Certificate:
         return Certificate(_text(record["original"]), _text(record["result"]), block, claims)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
         raise CertificateError(f"is not a certificate that layoutopt reads: {fault}", where=where) from fault
+
+
+def read_certificate(path: str | Path) -> Certificate:
+    """The certificate of a file.
+
+    Raises:
+        CertificateError: the file cannot be read, or is no certificate.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or "it is no text"
+        raise CertificateError(f"cannot be read: {reason}", where=str(path)) from fault
+    return parse(text, str(path))
 
 
 def _record(claim: Claim) -> dict[str, Any]:
