@@ -6,6 +6,7 @@ from itertools import permutations
 from typing import TypeAlias
 
 import numpy as np
+import onnx
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.check import Context, Leaves, prove, segment
@@ -15,11 +16,12 @@ from layoutopt.certificate.checker.normal import split_view
 from layoutopt.certificate.checker.schema import Certificate, Claim
 from layoutopt.certificate.checker.terms import Array, Term, UnprovableError
 from layoutopt.certificate.checker.testing import random_inputs, run
-from layoutopt.certificate.checker.translate import Translator, is_blocked
+from layoutopt.certificate.checker.translate import SegmentError, Translator, is_blocked
 
 _TOLERANCE = 2e-3
 _LARGEST_PERMUTED_RANK = 6
 _SEED = 1
+_LARGEST_SEGMENT = 64
 
 Statistics: TypeAlias = tuple[int, Array]
 
@@ -48,20 +50,35 @@ class _Search:
         for name in self._result.inputs:
             context.accept(Claim.identity(name, self._original.types[name][0]))
         inputs = set(context.claims)
-        self._prove_from(context, 0)
-        while missing := [name for name in self._result.outputs if name not in context.claims]:
-            claim = self._first_tested(context, missing)
-            if claim is None:
-                break
-            context.accept(claim)
-            self._prove_from(context, self._result.producers[claim.value] + 1)
+        nodes = list(self._result.nodes)
+        position = 0
+        while position < len(nodes):
+            back = self._prove_node(context, nodes[position])
+            position = position + 1 if back is None else back
+            if position == len(nodes) and (missing := [name for name in self._result.outputs if name not in context.claims]):
+                position = self._test(context, missing) or position
         return self._needed(context, inputs)
 
-    def _prove_from(self, context: Context, start: int) -> None:
-        for node in list(self._result.nodes)[start:]:
-            for name in filter(None, node.output):
-                if name not in context.claims and (claim := self._proven(context, name)) is not None:
+    def _prove_node(self, context: Context, node: onnx.NodeProto) -> int | None:
+        """Add claims for the outputs of a node; the position of an earlier node if claims are tried again from there."""
+        for name in filter(None, node.output):
+            if name in context.claims:
+                continue
+            try:
+                if (claim := self._proven(context, name)) is not None:
                     context.accept(claim)
+            except SegmentError:
+                if (back := self._test(context, [name])) is not None:
+                    return back
+        return None
+
+    def _test(self, context: Context, missing: list[str]) -> int | None:
+        """Add a tested claim where proofs stop before the given values; the position of the node behind it."""
+        claim = self._first_tested(context, missing)
+        if claim is None:
+            return None
+        context.accept(claim)
+        return self._result.producers[claim.value] + 1
 
     def _candidates(self, name: str) -> Iterator[str]:
         """Values of the original with the same elements in any order, in the order of its nodes; an output matches its own name."""
@@ -72,15 +89,17 @@ class _Search:
         yield from (each for each in self._order if each in self._statistics and _agree(own, self._statistics[each]))
 
     def _proven(self, context: Context, name: str) -> Claim | None:
-        translator = Translator(self._result, Leaves(context), self._block)
+        translator = Translator(self._result, Leaves(context), self._block, _LARGEST_SEGMENT)
         try:
             term = translator.term(name)
+        except SegmentError:
+            raise
         except (UnprovableError, RecursionError) as fault:
             self._failures[name] = str(fault)
             return None
         reached = {context.claims[each].of for each in translator.reached}
         starts = {each: context.original_leaf(each) for each in {*reached, *self._original.inputs}}
-        source = Translator(self._original, starts, self._block)
+        source = Translator(self._original, starts, self._block, 4 * _LARGEST_SEGMENT)
         for candidate in self._candidates(name):
             try:
                 claim = _matching(name, candidate, term, source.term(candidate))

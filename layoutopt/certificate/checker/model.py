@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import helper, numpy_helper
 
-from layoutopt.certificate.checker.terms import Extent, Shape
+from layoutopt.certificate.checker.terms import Extent, Shape, Term
 from layoutopt.errors import ModelError
 
 
@@ -23,6 +23,7 @@ class Model:
         constants: initializers, by name.
         opsets: versions of operator sets, by domain.
         types: inferred shapes and element types; an extent that is not known has a name of its own.
+        constant_terms: the initializers that were read so far, as terms.
     """
 
     message: onnx.ModelProto
@@ -31,6 +32,7 @@ class Model:
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
     opsets: dict[str, int] = field(default_factory=dict)
     types: dict[str, tuple[Shape, int]] = field(default_factory=dict)
+    constant_terms: dict[str, Term] = field(default_factory=dict)
 
     @property
     def nodes(self) -> Any:

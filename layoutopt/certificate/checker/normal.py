@@ -21,6 +21,7 @@ ONE_AXIS = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 REDUCTIONS = frozenset(
     "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum ReduceLogSumExp".split()
 )
+RANDOM = frozenset("RandomUniform RandomNormal RandomUniformLike RandomNormalLike Multinomial Bernoulli".split())
 
 
 def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **attributes: Any) -> Term:
@@ -111,17 +112,18 @@ def reshaped(term: Term, shape: Shape) -> Term:
     """The term in another shape of the same volume."""
     if maps.volume(shape) != maps.volume(term.shape):
         raise UnprovableError(f"a reshape of {term.shape} to {shape} is not proven for all sizes")
+    if term.op == "Reshape":
+        term = with_lemmas(_present(term.args), term.lemmas)
     if shape == term.shape:
         return term
-    if term.op == "Reshape" and term.args[0] is not None:
-        return reshaped(term.args[0], shape)
     if term.op == CONSTANT:
         numbers = [int(extent) for extent in shape]
-        return constant(term.elements.reshape(numbers), term.dtype, None if term.bound is None else term.bound.reshape(numbers), term.lemmas)
+        bound = None if term.bound is None else term.bound.reshape(numbers)
+        return constant(term.elements.reshape(numbers), term.dtype, bound, term.lemmas)
     core, inner = split_view(term)
     axes = maps.reshape(inner, shape)
     if axes is None or maps.shape_of(axes) != shape:
-        return apply("Reshape", (term,), shape, term.dtype, target=shape)
+        return apply("Reshape", (term,), shape, term.dtype)
     return with_lemmas(view(core, axes), term.lemmas)
 
 

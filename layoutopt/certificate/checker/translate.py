@@ -7,14 +7,16 @@ from onnx import helper
 
 from layoutopt.certificate.checker import fused_operators as fused
 from layoutopt.certificate.checker.model import Model, array_of, attributes
-from layoutopt.certificate.checker.normal import NARY, UNARY, general, make
-from layoutopt.certificate.checker.terms import UnprovableError
+from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, make
 from layoutopt.certificate.checker.operators import MEANINGS, Call
-from layoutopt.certificate.checker.terms import Term, constant
+from layoutopt.certificate.checker.terms import Term, UnprovableError, apply, constant
 
 LARGEST_SEGMENT = 400  # nodes between claimed values
-_RANDOM = frozenset({"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"})
 _READS_BLOCKS = frozenset({"Reshape", "Concat", "Sum", "Sub", "Identity"}) | UNARY | NARY
+
+
+class SegmentError(UnprovableError):
+    """There are too many nodes from claimed values to a value."""
 
 
 class Translator:
@@ -24,13 +26,15 @@ class Translator:
         model: the model.
         leaves: terms of the values at which a term ends.
         block: channels per block of onnxruntime's blocked operators.
+        limit: the largest number of nodes of a term.
     """
 
-    def __init__(self, model: Model, leaves: Mapping[str, Term], block: int) -> None:
-        self._model, self._leaves, self._block = model, leaves, block
+    def __init__(self, model: Model, leaves: Mapping[str, Term], block: int, limit: int = LARGEST_SEGMENT) -> None:
+        self._model, self._leaves, self._block, self._limit = model, leaves, block, limit
         self._terms: dict[str, Term] = {}
         self.nodes: set[int] = set()
         self.reached: set[str] = set()
+        self._randoms = 0
 
     def term(self, name: str) -> Term:
         """The term of a value.
@@ -44,8 +48,9 @@ class Translator:
             self.reached.add(name)
             return self._leaves[name]
         if (tensor := self._model.constants.get(name)) is not None:
-            self._terms[name] = constant(array_of(tensor), tensor.data_type)
-            return self._terms[name]
+            if name not in self._model.constant_terms:
+                self._model.constant_terms[name] = constant(array_of(tensor), tensor.data_type)
+            return self._model.constant_terms[name]
         if (position := self._model.producers.get(name)) is None:
             raise UnprovableError(f"{name} is no claimed value")
         return self._computed(name, position)
@@ -53,8 +58,8 @@ class Translator:
     def _computed(self, name: str, position: int) -> Term:
         node = self._model.nodes[position]
         self.nodes.add(position)
-        if len(self.nodes) > LARGEST_SEGMENT:
-            raise UnprovableError(f"more than {LARGEST_SEGMENT} nodes from claimed values to {name}")
+        if len(self.nodes) > self._limit:
+            raise SegmentError(f"more than {self._limit} nodes from claimed values to {name}")
         args = tuple(self.term(each) if each else None for each in node.input)
         while args and args[-1] is None:
             args = args[:-1]
@@ -75,12 +80,21 @@ class Translator:
             return _constant(call)
         if call.op in UNARY | NARY:
             return make(call.op, *call.args, **fused.generic(call))
-        if call.op in _RANDOM:
-            return general(call.op, call.args, {**fused.generic(call), "source": call.op})
+        if call.op in RANDOM:
+            return self._random(call)
         if "." in call.op:
             raise UnprovableError(f"{call.op} has no definition here")
         extra = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
         return make(call.op, *call.args, **fused.generic(call), **extra)
+
+
+    def _random(self, call: Call) -> Term:
+        """Random numbers equal no other ones, so every evaluation has a name of its own."""
+        if "shape" not in call.attributes:
+            raise UnprovableError(f"{call.op} of a shape that is computed")
+        self._randoms += 1
+        name = f"{id(self)} {self._randoms}"
+        return apply(call.op, (), tuple(call.attributes["shape"]), call.attributes.get("dtype", 1), name=name)
 
 
 def is_blocked(model: Model, name: str) -> bool:

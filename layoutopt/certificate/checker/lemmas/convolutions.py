@@ -4,7 +4,7 @@ import numpy as np
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.lemma import Lemma
-from layoutopt.certificate.checker.normal import make, reshaped, split_view, transposed, view
+from layoutopt.certificate.checker.normal import RANDOM, make, reshaped, split_view, transposed, view
 from layoutopt.certificate.checker.terms import CONSTANT, Term, constant
 
 
@@ -46,8 +46,10 @@ def _pad_into_convolution(term: Term) -> Term | None:
 
 
 def _zero_filter(term: Term) -> Term | None:
-    """Conv(x, 0) = 0, for finite x."""
-    filters = term.args[1]
+    """Conv(x, 0) = 0, for random x, which is finite."""
+    x, filters = term.args
+    if x is None or split_view(x)[0].op not in RANDOM:
+        return None
     if filters is None or filters.op != CONSTANT or np.any(filters.elements) or not term.is_static:
         return None
     zeros = np.zeros([int(extent) for extent in term.shape])
@@ -108,7 +110,7 @@ _CONV = frozenset({"Conv"})
 LEMMAS = (
     Lemma("depthwise-as-product", _CONV, "Conv(x, W) = x W, a filter of one element for every channel", "all shapes", _depthwise_as_product),
     Lemma("pad-into-convolution", _CONV, "Conv(Pad(x), pads = p) = Conv(x, pads = p + q), zeros on spatial axes", "all shapes", _pad_into_convolution),
-    Lemma("zero-filter", _CONV, "Conv(x, 0) = 0, for finite x", "all shapes", _zero_filter),
+    Lemma("zero-filter", _CONV, "Conv(x, 0) = 0, for random x", "all shapes", _zero_filter),
     Lemma("gate-into-filter", _CONV, "Conv(g x, W) = Conv(x, g W), g over channels, one sample", "all shapes", _gate_into_filter),
     Lemma("scale-into-filters", frozenset({"Mul"}), "s Conv(x, W) = Conv(x, s W), s over output channels", "all shapes", _scale_into_filters),
 )
