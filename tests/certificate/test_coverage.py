@@ -1,4 +1,4 @@
-"""Every pass and fusion pattern has its lemmas or is called tested, and the tables of the documentation are those of the code."""
+"""Every pass and fusion pattern has its lemmas or is called tested; the documentation has the tables of the code."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -73,7 +73,9 @@ def _rewrites(rows: Iterable[Coverage]) -> str:
 
 
 TABLES = {
-    "lemmas": _table("lemma, identity, claimed for", ((f"`{each.name}`", each.statement, each.claims) for each in LEMMAS)),
+    "lemmas": _table(
+        "lemma, identity, claimed for", ((f"`{each.name}`", each.statement, each.claims) for each in LEMMAS)
+    ),
     "identities": _table(
         "identity, statement, claimed for", ((f"`{each.name}`", each.statement, each.claims) for each in IDENTITIES)
     ),

@@ -249,6 +249,12 @@ def _(random: Random) -> Term:
     return conv(transposed(x(2, 4, 5, 3), (0, 3, 1, 2)), numbers(random, 6, 3, 1, 1))
 
 
+@case("softmax-without-nan")
+def _(random: Random) -> Term:
+    weights = general("Softmax", (general("MatMul", (x(5, 3), numbers(random, 3, 4)), {}),), {"axis": 1})
+    return general("Where", (general("IsNaN", (weights,), {}), constant(np.zeros(()), FLOAT), weights), {})
+
+
 # --- laws ---------------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +297,10 @@ def test_conditions() -> None:
     per_sample = general("Mul", (x(2, 3, 5, 5), leaf("g", (2, 3, 1, 1), FLOAT)), {})
     assert refused("gate-into-filter", conv(per_sample, numbers(random, 4, 3, 3, 3)))
     assert refused("zero-filter", conv(x(1, 2, 5, 5), constant(np.zeros((3, 2, 3, 3)), FLOAT)))  # x may be infinite
+    masked = general("Add", (x(2, 3), constant(np.array([0, 0, -np.inf]), FLOAT)), {})
+    weights = general("Softmax", (masked,), {"axis": 1})
+    replaced = (general("IsNaN", (weights,), {}), constant(np.zeros(()), FLOAT), weights)
+    assert refused("softmax-without-nan", general("Where", replaced, {}))
     shared = constant(np.ones((3, 1, 3, 1)), FLOAT)
     padded = conv(conv(x(1, 3, 9, 6), shared, group=3), numbers(random, 4, 3, 3, 1), pads=(1, 0, 1, 0))
     assert refused("conv-of-conv", padded)  # zeros around the first result are not results of the first filter
