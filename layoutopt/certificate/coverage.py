@@ -184,7 +184,7 @@ PATTERNS = (
         "attention",
         "proven",
         "Softmax(c q kᵀ) v by its definition; with a mask it is tested",
-        ("scale-of-operand", "softmax-without-nan"),
+        ("scale-of-operand", "no-nan"),
     ),
     Coverage("batched-transpose", "moved", "a Transpose between Reshapes"),
     Coverage("fast-gelu", "tested", "Gelu by Tanh", ("gated-activations",)),

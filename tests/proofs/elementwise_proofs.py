@@ -92,8 +92,8 @@ def group_normalization(k: int) -> Iterator[Obligation]:
     yield Obligation("scaled by a filter", (x - mean) / root * u + v == centred * (u / root) + k * v, [root > 0])
 
 
-@proof("softmax-without-nan")
-def softmax_without_nan(k: int) -> Iterator[Obligation]:
+@proof("no-nan")
+def no_nan(k: int) -> Iterator[Obligation]:
     """The sum of exponentials of real numbers is positive, so that no quotient of a Softmax is 0 / 0."""
     e = family("e")
     yield from induction(
