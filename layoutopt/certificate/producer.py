@@ -21,7 +21,8 @@ from layoutopt.certificate.checker.translate import SegmentError, Translator, is
 _TOLERANCE = 2e-3
 _LARGEST_PERMUTED_RANK = 6
 _SEED = 1
-_LARGEST_SEGMENT = 64
+_LARGEST_SEGMENT = 96
+_LARGEST_ORIGINAL_SEGMENT = 60
 
 Statistics: TypeAlias = tuple[int, Array]
 
@@ -99,13 +100,17 @@ class _Search:
             return None
         reached = {context.claims[each].of for each in translator.reached}
         starts = {each: context.original_leaf(each) for each in {*reached, *self._original.inputs}}
-        source = Translator(self._original, starts, self._block, 4 * _LARGEST_SEGMENT)
-        for candidate in self._candidates(name):
+        source = Translator(self._original, starts, self._block, _LARGEST_ORIGINAL_SEGMENT)
+        too_long: list[SegmentError] = []
+        for candidate in (candidates := list(self._candidates(name))):
             try:
                 claim = _matching(name, candidate, term, source.term(candidate))
                 return replace(claim, lemmas=prove(context, claim).lemmas)
             except (UnprovableError, RecursionError) as fault:
-                self._failures[name] = self._failures.get(name,'')+f" {candidate}: {fault}"
+                self._failures[name] = f"{candidate}: {fault}"
+                too_long += [fault] if isinstance(fault, SegmentError) else []
+        if too_long and len(too_long) == len(candidates):
+            raise too_long[0]
         return None
 
     def _first_tested(self, context: Context, missing: list[str]) -> Claim | None:
@@ -162,6 +167,9 @@ def _matching(name: str, of: str, term: Term, expected: Term) -> Claim:
     Raises:
         UnprovableError: the cores of the terms differ, or there is no map.
     """
+    shape = None
+    if term.op == "Reshape" and term.args[0] is not None:
+        term, shape = term.args[0], term.shape
     core, axes = split_view(term)
     other, back = split_view(expected)
     if reason := difference(core, other):
@@ -170,7 +178,7 @@ def _matching(name: str, of: str, term: Term, expected: Term) -> Claim:
     found = None if inverse is None else maps.compose(axes, inverse)
     if found is None:
         raise UnprovableError("the formats have no map")
-    return Claim(name, of, found)
+    return Claim(name, of, found, shape)
 
 
 def _statistics(array: Array) -> Statistics:

@@ -12,6 +12,8 @@ def combined(op: str, terms: Sequence[Term], shape: Shape) -> Term:
     from layoutopt.certificate.checker.normal import broadcast, make
 
     dtype = terms[0].dtype
+    if op == "Mul" and (factored := _without_coefficients(terms)) is not None:
+        return make("Mul", *factored)
     others = [term for term in terms if term.op != CONSTANT]
     merged = [_merged(op, [term for term in terms if term.op == CONSTANT], dtype)] if len(others) < len(terms) else []
     if not others:
@@ -23,6 +25,27 @@ def combined(op: str, terms: Sequence[Term], shape: Shape) -> Term:
     if len(others) == 1 and not merged:
         return others[0]
     return apply(op, (*others, *merged), shape, dtype)
+
+
+def _without_coefficients(terms: Sequence[Term]) -> list[Term] | None:
+    """Factors with the coefficient of the first operand of every sum taken out of the sum; None if there is none."""
+    found: list[Term] = []
+    for term in terms:
+        first = term.args[0] if term.op == "Add" else None
+        factor = first.args[-1] if first is not None and first.op == "Mul" else None
+        if factor is not None and scalar(factor) and np.all(factor.elements != 0) and is_single(terms) is False:
+            from layoutopt.certificate.checker.normal import make
+
+            back = constant(1 / factor.elements, factor.dtype)
+            found += [make("Add", *(make("Mul", part, back) for part in term.operands)), factor]
+        else:
+            found.append(term)
+    return found if len(found) > len(terms) else None
+
+
+def is_single(terms: Sequence[Term]) -> bool:
+    """Whether at most one factor is no constant."""
+    return sum(term.op != CONSTANT for term in terms) < 2
 
 
 def _noting(term: Term, other: Term) -> Term:

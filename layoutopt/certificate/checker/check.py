@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.equality import difference
 from layoutopt.certificate.checker.model import Model
-from layoutopt.certificate.checker.normal import view
+from layoutopt.certificate.checker.normal import reshaped, view
 from layoutopt.certificate.checker.terms import UnprovableError
 from layoutopt.certificate.checker.schema import Certificate, Claim
 from layoutopt.certificate.checker.terms import Term, leaf
@@ -58,20 +58,20 @@ class Context:
 
     def claimed(self, claim: Claim) -> Term:
         """The value of the result that a claim is about, as a view of a leaf."""
-        source = self.original_leaf(claim.of)
-        check_bijection(claim, source)
-        return view(source, claim.axes)
+        return claimed_view(claim, self.original_leaf(claim.of))
 
 
-def check_bijection(claim: Claim, source: Term) -> None:
-    """Refuse a map that is no bijection of elements.
+def claimed_view(claim: Claim, source: Term) -> Term:
+    """The elements of `source` in the order that a claim gives them.
 
     Raises:
-        UnprovableError: it is none.
+        UnprovableError: the map is no bijection of elements.
     """
     back = maps.inverse(claim.axes, source.shape)
     if back is None or maps.inverse(back, maps.shape_of(claim.axes)) is None:
         raise UnprovableError(f"the map of {claim.value} is no bijection on the elements of {claim.of}")
+    term = view(source, claim.axes)
+    return term if claim.shape is None else reshaped(term, claim.shape)
 
 
 def prove(context: Context, claim: Claim) -> Proof:
@@ -87,8 +87,7 @@ def prove(context: Context, claim: Claim) -> Proof:
     starts = {name: context.original_leaf(name) for name in {*reached, *context.original.inputs} if name in context.original.types}
     expected = Translator(context.original, starts, context.block)
     source = expected.term(claim.of)
-    check_bijection(claim, source)
-    wanted = view(source, claim.axes)
+    wanted = claimed_view(claim, source)
     if reason := difference(term, wanted):
         raise UnprovableError(reason)
     lemmas = term.lemmas | wanted.lemmas
@@ -183,7 +182,7 @@ def _check_claim(context: Context, claim: Claim, verdict: Verdict) -> None:
         if claim.is_tested:
             if claim.lemmas:
                 raise CertificateError("a tested claim has no lemmas", where=claim.value)
-            check_bijection(claim, context.original_leaf(claim.of))
+            context.claimed(claim)
             verdict.tested[claim.value] = 0.0, segment(context, claim.value)
             return
         proof = prove(context, claim)
@@ -237,7 +236,7 @@ def _check_interface(original: Model, result: Model) -> None:
 def _check_outputs(context: Context) -> None:
     for name in context.result.outputs:
         claim = context.claims.get(name)
-        if claim is None or claim.of != name or claim.axes != maps.identity(context.original.types[name][0]):
+        if claim is None or claim.of != name or claim.shape is not None or claim.axes != maps.identity(context.original.types[name][0]):
             raise CertificateError("is not claimed to be the output of that name", where=name)
 
 

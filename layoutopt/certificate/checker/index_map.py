@@ -53,7 +53,7 @@ def shape_of(axes: Axes) -> Shape:
 
 def reshape(axes: Axes, shape: Shape) -> Axes | None:
     """The map after a reshape; None if an extent cuts a digit where it cannot be cut."""
-    pending = [digit for digits in axes for digit in digits]
+    pending = list(canonical([[digit for digits in axes for digit in digits]])[0])
     groups: list[list[Digit]] = []
     for extent in shape:
         group: list[Digit] = []

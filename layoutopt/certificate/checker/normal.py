@@ -123,7 +123,8 @@ def reshaped(term: Term, shape: Shape) -> Term:
     core, inner = split_view(term)
     axes = maps.reshape(inner, shape)
     if axes is None or maps.shape_of(axes) != shape:
-        return apply("Reshape", (term,), shape, term.dtype)
+        flat = maps.canonical([[digit for digits in inner for digit in digits]])
+        return apply("Reshape", (view(core, flat),), shape, term.dtype)
     return with_lemmas(view(core, axes), term.lemmas)
 
 
@@ -180,7 +181,7 @@ def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, An
     if op in COMMUTATIVE:
         if op in ("Add", "Mul"):
             args = [part for arg in args if arg is not None for part in (arg.args if arg.op == op else (arg,))]
-        args.sort(key=lambda arg: (arg is None or arg.op == CONSTANT, "" if arg is None else split_view(arg)[0].key))
+        args.sort(key=lambda arg: (arg is None or arg.op == CONSTANT, "" if arg is None else _order_key(arg)))
     terms = [arg for arg in args if arg is not None]
     shape = broadcast([arg.shape for arg in terms])
     if (pivot := next((arg for arg in terms if arg.shape == shape and arg.op == VIEW), None)) is not None:
@@ -195,6 +196,15 @@ def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, An
 
         return combined(op, terms, shape)
     return general(op, args, attributes)
+
+
+def _order_key(term: Term) -> str:
+    """The key of a term by which operands are ordered: neither a view nor a coefficient changes it."""
+    core = split_view(term)[0]
+    last = core.args[-1] if core.op == "Mul" else None
+    if last is not None and last.op == CONSTANT and last.elements.size == 1:
+        return " ".join(split_view(arg)[0].key for arg in core.operands if arg is not last)
+    return core.key
 
 
 def _trimmed(term: Term, rank: int) -> Term:

@@ -6,7 +6,7 @@ from typing import Any
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
-from layoutopt.certificate.checker.terms import Shape
+from layoutopt.certificate.checker.terms import Extent, Shape
 from layoutopt.errors import CertificateError
 
 VERSION = 1
@@ -20,6 +20,7 @@ class Claim:
         value: the name in the result.
         of: the name in the original.
         axes: for every axis of the value the digits of coordinates of the original that it consists of.
+        shape: the shape in which the digits are stored, if it is no grouping of them; `axes` is one axis then.
         lemmas: the names of the lemmas that the proof uses.
         is_tested: whether the values are only compared on random inputs.
     """
@@ -27,6 +28,7 @@ class Claim:
     value: str
     of: str
     axes: Axes
+    shape: Shape | None = None
     lemmas: tuple[str, ...] = ()
     is_tested: bool = False
 
@@ -80,28 +82,36 @@ def parse(text: str, where: str = "certificate") -> Certificate:
 
 def _record(claim: Claim) -> dict[str, Any]:
     record: dict[str, Any] = {"value": claim.value, "of": claim.of, "axes": claim.axes}
+    if claim.shape is not None:
+        record["shape"] = claim.shape
     return record | ({"tested": True} if claim.is_tested else {"lemmas": claim.lemmas})
 
 
 def _claim(entry: dict[str, Any]) -> Claim:
-    if set(entry) not in ({"value", "of", "axes", "tested"}, {"value", "of", "axes", "lemmas"}):
+    fields = set(entry) - {"shape"}
+    if fields not in ({"value", "of", "axes", "tested"}, {"value", "of", "axes", "lemmas"}):
         raise ValueError(f"a claim has the fields {sorted(entry)}")
     axes = tuple(tuple(_digit(digit) for digit in digits) for digits in entry["axes"])
     if axes != maps.canonical(axes):
         raise ValueError("axes are not in canonical form")
     lemmas = tuple(_text(name) for name in entry.get("lemmas", ()))
+    shape = tuple(_extent(extent) for extent in entry["shape"]) if "shape" in entry else None
     if entry.get("tested", True) is not True:
         raise ValueError("`tested` is true or absent")
-    return Claim(_text(entry["value"]), _text(entry["of"]), axes, lemmas, "tested" in entry)
+    return Claim(_text(entry["value"]), _text(entry["of"]), axes, shape, lemmas, "tested" in entry)
 
 
 def _digit(entry: Any) -> maps.Digit:
     axis, stride, extent = entry
     if any(isinstance(each, bool) or not isinstance(each, int) for each in (axis, stride)) or axis < 0 or stride < 1:
         raise ValueError("a digit is [axis, stride, extent]")
+    return axis, stride, _extent(extent)
+
+
+def _extent(extent: Any) -> Extent:
     if isinstance(extent, bool) or not isinstance(extent, int | str) or (isinstance(extent, int) and extent < 1):
         raise ValueError("an extent is a positive number or a name")
-    return axis, stride, extent
+    return extent
 
 
 def _text(value: Any) -> str:
