@@ -25,8 +25,8 @@ BY_NAME = {lemma.name: lemma for lemma in LEMMAS}
 
 def value(term: Term, values: Values) -> Array:
     """The elements of a term, for given elements of its leaves."""
-    if term.op == LEAF:
-        return values[term["name"]]
+    if term.op in (LEAF, "RandomUniform"):
+        return values["x"]
     if term.op == CONSTANT:
         return term.elements
     operands = [None if arg is None else value(arg, values) for arg in term.args]
@@ -93,7 +93,7 @@ def _(random: Random) -> Term:
 
 @case("zero-filter")
 def _(random: Random) -> Term:
-    return conv(x(1, 2, 5, 5), constant(np.zeros((3, 2, 3, 3)), FLOAT))
+    return conv(apply("RandomUniform", (), (1, 2, 5, 5), FLOAT), constant(np.zeros((3, 2, 3, 3)), FLOAT))
 
 
 @case("gate-into-filter")
@@ -249,6 +249,12 @@ def _(random: Random) -> Term:
     return conv(transposed(x(2, 4, 5, 3), (0, 3, 1, 2)), numbers(random, 6, 3, 1, 1))
 
 
+@case("no-nan")
+def _(random: Random) -> Term:
+    weights = general("Softmax", (general("MatMul", (x(5, 3), numbers(random, 3, 4)), {}),), {"axis": 1})
+    return general("Where", (general("IsNaN", (weights,), {}), constant(np.zeros(()), FLOAT), weights), {})
+
+
 # --- laws ---------------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +272,7 @@ def test_both_sides_have_the_same_value(name: str) -> None:
 
 
 def leaves(term: Term) -> list[Term]:
-    return [term] if term.op == LEAF else [found for arg in term.operands for found in leaves(arg)]
+    return [term] if term.op in (LEAF, "RandomUniform") else [found for arg in term.operands for found in leaves(arg)]
 
 
 def test_every_case_is_of_a_lemma() -> None:
@@ -290,6 +296,11 @@ def test_conditions() -> None:
     assert refused("pad-into-convolution", conv(ones, numbers(random, 4, 2, 3, 3)))
     per_sample = general("Mul", (x(2, 3, 5, 5), leaf("g", (2, 3, 1, 1), FLOAT)), {})
     assert refused("gate-into-filter", conv(per_sample, numbers(random, 4, 3, 3, 3)))
+    assert refused("zero-filter", conv(x(1, 2, 5, 5), constant(np.zeros((3, 2, 3, 3)), FLOAT)))  # x may be infinite
+    masked = general("Add", (x(2, 3), constant(np.array([0, 0, -np.inf]), FLOAT)), {})
+    weights = general("Softmax", (masked,), {"axis": 1})
+    replaced = (general("IsNaN", (weights,), {}), constant(np.zeros(()), FLOAT), weights)
+    assert refused("no-nan", general("Where", replaced, {}))
     shared = constant(np.ones((3, 1, 3, 1)), FLOAT)
     padded = conv(conv(x(1, 3, 9, 6), shared, group=3), numbers(random, 4, 3, 3, 1), pads=(1, 0, 1, 0))
     assert refused("conv-of-conv", padded)  # zeros around the first result are not results of the first filter

@@ -90,3 +90,16 @@ def group_normalization(k: int) -> Iterator[Obligation]:
     yield Obligation("parameters per channel", (z * s + t) * u + v == z * (s * u) + (k * t * u + v))
     centred = x + (-mean)
     yield Obligation("scaled by a filter", (x - mean) / root * u + v == centred * (u / root) + k * v, [root > 0])
+
+
+@proof("no-nan")
+def no_nan(k: int) -> Iterator[Obligation]:
+    """The sum of exponentials of real numbers is positive, so that no quotient of a Softmax is 0 / 0."""
+    e = family("e")
+    yield from induction(
+        "the sum is at least its first term",
+        lambda total: e("first") + total("e", lambda i: (3 - 2 * k) * e(i)) >= e("first"),
+        lambda index: [e(index) > 0],
+    )
+    total = z3.Real("total")
+    yield Obligation("the quotient", total != 0, [e("first") > 0, total >= e("first")])

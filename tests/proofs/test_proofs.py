@@ -1,11 +1,8 @@
 """Every lemma is proven by z3, and a variant of it with one changed coefficient is refuted."""
 
-import elementwise_proofs  # noqa: F401
-import linear_proofs  # noqa: F401
-import position_proofs  # noqa: F401
 import pytest
-import quantized_proofs  # noqa: F401
-from prover import PROOFS, counterexample, is_vacuous
+from proofs_of_lemmas import PROOFS
+from prover import counterexample, is_vacuous
 from winograd_proofs import two_dimensions
 
 

@@ -43,17 +43,21 @@ class Filter:
         w = conv.args[1] if conv.op == "Conv" else None
         if w is None or w.op != CONSTANT:
             return None
+        pads, rank = conv["pads"], len(conv["strides"])
         taps = [(extent - 1) * step + 1 for extent, step in zip(w.elements.shape[2:], conv["dilations"], strict=True)]
-        elements, bound = np.zeros((2, *w.elements.shape[:2], *taps))
-        places = (..., *(slice(None, None, step) for step in conv["dilations"]))
-        elements[places], bound[places] = w.elements, w.magnitudes
-        pads, rank = conv["pads"], len(taps)
+        elements, bound = w.elements, w.magnitudes
+        if set(conv["dilations"]) != {1}:
+            places = (..., *(slice(None, None, step) for step in conv["dilations"]))
+            elements, bound = np.zeros((2, *w.elements.shape[:2], *taps))
+            elements[places], bound[places] = w.elements, w.magnitudes
         return cls(elements, bound, pads[:rank], tuple(pads[k] + pads[rank + k] - taps[k] for k in range(rank)))
 
     def widened(self, front: Sequence[int], taps: Sequence[int]) -> "Filter":
         """The filter with taps of zero around it."""
         added = [f - g for f, g in zip(front, self.front, strict=True)]
         widths = [(0, 0), (0, 0), *((a, t - a - own) for a, t, own in zip(added, taps, self.taps, strict=True))]
+        if not np.any(widths):
+            return self
         return Filter(np.pad(self.elements, widths), np.pad(self.bound, widths), tuple(front), self.slack)
 
     def term(self, like: Term, strides: Sequence[int]) -> Term | None:
@@ -98,8 +102,10 @@ def _noting(conv: Term, others: Sequence[Term]) -> Term:
 def _conv_of_conv(term: Term) -> Term | None:
     """Conv(Conv(x, V), W) = Conv(x, V W): V is one filter for all channels, or both are pointwise."""
     inner = term.args[0]
-    first, second = (Filter.of(inner) if inner is not None else None), Filter.of(term)
-    if inner is None or first is None or second is None or term["group"] != 1:
+    if inner is None or inner.op != "Conv" or term["group"] != 1:
+        return None
+    first, second = Filter.of(inner), Filter.of(term)
+    if first is None or second is None:
         return None
     x, channels, rank = _operands(inner)[0], inner.shape[1], len(first.taps)
     is_shared = inner["group"] == channels == x.shape[1] and bool((first.elements == first.elements[:1]).all())
@@ -119,7 +125,9 @@ def _conv_of_conv(term: Term) -> Term | None:
         area = (..., *(slice(at * s, at * s + a) for at, s, a in zip(place, strides, first.taps, strict=True)))
         for target, one, other in ((elements, first.elements, second.elements), (bound, first.bound, second.bound)):
             tap = other[(..., *place)]
-            target[area] += np.tensordot(tap, one, 1) if is_pointwise else np.multiply.outer(tap, one[0, 0])
+            target[area] += (
+                np.tensordot(tap, one, 1) if is_pointwise else tap.reshape((*tap.shape, *(1,) * rank)) * one[0, 0]
+            )
     front = tuple(s * f + c for s, f, c in zip(strides, second.front, first.front, strict=True))
     slack = tuple(s * (b + 1) + a for s, b, a in zip(strides, second.slack, first.slack, strict=True))
     outer = _noting(replace(term, args=(x, term.args[1])), [inner])
@@ -134,26 +142,27 @@ def _conv_of_conv(term: Term) -> Term | None:
 
 def _sum_of_convs(term: Term) -> Term | None:
     """Add(Conv(x, V), Conv(x, W), ..) = Add(Conv(x, V + W), ..)."""
-    convs = [
-        (arg, filter) for arg in term.operands if arg.shape == term.shape and (filter := Filter.of(arg)) is not None
-    ]
-    for place, (conv, own) in enumerate(convs):
-        x, kind = _operands(conv)[0], (conv["group"], conv["strides"])
-        same = [
-            each
-            for each in convs[place:]
-            if (each[0]["group"], each[0]["strides"]) == kind and not difference(_operands(each[0])[0], x)
-        ]
-        if len(same) > 1:
-            filters = _aligned([filter for _, filter in same])
-            elements, bound = sum(each.elements for each in filters), sum(each.bound for each in filters)
-            assert not isinstance(elements, int) and not isinstance(bound, int)
-            whole = Filter(elements, bound, filters[0].front, own.slack).term(
-                _noting(conv, [each for each, _ in same]), conv["strides"]
-            )
-            used = {id(each) for each, _ in same}
-            return None if whole is None else make("Add", whole, *(arg for arg in term.operands if id(arg) not in used))
+    convs = [arg for arg in term.operands if arg.op == "Conv" and arg.shape == term.shape]
+    for place, conv in enumerate(convs):
+        same = [each for each in convs[place:] if _is_alike(each, conv)]
+        found = [filter for each in same if (filter := Filter.of(each)) is not None] if len(same) > 1 else []
+        if not found or len(found) < len(same):
+            continue
+        filters = _aligned(found)
+        elements, bound = filters[0].elements, filters[0].bound
+        for each in filters[1:]:
+            elements, bound = elements + each.elements, bound + each.bound
+        whole = Filter(elements, bound, filters[0].front, found[0].slack).term(_noting(conv, same), conv["strides"])
+        used = {id(each) for each in same}
+        rest = [arg for arg in term.operands if id(arg) not in used]
+        return None if whole is None else make("Add", whole, *rest) if rest else whole
     return None
+
+
+def _is_alike(one: Term, other: Term) -> bool:
+    """Whether two convolutions differ in their filters and pads only."""
+    kinds = ((each["group"], each["strides"]) for each in (one, other))
+    return len(set(kinds)) == 1 and not difference(_operands(one)[0], _operands(other)[0])
 
 
 # Phases of rows
@@ -199,14 +208,10 @@ def _joined(parts: Sequence[Term], axis: int, join: Callable[[Sequence[Term], in
 def _interleaved(convs: Sequence[Term], axis: int) -> Term | None:
     """The convolution whose rows j, j + m, .. along an axis are those of `convs[j]`."""
     conv, place, count = convs[0], axis - 2, len(convs)
-    filters = [filter for each in convs if (filter := Filter.of(each)) is not None]
-    x, kind = conv.args[0], (conv["group"], conv["strides"])
-    if len(filters) < count or x is None or conv["strides"][place] % count or conv.shape[axis] == 1:
+    if conv["strides"][place] % count or conv.shape[axis] == 1 or not all(_is_alike(each, conv) for each in convs):
         return None
-    if any(
-        (each["group"], each["strides"]) != kind or each.args[0] is None or difference(each.args[0], x)
-        for each in convs
-    ):
+    filters = [filter for each in convs if (filter := Filter.of(each)) is not None]
+    if len(filters) < count:
         return None
     strides = [s // count if k == place else s for k, s in enumerate(conv["strides"])]
     fronts = [
