@@ -29,23 +29,20 @@ def combined(op: str, terms: Sequence[Term], shape: Shape) -> Term:
 
 def _without_coefficients(terms: Sequence[Term]) -> list[Term] | None:
     """Factors with the coefficient of the first operand of every sum taken out of the sum; None if there is none."""
+    from layoutopt.certificate.checker.normal import make
+
     found: list[Term] = []
+    if terms[0].dtype not in FLOATS or sum(term.op != CONSTANT for term in terms) < 2:
+        return None
     for term in terms:
         first = term.args[0] if term.op == "Add" else None
         factor = first.args[-1] if first is not None and first.op == "Mul" else None
-        if factor is not None and scalar(factor) and np.all(factor.elements != 0) and is_single(terms) is False:
-            from layoutopt.certificate.checker.normal import make
-
+        if factor is not None and scalar(factor) and np.all(factor.elements != 0):
             back = constant(1 / factor.elements, factor.dtype)
             found += [make("Add", *(make("Mul", part, back) for part in term.operands)), factor]
         else:
             found.append(term)
     return found if len(found) > len(terms) else None
-
-
-def is_single(terms: Sequence[Term]) -> bool:
-    """Whether at most one factor is no constant."""
-    return sum(term.op != CONSTANT for term in terms) < 2
 
 
 def _noting(term: Term, other: Term) -> Term:

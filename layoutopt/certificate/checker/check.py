@@ -14,6 +14,9 @@ from layoutopt.certificate.checker.translate import Translator
 from layoutopt.errors import CertificateError
 
 
+FIRST_OPSET = 7  # before it, operands are broadcast by attributes
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """A proven claim.
@@ -186,8 +189,11 @@ def _check_claim(context: Context, claim: Claim, verdict: Verdict) -> None:
             verdict.tested[claim.value] = 0.0, segment(context, claim.value)
             return
         proof = prove(context, claim)
-    except (UnprovableError, RecursionError) as fault:
-        raise CertificateError(f"is not proven to be {claim.of}: {fault}", where=claim.value) from fault
+    except CertificateError:
+        raise
+    except Exception as fault:  # an invalid model or claim can break any assumption of a rule; it is refused then
+        reason = str(fault) if isinstance(fault, UnprovableError) else f"{type(fault).__name__} in a rule ({fault})"
+        raise CertificateError(f"is not proven to be {claim.of}: {reason}", where=claim.value) from fault
     if proof.lemmas != claim.lemmas:
         raise CertificateError(f"is proven by {_list(proof.lemmas)}, the certificate has {_list(claim.lemmas)}", where=claim.value)
     verdict.proofs[claim.value] = proof
@@ -215,6 +221,8 @@ def _check_hashes(certificate: Certificate, original: Model, result: Model) -> N
             raise CertificateError(f"the {name} is not the file that the certificate is about: its hash differs")
     if original.opsets.get("") != result.opsets.get(""):
         raise CertificateError("the two models have different opsets")
+    if original.opsets.get("", 1) < FIRST_OPSET:
+        raise CertificateError(f"models of opsets before {FIRST_OPSET} have no proofs")
 
 
 def _check_interface(original: Model, result: Model) -> None:

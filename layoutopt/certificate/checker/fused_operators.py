@@ -4,22 +4,19 @@ Images of the domain `com.microsoft.nchwc` are terms (N, C/b, H, W, b), filters 
 (O/b, I, H, W, b) if I is smaller than a block; the image is plain then, unless the convolution is depthwise.
 """
 
-from typing import Any
-
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.normal import make, reshaped, transposed
 from layoutopt.certificate.checker.terms import UnprovableError
 from layoutopt.certificate.checker.operators import (
     Call,
     convolution,
-    frozen,
     gelu,
     layer_normalization,
     meaning,
     number,
     pooling,
 )
-from layoutopt.certificate.checker.terms import Extent, Term, constant
+from layoutopt.certificate.checker.terms import Extent, Term
 
 NCHWC, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
 _BLOCKED_RANK = 5
@@ -164,9 +161,3 @@ def _heads(x: Term, heads: int) -> Term:
     return transposed(reshaped(x, (batch, length, heads, _blocks(width, heads))), (0, 2, 1, 3))
 
 
-def generic(call: Call) -> dict[str, Any]:
-    """The attributes of an operator without a definition."""
-    return frozen(call)
-
-
-__all__ = ["NCHWC", "constant", "generic"]

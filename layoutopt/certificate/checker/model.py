@@ -127,6 +127,30 @@ def attributes(node: onnx.NodeProto, opset: int) -> dict[str, Any]:
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
 
 
+def without_captured_names(graph: onnx.GraphProto) -> tuple[onnx.GraphProto, list[str]]:
+    """The body of a control-flow operator with numbers for the outer values that it reads, and their names."""
+    body = onnx.GraphProto()
+    body.CopyFrom(graph)
+    found: dict[str, str] = {}
+
+    def visit(part: onnx.GraphProto, outer: frozenset[str]) -> None:
+        own = {each.name for each in (*part.input, *part.initializer)} | {name for node in part.node for name in node.output}
+        known = outer | own
+        for node in part.node:
+            for place, name in enumerate(node.input):
+                if name and name not in known:
+                    node.input[place] = found.setdefault(name, f"captured {len(found)}")
+            for attribute in node.attribute:
+                for inner in (attribute.g, *attribute.graphs):
+                    visit(inner, known)
+        for value in part.output:
+            if value.name not in known:
+                value.name = found.setdefault(value.name, f"captured {len(found)}")
+
+    visit(body, frozenset())
+    return body, list(found)
+
+
 def array_of(tensor: onnx.TensorProto) -> Any:
     """The elements of a tensor."""
     return numpy_helper.to_array(tensor)

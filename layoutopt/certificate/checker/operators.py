@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.normal import NARY, REDUCTIONS, UNARY, general, make, reshaped, transposed
+from layoutopt.certificate.checker.normal import REDUCTIONS, general, make, reshaped, transposed
 from layoutopt.certificate.checker.terms import UnprovableError
 from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, constant
 
@@ -237,7 +237,7 @@ def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> 
 def pooling(call: Call) -> Term:
     """A pooling with pads as numbers."""
     if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
-        return general(call.op, call.args, frozen(call))
+        return general(call.op, call.args, frozen(call.attributes))
     window = windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)
     extra = {name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad", "p") if call.attributes.get(name)}
     dilations = window.pop("dilations")
@@ -343,7 +343,7 @@ def _slice(call: Call) -> Term:
     for axis, start, end, step in entries:
         size = x.shape[axis]
         if isinstance(size, int):
-            chosen = range(*slice(start, end if end > -(2**31) else None, step).indices(size))
+            chosen = range(*slice(start, None if step < 0 and end < -size else end, step).indices(size))
             start, end = chosen.start, (chosen.start + len(chosen) * step)
             if chosen == range(size):
                 continue
@@ -354,17 +354,12 @@ def _slice(call: Call) -> Term:
     return make("Slice", x, axes=axes, starts=starts, ends=ends, steps=steps)
 
 
-def frozen(call: Call) -> dict[str, Any]:
+def frozen(attributes: dict[str, Any]) -> dict[str, Any]:
     """All attributes, hashable."""
-    return {name: _hashable(value) for name, value in call.attributes.items() if value is not None}
+    return {name: _hashable(value) for name, value in attributes.items() if value is not None}
 
 
 def _hashable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_hashable(each) for each in value)
     return value.SerializeToString(deterministic=True) if isinstance(value, onnx.TensorProto | onnx.GraphProto | onnx.SparseTensorProto) else value
-
-
-def elementwise_names() -> frozenset[str]:
-    """The operators that are made by their names alone."""
-    return UNARY | NARY

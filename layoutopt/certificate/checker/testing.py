@@ -33,6 +33,8 @@ def measure(context: Context, claims: Sequence[Claim]) -> list[float]:
         found = run(context.result, feeds, sorted({claim.value for claim in claims}))
         for place, claim in enumerate(claims):
             a, b = wanted[claim.of], found[claim.value]
+            if a.dtype != b.dtype or a.size != b.size:
+                raise CertificateError(f"has another element type or size than {claim.of}", where=claim.value)
             axes = _static(claim.axes, a.shape, context.original.types[claim.of][0])
             expected = maps.rearranged(a, axes, maps.shape_of(axes)).reshape(b.shape)
             worst[place] = max(worst[place], error := _error(expected, b))

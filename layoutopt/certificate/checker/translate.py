@@ -1,14 +1,16 @@
 """Values of a model as terms over claimed values."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import onnx
 from onnx import helper
 
 from layoutopt.certificate.checker import fused_operators as fused
-from layoutopt.certificate.checker.model import Model, array_of, attributes
+from layoutopt.certificate.checker.model import Model, array_of, attributes, without_captured_names
 from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, make
-from layoutopt.certificate.checker.operators import MEANINGS, Call
+from layoutopt.certificate.checker.operators import MEANINGS, Call, frozen
 from layoutopt.certificate.checker.terms import Term, UnprovableError, apply, constant
 
 LARGEST_SEGMENT = 400  # nodes between claimed values
@@ -67,7 +69,10 @@ class Translator:
         opset = self._model.opsets.get(domain, 1)
         op = f"{domain}.{node.op_type}" if domain else node.op_type
         output = list(node.output).index(name)
-        call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
+        given = attributes(node, opset)
+        if any(isinstance(value, onnx.GraphProto) for value in given.values()):
+            return self._control_flow(name, op, args, given, output)
+        call = Call(op, args, given, opset, self._block, len([each for each in node.output if each]))
         if domain != fused.NCHWC and node.op_type not in _READS_BLOCKS and any(is_blocked(self._model, each) for each in node.input):
             raise UnprovableError(f"{node.name or name}: {op} reads an array in blocks")
         self._terms[name] = self._meaning(call, node, output)
@@ -79,14 +84,29 @@ class Translator:
         if call.op == "Constant":
             return _constant(call)
         if call.op in UNARY | NARY:
-            return make(call.op, *call.args, **fused.generic(call))
+            return make(call.op, *call.args, **frozen(call.attributes))
         if call.op in RANDOM:
             return self._random(call)
         if "." in call.op:
             raise UnprovableError(f"{call.op} has no definition here")
         extra = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
-        return make(call.op, *call.args, **fused.generic(call), **extra)
+        return make(call.op, *call.args, **frozen(call.attributes), **extra)
 
+
+    def _control_flow(self, name: str, op: str, args: tuple[Term | None, ...], given: dict[str, Any], output: int) -> Term:
+        """The term of a control-flow operator: its bodies have to be equal, and the values that they read."""
+        captured: list[Term | None] = []
+        for key, value in given.items():
+            if isinstance(value, onnx.GraphProto):
+                given[key], names = without_captured_names(value)
+                if any(is_blocked(self._model, each) for each in names):
+                    raise UnprovableError(f"the body of {op} reads an array in blocks")
+                captured += [self.term(each) for each in names]
+        shape, dtype = self._model.types.get(name, ((), 0))
+        if not dtype or any(isinstance(extent, str) for extent in shape):
+            raise UnprovableError(f"the shape of {name} is not known")
+        self._terms[name] = apply(op, (*args, *captured), shape, dtype, output=output, **frozen(given))
+        return self._terms[name]
 
     def _random(self, call: Call) -> Term:
         """Random numbers equal no other ones, so every evaluation has a name of its own."""
