@@ -86,7 +86,9 @@ class _Search:
         while position < len(nodes):
             back = self._prove_node(context, nodes[position])
             position = position + 1 if back is None else back
-            if position == len(nodes) and (missing := [name for name in self._result.outputs if name not in context.claims]):
+            if position == len(nodes) and (
+                missing := [name for name in self._result.outputs if name not in context.claims]
+            ):
                 position = self._test(context, missing) or position
         return self._needed(context, inputs)
 
@@ -96,8 +98,8 @@ class _Search:
             if name in context.claims:
                 continue
             try:
-                if (claim := self._proven(context, name)) is not None:
-                    context.accept(claim)
+                if (found := self._proven(context, name)) is not None:
+                    context.accept(*found)
             except SegmentError:
                 if (back := self._test(context, [name])) is not None:
                     return back
@@ -112,14 +114,14 @@ class _Search:
         return self._result.producers[claim.value] + 1
 
     def _candidates(self, name: str) -> Iterator[str]:
-        """Values of the original with the same elements in any order, in the order of its nodes; an output matches its own name."""
+        """Values of the original with the same elements in any order; an output matches its own name only."""
         own = _statistics(self._found[name])
         if name in self._result.outputs:
             yield name
             return
         yield from (each for each in self._order if each in self._statistics and _agree(own, self._statistics[each]))
 
-    def _proven(self, context: Context, name: str) -> Claim | None:
+    def _proven(self, context: Context, name: str) -> tuple[Claim, maps.Shape] | None:
         translator = Translator(self._result, Leaves(context), self._block, _LARGEST_SEGMENT)
         try:
             term = translator.term(name)
@@ -134,7 +136,8 @@ class _Search:
         for candidate in self._candidates(name):
             try:
                 claim = _matching(name, candidate, term, source.term(candidate))
-                return replace(claim, lemmas=prove(context, claim).lemmas)
+                proof = prove(context, claim)
+                return replace(claim, lemmas=proof.lemmas), proof.shape
             except (UnprovableError, RecursionError) as fault:
                 self._failures[name] = f"{candidate}: {fault}"
         return None
@@ -181,7 +184,9 @@ class _Search:
             if name in needed or name in inputs:
                 continue
             needed.add(name)
-            others = Context(self._original, self._result, self._block, {k: v for k, v in context.claims.items() if k != name})
+            others = Context(
+                self._original, self._result, self._block, {k: v for k, v in context.claims.items() if k != name}
+            )
             for position in segment(others, name):
                 pending += [each for each in self._result.nodes[position].input if each in others.claims]
         return [claim for name, claim in context.claims.items() if name in needed]
@@ -226,7 +231,9 @@ def _statistics(array: Array) -> Statistics:
         flat = flat[np.isfinite(flat)]
         if not flat.size:
             return array.size, np.zeros(0)
-        return array.size, np.asarray([flat.mean(), np.abs(flat).mean(), np.sqrt((flat**2).mean()), flat.min(), flat.max()])
+        return array.size, np.asarray(
+            [flat.mean(), np.abs(flat).mean(), np.sqrt((flat**2).mean()), flat.min(), flat.max()]
+        )
 
 
 def _agree(first: Statistics, second: Statistics) -> bool:

@@ -1,7 +1,8 @@
 """Mutations of models and certificates, and the verdict of the checker on each.
 
 A mutation is killed if the checker refuses it. One that is accepted has to be an equal program: both models are run, and
-their outputs agree within rounding. The hash in the certificate is that of the mutated model, so no mutation is refused for its hash.
+their outputs agree within rounding. The hash in the certificate is that of the mutated model, so no mutation is refused for
+its hash.
 """
 
 import random
@@ -21,7 +22,15 @@ from layoutopt.errors import LayoutoptError
 
 Random = random.Random
 EQUAL = 2e-4  # of the largest absolute value of an output
-_SWAPPED = {"Add": "Mul", "Mul": "Add", "Relu": "Sigmoid", "Sigmoid": "Relu", "Sub": "Add", "HardSwish": "Relu", "Softmax": "LogSoftmax"}
+_SWAPPED = {
+    "Add": "Mul",
+    "Mul": "Add",
+    "Relu": "Sigmoid",
+    "Sigmoid": "Relu",
+    "Sub": "Add",
+    "HardSwish": "Relu",
+    "Softmax": "LogSoftmax",
+}
 
 
 @dataclass(frozen=True)
@@ -152,7 +161,9 @@ def inserted_node(model: onnx.ModelProto, choose: Random) -> bool:
         for place, each in enumerate(reader.input):
             if each == name:
                 reader.input[place] = f"{name}/inserted"
-    model.graph.node.insert(position + 1, helper.make_node(choose.choice(("Neg", "Abs", "Identity")), [name], [f"{name}/inserted"]))
+    model.graph.node.insert(
+        position + 1, helper.make_node(choose.choice(("Neg", "Abs", "Identity")), [name], [f"{name}/inserted"])
+    )
     return True
 
 

@@ -7,12 +7,10 @@ from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.equality import difference
 from layoutopt.certificate.checker.model import Model
 from layoutopt.certificate.checker.normal import reshaped, view
-from layoutopt.certificate.checker.terms import UnprovableError
 from layoutopt.certificate.checker.schema import Certificate, Claim
-from layoutopt.certificate.checker.terms import Term, leaf
+from layoutopt.certificate.checker.terms import Shape, Term, UnprovableError, leaf
 from layoutopt.certificate.checker.translate import Translator
 from layoutopt.errors import CertificateError
-
 
 FIRST_OPSET = 7  # before it, operands are broadcast by attributes
 
@@ -25,11 +23,13 @@ class Proof:
         nodes: the nodes of the result between the claimed values and this one.
         original_nodes: the nodes of the original that compute the same.
         lemmas: the names of the lemmas that the proof uses.
+        shape: the shape of the value of the original, which can be better known than onnx infers it.
     """
 
     nodes: frozenset[int]
     original_nodes: frozenset[int]
     lemmas: tuple[str, ...]
+    shape: Shape
 
 
 @dataclass(slots=True)
@@ -41,23 +41,27 @@ class Context:
         result: the result.
         block: channels per block of onnxruntime's blocked operators.
         claims: the accepted claims, by value of the result.
+        shapes: proven shapes of values of the original.
     """
 
     original: Model
     result: Model
     block: int
     claims: dict[str, Claim] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
 
-    def accept(self, claim: Claim) -> None:
-        """Let later claims start from this one."""
+    def accept(self, claim: Claim, shape: Shape | None = None) -> None:
+        """Let later claims start from this one; `shape` is the proven shape of the value of the original."""
         self.claims[claim.value] = claim
+        if shape is not None:
+            self.shapes.setdefault(claim.of, shape)
 
     def original_leaf(self, name: str) -> Term:
         """A value of the original as a leaf."""
         if name not in self.original.types:
             raise UnprovableError(f"onnx infers no shape for {name} of the original")
         shape, dtype = self.original.types[name]
-        return leaf(name, shape, dtype)
+        return leaf(name, self.shapes.get(name, shape), dtype)
 
     def claimed(self, claim: Claim) -> Term:
         """The value of the result that a claim is about, as a view of a leaf."""
@@ -87,14 +91,18 @@ def prove(context: Context, claim: Claim) -> Proof:
     found = Translator(context.result, leaves, context.block)
     term = found.term(claim.value) if claim.value not in context.claims else leaves[claim.value]
     reached = {context.claims[name].of for name in found.reached if name in context.claims}
-    starts = {name: context.original_leaf(name) for name in {*reached, *context.original.inputs} if name in context.original.types}
+    starts = {
+        name: context.original_leaf(name)
+        for name in {*reached, *context.original.inputs}
+        if name in context.original.types
+    }
     expected = Translator(context.original, starts, context.block)
     source = expected.term(claim.of)
     wanted = claimed_view(claim, source)
     if reason := difference(term, wanted):
         raise UnprovableError(reason)
     lemmas = term.lemmas | wanted.lemmas
-    return Proof(frozenset(found.nodes), frozenset(expected.nodes), tuple(sorted(lemmas)))
+    return Proof(frozenset(found.nodes), frozenset(expected.nodes), tuple(sorted(lemmas)), source.shape)
 
 
 class Leaves(Mapping[str, Term]):
@@ -168,7 +176,8 @@ def check(certificate: Certificate, original: Model, result: Model, *, run_tests
         if claim.value in context.claims or claim.value not in result.producers:
             raise CertificateError("is claimed twice, or no node computes it", where=claim.value)
         _check_claim(context, claim, verdict)
-        context.accept(claim)
+        proof = verdict.proofs.get(claim.value)
+        context.accept(claim, proof.shape if proof is not None else None)
     _check_outputs(context)
     _check_coverage(context, verdict)
     if verdict.tested and run_tests:
@@ -195,7 +204,9 @@ def _check_claim(context: Context, claim: Claim, verdict: Verdict) -> None:
         reason = str(fault) if isinstance(fault, UnprovableError) else f"{type(fault).__name__} in a rule ({fault})"
         raise CertificateError(f"is not proven to be {claim.of}: {reason}", where=claim.value) from fault
     if proof.lemmas != claim.lemmas:
-        raise CertificateError(f"is proven by {_list(proof.lemmas)}, the certificate has {_list(claim.lemmas)}", where=claim.value)
+        raise CertificateError(
+            f"is proven by {_list(proof.lemmas)}, the certificate has {_list(claim.lemmas)}", where=claim.value
+        )
     verdict.proofs[claim.value] = proof
 
 
@@ -228,12 +239,17 @@ def _check_hashes(certificate: Certificate, original: Model, result: Model) -> N
 def _check_interface(original: Model, result: Model) -> None:
     def interface(model: Model) -> list[tuple[str, bytes]]:
         values = [each for each in model.message.graph.input if each.name not in model.constants]
-        return [(each.name, each.type.SerializeToString(deterministic=True)) for each in (*values, *model.message.graph.output)]
+        return [
+            (each.name, each.type.SerializeToString(deterministic=True))
+            for each in (*values, *model.message.graph.output)
+        ]
 
     first, second = interface(original), interface(result)
     for (name, _), (other, _) in zip(first, second, strict=False):
         if name != other:
-            raise CertificateError("inputs and outputs have other names or another order than in the original", where=other)
+            raise CertificateError(
+                "inputs and outputs have other names or another order than in the original", where=other
+            )
     if len(first) != len(second) or original.outputs != result.outputs:
         raise CertificateError("the models have different inputs or outputs")
     for name in result.inputs:
@@ -244,7 +260,12 @@ def _check_interface(original: Model, result: Model) -> None:
 def _check_outputs(context: Context) -> None:
     for name in context.result.outputs:
         claim = context.claims.get(name)
-        if claim is None or claim.of != name or claim.shape is not None or claim.axes != maps.identity(context.original.types[name][0]):
+        if (
+            claim is None
+            or claim.of != name
+            or claim.shape is not None
+            or claim.axes != maps.identity(context.original_leaf(name).shape)
+        ):
             raise CertificateError("is not claimed to be the output of that name", where=name)
 
 
@@ -252,4 +273,6 @@ def _check_coverage(context: Context, verdict: Verdict) -> None:
     missing = set(range(len(context.result.nodes))) - verdict.proven_nodes - verdict.tested_nodes
     if missing:
         node = context.result.nodes[min(missing)]
-        raise CertificateError(f"{node.op_type} is justified by no claim", where=node.name or next(iter(node.output), ""))
+        raise CertificateError(
+            f"{node.op_type} is justified by no claim", where=node.name or next(iter(node.output), "")
+        )

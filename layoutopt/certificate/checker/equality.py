@@ -48,7 +48,8 @@ def _aligned(found: Term, expected: Term) -> tuple[Term, Term]:
     except ValueError:
         return found, expected
     first, second = (
-        constant(np.broadcast_to(term.elements, shape), term.dtype, np.broadcast_to(term.magnitudes, shape)) for term in (found, expected)
+        constant(np.broadcast_to(term.elements, shape), term.dtype, np.broadcast_to(term.magnitudes, shape))
+        for term in (found, expected)
     )
     return first, second
 
@@ -70,9 +71,9 @@ def _numbers(found: Term, expected: Term) -> str:
     if np.all(same):
         return ""
     place = tuple(int(k) for k in np.argwhere(~same)[0])
-    return f"{np.count_nonzero(~same)} of {same.size} numbers of a constant differ, element {list(place)} is {a[place]:.9g} and not {b[place]:.9g}"
+    where = f"element {list(place)} is {a[place]:.9g} and not {b[place]:.9g}"
+    return f"{np.count_nonzero(~same)} of {same.size} numbers of a constant differ, {where}"
 
 
 def _few(array: object) -> str:
-    text = str(np.asarray(array).reshape(-1)[:6].tolist())
-    return text
+    return str(np.asarray(array).reshape(-1)[:6].tolist())

@@ -6,7 +6,6 @@ Images of the domain `com.microsoft.nchwc` are terms (N, C/b, H, W, b), filters 
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.normal import make, reshaped, transposed
-from layoutopt.certificate.checker.terms import UnprovableError
 from layoutopt.certificate.checker.operators import (
     Call,
     convolution,
@@ -16,7 +15,7 @@ from layoutopt.certificate.checker.operators import (
     number,
     pooling,
 )
-from layoutopt.certificate.checker.terms import Extent, Term
+from layoutopt.certificate.checker.terms import Extent, Term, UnprovableError
 
 NCHWC, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
 _BLOCKED_RANK = 5
@@ -95,7 +94,9 @@ def _reorder(call: Call) -> Term:
     if call.op.endswith("ReorderInput"):
         x = transposed(x, (0, 3, 1, 2)) if last else x
         missing = -int(x.shape[1]) % call.block
-        return blocked(x if not missing else make("Pad", x, mode="constant", pads=(0, 0, 0, 0, 0, missing, 0, 0)), call.block)
+        return blocked(
+            x if not missing else make("Pad", x, mode="constant", pads=(0, 0, 0, 0, 0, missing, 0, 0)), call.block
+        )
     y, channels = plain(x, call.block), call.attributes["channels"]
     if y.shape[1] != channels:
         y = make("Slice", y, axes=(1,), starts=(0,), ends=(channels,), steps=(1,))
@@ -159,5 +160,3 @@ def _heads(x: Term, heads: int) -> Term:
         return x
     batch, length, width = x.shape
     return transposed(reshaped(x, (batch, length, heads, _blocks(width, heads))), (0, 2, 1, 3))
-
-

@@ -1,7 +1,7 @@
 """Index maps: for each axis of a tensor, the digits of the coordinates of another tensor that its coordinate consists of.
 
-A digit (axis, stride, extent) is `coordinate[axis] // stride % extent`. A transpose reorders the axes, a reshape groups the digits
-anew, a block is one digit of an axis. An extent may be symbolic, so a map is proven for all sizes.
+A digit (axis, stride, extent) is `coordinate[axis] // stride % extent`. A transpose reorders the axes, a reshape groups the
+digits anew, a block is one digit of an axis. An extent may be symbolic, so a map is proven for all sizes.
 """
 
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ def inverse(axes: Axes, shape: Shape) -> Axes | None:
 
 
 def permutation(axes: Axes, shape: Shape) -> tuple[int, ...] | None:
-    """For each axis of the tensor the axis of the core that it is; None if there is no such order. Axes of extent 1 keep their order."""
+    """For each axis of the tensor the axis of the core that it is, or None; axes of extent 1 keep their order."""
     unit = iter([axis for axis, extent in enumerate(shape) if extent == 1])
     found: list[int] = []
     for digits in axes:
@@ -127,11 +127,17 @@ def permutation(axes: Axes, shape: Shape) -> tuple[int, ...] | None:
 def rearranged(array: Array, axes: Axes, shape: Shape) -> Array:
     """The array that the map makes of an array of the core, which has no symbolic extent."""
     digits = sorted(
-        ((axis, -stride, extent, position, place) for position, group in enumerate(axes) for place, (axis, stride, extent) in enumerate(group)),
+        (
+            (axis, -stride, extent, position, place)
+            for position, group in enumerate(axes)
+            for place, (axis, stride, extent) in enumerate(group)
+        ),
         key=lambda digit: digit[:2],
     )
     order = sorted(range(len(digits)), key=lambda index: digits[index][3:])
-    return array.reshape([int(digit[2]) for digit in digits]).transpose(order).reshape([int(extent) for extent in shape])
+    return (
+        array.reshape([int(digit[2]) for digit in digits]).transpose(order).reshape([int(extent) for extent in shape])
+    )
 
 
 def _section(digits: Sequence[Digit], stride: int, extent: Extent) -> list[Digit] | None:

@@ -22,7 +22,9 @@ AS_INPUT = {
 FIRST_INPUT = frozenset({"Pad", "Slice", "Reshape"})
 
 
-def node_of(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> tuple[onnx.NodeProto, dict[str, Array]]:
+def node_of(
+    op: str, args: Sequence[Term | None], attributes: dict[str, Any]
+) -> tuple[onnx.NodeProto, dict[str, Array]]:
     """A node of that operator, and the arrays of attributes that are inputs in ONNX."""
     names = ["" if arg is None else f"x{index}" for index, arg in enumerate(args)]
     arrays: dict[str, Array] = {}
@@ -32,7 +34,9 @@ def node_of(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) ->
         if name in given:
             arrays[name] = np.asarray(given.pop(name), np.int64)
             names.insert(1 + moved.index(name), name)
-    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value is not None}
+    given = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value is not None
+    }
     return helper.make_node(op, names, [f"y{index}" for index in range(int(given.pop("outputs", 1)))], **given), arrays
 
 
@@ -42,10 +46,16 @@ def inferred(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -
     node, arrays = node_of(op, args, attributes)
     types = {f"x{index}": _type(arg) for index, arg in enumerate(args) if arg is not None}
     types |= {name: helper.make_tensor_type_proto(TensorProto.INT64, array.shape) for name, array in arrays.items()}
-    data = {f"x{index}": _tensor(arg) for index, arg in enumerate(args) if arg is not None and arg.op == CONSTANT and arg.elements.size < 64}
+    data = {
+        f"x{index}": _tensor(arg)
+        for index, arg in enumerate(args)
+        if arg is not None and arg.op == CONSTANT and arg.elements.size < 64
+    }
     data |= {name: numpy_helper.from_array(array) for name, array in arrays.items()}
     try:
-        found = onnx.shape_inference.infer_node_outputs(_schema(op), node, types, data, opset_imports=[helper.make_opsetid("", OPSET)])
+        found = onnx.shape_inference.infer_node_outputs(
+            _schema(op), node, types, data, opset_imports=[helper.make_opsetid("", OPSET)]
+        )
         result = found[f"y{output}"].tensor_type
     except Exception as fault:
         raise UnprovableError(f"onnx infers no type for {op}: {str(fault).splitlines()[0]}") from fault
@@ -61,7 +71,10 @@ def evaluated(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) 
 
     node, arrays = node_of(op, args, attributes)
     feeds = {f"x{index}": arg.elements for index, arg in enumerate(args) if arg is not None} | arrays
-    inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape) for name, array in feeds.items()]
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds.items()
+    ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
     graph = helper.make_graph([node], "constant", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
@@ -78,4 +91,6 @@ def _type(term: Term) -> onnx.TypeProto:
 
 
 def _tensor(term: Term) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.ascontiguousarray(term.elements.astype(helper.tensor_dtype_to_np_dtype(term.dtype))))
+    return numpy_helper.from_array(
+        np.ascontiguousarray(term.elements.astype(helper.tensor_dtype_to_np_dtype(term.dtype)))
+    )

@@ -15,8 +15,8 @@ class Lemma:
         ops: the operators of the terms it is tried on.
         statement: the identity, in one line.
         claims: `all shapes`, or the shapes that the proof covers.
-        rewrite: the other side of the identity, or None if the term is not one side of it. Every condition of the lemma, also one
-            on elements of constants, is tested here. The result is normalised again by the caller.
+        rewrite: the other side of the identity, or None if the term is not one side of it. Every condition of the lemma,
+            also one on elements of constants, is tested here. The result is normalised again by the caller.
     """
 
     name: str

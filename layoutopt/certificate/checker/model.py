@@ -120,7 +120,11 @@ def attributes(node: onnx.NodeProto, opset: int) -> dict[str, Any]:
     if node.domain in ("", "ai.onnx"):
         try:
             schema = onnx.defs.get_schema(node.op_type, opset, "")
-            found = {name: helper.get_attribute_value(each.default_value) for name, each in schema.attributes.items() if each.default_value.name}
+            found = {
+                name: helper.get_attribute_value(each.default_value)
+                for name, each in schema.attributes.items()
+                if each.default_value.name
+            }
         except Exception:
             found = {}
     found |= {each.name: helper.get_attribute_value(each) for each in node.attribute}
@@ -134,7 +138,9 @@ def without_captured_names(graph: onnx.GraphProto) -> tuple[onnx.GraphProto, lis
     found: dict[str, str] = {}
 
     def visit(part: onnx.GraphProto, outer: frozenset[str]) -> None:
-        own = {each.name for each in (*part.input, *part.initializer)} | {name for node in part.node for name in node.output}
+        own = {each.name for each in (*part.input, *part.initializer)} | {
+            name for node in part.node for name in node.output
+        }
         known = outer | own
         for node in part.node:
             for place, name in enumerate(node.input):

@@ -10,18 +10,47 @@ from layoutopt.certificate.checker.inference import evaluated, inferred
 from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Shape, Term, UnprovableError, apply, constant
 
 UNARY = frozenset(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid IsInf IsNaN LeakyRelu Log Mish Neg Not "
-    "Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu".split()
+    (
+        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid IsInf "
+        "IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan "
+        "Tanh ThresholdedRelu"
+    ).split()  # noqa: SIM905
 )
 NARY = frozenset(
-    "Add And Clip Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or PRelu Pow Where Xor BitwiseAnd BitwiseOr BitwiseXor".split()
+    [
+        "Add",
+        "And",
+        "Clip",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Min",
+        "Mod",
+        "Mul",
+        "Or",
+        "PRelu",
+        "Pow",
+        "Where",
+        "Xor",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+    ]
 )
-COMMUTATIVE = frozenset("Add And Equal Max Min Mul Or Xor".split())
+COMMUTATIVE = frozenset(["Add", "And", "Equal", "Max", "Min", "Mul", "Or", "Xor"])
 ONE_AXIS = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 REDUCTIONS = frozenset(
-    "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum ReduceLogSumExp".split()
+    (
+        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum "
+        "ReduceLogSumExp"
+    ).split()  # noqa: SIM905
 )
-RANDOM = frozenset("RandomUniform RandomNormal RandomUniformLike RandomNormalLike Multinomial Bernoulli".split())
+RANDOM = frozenset(
+    ["RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"]
+)
 
 
 def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **attributes: Any) -> Term:
@@ -129,7 +158,7 @@ def reshaped(term: Term, shape: Shape) -> Term:
 
 
 def _view_of_operands(term: Term, axes: Axes, shape: Shape) -> Term | None:
-    """view(f(c, y)) = f(view(c), view(y)), if no operand but constants has the full shape, so that no operand's layout is the term's."""
+    """view(f(c, y)) = f(view(c), view(y)), if no operand but constants has the full shape."""
     if any(arg.shape == term.shape and arg.op != CONSTANT for arg in term.operands):
         return None
     back = maps.inverse(axes, term.shape)
@@ -236,7 +265,9 @@ def _reduction(op: str, term: Term, attributes: dict[str, Any]) -> Term:
     axes: tuple[int, ...] = attributes["axes"]
     digits = [digit for axis in axes for digit in outer[axis]]
     whole = [axis for axis in {digit[0] for digit in digits} if _covers(core.shape[axis], axis, digits)]
-    if {digit[0] for digit in digits} != set(whole) or any(d[0] in whole for k, g in enumerate(outer) if k not in axes for d in g):
+    if {digit[0] for digit in digits} != set(whole) or any(
+        d[0] in whole for k, g in enumerate(outer) if k not in axes for d in g
+    ):
         core, outer, whole = term, maps.identity(term.shape), list(axes)
     shape = tuple(1 if axis in whole else extent for axis, extent in enumerate(core.shape))
     reduced = core if not whole else apply(op, (core,), shape, core.dtype, axes=tuple(sorted(whole)))
@@ -267,7 +298,6 @@ def _permuted(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) 
     pivot = next((arg for arg in terms if arg.op == VIEW), None)
     if pivot is None or (op == "Concat" and any(arg.op not in (VIEW, CONSTANT) for arg in terms)):
         return general(op, args, attributes)
-    core, outer = split_view(pivot)
     orders = {maps.permutation(split_view(arg)[1], split_view(arg)[0].shape) for arg in terms if arg.op == VIEW}
     order = orders.pop()
     if orders or order is None or not views:
@@ -286,7 +316,15 @@ def _moved(op: str, attributes: dict[str, Any], order: Sequence[int]) -> dict[st
     if op == "Concat":
         return {**attributes, "axis": order[attributes["axis"]]}
     if op == "Slice":
-        entries = sorted(zip((order[axis] for axis in attributes["axes"]), attributes["starts"], attributes["ends"], attributes["steps"], strict=True))
+        entries = sorted(
+            zip(
+                (order[axis] for axis in attributes["axes"]),
+                attributes["starts"],
+                attributes["ends"],
+                attributes["steps"],
+                strict=True,
+            )
+        )
         names = ("axes", "starts", "ends", "steps")
         return {**attributes, **dict(zip(names, zip(*entries, strict=True), strict=True))}
     back = [list(order).index(axis) for axis in range(len(order))]

@@ -9,8 +9,7 @@ import onnx
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.normal import REDUCTIONS, general, make, reshaped, transposed
-from layoutopt.certificate.checker.terms import UnprovableError
-from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, constant
+from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, UnprovableError, constant
 
 INT64 = 7
 
@@ -87,7 +86,9 @@ def normal_axis(axis: int, rank: int) -> int:
 
 @meaning("Identity", "Dropout")
 def _identity(call: Call) -> Term:
-    if call.outputs > 1 or (call.optional(2) is not None and np.any(call[2].elements if call[2].op == CONSTANT else True)):
+    if call.outputs > 1 or (
+        call.optional(2) is not None and np.any(call[2].elements if call[2].op == CONSTANT else True)
+    ):
         raise UnprovableError("a Dropout that drops")
     return call[0]
 
@@ -122,7 +123,9 @@ def _reshape(call: Call) -> Term:
     rest = maps.quotient(maps.volume(x.shape), maps.volume([extent for extent in extents if extent is not None]))
     if None in extents and rest is None:
         raise UnprovableError(f"{x.shape} has no shape {tuple(wanted or ())}")
-    return reshaped(x, tuple(rest if extent is None else extent for extent in extents if extent is not None or rest is not None))
+    return reshaped(
+        x, tuple(rest if extent is None else extent for extent in extents if extent is not None or rest is not None)
+    )
 
 
 @meaning("Squeeze", "Unsqueeze", "Flatten")
@@ -133,7 +136,11 @@ def _reshape_by_axes(call: Call) -> Term:
         return reshaped(x, (maps.volume(shape[:axis]), maps.volume(shape[axis:])))
     axes = call.integers(1, "axes")
     if call.op == "Squeeze":
-        chosen = [k for k, extent in enumerate(shape) if extent == 1] if axes is None else [normal_axis(k, len(shape)) for k in axes]
+        chosen = (
+            [k for k, extent in enumerate(shape) if extent == 1]
+            if axes is None
+            else [normal_axis(k, len(shape)) for k in axes]
+        )
         return reshaped(x, tuple(extent for k, extent in enumerate(shape) if k not in chosen))
     rank = len(shape) + len(axes or ())
     places = {normal_axis(axis, rank) for axis in axes or ()}
@@ -203,7 +210,13 @@ def _conv(call: Call) -> Term:
 def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str, Any]) -> Term:
     """A convolution without bias, and the bias as a sum."""
     window = windows(x, filters.shape[2:], attributes)
-    y = make("Conv", x, filters, group=attributes.get("group", 1), **{name: window[name] for name in ("strides", "pads", "dilations")})
+    y = make(
+        "Conv",
+        x,
+        filters,
+        group=attributes.get("group", 1),
+        **{name: window[name] for name in ("strides", "pads", "dilations")},
+    )
     if bias is None:
         return y
     return make("Add", y, reshaped(bias, (1, *bias.shape, *(1,) * (len(x.shape) - 2))))
@@ -212,7 +225,10 @@ def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str,
 def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Kernel shape, strides, dilations and pads, with the pads of `auto_pad` as numbers."""
     rank = len(kernel)
-    if any(not isinstance(extent, int) for extent in kernel) or tuple(attributes.get("kernel_shape") or kernel) != kernel:
+    if (
+        any(not isinstance(extent, int) for extent in kernel)
+        or tuple(attributes.get("kernel_shape") or kernel) != kernel
+    ):
         raise UnprovableError("the kernel shape is not that of the filters")
     extents = [int(extent) for extent in kernel]
     strides = tuple(attributes.get("strides") or (1,) * rank)
@@ -239,7 +255,9 @@ def pooling(call: Call) -> Term:
     if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
         return general(call.op, call.args, frozen(call.attributes))
     window = windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)
-    extra = {name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad", "p") if call.attributes.get(name)}
+    extra = {
+        name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad", "p") if call.attributes.get(name)
+    }
     dilations = window.pop("dilations")
     return make(call.op, call[0], **window, **extra, **({"dilations": dilations} if set(dilations) != {1} else {}))
 
@@ -255,7 +273,9 @@ def _batch_normalization(call: Call) -> Term:
     x = call[0]
     if call.outputs > 1 or call.attributes.get("training_mode") or not call.attributes.get("spatial", 1):
         raise UnprovableError("a BatchNormalization in training mode")
-    scale, shift, mean, variance = (reshaped(call[k], (1, *call[k].shape, *(1,) * (len(x.shape) - 2))) for k in range(1, 5))
+    scale, shift, mean, variance = (
+        reshaped(call[k], (1, *call[k].shape, *(1,) * (len(x.shape) - 2))) for k in range(1, 5)
+    )
     root = make("Sqrt", make("Add", variance, number(call.attributes["epsilon"], x)))
     factor = make("Mul", scale, make("Reciprocal", root))
     return make("Add", make("Mul", x, factor), shift, make("Mul", mean, factor, number(-1, x)))
@@ -268,10 +288,17 @@ def _matmul(call: Call) -> Term:
 
 @meaning("Gemm")
 def _gemm(call: Call) -> Term:
-    x, y = (transposed(call[k], (1, 0)) if call.attributes.get(name) else call[k] for k, name in enumerate(("transA", "transB")))
+    x, y = (
+        transposed(call[k], (1, 0)) if call.attributes.get(name) else call[k]
+        for k, name in enumerate(("transA", "transB"))
+    )
     product = make("Mul", make("MatMul", x, y), number(call.attributes.get("alpha", 1.0), x))
     bias = call.optional(2)
-    return product if bias is None else make("Add", product, make("Mul", bias, number(call.attributes.get("beta", 1.0), x)))
+    return (
+        product
+        if bias is None
+        else make("Add", product, make("Mul", bias, number(call.attributes.get("beta", 1.0), x)))
+    )
 
 
 @meaning(*REDUCTIONS)
@@ -282,7 +309,11 @@ def _reduce(call: Call) -> Term:
         return x
     axes = tuple(sorted({normal_axis(axis, len(x.shape)) for axis in given or range(len(x.shape))}))
     y = make(call.op, x, axes=axes)
-    return y if call.attributes.get("keepdims", 1) else reshaped(y, tuple(e for k, e in enumerate(x.shape) if k not in axes))
+    return (
+        y
+        if call.attributes.get("keepdims", 1)
+        else reshaped(y, tuple(e for k, e in enumerate(x.shape) if k not in axes))
+    )
 
 
 @meaning("Softmax", "LogSoftmax", "Hardmax")
@@ -362,4 +393,8 @@ def frozen(attributes: dict[str, Any]) -> dict[str, Any]:
 def _hashable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_hashable(each) for each in value)
-    return value.SerializeToString(deterministic=True) if isinstance(value, onnx.TensorProto | onnx.GraphProto | onnx.SparseTensorProto) else value
+    return (
+        value.SerializeToString(deterministic=True)
+        if isinstance(value, onnx.TensorProto | onnx.GraphProto | onnx.SparseTensorProto)
+        else value
+    )

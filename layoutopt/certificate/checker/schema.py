@@ -59,7 +59,13 @@ class Certificate:
 
     def to_json(self) -> str:
         """The certificate as JSON, one claim per line."""
-        head = {"layoutopt_version": LAYOUTOPT_VERSION, "certificate": VERSION, "original": self.original, "result": self.result, "block": self.block}
+        head = {
+            "layoutopt_version": LAYOUTOPT_VERSION,
+            "certificate": VERSION,
+            "original": self.original,
+            "result": self.result,
+            "block": self.block,
+        }
         lines = ",\n  ".join(json.dumps(_record(claim)) for claim in self.claims)
         return json.dumps(head)[:-1] + ', "claims": [\n  ' + lines + "\n]}\n"
 

@@ -39,7 +39,9 @@ def measure(context: Context, claims: Sequence[Claim]) -> list[float]:
             expected = maps.rearranged(a, axes, maps.shape_of(axes)).reshape(b.shape)
             worst[place] = max(worst[place], error := _error(expected, b))
             if not error <= TOLERANCE:
-                raise CertificateError(f"differs from {claim.of} by {error:.3g} of its largest absolute value", where=claim.value)
+                raise CertificateError(
+                    f"differs from {claim.of} by {error:.3g} of its largest absolute value", where=claim.value
+                )
     return worst
 
 
@@ -56,7 +58,13 @@ def _error(a: Array, b: Array) -> float:
 
 def _static(axes: maps.Axes, shape: tuple[int, ...], symbolic: maps.Shape) -> maps.Axes:
     sizes = {name: size for name, size in zip(symbolic, shape, strict=True) if isinstance(name, str)}
-    return tuple(tuple((axis, stride, sizes.get(extent, extent) if isinstance(extent, str) else extent) for axis, stride, extent in group) for group in axes)
+    return tuple(
+        tuple(
+            (axis, stride, sizes.get(extent, extent) if isinstance(extent, str) else extent)
+            for axis, stride, extent in group
+        )
+        for group in axes
+    )
 
 
 def random_inputs(model: Model, seed: int) -> dict[str, Array]:
@@ -86,6 +94,8 @@ def run(model: Model, feeds: dict[str, Array], names: Sequence[str]) -> dict[str
     try:
         session = onnxruntime.InferenceSession(message.SerializeToString(), options, providers=["CPUExecutionProvider"])
         wanted = [name for name in names if name not in feeds]
-        return dict(zip(wanted, session.run(wanted, feeds), strict=True)) | {name: feeds[name] for name in names if name in feeds}
+        return dict(zip(wanted, session.run(wanted, feeds), strict=True)) | {
+            name: feeds[name] for name in names if name in feeds
+        }
     except Exception as fault:
         raise CertificateError(f"onnxruntime does not run a model for a test ({str(fault).splitlines()[0]})") from fault

@@ -73,7 +73,11 @@ class Translator:
         if any(isinstance(value, onnx.GraphProto) for value in given.values()):
             return self._control_flow(name, op, args, given, output)
         call = Call(op, args, given, opset, self._block, len([each for each in node.output if each]))
-        if domain != fused.NCHWC and node.op_type not in _READS_BLOCKS and any(is_blocked(self._model, each) for each in node.input):
+        if (
+            domain != fused.NCHWC
+            and node.op_type not in _READS_BLOCKS
+            and any(is_blocked(self._model, each) for each in node.input)
+        ):
             raise UnprovableError(f"{node.name or name}: {op} reads an array in blocks")
         self._terms[name] = self._meaning(call, node, output)
         return self._terms[name]
@@ -92,8 +96,9 @@ class Translator:
         extra = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
         return make(call.op, *call.args, **frozen(call.attributes), **extra)
 
-
-    def _control_flow(self, name: str, op: str, args: tuple[Term | None, ...], given: dict[str, Any], output: int) -> Term:
+    def _control_flow(
+        self, name: str, op: str, args: tuple[Term | None, ...], given: dict[str, Any], output: int
+    ) -> Term:
         """The term of a control-flow operator: its bodies have to be equal, and the values that they read."""
         captured: list[Term | None] = []
         for key, value in given.items():

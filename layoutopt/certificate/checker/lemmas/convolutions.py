@@ -108,9 +108,33 @@ def _depthwise_as_product(term: Term) -> Term | None:
 
 _CONV = frozenset({"Conv"})
 LEMMAS = (
-    Lemma("depthwise-as-product", _CONV, "Conv(x, W) = x W, a filter of one element for every channel", "all shapes", _depthwise_as_product),
-    Lemma("pad-into-convolution", _CONV, "Conv(Pad(x), pads = p) = Conv(x, pads = p + q), zeros on spatial axes", "all shapes", _pad_into_convolution),
+    Lemma(
+        "depthwise-as-product",
+        _CONV,
+        "Conv(x, W) = x W, a filter of one element for every channel",
+        "all shapes",
+        _depthwise_as_product,
+    ),
+    Lemma(
+        "pad-into-convolution",
+        _CONV,
+        "Conv(Pad(x), pads = p) = Conv(x, pads = p + q), zeros on spatial axes",
+        "all shapes",
+        _pad_into_convolution,
+    ),
     Lemma("zero-filter", _CONV, "Conv(x, 0) = 0, for random x", "all shapes", _zero_filter),
-    Lemma("gate-into-filter", _CONV, "Conv(g x, W) = Conv(x, g W), g over channels, one sample", "all shapes", _gate_into_filter),
-    Lemma("scale-into-filters", frozenset({"Mul"}), "s Conv(x, W) = Conv(x, s W), s over output channels", "all shapes", _scale_into_filters),
+    Lemma(
+        "gate-into-filter",
+        _CONV,
+        "Conv(g x, W) = Conv(x, g W), g over channels, one sample",
+        "all shapes",
+        _gate_into_filter,
+    ),
+    Lemma(
+        "scale-into-filters",
+        frozenset({"Mul"}),
+        "s Conv(x, W) = Conv(x, s W), s over output channels",
+        "all shapes",
+        _scale_into_filters,
+    ),
 )

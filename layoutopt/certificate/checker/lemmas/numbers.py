@@ -6,7 +6,9 @@ from layoutopt.certificate.checker.lemma import Lemma
 from layoutopt.certificate.checker.normal import split_view, view
 from layoutopt.certificate.checker.terms import CONSTANT, LEAF, VIEW, Term
 
-_TOTAL = frozenset({LEAF, VIEW, "Add", "Mul", "Conv", "MatMul", "Softmax", "Relu", "Clip", "Sigmoid", "Tanh", "Erf", "Concat", "Slice"})
+_TOTAL = frozenset(
+    {LEAF, VIEW, "Add", "Mul", "Conv", "MatMul", "Softmax", "Relu", "Clip", "Sigmoid", "Tanh", "Erf", "Concat", "Slice"}
+)
 
 
 def _guarded(term: Term) -> Term | None:
@@ -35,5 +37,11 @@ def _is_number(term: Term, depth: int) -> bool:
 
 
 LEMMAS = (
-    Lemma("no-nan", frozenset({"Where"}), "Where(IsNaN(x), y, x) = x, x computed from real numbers", "all shapes", _guarded),
+    Lemma(
+        "no-nan",
+        frozenset({"Where"}),
+        "Where(IsNaN(x), y, x) = x, x computed from real numbers",
+        "all shapes",
+        _guarded,
+    ),
 )

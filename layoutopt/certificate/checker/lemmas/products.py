@@ -56,6 +56,14 @@ def _scale_of_viewed_operand(term: Term) -> Term | None:
 
 _MATMUL = frozenset({"MatMul"})
 LEMMAS = (
-    Lemma("scale-of-operand", _MATMUL, "(c x) y = c (x y), c one number", "all shapes", lambda t: _scale_of_operand(t) or _scale_of_viewed_operand(t)),
-    Lemma("scale-into-matrix", frozenset({"Mul"}), "s (x W) = x (s W), s over columns", "all shapes", _scale_into_matrix),
+    Lemma(
+        "scale-of-operand",
+        _MATMUL,
+        "(c x) y = c (x y), c one number",
+        "all shapes",
+        lambda t: _scale_of_operand(t) or _scale_of_viewed_operand(t),
+    ),
+    Lemma(
+        "scale-into-matrix", frozenset({"Mul"}), "s (x W) = x (s W), s over columns", "all shapes", _scale_into_matrix
+    ),
 )
