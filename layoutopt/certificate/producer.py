@@ -168,12 +168,11 @@ class _Search:
         return None
 
     def _layouts(self, order: maps.Axes, name: str, shape: maps.Shape) -> Iterator[maps.Axes]:
-        if not is_blocked(self._result, name):
-            if (axes := maps.reshape(order, shape)) is not None:
-                yield axes
-        elif maps.shape_of(order) == shape and isinstance(shape[1], int):
-            if (axes := maps.reshape(order, (shape[0], shape[1] // self._block, self._block, *shape[2:]))) is not None:
-                yield maps.canonical([axes[k] for k in (0, 1, 3, 4, 2)])
+        is_in_blocks = is_blocked(self._result, name)
+        if is_in_blocks and maps.shape_of(order) == shape and isinstance(shape[1], int):
+            shape = (shape[0], shape[1] // self._block, self._block, *shape[2:])
+        if (axes := maps.reshape(order, shape)) is not None:
+            yield maps.canonical([axes[k] for k in (0, 1, 3, 4, 2)]) if is_in_blocks and len(axes) == 5 else axes
 
     def _needed(self, context: Context, inputs: set[str]) -> list[Claim]:
         """The claims that outputs depend on, in order."""

@@ -35,11 +35,16 @@ _SWAPPED = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on one mutation: `refused`, `equal` or `WRONG`, and the reason."""
+    """The verdict on one mutation: `refused`, `equal` or `WRONG`, and the reason.
+
+    `is_noticed` is whether a comparison of outputs on random inputs finds a difference, or a model that does not run; None if
+    the models are those of the certificate, or were not compared.
+    """
 
     kind: str
     verdict: str
     reason: str
+    is_noticed: bool | None = None
 
 
 @dataclass
@@ -213,7 +218,7 @@ def mutated_certificate(certificate: Certificate, choose: Random) -> tuple[str, 
     return change, replace(certificate, claims=tuple(claims))
 
 
-def outcomes(subject: Subject, count: int, seed: int) -> Iterator[Outcome]:
+def outcomes(subject: Subject, count: int, seed: int, *, compare: bool = False) -> Iterator[Outcome]:
     """The verdicts on random mutations of a pair."""
     choose = Random(seed)
     original, result = of_message(subject.original), of_message(subject.result)
@@ -240,9 +245,15 @@ def outcomes(subject: Subject, count: int, seed: int) -> Iterator[Outcome]:
             yield Outcome(kind, "refused", str(error))
             continue
         if part == "result":
-            yield _verdict(kind, replace(subject.certificate, result=changed.digest), original, changed)
+            outcome = _verdict(kind, replace(subject.certificate, result=changed.digest), original, changed)
         else:
-            yield _verdict(kind, replace(subject.certificate, original=changed.digest), changed, result)
+            outcome = _verdict(kind, replace(subject.certificate, original=changed.digest), changed, result)
+        is_noticed = (
+            None
+            if not compare
+            else is_difference_noticed(*((original, changed) if part == "result" else (changed, result)))
+        )
+        yield replace(outcome, is_noticed=is_noticed)
 
 
 def _verdict(kind: str, certificate: Certificate, original: Model, result: Model, *, is_same: bool = False) -> Outcome:
@@ -266,6 +277,25 @@ def difference(original: Model, result: Model) -> float:
                 return float("inf")
             worst = max(worst, float(np.abs(a - b).max() / (np.abs(a).max() or 1.0))) if a.size else worst
     return worst
+
+
+def is_difference_noticed(original: Model, result: Model) -> bool:
+    """Whether np.allclose finds a difference on three random inputs, or a model does not run: what onnxsim does."""
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        feeds = {
+            name: random.random(array.shape).astype(array.dtype) for name, array in random_inputs(original, 0).items()
+        }
+        try:
+            first, second = (run(model, feeds, model.outputs) for model in (original, result))
+        except LayoutoptError:
+            return True
+        for name in original.outputs:
+            if first[name].shape != second[name].shape or not np.allclose(
+                first[name], second[name], rtol=1e-4, atol=1e-5
+            ):
+                return True
+    return False
 
 
 def tally(found: list[Outcome]) -> Counter[tuple[str, str]]:

@@ -10,11 +10,11 @@ from layoutopt.certificate.checker.inference import evaluated, inferred
 from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Shape, Term, UnprovableError, apply, constant
 
 UNARY = frozenset(
-    (
+    (  # noqa: SIM905
         "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid IsInf "
         "IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan "
         "Tanh ThresholdedRelu"
-    ).split()  # noqa: SIM905
+    ).split()
 )
 NARY = frozenset(
     [
@@ -43,10 +43,10 @@ NARY = frozenset(
 COMMUTATIVE = frozenset(["Add", "And", "Equal", "Max", "Min", "Mul", "Or", "Xor"])
 ONE_AXIS = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 REDUCTIONS = frozenset(
-    (
+    (  # noqa: SIM905
         "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum "
         "ReduceLogSumExp"
-    ).split()  # noqa: SIM905
+    ).split()
 )
 RANDOM = frozenset(
     ["RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"]
