@@ -93,7 +93,7 @@ class Translator:
             return self._random(call)
         if "." in call.op:
             raise UnprovableError(f"{call.op} has no definition here")
-        extra = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
+        extra: dict[str, Any] = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
         return make(call.op, *call.args, **frozen(call.attributes), **extra)
 
     def _control_flow(
