@@ -21,7 +21,15 @@ from layoutopt.errors import LayoutoptError
 
 Random = random.Random
 EQUAL = 2e-4  # of the largest absolute value of an output
-_SWAPPED = {"Add": "Mul", "Mul": "Add", "Relu": "Sigmoid", "Sigmoid": "Relu", "Sub": "Add", "HardSwish": "Relu", "Softmax": "LogSoftmax"}
+_SWAPPED = {
+    "Add": "Mul",
+    "Mul": "Add",
+    "Relu": "Sigmoid",
+    "Sigmoid": "Relu",
+    "Sub": "Add",
+    "HardSwish": "Relu",
+    "Softmax": "LogSoftmax",
+}
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,9 @@ def inserted_node(model: onnx.ModelProto, choose: Random) -> bool:
         for place, each in enumerate(reader.input):
             if each == name:
                 reader.input[place] = f"{name}/inserted"
-    model.graph.node.insert(position + 1, helper.make_node(choose.choice(("Neg", "Abs", "Identity")), [name], [f"{name}/inserted"]))
+    model.graph.node.insert(
+        position + 1, helper.make_node(choose.choice(("Neg", "Abs", "Identity")), [name], [f"{name}/inserted"])
+    )
     return True
 
 
