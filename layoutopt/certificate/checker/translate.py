@@ -14,7 +14,7 @@ from layoutopt.certificate.checker.operators import MEANINGS, Call, frozen
 from layoutopt.certificate.checker.terms import Term, UnprovableError, apply, constant
 
 LARGEST_SEGMENT = 400  # nodes between claimed values
-_READS_BLOCKS = frozenset({"Reshape", "Concat", "Sum", "Sub", "Identity"}) | UNARY | NARY
+_READS_BLOCKS = frozenset({"Reshape", "Concat", "Sum", "Sub", "Identity", "Gelu", "QuickGelu"}) | UNARY | NARY
 
 
 class SegmentError(UnprovableError):
