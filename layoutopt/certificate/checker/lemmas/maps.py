@@ -23,7 +23,8 @@ def _constant_operands(term: Term, op: str) -> tuple[Term, Term, list[Term]] | N
     core, axes = split_view(x)
     if core.op != op:
         return None
-    found, kept = [], []
+    found: list[Term] = []
+    kept: list[Term] = []
     for operand in core.operands:
         own = as_operand(operand, axes, core, x) if operand.op == CONSTANT else None
         is_along = own is not None and all(extent == 1 for place, extent in enumerate(own.shape) if place != axis)
@@ -171,7 +172,7 @@ def _resized(operands: Sequence[Term | None], source: Term, w: Term) -> Sequence
 def _is_average(x: Term) -> bool:
     """Whether every element is a sum of elements along axes beyond the channels, with weights that add up to 1."""
     if x.op == "ReduceMean":
-        return min(x["axes"]) > 1
+        return bool(min(x["axes"]) > 1)
     is_crop = _text(x["coordinate_transformation_mode"]) == "tf_crop_and_resize"
     return not is_crop and _text(x["mode"]) in ("nearest", "linear", "cubic") and _is_unscaled(x, (0, 1))
 
