@@ -60,7 +60,6 @@ IDENTITIES = (
     Identity("mean-of-means", "the mean of the means of parts of equal size is the mean"),
     Identity("zero-terms", "terms with the factor 0 add nothing: channels that only pad a block"),
     Identity("heads-as-rows", "the rows of all heads of a group, times the keys of the group"),
-    Identity("resize-of-same-extent", "Resize to the extent that an axis has reads every element at its own position"),
     Identity("winograd", "Aᵀ((G g)(Bᵀ d)) is the correlation", "F(2, 3), F(4, 3), F(2, 5), all numbers"),
     Identity("quantize-of-dequantize", "quantise(dequantise(q)) = q", "all integers and scales, exact arithmetic"),
     Identity("zero-point-is-zero", "dequantise(zero) = 0, quantise(0) = zero", "all integers and scales"),
@@ -105,7 +104,7 @@ PASSES = (
         "move-maps",
         "proven",
         "a map along channels moves in front of an interpolation, a mean or a Concat",
-        ("map-of-mean", "map-of-concat", "sum-of-convs", "normal-form"),
+        ("map-of-mean", "shift-of-mean", "resize-of-same-extent", "map-of-concat", "sum-of-convs", "normal-form"),
     ),
     Coverage(
         "merge-maps",
@@ -126,7 +125,7 @@ PASSES = (
         "lower",
         "proven",
         "blocked arrays; numbers per channel as depthwise convolutions; padded channels",
-        ("depthwise-as-product", "zero-terms", "normal-form"),
+        ("depthwise-as-product", "concat-of-views", "zero-terms", "normal-form"),
     ),
     Coverage("equalize-matmul-ranks", "moved", "axes of extent 1 in front of the smaller operand of a product"),
     Coverage(

@@ -16,7 +16,7 @@ from layoutopt.certificate.checker.equality import difference
 from layoutopt.certificate.checker.model import Model, of_message, read
 from layoutopt.certificate.checker.normal import split_view
 from layoutopt.certificate.checker.schema import Certificate, Claim
-from layoutopt.certificate.checker.terms import Array, Term, UnprovableError
+from layoutopt.certificate.checker.terms import Array, Shape, Term, UnprovableError
 from layoutopt.certificate.checker.testing import random_inputs, run
 from layoutopt.certificate.checker.translate import SegmentError, Translator, is_blocked
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
@@ -121,7 +121,7 @@ class _Search:
             return
         yield from (each for each in self._order if each in self._statistics and _agree(own, self._statistics[each]))
 
-    def _proven(self, context: Context, name: str) -> tuple[Claim, maps.Shape] | None:
+    def _proven(self, context: Context, name: str) -> tuple[Claim, Shape] | None:
         translator = Translator(self._result, Leaves(context), self._block, _LARGEST_SEGMENT)
         try:
             term = translator.term(name)
@@ -167,7 +167,7 @@ class _Search:
                     return axes
         return None
 
-    def _layouts(self, order: maps.Axes, name: str, shape: maps.Shape) -> Iterator[maps.Axes]:
+    def _layouts(self, order: maps.Axes, name: str, shape: Shape) -> Iterator[maps.Axes]:
         is_in_blocks = is_blocked(self._result, name)
         if is_in_blocks and maps.shape_of(order) == shape and isinstance(shape[1], int):
             shape = (shape[0], shape[1] // self._block, self._block, *shape[2:])

@@ -255,6 +255,33 @@ def _(random: Random) -> Term:
     return general("Where", (general("IsNaN", (weights,), {}), constant(np.zeros(()), FLOAT), weights), {})
 
 
+@case("shift-of-mean")
+def _(random: Random) -> Term:
+    shifted = general("Add", (x(1, 3, 4, 3), numbers(random, 3, 1, 1)), {})
+    fields = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    return general("Resize", (shifted, None, None, constant(np.array([1, 3, 8, 6]), 7)), fields)
+
+
+@case("shift-of-mean")
+def _(random: Random) -> Term:
+    shifted = general("Add", (x(1, 3, 4, 3), numbers(random, 3, 1, 1)), {})
+    return general("ReduceMean", (shifted,), {"axes": (2, 3), "keepdims": 1})
+
+
+@case("resize-of-same-extent")
+def _(random: Random) -> Term:
+    fields = {"mode": random.choice(["linear", "nearest"]), "coordinate_transformation_mode": "half_pixel"}
+    return general("Resize", (x(1, 3, 4, 3), None, None, constant(np.array([1, 3, 4, 3]), 7)), fields)
+
+
+@case("concat-of-views")
+def _(random: Random) -> Term:
+    """Images in blocks of two channels."""
+    parts = (x(2, 4, 3, 5), general("Relu", (conv(x(2, 4, 3, 5), numbers(random, 6, 4, 1, 1)),), {}))
+    blocks = [transposed(reshaped(each, (2, int(each.shape[1]) // 2, 2, 3, 5)), (0, 1, 3, 4, 2)) for each in parts]
+    return general("Concat", tuple(blocks), {"axis": 1})
+
+
 # --- laws ---------------------------------------------------------------------------------------------------------
 
 
@@ -297,6 +324,11 @@ def test_conditions() -> None:
     per_sample = general("Mul", (x(2, 3, 5, 5), leaf("g", (2, 3, 1, 1), FLOAT)), {})
     assert refused("gate-into-filter", conv(per_sample, numbers(random, 4, 3, 3, 3)))
     assert refused("zero-filter", conv(x(1, 2, 5, 5), constant(np.zeros((3, 2, 3, 3)), FLOAT)))  # x may be infinite
+    scales = constant(np.array([1, 1, 1.2, 1.2], np.float64), FLOAT)
+    fields = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    assert refused(
+        "resize-of-same-extent", general("Resize", (x(1, 3, 3, 3), None, scales), fields)
+    )  # 3 times 1.2 is 3
     masked = general("Add", (x(2, 3), constant(np.array([0, 0, -np.inf]), FLOAT)), {})
     weights = general("Softmax", (masked,), {"axis": 1})
     replaced = (general("IsNaN", (weights,), {}), constant(np.zeros(()), FLOAT), weights)

@@ -245,6 +245,21 @@ def map_of_mean(k: int) -> Iterator[Obligation]:
     yield Obligation("weights sum to 1", means + b * weights == means + k * b, [weights == 1])
 
 
+@proof("shift-of-mean")
+def shift_of_mean(k: int) -> Iterator[Obligation]:
+    """sum m (x + t) = sum m x + t, if the weights m add up to 1."""
+    m = family("m")
+    t, mean, weights = reals("t mean weights")
+    yield from induction(
+        "weighted sum",
+        lambda total: (
+            total("m (x + t)", lambda i: m(i) * (x(i) + t))
+            == total("m x", lambda i: m(i) * x(i)) + k * t * total("m", m)
+        ),
+    )
+    yield Obligation("weights sum to 1", mean + t * weights == mean + k * t, [weights == 1])
+
+
 @proof("mean-of-means")
 def mean_of_means(k: int) -> Iterator[Obligation]:
     """The mean of the means of parts of equal size is the mean of all elements."""

@@ -7,7 +7,7 @@ from typing import Any
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.inference import evaluated, inferred
-from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Shape, Term, UnprovableError, apply, constant
+from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Extent, Shape, Term, UnprovableError, apply, constant
 
 UNARY = frozenset(
     (  # noqa: SIM905
@@ -278,8 +278,8 @@ def _reduction(op: str, term: Term, attributes: dict[str, Any]) -> Term:
     return view(_rewritten(reduced), tuple(() if axis in axes else group for axis, group in enumerate(outer)))
 
 
-def _covers(extent: maps.Extent, axis: int, digits: Sequence[maps.Digit]) -> bool:
-    return maps.volume([digit[2] for digit in digits if digit[0] == axis]) == extent
+def _covers(extent: Extent, axis: int, digits: Sequence[maps.Digit]) -> bool:
+    return extent == maps.volume([digit[2] for digit in digits if digit[0] == axis])
 
 
 def _along_axis(op: str, term: Term, attributes: dict[str, Any]) -> Term:

@@ -121,11 +121,10 @@ def _reshape(call: Call) -> Term:
     if extents.count(None) > 1:
         raise UnprovableError("a Reshape with two unknown extents")
     rest = maps.quotient(maps.volume(x.shape), maps.volume([extent for extent in extents if extent is not None]))
-    if None in extents and rest is None:
+    if rest is None and None in extents:
         raise UnprovableError(f"{x.shape} has no shape {tuple(wanted or ())}")
-    return reshaped(
-        x, tuple(rest if extent is None else extent for extent in extents if extent is not None or rest is not None)
-    )
+    known = [rest if extent is None else extent for extent in extents]
+    return reshaped(x, tuple(extent for extent in known if extent is not None))
 
 
 @meaning("Squeeze", "Unsqueeze", "Flatten")
@@ -209,7 +208,7 @@ def _conv(call: Call) -> Term:
 
 def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str, Any]) -> Term:
     """A convolution without bias, and the bias as a sum."""
-    window = windows(x, filters.shape[2:], attributes)
+    window: dict[str, Any] = {**windows(x, filters.shape[2:], attributes)}
     y = make(
         "Conv",
         x,
@@ -254,8 +253,8 @@ def pooling(call: Call) -> Term:
     """A pooling with pads as numbers."""
     if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
         return general(call.op, call.args, frozen(call.attributes))
-    window = windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)
-    extra = {
+    window: dict[str, Any] = {**windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)}
+    extra: dict[str, Any] = {
         name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad", "p") if call.attributes.get(name)
     }
     dilations = window.pop("dilations")

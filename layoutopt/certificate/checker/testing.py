@@ -11,7 +11,7 @@ from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.check import Context
 from layoutopt.certificate.checker.model import Model
 from layoutopt.certificate.checker.schema import Claim
-from layoutopt.certificate.checker.terms import Array
+from layoutopt.certificate.checker.terms import Array, Shape
 from layoutopt.errors import CertificateError
 
 RUNS = 3
@@ -56,7 +56,7 @@ def _error(a: Array, b: Array) -> float:
     return float(np.abs(a - b).max() / (np.abs(a).max() or 1)) if a.size else 0.0
 
 
-def _static(axes: maps.Axes, shape: tuple[int, ...], symbolic: maps.Shape) -> maps.Axes:
+def _static(axes: maps.Axes, shape: tuple[int, ...], symbolic: Shape) -> maps.Axes:
     sizes = {name: size for name, size in zip(symbolic, shape, strict=True) if isinstance(name, str)}
     return tuple(
         tuple(

@@ -14,7 +14,7 @@ from layoutopt.certificate.checker.operators import MEANINGS, Call, frozen
 from layoutopt.certificate.checker.terms import Term, UnprovableError, apply, constant
 
 LARGEST_SEGMENT = 400  # nodes between claimed values
-_READS_BLOCKS = frozenset({"Reshape", "Concat", "Sum", "Sub", "Identity"}) | UNARY | NARY
+_READS_BLOCKS = frozenset({"Reshape", "Concat", "Sum", "Sub", "Identity", "Gelu", "QuickGelu"}) | UNARY | NARY
 
 
 class SegmentError(UnprovableError):
@@ -93,7 +93,7 @@ class Translator:
             return self._random(call)
         if "." in call.op:
             raise UnprovableError(f"{call.op} has no definition here")
-        extra = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
+        extra: dict[str, Any] = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
         return make(call.op, *call.args, **frozen(call.attributes), **extra)
 
     def _control_flow(

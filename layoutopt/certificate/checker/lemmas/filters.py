@@ -6,6 +6,7 @@ Winograd's algorithm is a use of them: its constants are multiplied out, and com
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Filter:
     @property
     def taps(self) -> tuple[int, ...]:
         """The extents of the spatial axes."""
-        return self.elements.shape[2:]
+        return tuple(self.elements.shape[2:])
 
     @classmethod
     def of(cls, conv: Term) -> "Filter | None":
@@ -122,9 +123,9 @@ def _conv_of_conv(term: Term) -> Term | None:
     taps = tuple((b - 1) * s + a for a, b, s in zip(first.taps, second.taps, strides, strict=True))
     elements, bound = np.zeros((2, len(second.elements), x.shape[1], *taps))
     for place in product(*map(range, second.taps)):
-        area = (..., *(slice(at * s, at * s + a) for at, s, a in zip(place, strides, first.taps, strict=True)))
+        area: Any = (..., *(slice(at * s, at * s + a) for at, s, a in zip(place, strides, first.taps, strict=True)))
         for target, one, other in ((elements, first.elements, second.elements), (bound, first.bound, second.bound)):
-            tap = other[(..., *place)]
+            tap: Array = other[(Ellipsis, *place)]
             target[area] += (
                 np.tensordot(tap, one, 1) if is_pointwise else tap.reshape((*tap.shape, *(1,) * rank)) * one[0, 0]
             )

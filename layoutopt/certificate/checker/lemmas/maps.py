@@ -8,7 +8,7 @@ from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.lemma import Lemma
 from layoutopt.certificate.checker.lemmas.convolutions import as_operand
 from layoutopt.certificate.checker.normal import make, reshaped, split_view, transposed, view
-from layoutopt.certificate.checker.terms import CONSTANT, Array, Term, constant
+from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Array, Term, constant
 
 
 def _constant_operands(term: Term, op: str) -> tuple[Term, Term, list[Term]] | None:
@@ -23,7 +23,8 @@ def _constant_operands(term: Term, op: str) -> tuple[Term, Term, list[Term]] | N
     core, axes = split_view(x)
     if core.op != op:
         return None
-    found, kept = [], []
+    found: list[Term] = []
+    kept: list[Term] = []
     for operand in core.operands:
         own = as_operand(operand, axes, core, x) if operand.op == CONSTANT else None
         is_along = own is not None and all(extent == 1 for place, extent in enumerate(own.shape) if place != axis)
@@ -104,16 +105,15 @@ def _with_last(axes: Axes, place: int, core: Term, extent: int) -> Axes:
 
 
 def _pointwise_as_product(term: Term) -> Term | None:
-    """Conv(view(x), W) = view(MatMul(x, W)), W of one tap, if the channels are the last axis of x."""
+    """Conv(x, W) = view(MatMul(view(x), W)), channels last, if W has one tap, and there are no pads."""
     x, w = term.args
     if x is None or w is None or w.op != CONSTANT or term["group"] != 1 or w.elements[0, 0].size != 1:
         return None
-    core, axes = split_view(x)
-    if core is x or any(term["pads"]) or set(term["strides"]) != {1} or not _is_last(axes, core, 1):
+    if any(term["pads"]) or set(term["strides"]) != {1}:
         return None
-    matrix = transposed(reshaped(w, w.shape[:2]), (1, 0))
-    product = make("MatMul", core, matrix)
-    return view(product, _with_last(axes, 1, core, int(w.shape[0])))
+    matrix, rank = transposed(reshaped(w, w.shape[:2]), (1, 0)), len(x.shape)
+    product = make("MatMul", transposed(x, (0, *range(2, rank), 1)), matrix)
+    return transposed(product, (0, rank - 1, *range(1, rank - 1)))
 
 
 def _map_of_concat(term: Term) -> Term | None:
@@ -172,19 +172,95 @@ def _resized(operands: Sequence[Term | None], source: Term, w: Term) -> Sequence
 def _is_average(x: Term) -> bool:
     """Whether every element is a sum of elements along axes beyond the channels, with weights that add up to 1."""
     if x.op == "ReduceMean":
-        return min(x["axes"]) > 1
-    return x["coordinate_transformation_mode"] != "tf_crop_and_resize" and x["mode"] in (
-        "nearest",
-        "linear",
-        "cubic",
-        b"nearest",
-        b"linear",
-        b"cubic",
-    )
+        return bool(min(x["axes"]) > 1)
+    is_crop = _text(x["coordinate_transformation_mode"]) == "tf_crop_and_resize"
+    return not is_crop and _text(x["mode"]) in ("nearest", "linear", "cubic") and _is_unscaled(x, (0, 1))
+
+
+def _is_unscaled(resize: Term, axes: Sequence[int]) -> bool:
+    """Whether the scale of axes that keep their extent is 1: sizes say so, and scales of 1; 3 times 1.2 is 3 as well."""
+    _, _, scales, sizes = (*resize.args, None, None, None)[:4]
+    if scales is None:
+        return sizes is not None and _text(resize["keep_aspect_ratio_policy"] or "stretch") == "stretch"
+    named = list(resize["axes"] or range(len(resize.shape)))
+    if scales.op != CONSTANT or len(named) != scales.elements.size:
+        return False
+    return all(scales.elements[named.index(axis)] == 1 for axis in axes if axis in named)
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _shift_of_mean(term: Term) -> Term | None:
+    """mean(Add(x, t)) = Add(mean(x), t), t over channels."""
+    x = term.args[0]
+    core, axes = split_view(x) if x is not None else (None, ())
+    if x is None or core is None or core.op != "Add" or not _is_average(term) or x.shape[:2] != term.shape[:2]:
+        return None
+    shift = core.args[-1]
+    own = as_operand(shift, axes, core, x) if shift is not None and shift.op == CONSTANT else None
+    if own is None or any(extent != 1 for axis, extent in enumerate(own.shape) if axis != 1):
+        return None
+    rest = make("Add", *core.args[:-1])
+    if rest.shape != core.shape:
+        return None
+    return make("Add", make(term.op, view(rest, axes), *term.args[1:], **dict(term.attributes)), own)
+
+
+def _resize_of_same_extent(term: Term) -> Term | None:
+    """Resize(x) = x, if it has the extents of x."""
+    x = term.args[0]
+    is_kept = x is not None and x.shape == term.shape and _is_unscaled(term, range(len(term.shape)))
+    return x if is_kept and _is_average(term) else None
+
+
+def _concat_of_views(term: Term) -> Term | None:
+    """Concat(view(x), view(y)) = view(Concat(x, y)), if the axis begins with the outermost digits of an axis of x and y."""
+    parts, place = [split_view(arg) for arg in term.operands], term["axis"]
+    core, axes = parts[0]
+    if not axes[place] or all(each.op != VIEW for each in term.operands):
+        return None
+    axis, stride, _ = axes[place][0]
+    rows = 0
+    for other, own in parts:
+        digits = own[place]
+        if (
+            not digits
+            or digits[0][:2] != (axis, stride)
+            or digits[1:] != axes[place][1:]
+            or own[:place] + own[place + 1 :] != axes[:place] + axes[place + 1 :]
+        ):
+            return None
+        extent = digits[0][2]
+        if not isinstance(extent, int) or other.shape != (*core.shape[:axis], stride * extent, *core.shape[axis + 1 :]):
+            return None
+        rows += extent
+    whole = make("Concat", *(other for other, _ in parts), axis=axis)
+    digits = ((axis, stride, rows), *axes[place][1:])
+    return view(whole, tuple(digits if position == place else group for position, group in enumerate(axes)))
 
 
 _CONV, _MATMUL = frozenset({"Conv"}), frozenset({"MatMul"})
+_MEANS, _RESIZE = frozenset({"ReduceMean", "Resize"}), frozenset({"Resize"})
 LEMMAS = (
+    Lemma(
+        "resize-of-same-extent", _RESIZE, "Resize(x) = x, with the extents of x", "all shapes", _resize_of_same_extent
+    ),
+    Lemma(
+        "shift-of-mean",
+        _MEANS,
+        "mean(x + t) = mean(x) + t, t over channels; also of interpolations",
+        "all shapes",
+        _shift_of_mean,
+    ),
+    Lemma(
+        "concat-of-views",
+        frozenset({"Concat"}),
+        "Concat(view(x), view(y)) = view(Concat(x, y)), such as blocks of channels",
+        "all shapes",
+        _concat_of_views,
+    ),
     Lemma(
         "shift-of-input",
         _CONV | _MATMUL,
@@ -205,7 +281,7 @@ LEMMAS = (
     Lemma(
         "pointwise-as-product",
         _CONV,
-        "a convolution of one tap, on channels that are the last axis, is a matrix product",
+        "a convolution of one tap is a matrix product",
         "all shapes",
         _pointwise_as_product,
     ),
