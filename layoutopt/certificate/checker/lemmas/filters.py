@@ -249,7 +249,8 @@ def _trimmed(filter: Filter, place: int, dtype: int) -> Filter:
     used = []
     for tap in range(filter.taps[place]):
         elements, bound = (np.take(each, tap, place + 2) for each in (filter.elements, filter.bound))
-        if difference(constant(elements, dtype, bound), constant(np.zeros(elements.shape), dtype)):
+        zeros = constant(np.zeros(elements.shape), dtype, np.minimum(bound, np.abs(filter.elements).max()))
+        if difference(constant(elements, dtype, bound), zeros):
             used.append(tap)
     if not used:
         return filter
