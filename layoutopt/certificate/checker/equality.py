@@ -5,8 +5,11 @@ import numpy as np
 from layoutopt.certificate.checker.normal import NARY
 from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Term, constant
 
-ROUNDINGS = 16
+ROUNDINGS = {1: 16, 10: 4, 11: 16, 16: 2}
 """How many roundings to the element type a constant may differ by, relative to the sum of the absolute values it comes from."""
+
+LARGEST_CANCELLATION = 2.0**10
+"""How much larger than the numbers of the original the absolute values may be that a constant of the result comes from."""
 
 _PRECISION = {1: 2.0**-24, 10: 2.0**-11, 11: 2.0**-53, 16: 2.0**-8}
 
@@ -66,7 +69,11 @@ def _numbers(found: Term, expected: Term) -> str:
         return "" if np.array_equal(a, b) else f"integers {_few(a)} where the original has {_few(b)}"
     with np.errstate(invalid="ignore"):
         scale = np.maximum(found.magnitudes, expected.magnitudes)
-        near = np.abs(a - b) <= ROUNDINGS * _PRECISION[found.dtype] * scale
+        finite = np.isfinite(a) & np.isfinite(b)
+        near = finite & (np.abs(a - b) <= ROUNDINGS[found.dtype] * _PRECISION[found.dtype] * scale)
+    own = np.max(np.where(finite, np.maximum(np.abs(b), expected.magnitudes), 0), initial=0)
+    if np.any(np.where(finite, found.magnitudes, 0) > LARGEST_CANCELLATION * own):
+        return "numbers of a constant are differences of much larger ones, in which rounding can hide anything"
     same = near | (a == b) | (np.isnan(a) & np.isnan(b))
     if np.all(same):
         return ""

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from layoutopt.certificate.checker.terms import CONSTANT, Array, Shape, Term, UnprovableError
+from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Array, Shape, Term, UnprovableError
 
 OPSET = 18
 AS_INPUT = {
@@ -19,6 +19,14 @@ AS_INPUT = {
     "Expand": ("shape",),
     "Tile": ("repeats",),
 }
+_CONTINUOUS = frozenset(
+    (  # noqa: SIM905
+        "Abs Clip Concat Conv Cos Div Erf Exp Expand Gather Gemm Log MatMul Max Min Neg Pad Pow Reciprocal ReduceL1 ReduceL2 "
+        "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Sigmoid Sin Slice Softmax Split "
+        "Sqrt Squeeze Sub Tanh Tile Transpose Unsqueeze Where"
+    ).split()
+)
+"""Operators whose result changes little if their operands do."""
 FIRST_INPUT = frozenset({"Pad", "Slice", "Reshape"})
 
 
@@ -69,6 +77,7 @@ def evaluated(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) 
     """The value of an operator on constants, by the reference implementation of onnx, floating-point numbers in float64."""
     from onnx.reference import ReferenceEvaluator
 
+    _check_exact(op, args)
     node, arrays = node_of(op, args, attributes)
     feeds = {f"x{index}": arg.elements for index, arg in enumerate(args) if arg is not None} | arrays
     inputs = [
@@ -78,7 +87,24 @@ def evaluated(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) 
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
     graph = helper.make_graph([node], "constant", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
-    return np.asarray(ReferenceEvaluator(model).run(None, feeds)[attributes.get("output", 0)])
+    try:
+        return np.asarray(ReferenceEvaluator(model).run(None, feeds)[attributes.get("output", 0)])
+    except Exception as fault:
+        raise UnprovableError(f"onnx does not evaluate {op} on constants ({type(fault).__name__})") from fault
+
+
+def _check_exact(op: str, args: Sequence[Term | None]) -> None:
+    """Check that numbers whose rounding could change the result of a step function are numbers of their element type.
+
+    Raises:
+        UnprovableError: they are not, so the model computes with other ones.
+    """
+    for arg in args if op not in _CONTINUOUS else ():
+        if arg is None or arg.dtype not in FLOATS:
+            continue
+        kind = helper.tensor_dtype_to_np_dtype(arg.dtype)
+        if not np.array_equal(arg.elements, arg.elements.astype(kind).astype(np.float64), equal_nan=True):
+            raise UnprovableError(f"{op} of constants that are rounded")
 
 
 @cache

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from layoutopt.certificate.checker import index_map as maps
+from layoutopt.certificate.checker.arithmetic import check_range
 from layoutopt.certificate.checker.normal import REDUCTIONS, general, make, reshaped, transposed
 from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, UnprovableError, constant
 
@@ -98,6 +99,7 @@ def _cast(call: Call) -> Term:
     to = call.attributes["to"]
     x = call[0]
     if x.op == CONSTANT and x.dtype not in FLOATS and to in FLOATS:
+        check_range(np.asarray(x.elements, np.float64), to, np.asarray(True))
         return constant(x.elements, to, None, x.lemmas)
     return x if x.dtype == to else make("Cast", x, to=to)
 
