@@ -124,7 +124,7 @@ PASSES = (
     Coverage(
         "lower",
         "proven",
-        "blocked arrays; numbers per channel as depthwise convolutions; padded channels",
+        "blocked arrays; numbers per channel as depthwise convolutions; channels that pad a block are tested",
         ("depthwise-as-product", "concat-of-views", "zero-terms", "normal-form"),
     ),
     Coverage("equalize-matmul-ranks", "moved", "axes of extent 1 in front of the smaller operand of a product"),

@@ -39,6 +39,8 @@ def value(term: Term, values: Values) -> Array:
     if term.op in ("Add", "Mul"):
         combine = np.add if term.op == "Add" else np.multiply
         return np.asarray(reduce(combine, [each for each in operands if each is not None]))
+    if term.op == "IsNaN":
+        return np.isnan(np.asarray(operands[0], np.float64))
     given = [
         None if arg is None or each is None else constant(each, arg.dtype)
         for arg, each in zip(term.args, operands, strict=True)

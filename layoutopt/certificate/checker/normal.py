@@ -81,7 +81,10 @@ def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) ->
 
 def with_lemmas(term: Term, names: frozenset[str]) -> Term:
     """The term, with more lemmas."""
-    return term if names <= term.lemmas else replace(term, lemmas=term.lemmas | names)
+    if names <= term.lemmas:
+        return term
+    args = tuple(arg and with_lemmas(arg, names) for arg in term.args) if term.op == VIEW else term.args
+    return replace(term, args=args, lemmas=term.lemmas | names)
 
 
 def _rewritten(term: Term) -> Term:
