@@ -127,7 +127,8 @@ def _conv_of_conv(term: Term) -> Term | None:
     for place in product(*map(range, second.taps)):
         area: Any = (..., *(slice(at * s, at * s + a) for at, s, a in zip(place, strides, first.taps, strict=True)))
         for target, one, other in ((elements, first.elements, second.elements), (bound, first.bound, second.bound)):
-            tap: Array = other[(Ellipsis, *place)]
+            at_place: Any = (..., *place)
+            tap: Array = other[at_place]
             target[area] += (
                 np.tensordot(tap, one, 1) if is_pointwise else tap.reshape((*tap.shape, *(1,) * rank)) * one[0, 0]
             )
