@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from layoutopt.driver.result import Result
     from layoutopt.errors import (
         ArgumentError,
+        CertificateError,
         DimensionError,
         ExtensionError,
         FormatError,
@@ -55,6 +56,7 @@ disable_telemetry()  # before any module of layoutopt imports onnxruntime
 
 _MODULES = {
     "ArgumentError": "layoutopt.errors",
+    "CertificateError": "layoutopt.errors",
     "Conversion": "layoutopt.formats",
     "CostModel": "layoutopt.cost",
     "DimensionError": "layoutopt.errors",
@@ -91,6 +93,7 @@ _MODULES = {
 
 __all__ = [
     "ArgumentError",
+    "CertificateError",
     "Conversion",
     "CostModel",
     "DimensionError",

@@ -11,6 +11,7 @@
     ├── OutputError               8   the result cannot be written
     ├── UnverifiedError          11   the rewritten model could not be compared with the original
     ├── ExtensionError           12   an extension of another package cannot be used
+    ├── CertificateError         15   the certificate does not prove that the result computes the original
     └── InvariantError           70   a pass broke the graph: a bug in the pass
 
 Exit code 2 is also that of a wrong command line. Every message is one line: the name of a node, tensor or file, the fault, and
@@ -110,6 +111,12 @@ class ExtensionError(LayoutoptError):
     """An extension (an entry point or a library of kernels) cannot be used."""
 
     exit_code = 12
+
+
+class CertificateError(LayoutoptError):
+    """The certificate does not prove that the result computes the original."""
+
+    exit_code = 15
 
 
 class InvariantError(LayoutoptError):

@@ -8,6 +8,7 @@ from layoutopt.cli.banks import banks
 from layoutopt.cli.bench import bench
 from layoutopt.cli.cache import cache
 from layoutopt.cli.calibrate import calibrate
+from layoutopt.cli.certify import certify
 from layoutopt.cli.check import check
 from layoutopt.cli.ci import ci
 from layoutopt.cli.command_group import CommandGroup
@@ -47,6 +48,7 @@ _COMMANDS = (
     inspect,
     explain,
     verify,
+    certify,
     check,
     bench,
     ci,

@@ -50,6 +50,7 @@ _CLUSTER = (
     "Optimise several models in a cluster: dask://HOST:PORT, ray://HOST:PORT, ray://auto, dask://local or ray://local."
 )
 _CACHE = "Keep the outcomes of several models in this folder; a model whose outcome is there is not optimised again."
+_CERTIFICATE = "Write the proof that OUT computes what MODEL computes, for `layoutopt certify`."
 _TARGET = "The hardware: a name from `layoutopt targets`, or a file T.toml."
 _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER."
 
@@ -118,6 +119,7 @@ def optimize(
     cache: Annotated[Path | None, Option("--cache", metavar="FOLDER", help=_CACHE)] = None,
     json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON)] = None,
     html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
+    certificate: Annotated[Path | None, Option("--certificate", metavar="FILE", help=_CERTIFICATE)] = None,
     model_explorer: Annotated[Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
@@ -181,7 +183,7 @@ def optimize(
     batch = BatchSettings(
         **configured(context, configuration, Path(), batch_values), is_requested=bool(cluster or cache)
     )
-    request = Request(json, html, model_explorer, dump_ir or (), dry_run, force, quiet, verbose)
+    request = Request(json, html, model_explorer, certificate, dump_ir or (), dry_run, force, quiet, verbose)
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, batch, has_traceback=has_traceback):
         raise Exit(code)

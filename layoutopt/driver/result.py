@@ -9,6 +9,7 @@ import onnx
 import onnx_ir
 
 from layoutopt import onnx_io
+from layoutopt.errors import ArgumentError
 from layoutopt.files import is_same_file
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.writer.write import WrittenFiles
@@ -64,6 +65,21 @@ class Result:
         else:
             message.ParseFromString(onnx_io.to_bytes(self.model))
         return message
+
+    def certificate(self, original: str | PathLike[str] | bytes | onnx.ModelProto | None = None) -> str:
+        """The proof that the model computes what the original computes, as JSON; `layoutopt certify` checks it.
+
+        Args:
+            original: the original; by default the file that was optimised.
+
+        Raises:
+            ArgumentError: the original was no file, and none is given.
+        """
+        from layoutopt.certificate.producer import certificate_text
+
+        if original is None and self.origin is None:
+            raise ArgumentError("the original was no file", hint="give the original: result.certificate(original)")
+        return certificate_text(original if original is not None else str(self.origin), self.proto)
 
     def save(self, path: str | PathLike[str], *, external_data: str | None = None, force: bool = False) -> WrittenFiles:
         """Write the model atomically; an unchanged model is copied byte for byte.

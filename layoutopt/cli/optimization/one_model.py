@@ -7,7 +7,7 @@ from pathlib import Path
 
 from layoutopt.cli.files.dump import parse_dumps
 from layoutopt.cli.files.model_streams import read_stdin
-from layoutopt.cli.files.outputs import Outputs
+from layoutopt.cli.files.outputs import Outputs, TextOutput
 from layoutopt.cli.files.pages import PageOptions
 from layoutopt.cli.optimization.model_files import STDIO
 from layoutopt.cli.optimization.placements import Placement, output_folder
@@ -16,7 +16,7 @@ from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.warnings import warn, warn_of_repairs
 from layoutopt.driver.pipeline import pipeline_for
 from layoutopt.driver.result import Result
-from layoutopt.files import Overwrite, path_text
+from layoutopt.files import FileKind, Overwrite, path_text
 from layoutopt.report.schema import Report
 from layoutopt.report.warnings import repairs_of, warnings_of
 
@@ -29,6 +29,7 @@ class Request:
         json: the file of the report; `-` for stdout.
         html: the file of the page.
         model_explorer: the file of the node data for Model Explorer.
+        certificate: the file of the certificate.
         dump_ir: the values of `--dump-ir`.
         dry_run: whether no model is written.
         force: whether existing files of another kind may be replaced.
@@ -39,6 +40,7 @@ class Request:
     json: Path | None
     html: Path | None
     model_explorer: Path | None
+    certificate: Path | None
     dump_ir: Sequence[str]
     dry_run: bool
     force: bool
@@ -61,12 +63,13 @@ def optimize_model(placement: Placement, settings: ModelSettings, request: Reque
         is_stdin = placement.model == STDIO
         source = None if is_stdin else placement.model
         pages = PageOptions(request.html, request.model_explorer, settings.target, settings.runtime, settings.dialect)
+        originals: list[bytes | Path] = []
         outputs = Outputs(
             source,
             None if request.dry_run else placement.output,
             request.json,
             settings.external_data,
-            pages.outputs,
+            [*pages.outputs, *_certificates(request.certificate, originals)],
             force=request.force,
             is_default=placement.is_default,
         )
@@ -76,6 +79,7 @@ def optimize_model(placement: Placement, settings: ModelSettings, request: Reque
         output = None if placement.output == STDIO else placement.output
         watch = parse_dumps(request.dump_ir, pipeline, Overwrite(reads, output, request.force))
         model = read_stdin() if is_stdin else placement.model
+        originals.append(model)
         outputs.source_size = len(model) if isinstance(model, bytes) else outputs.source_size
         with ProgressLine(is_silent=request.is_quiet or watch.uses_stderr) as progress:
             result = settings.run(
@@ -90,6 +94,17 @@ def optimize_model(placement: Placement, settings: ModelSettings, request: Reque
             outputs.write(result)
     warn_about(result.report)
     return result, outputs
+
+
+def _certificates(path: Path | None, originals: list[bytes | Path]) -> list[TextOutput]:
+    """The file of the certificate, if one is requested; the original is appended to the list before it is written."""
+
+    def text(result: Result) -> str:
+        from layoutopt.certificate.producer import certificate_text
+
+        return certificate_text(originals[0], result.proto)
+
+    return [] if path is None else [TextOutput("--certificate", path, FileKind.REPORT, text)]
 
 
 def warn_about(report: Report, model: Path | None = None) -> None:

@@ -1,0 +1,1 @@
+"""The checker of certificates. It imports onnx, numpy and the error classes, and nothing of the compiler."""

@@ -1,0 +1,350 @@
+"""Normal forms: constructors of terms that move views outwards, merge constants, and apply the lemmas."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from layoutopt.certificate.checker import index_map as maps
+from layoutopt.certificate.checker.index_map import Axes
+from layoutopt.certificate.checker.inference import evaluated, inferred
+from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Extent, Shape, Term, UnprovableError, apply, constant
+
+UNARY = frozenset(
+    (  # noqa: SIM905
+        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid IsInf "
+        "IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan "
+        "Tanh ThresholdedRelu"
+    ).split()
+)
+NARY = frozenset(
+    [
+        "Add",
+        "And",
+        "Clip",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Min",
+        "Mod",
+        "Mul",
+        "Or",
+        "PRelu",
+        "Pow",
+        "Where",
+        "Xor",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+    ]
+)
+COMMUTATIVE = frozenset(["Add", "And", "Equal", "Max", "Min", "Mul", "Or", "Xor"])
+ONE_AXIS = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+REDUCTIONS = frozenset(
+    (  # noqa: SIM905
+        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum "
+        "ReduceLogSumExp"
+    ).split()
+)
+RANDOM = frozenset(
+    ["RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"]
+)
+
+
+def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **attributes: Any) -> Term:
+    """The normal form of an operator on operands in normal form."""
+    if op in UNARY or op in NARY:
+        term = _elementwise(op, args, attributes)
+    elif op in REDUCTIONS:
+        term = _reduction(op, _present(args), attributes)
+    elif op in ONE_AXIS:
+        term = _along_axis(op, _present(args), attributes)
+    elif op == "MatMul":
+        term = _product(_present(args), _present(args, 1))
+    elif op in ("Concat", "Pad", "Slice"):
+        term = _permuted(op, args, attributes)
+    else:
+        term = general(op, args, attributes)
+    return with_lemmas(_rewritten(term), lemmas.union(*(arg.lemmas for arg in args if arg is not None)))
+
+
+def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
+    """The operator itself, on these operands; its shape and type are those that onnx infers. On constants it is evaluated."""
+    shape, dtype = inferred(op, args, attributes)
+    if args and all(arg is None or arg.op == CONSTANT for arg in args):
+        elements = evaluated(op, args, attributes)
+        return constant(elements, dtype, None, frozenset[str]().union(*(arg.lemmas for arg in args if arg is not None)))
+    return apply(op, tuple(args), shape, dtype, **attributes)
+
+
+def with_lemmas(term: Term, names: frozenset[str]) -> Term:
+    """The term, with more lemmas."""
+    if names <= term.lemmas:
+        return term
+    args = tuple(arg and with_lemmas(arg, names) for arg in term.args) if term.op == VIEW else term.args
+    return replace(term, args=args, lemmas=term.lemmas | names)
+
+
+def _rewritten(term: Term) -> Term:
+    from layoutopt.certificate.checker.lemmas import BY_OP
+
+    for lemma in BY_OP.get(term.op, ()):
+        if (other := lemma.rewrite(term)) is not None:
+            return with_lemmas(other, term.lemmas | {lemma.name})
+    return term
+
+
+def _present(args: Sequence[Term | None], index: int = 0) -> Term:
+    if len(args) <= index or (term := args[index]) is None:
+        raise UnprovableError(f"operand {index} is missing")
+    return term
+
+
+# Views
+
+
+def view(term: Term, axes: Axes) -> Term:
+    """The tensor whose elements are those of `term` at the coordinates of the map."""
+    return with_lemmas(_view(term, axes), term.lemmas)
+
+
+def _view(term: Term, axes: Axes) -> Term:
+    core, inner = split_view(term)
+    composed = maps.compose(axes, inner)
+    if composed is None:
+        core, composed = term, axes
+    shape = maps.shape_of(axes)
+    if core.op == CONSTANT:
+        elements = maps.rearranged(core.elements, composed, shape)
+        bound = None if core.bound is None else maps.rearranged(core.bound, composed, shape)
+        return constant(elements, core.dtype, bound, core.lemmas)
+    if composed == maps.identity(core.shape) and shape == core.shape:
+        return core
+    if core.op in NARY and (inside := _view_of_operands(core, composed, shape)) is not None:
+        return inside
+    return apply(VIEW, (core,), shape, core.dtype, axes=composed)
+
+
+def split_view(term: Term) -> tuple[Term, Axes]:
+    """The core of a term, and its map to it."""
+    if term.op == VIEW:
+        return _present(term.args), term["axes"]
+    return term, maps.identity(term.shape)
+
+
+def transposed(term: Term, order: Sequence[int]) -> Term:
+    """The term with its axes in that order."""
+    own = maps.identity(term.shape)
+    return view(term, tuple(own[axis] for axis in order))
+
+
+def reshaped(term: Term, shape: Shape) -> Term:
+    """The term in another shape of the same volume."""
+    if maps.volume(shape) != maps.volume(term.shape):
+        raise UnprovableError(f"a reshape of {term.shape} to {shape} is not proven for all sizes")
+    if term.op == "Reshape":
+        term = with_lemmas(_present(term.args), term.lemmas)
+    if shape == term.shape:
+        return term
+    if term.op == CONSTANT:
+        numbers = [int(extent) for extent in shape]
+        bound = None if term.bound is None else term.bound.reshape(numbers)
+        return constant(term.elements.reshape(numbers), term.dtype, bound, term.lemmas)
+    core, inner = split_view(term)
+    axes = maps.reshape(inner, shape)
+    if axes is None or maps.shape_of(axes) != shape:
+        flat = maps.canonical([[digit for digits in inner for digit in digits]])
+        return apply("Reshape", (view(core, flat),), shape, term.dtype)
+    return with_lemmas(view(core, axes), term.lemmas)
+
+
+def _view_of_operands(term: Term, axes: Axes, shape: Shape) -> Term | None:
+    """view(f(c, y)) = f(view(c), view(y)), if no operand but constants has the full shape."""
+    if any(arg.shape == term.shape and arg.op != CONSTANT for arg in term.operands):
+        return None
+    back = maps.inverse(axes, term.shape)
+    if back is None:
+        return None
+    args = [None if arg is None else _laid_out(arg, back, shape, term.shape) for arg in term.args]
+    if any(new is None and old is not None for new, old in zip(args, term.args, strict=True)):
+        return None
+    return make(term.op, *args, **dict(term.attributes))
+
+
+def _laid_out(term: Term, axes: Axes, core_shape: Shape, shape: Shape) -> Term | None:
+    """An operand of `view(f(..))` as an operand of f, whose result has `core_shape` and the view `axes`, of shape `shape`.
+
+    An operand that is broadcast along an axis has extent 1 there, before and after.
+    """
+    own = (1,) * (len(shape) - len(term.shape)) + term.shape
+    back = maps.inverse(axes, core_shape)
+    if back is None:
+        return None
+    if any(_is_cut(group, own) for group in back):
+        if term.op != CONSTANT:
+            return None
+        static = tuple(extent for extent in shape if isinstance(extent, int))
+        if len(static) != len(shape):
+            return None
+        import numpy as np
+
+        bound = None if term.bound is None else np.broadcast_to(term.bound, static)
+        term, own = constant(np.broadcast_to(term.elements, static), term.dtype, bound, term.lemmas), shape
+    if len(own) != len(term.shape):
+        term = reshaped(term, own)
+    kept = tuple(tuple(digit for digit in group if own[digit[0]] != 1) for group in back)
+    return view(term, kept)
+
+
+def _is_cut(group: Sequence[maps.Digit], own: Shape) -> bool:
+    """Whether some digits of an axis are broadcast, and some are not."""
+    return len({own[digit[0]] == 1 for digit in group}) > 1
+
+
+# Element-wise operators
+
+
+def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
+    args = list(given)
+    full = broadcast([arg.shape for arg in args if arg is not None and arg.op != CONSTANT])
+    args = [_trimmed(arg, len(full)) if arg is not None and arg.op == CONSTANT else arg for arg in args]
+    if op in COMMUTATIVE:
+        if op in ("Add", "Mul"):
+            args = [part for arg in args if arg is not None for part in (arg.args if arg.op == op else (arg,))]
+        args.sort(key=lambda arg: (arg is None or arg.op == CONSTANT, "" if arg is None else _order_key(arg)))
+    terms = [arg for arg in args if arg is not None]
+    shape = broadcast([arg.shape for arg in terms])
+    if (pivot := next((arg for arg in terms if arg.shape == shape and arg.op == VIEW), None)) is not None:
+        first = next(arg for arg in terms if arg.shape == shape and arg.op != CONSTANT)
+        core, axes = split_view(pivot)
+        if first is pivot and maps.inverse(axes, core.shape) is not None:
+            inside = [None if arg is None else _laid_out(arg, axes, core.shape, shape) for arg in args]
+            if all(new is not None or old is None for new, old in zip(inside, args, strict=True)):
+                return view(make(op, *inside, **attributes), axes)
+    if op in ("Add", "Mul"):
+        from layoutopt.certificate.checker.arithmetic import combined
+
+        return combined(op, terms, shape)
+    return general(op, args, attributes)
+
+
+def _order_key(term: Term) -> str:
+    """The key of a term by which operands are ordered: neither a view nor a coefficient changes it."""
+    core = split_view(term)[0]
+    last = core.args[-1] if core.op == "Mul" else None
+    if last is not None and last.op == CONSTANT and last.elements.size == 1:
+        return " ".join(split_view(arg)[0].key for arg in core.operands if arg is not last)
+    return core.key
+
+
+def _trimmed(term: Term, rank: int) -> Term:
+    """A constant without leading axes of extent 1, if other operands have as many axes."""
+    shape = term.shape
+    while len(shape) <= rank and shape and shape[0] == 1:
+        shape = shape[1:]
+    return term if shape == term.shape or len(term.shape) > rank else reshaped(term, shape)
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The shape that operands of these shapes are broadcast to, for all sizes."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    found = []
+    for extents in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
+        wide = {extent for extent in extents if extent != 1}
+        if len(wide) > 1:
+            raise UnprovableError(f"extents {sorted(map(str, wide))} are not broadcast for all sizes")
+        found.append(wide.pop() if wide else 1)
+    return tuple(found)
+
+
+# Operators with axes
+
+
+def _reduction(op: str, term: Term, attributes: dict[str, Any]) -> Term:
+    """A reduction with keepdims = 1, on the core of a view if whole axes of the core are reduced."""
+    core, outer = split_view(term)
+    axes: tuple[int, ...] = attributes["axes"]
+    digits = [digit for axis in axes for digit in outer[axis]]
+    whole = [axis for axis in {digit[0] for digit in digits} if _covers(core.shape[axis], axis, digits)]
+    if {digit[0] for digit in digits} != set(whole) or any(
+        d[0] in whole for k, g in enumerate(outer) if k not in axes for d in g
+    ):
+        core, outer, whole = term, maps.identity(term.shape), list(axes)
+    shape = tuple(1 if axis in whole else extent for axis, extent in enumerate(core.shape))
+    reduced = core if not whole else apply(op, (core,), shape, core.dtype, axes=tuple(sorted(whole)))
+    if not whole and op not in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"):
+        raise UnprovableError(f"{op} over no axis")
+    if core.op == CONSTANT and whole:
+        reduced = general(op, (core,), {"axes": tuple(sorted(whole))})
+    return view(_rewritten(reduced), tuple(() if axis in axes else group for axis, group in enumerate(outer)))
+
+
+def _covers(extent: Extent, axis: int, digits: Sequence[maps.Digit]) -> bool:
+    return extent == maps.volume([digit[2] for digit in digits if digit[0] == axis])
+
+
+def _along_axis(op: str, term: Term, attributes: dict[str, Any]) -> Term:
+    """An operator along one axis, on the core of a view if that axis is one axis of the core."""
+    core, outer = split_view(term)
+    group = outer[attributes["axis"]]
+    if len(group) == 1 and group[0][1:] == (1, core.shape[group[0][0]]):
+        return view(apply(op, (core,), core.shape, core.dtype, axis=group[0][0]), outer)
+    return apply(op, (term,), term.shape, term.dtype, axis=attributes["axis"])
+
+
+def _permuted(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
+    """Concat, Pad or Slice, on the cores of views that permute axes in the same way."""
+    terms = [arg for arg in args if arg is not None]
+    views = {split_view(arg)[1] for arg in terms if arg.op == VIEW}
+    pivot = next((arg for arg in terms if arg.op == VIEW), None)
+    if pivot is None or (op == "Concat" and any(arg.op not in (VIEW, CONSTANT) for arg in terms)):
+        return general(op, args, attributes)
+    orders = {maps.permutation(split_view(arg)[1], split_view(arg)[0].shape) for arg in terms if arg.op == VIEW}
+    order = orders.pop()
+    if orders or order is None or not views:
+        return general(op, args, attributes)
+    back = [order.index(axis) for axis in range(len(order))]
+    inside = general(op, [_moved_operand(arg, back) for arg in args], _moved(op, attributes, order))
+    return transposed(_rewritten(inside), order)
+
+
+def _moved_operand(term: Term | None, order: Sequence[int]) -> Term | None:
+    return transposed(term, order) if term is not None and len(term.shape) == len(order) else term
+
+
+def _moved(op: str, attributes: dict[str, Any], order: Sequence[int]) -> dict[str, Any]:
+    """The attributes for operands whose axis order[k] is the axis k."""
+    if op == "Concat":
+        return {**attributes, "axis": order[attributes["axis"]]}
+    if op == "Slice":
+        entries = sorted(
+            zip(
+                (order[axis] for axis in attributes["axes"]),
+                attributes["starts"],
+                attributes["ends"],
+                attributes["steps"],
+                strict=True,
+            )
+        )
+        names = ("axes", "starts", "ends", "steps")
+        return {**attributes, **dict(zip(names, zip(*entries, strict=True), strict=True))}
+    back = [list(order).index(axis) for axis in range(len(order))]
+    pads, rank = attributes["pads"], len(order)
+    return {**attributes, "pads": tuple(pads[axis] for axis in back) + tuple(pads[rank + axis] for axis in back)}
+
+
+def _product(x: Term, y: Term) -> Term:
+    """A matrix product: the rows of x are one axis where y is a matrix, and batch axes are one axis."""
+    rank = len(x.shape)
+    if CONSTANT == x.op == y.op or min(rank, len(y.shape)) < 2:
+        return general("MatMul", (x, y), {})
+    if len(y.shape) == 2 and rank > 2:
+        inner = make("MatMul", reshaped(x, (maps.volume(x.shape[:-1]), x.shape[-1])), y)
+        return reshaped(inner, (*x.shape[:-1], y.shape[-1]))
+    if rank == len(y.shape) > 3 and x.shape[:-2] == y.shape[:-2]:
+        batch = maps.volume(x.shape[:-2])
+        inner = make("MatMul", *(reshaped(each, (batch, *each.shape[-2:])) for each in (x, y)))
+        return reshaped(inner, (*x.shape[:-1], y.shape[-1]))
+    return general("MatMul", (x, y), {})

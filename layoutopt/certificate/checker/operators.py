@@ -1,0 +1,335 @@
+"""Operators of ONNX as terms: forms of all opsets become one, fused forms are written by their definition."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from layoutopt.certificate.checker import index_map as maps
+from layoutopt.certificate.checker.arithmetic import check_range
+from layoutopt.certificate.checker.normal import REDUCTIONS, general, make, reshaped, transposed
+from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, UnprovableError, constant
+
+INT64 = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node with terms for its operands.
+
+    Attributes:
+        op: the operator.
+        args: terms of the operands; None for an omitted one.
+        attributes: all attributes, with the defaults of the opset.
+        opset: the version of the domain.
+        block: channels per block of onnxruntime's blocked operators.
+        outputs: the number of outputs.
+    """
+
+    op: str
+    args: tuple[Term | None, ...]
+    attributes: dict[str, Any]
+    opset: int
+    block: int
+    outputs: int
+
+    def __getitem__(self, index: int) -> Term:
+        if (term := self.optional(index)) is None:
+            raise UnprovableError(f"{self.op} lacks operand {index}")
+        return term
+
+    def optional(self, index: int) -> Term | None:
+        """The operand; None if it is omitted."""
+        return self.args[index] if index < len(self.args) else None
+
+    def integers(self, index: int, name: str) -> tuple[int, ...] | None:
+        """Integers that are an attribute in old opsets and a constant operand in newer ones; None if omitted."""
+        if (term := self.optional(index)) is None:
+            value = self.attributes.get(name)
+            return None if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
+        if term.op != CONSTANT:
+            raise UnprovableError(f"{name} of {self.op} is not constant")
+        return tuple(int(number) for number in term.elements.reshape(-1))
+
+
+Meaning = Callable[[Call], Term]
+MEANINGS: dict[str, Meaning] = {}
+
+
+def meaning(*names: str) -> Callable[[Meaning], Meaning]:
+    """Register the meaning of operators; those of other domains than ONNX's have the domain in their names."""
+
+    def register(function: Meaning) -> Meaning:
+        MEANINGS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def number(value: float, like: Term) -> Term:
+    """A constant of one element and the type of `like`."""
+    return constant(np.asarray(value, np.float64), like.dtype)
+
+
+def is_float(term: Term) -> bool:
+    """Whether the elements are floating-point numbers."""
+    return term.dtype in FLOATS
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """The axis, counted from the first one."""
+    if not -rank <= axis < rank:
+        raise UnprovableError(f"no axis {axis} of {rank}")
+    return axis % rank
+
+
+@meaning("Identity", "Dropout")
+def _identity(call: Call) -> Term:
+    if call.outputs > 1 or (
+        call.optional(2) is not None and np.any(call[2].elements if call[2].op == CONSTANT else True)
+    ):
+        raise UnprovableError("a Dropout that drops")
+    return call[0]
+
+
+@meaning("Cast")
+def _cast(call: Call) -> Term:
+    to = call.attributes["to"]
+    x = call[0]
+    if x.op == CONSTANT and x.dtype not in FLOATS and to in FLOATS:
+        check_range(np.asarray(x.elements, np.float64), to, np.asarray(True))
+        return constant(x.elements, to, None, x.lemmas)
+    return x if x.dtype == to else make("Cast", x, to=to)
+
+
+@meaning("Transpose")
+def _transpose(call: Call) -> Term:
+    rank = len(call[0].shape)
+    order = call.attributes.get("perm") or list(range(rank))[::-1]
+    if sorted(order) != list(range(rank)):
+        raise UnprovableError(f"{order} is no order of {rank} axes")
+    return transposed(call[0], order)
+
+
+@meaning("Reshape")
+def _reshape(call: Call) -> Term:
+    x, wanted = call[0], call.integers(1, "shape")
+    extents: list[Extent | None] = []
+    for position, extent in enumerate(wanted or ()):
+        copies = extent == 0 and not call.attributes.get("allowzero")
+        extents.append(x.shape[position] if copies else None if extent == -1 else extent)
+    if extents.count(None) > 1:
+        raise UnprovableError("a Reshape with two unknown extents")
+    rest = maps.quotient(maps.volume(x.shape), maps.volume([extent for extent in extents if extent is not None]))
+    if rest is None and None in extents:
+        raise UnprovableError(f"{x.shape} has no shape {tuple(wanted or ())}")
+    known = [rest if extent is None else extent for extent in extents]
+    return reshaped(x, tuple(extent for extent in known if extent is not None))
+
+
+@meaning("Squeeze", "Unsqueeze", "Flatten")
+def _reshape_by_axes(call: Call) -> Term:
+    x, shape = call[0], list(call[0].shape)
+    if call.op == "Flatten":
+        axis = call.attributes["axis"] + (len(shape) if call.attributes["axis"] < 0 else 0)
+        return reshaped(x, (maps.volume(shape[:axis]), maps.volume(shape[axis:])))
+    axes = call.integers(1, "axes")
+    if call.op == "Squeeze":
+        chosen = (
+            [k for k, extent in enumerate(shape) if extent == 1]
+            if axes is None
+            else [normal_axis(k, len(shape)) for k in axes]
+        )
+        return reshaped(x, tuple(extent for k, extent in enumerate(shape) if k not in chosen))
+    rank = len(shape) + len(axes or ())
+    places = {normal_axis(axis, rank) for axis in axes or ()}
+    rest = iter(shape)
+    return reshaped(x, tuple(1 if k in places else next(rest) for k in range(rank)))
+
+
+@meaning("Shape")
+def _shape(call: Call) -> Term:
+    if not call[0].is_static:
+        return general("Shape", (call[0],), {})
+    stop = call.attributes.get("end")
+    return constant(np.asarray(call[0].shape[call.attributes.get("start") or 0 : stop], np.int64), INT64)
+
+
+@meaning("Sub", "Neg", "Div", "Sum", "Pow", "Sqrt")
+def _arithmetic(call: Call) -> Term:
+    x = call[0]
+    if call.op == "Sum":
+        return make("Add", *call.args) if len(call.args) > 1 else x
+    if not is_float(x):
+        return make(call.op, *call.args) if call.op != "Div" else general("Div", call.args, {})
+    if call.op == "Sub":
+        return make("Add", x, make("Mul", call[1], number(-1, x)))
+    if call.op == "Neg":
+        return make("Mul", x, number(-1, x))
+    if call.op == "Div":
+        return make("Mul", x, make("Reciprocal", call[1]))
+    if call.op == "Pow" and call[1].op == CONSTANT and np.all(call[1].elements == 2):
+        return make("Mul", x, x)
+    return make(call.op, *call.args)
+
+
+@meaning("Clip")
+def _clip(call: Call) -> Term:
+    bounds = [call.optional(1), call.optional(2)]
+    if call.opset < 11:
+        bounds = [number(call.attributes[name], call[0]) for name in ("min", "max")]
+    return make("Clip", call[0], *bounds)
+
+
+@meaning("HardSwish", "Mish", "Swish")
+def _gated(call: Call) -> Term:
+    x = call[0]
+    if call.op == "HardSwish":
+        return make("Mul", x, make("HardSigmoid", x, alpha=float(np.float32(1 / 6)), beta=0.5))
+    if call.op == "Swish":
+        return make("Mul", x, make("Sigmoid", make("Mul", x, number(call.attributes["alpha"], x))))
+    return make("Mul", x, make("Tanh", make("Softplus", x)))
+
+
+@meaning("Gelu")
+def gelu(call: Call) -> Term:
+    """x (1 + erf(x / sqrt 2)) / 2."""
+    x = call[0]
+    if call.attributes.get("approximate", "none") != "none":
+        return general("Gelu", (x,), call.attributes)
+    error = make("Erf", make("Mul", x, number(2**-0.5, x)))
+    return make("Mul", x, make("Add", error, number(1, x)), number(0.5, x))
+
+
+@meaning("BatchNormalization")
+def _batch_normalization(call: Call) -> Term:
+    x = call[0]
+    if call.outputs > 1 or call.attributes.get("training_mode") or not call.attributes.get("spatial", 1):
+        raise UnprovableError("a BatchNormalization in training mode")
+    scale, shift, mean, variance = (
+        reshaped(call[k], (1, *call[k].shape, *(1,) * (len(x.shape) - 2))) for k in range(1, 5)
+    )
+    root = make("Sqrt", make("Add", variance, number(call.attributes["epsilon"], x)))
+    factor = make("Mul", scale, make("Reciprocal", root))
+    return make("Add", make("Mul", x, factor), shift, make("Mul", mean, factor, number(-1, x)))
+
+
+@meaning("MatMul")
+def _matmul(call: Call) -> Term:
+    return make("MatMul", call[0], call[1])
+
+
+@meaning("Gemm")
+def _gemm(call: Call) -> Term:
+    x, y = (
+        transposed(call[k], (1, 0)) if call.attributes.get(name) else call[k]
+        for k, name in enumerate(("transA", "transB"))
+    )
+    product = make("Mul", make("MatMul", x, y), number(call.attributes.get("alpha", 1.0), x))
+    bias = call.optional(2)
+    return (
+        product
+        if bias is None
+        else make("Add", product, make("Mul", bias, number(call.attributes.get("beta", 1.0), x)))
+    )
+
+
+@meaning(*REDUCTIONS)
+def _reduce(call: Call) -> Term:
+    x = call[0]
+    given = call.integers(1, "axes")
+    if not given and call.attributes.get("noop_with_empty_axes"):
+        return x
+    axes = tuple(sorted({normal_axis(axis, len(x.shape)) for axis in given or range(len(x.shape))}))
+    y = make(call.op, x, axes=axes)
+    return (
+        y
+        if call.attributes.get("keepdims", 1)
+        else reshaped(y, tuple(e for k, e in enumerate(x.shape) if k not in axes))
+    )
+
+
+@meaning("Softmax", "LogSoftmax", "Hardmax")
+def _softmax(call: Call) -> Term:
+    x, axis = call[0], normal_axis(call.attributes["axis"], len(call[0].shape))
+    if call.opset >= 13 or axis == len(x.shape) - 1:
+        return make(call.op, x, axis=axis)
+    rows = reshaped(x, (maps.volume(x.shape[:axis]), maps.volume(x.shape[axis:])))
+    return reshaped(make(call.op, rows, axis=1), x.shape)
+
+
+@meaning("LayerNormalization")
+def _layer_normalization(call: Call) -> Term:
+    if call.outputs > 1:
+        raise UnprovableError("a LayerNormalization with three outputs")
+    return layer_normalization(call[0], call[1], call.optional(2), call.attributes["epsilon"], call.attributes["axis"])
+
+
+def layer_normalization(x: Term, scale: Term, bias: Term | None, epsilon: float, axis: int = -1) -> Term:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias."""
+    axes = tuple(range(normal_axis(axis, len(x.shape)), len(x.shape)))
+    centred = make("Add", x, make("Mul", make("ReduceMean", x, axes=axes), number(-1, x)))
+    variance = make("ReduceMean", make("Mul", centred, centred), axes=axes)
+    root = make("Sqrt", make("Add", variance, number(epsilon, x)))
+    y = make("Mul", centred, make("Reciprocal", root), scale)
+    return y if bias is None else make("Add", y, bias)
+
+
+@meaning("Concat")
+def _concat(call: Call) -> Term:
+    return make("Concat", *call.args, axis=normal_axis(call.attributes["axis"], len(call[0].shape)))
+
+
+@meaning("Pad")
+def _pad(call: Call) -> Term:
+    x, pads, axes = call[0], call.integers(1, "pads") or (), call.integers(3, "axes")
+    rank = len(x.shape)
+    value = call.optional(2)
+    if call.opset < 11:
+        value = number(call.attributes["value"], x)
+    if axes is not None:
+        full = [0] * 2 * rank
+        for place, axis in enumerate(axes):
+            full[normal_axis(axis, rank)], full[rank + normal_axis(axis, rank)] = pads[place], pads[len(axes) + place]
+        pads = tuple(full)
+    if value is None or (value.op == CONSTANT and not np.any(value.elements)):
+        value = None
+    return make("Pad", x, *([] if value is None else [value]), mode=call.attributes["mode"], pads=tuple(pads))
+
+
+@meaning("Slice")
+def _slice(call: Call) -> Term:
+    x, starts, ends = call[0], call.integers(1, "starts") or (), call.integers(2, "ends") or ()
+    axes = tuple(normal_axis(axis, len(x.shape)) for axis in call.integers(3, "axes") or range(len(starts)))
+    steps = call.integers(4, "steps") or (1,) * len(starts)
+    entries = sorted(zip(axes, starts, ends, steps, strict=True))
+    kept = []
+    for axis, start, end, step in entries:
+        size = x.shape[axis]
+        if isinstance(size, int):
+            chosen = range(*slice(start, None if step < 0 and end < -size else end, step).indices(size))
+            start, end = chosen.start, (chosen.start + len(chosen) * step)
+            if chosen == range(size):
+                continue
+        kept.append((axis, start, end if end >= 0 or not isinstance(size, int) else -(2**31), step))
+    if not kept:
+        return x
+    axes, starts, ends, steps = (tuple(column) for column in zip(*kept, strict=True))
+    return make("Slice", x, axes=axes, starts=starts, ends=ends, steps=steps)
+
+
+def frozen(attributes: dict[str, Any]) -> dict[str, Any]:
+    """All attributes, hashable."""
+    return {name: _hashable(value) for name, value in attributes.items() if value is not None}
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_hashable(each) for each in value)
+    return (
+        value.SerializeToString(deterministic=True)
+        if isinstance(value, onnx.TensorProto | onnx.GraphProto | onnx.SparseTensorProto)
+        else value
+    )

@@ -1,0 +1,143 @@
+"""The JSON form of a certificate."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layoutopt.certificate.checker import index_map as maps
+from layoutopt.certificate.checker.index_map import Axes
+from layoutopt.certificate.checker.terms import Extent, Shape
+from layoutopt.errors import CertificateError
+from layoutopt.version import VERSION as LAYOUTOPT_VERSION
+
+VERSION = 1
+_FIELDS = {"layoutopt_version", "certificate", "original", "result", "block", "claims"}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A value of the result is a value of the original, with its elements in another order.
+
+    Attributes:
+        value: the name in the result.
+        of: the name in the original.
+        axes: for every axis of the value the digits of coordinates of the original that it consists of.
+        shape: the shape in which the digits are stored, if it is no grouping of them; `axes` is one axis then.
+        lemmas: the names of the lemmas that the proof uses.
+        is_tested: whether the values are only compared on random inputs.
+    """
+
+    value: str
+    of: str
+    axes: Axes
+    shape: Shape | None = None
+    lemmas: tuple[str, ...] = ()
+    is_tested: bool = False
+
+    @classmethod
+    def identity(cls, name: str, shape: Shape) -> "Claim":
+        """The value of that name is the value of that name."""
+        return cls(name, name, maps.identity(shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate.
+
+    Attributes:
+        original: the SHA-256 of the original.
+        result: the SHA-256 of the result.
+        block: channels per block of onnxruntime's blocked operators, for which the claims hold.
+        claims: in the order in which they are proven.
+    """
+
+    original: str
+    result: str
+    block: int
+    claims: tuple[Claim, ...]
+
+    def to_json(self) -> str:
+        """The certificate as JSON, one claim per line."""
+        head = {
+            "layoutopt_version": LAYOUTOPT_VERSION,
+            "certificate": VERSION,
+            "original": self.original,
+            "result": self.result,
+            "block": self.block,
+        }
+        lines = ",\n  ".join(json.dumps(_record(claim)) for claim in self.claims)
+        return json.dumps(head)[:-1] + ', "claims": [\n  ' + lines + "\n]}\n"
+
+
+def parse(text: str, where: str = "certificate") -> Certificate:
+    """The certificate that a JSON text contains.
+
+    Raises:
+        CertificateError: the text has another form.
+    """
+    try:
+        record = json.loads(text)
+        if record["certificate"] != VERSION or set(record) != _FIELDS:
+            raise ValueError(f"it is no certificate of version {VERSION}")
+        claims = tuple(_claim(entry) for entry in record["claims"])
+        block = record["block"]
+        if not isinstance(block, int) or isinstance(block, bool) or block < 1:
+            raise ValueError("`block` is no positive number")
+        return Certificate(_text(record["original"]), _text(record["result"]), block, claims)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
+        raise CertificateError(f"is not a certificate that layoutopt reads: {fault}", where=where) from fault
+
+
+def read_certificate(path: str | Path) -> Certificate:
+    """The certificate of a file.
+
+    Raises:
+        CertificateError: the file cannot be read, or is no certificate.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or "it is no text"
+        raise CertificateError(f"cannot be read: {reason}", where=str(path)) from fault
+    return parse(text, str(path))
+
+
+def _record(claim: Claim) -> dict[str, Any]:
+    record: dict[str, Any] = {"value": claim.value, "of": claim.of, "axes": claim.axes}
+    if claim.shape is not None:
+        record["shape"] = claim.shape
+    return record | ({"tested": True} if claim.is_tested else {"lemmas": claim.lemmas})
+
+
+def _claim(entry: dict[str, Any]) -> Claim:
+    fields = set(entry) - {"shape"}
+    if fields not in ({"value", "of", "axes", "tested"}, {"value", "of", "axes", "lemmas"}):
+        raise ValueError(f"a claim has the fields {sorted(entry)}")
+    axes = tuple(tuple(_digit(digit) for digit in digits) for digits in entry["axes"])
+    if axes != maps.canonical(axes):
+        raise ValueError("axes are not in canonical form")
+    lemmas = tuple(_text(name) for name in entry.get("lemmas", ()))
+    shape = tuple(_extent(extent) for extent in entry["shape"]) if "shape" in entry else None
+    if entry.get("tested", True) is not True:
+        raise ValueError("`tested` is true or absent")
+    return Claim(_text(entry["value"]), _text(entry["of"]), axes, shape, lemmas, "tested" in entry)
+
+
+def _digit(entry: Any) -> maps.Digit:
+    axis, stride, extent = entry
+    if any(isinstance(each, bool) or not isinstance(each, int) for each in (axis, stride)) or axis < 0 or stride < 1:
+        raise ValueError("a digit is [axis, stride, extent]")
+    return axis, stride, _extent(extent)
+
+
+def _extent(extent: Any) -> Extent:
+    if isinstance(extent, bool) or not isinstance(extent, int | str) or (isinstance(extent, int) and extent < 1):
+        raise ValueError("an extent is a positive number or a name")
+    return extent
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value

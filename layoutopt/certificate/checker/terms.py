@@ -1,0 +1,104 @@
+"""Terms: expressions over values of the original model, in which the checker states what a node computes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Extent: TypeAlias = int | str
+Shape: TypeAlias = tuple[Extent, ...]
+
+LEAF, CONSTANT, VIEW = "leaf", "constant", "view"
+FLOATS = (1, 10, 11, 16)  # onnx.TensorProto: float32, float16, double, bfloat16
+
+
+class UnprovableError(Exception):
+    """A term cannot be formed, e.g. since extents do not agree for all sizes, or two terms differ."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """One tensor, as an expression.
+
+    Attributes:
+        op: an operator of ONNX in its newest form, or `leaf`, `constant` or `view`.
+        args: operands; a missing optional operand is None.
+        attributes: sorted pairs; values are hashable. Every attribute is present, with its default where a node has none.
+        shape: extents; a symbolic extent is a string.
+        dtype: the element type, a number of onnx.TensorProto.
+        array: the elements of a constant; floating-point numbers are float64.
+        bound: for every element of a constant the sum of the absolute values it was computed from; rounding is relative to it.
+        lemmas: names of the lemmas that were applied to this term and to its operands.
+        key: a text that is equal for terms that can be equal; constants are in it by type only.
+    """
+
+    op: str
+    args: tuple["Term | None", ...] = ()
+    attributes: tuple[tuple[str, Any], ...] = ()
+    shape: Shape = ()
+    dtype: int = 1
+    array: Array | None = None
+    bound: Array | None = None
+    lemmas: frozenset[str] = frozenset()
+    key: str = field(default="", compare=False)
+
+    def __getitem__(self, name: str) -> Any:
+        """The attribute of that name; None if there is none."""
+        return next((value for key, value in self.attributes if key == name), None)
+
+    @property
+    def operands(self) -> Iterator["Term"]:
+        """The operands that are present."""
+        return (arg for arg in self.args if arg is not None)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all extents are numbers."""
+        return all(isinstance(extent, int) for extent in self.shape)
+
+    @property
+    def elements(self) -> Array:
+        """The elements of a constant."""
+        assert self.array is not None
+        return self.array
+
+    @property
+    def magnitudes(self) -> Array:
+        """The bound of a constant."""
+        return np.abs(self.elements) if self.bound is None else self.bound
+
+
+def leaf(name: str, shape: Shape, dtype: int) -> Term:
+    """The value of that name of the original model."""
+    return Term(LEAF, (), (("name", name),), shape, dtype, key=f"leaf {name!r}")
+
+
+def constant(array: Array, dtype: int, bound: Array | None = None, lemmas: frozenset[str] = frozenset()) -> Term:
+    """A tensor of known elements."""
+    if dtype in FLOATS:
+        array = np.asarray(array, np.float64)
+    bound = None if bound is None else np.broadcast_to(bound, array.shape)
+    return Term(CONSTANT, (), (), tuple(array.shape), dtype, array, bound, lemmas, f"constant {dtype}")
+
+
+def apply(
+    op: str,
+    args: tuple[Term | None, ...],
+    shape: Shape,
+    dtype: int,
+    lemmas: frozenset[str] = frozenset(),
+    **attributes: Any,
+) -> Term:
+    """A term of an operator; `lemmas` are added to those of the operands."""
+    pairs = tuple(sorted(attributes.items()))
+    used = lemmas.union(*(arg.lemmas for arg in args if arg is not None))
+    keys = ", ".join("-" if arg is None else arg.key for arg in args)
+    key = f"{op}{pairs}{shape}{dtype}({keys})"
+    return Term(op, args, pairs, shape, dtype, None, None, used, key if len(key) < 400 else _digest(key))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

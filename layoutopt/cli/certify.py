@@ -1,0 +1,37 @@
+"""`layoutopt certify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument
+
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.json_file import JsonFile
+from layoutopt.cli.options.quiet import Quiet
+
+
+def certify(
+    original: Annotated[Path, Argument(metavar="A", help="The original.")],
+    result: Annotated[Path, Argument(metavar="B", help="The result of `optimize`.")],
+    certificate: Annotated[Path, Argument(metavar="C", help="The file of `optimize --certificate`.")],
+    json: JsonFile = None,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check the certificate C: a proof that B computes what A computes.
+
+    The checker uses no planner and no pass. It proves every claim of C from the nodes of both models, over exact
+    arithmetic, and recomputes folded constants; claims that are tested are compared on random inputs. The exit code is
+    15 if C is refused.
+    """
+    from layoutopt.certificate.checker.check import check
+    from layoutopt.certificate.checker.model import read
+    from layoutopt.certificate.checker.schema import read_certificate
+    from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.reporting_written_files import reporting_written_files
+    from layoutopt.cli.rendering.certify import print_verdict
+
+    record = JsonRecord(json, original, result, certificate, kind="a model or the certificate", force=force)
+    verdict = check(read_certificate(certificate), read(original), read(result))
+    with reporting_written_files(record.files):
+        print_verdict(verdict, original, result, record, is_quiet=quiet)

@@ -1,0 +1,45 @@
+"""The output of `certify`."""
+
+from pathlib import Path
+
+from layoutopt.certificate.checker.check import Verdict
+from layoutopt.certificate.checker.lemmas import BY_NAME
+from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.rendering.terminal import key_values, section, show, styled_line, table, text
+
+
+def print_verdict(found: Verdict, original: Path, result: Path, json: JsonRecord, *, is_quiet: bool) -> None:
+    """Print how many ops are proven, the lemmas of the proofs, and the claims that are only tested."""
+    json.write(
+        {
+            "status": "accepted",
+            "ops": found.nodes,
+            "proven_ops": len(found.proven_nodes),
+            "tested_ops": len(found.tested_nodes),
+            "proven_claims": len(found.proofs),
+            "lemmas": found.lemmas,
+            "tested": [
+                {"value": name, "ops": len(nodes), "largest_difference": error}
+                for name, (error, nodes) in found.tested.items()
+            ],
+        }
+    )
+    if json.is_printed or is_quiet:
+        return
+    proven, tested = len(found.proven_nodes), len(found.tested_nodes)
+    rows = [
+        ("verdict", styled_line(("accepted", "green"), f", {len(found.proofs)} claims proven")),
+        ("proven", text(f"{proven} of {found.nodes} ops")),
+        ("tested", text(f"{tested} of {found.nodes} ops" if tested else "none", "yellow" if tested else "")),
+    ]
+    show(styled_line((str(result), "bold"), " computes ", (str(original), "bold")), key_values(*rows))
+    if found.lemmas:
+        lemmas = table("lemma", ">claims", "statement")
+        for name, count in found.lemmas.items():
+            lemmas.add_row(text(name), str(count), text(BY_NAME[name].statement))
+        section("lemmas", "identities that the proofs use", lemmas)
+    if found.tested:
+        rows_of = table("value", ">ops", ">largest difference")
+        for name, (error, nodes) in found.tested.items():
+            rows_of.add_row(text(name), str(len(nodes)), f"{error:.1e}")
+        section("tested", "values that are compared on random inputs and not proven", rows_of)

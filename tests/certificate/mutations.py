@@ -1,0 +1,306 @@
+"""Mutations of models and certificates, and the verdict of the checker on each.
+
+A mutation is killed if the checker refuses it. One that is accepted has to be an equal program: both models are run, and
+their outputs agree within rounding. The hash in the certificate is that of the mutated model, so no mutation is refused for
+its hash.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from layoutopt.certificate.checker.check import check
+from layoutopt.certificate.checker.model import Model, of_message
+from layoutopt.certificate.checker.schema import Certificate, parse
+from layoutopt.certificate.checker.testing import random_inputs, run
+from layoutopt.errors import LayoutoptError
+
+Random = random.Random
+EQUAL = 2e-4  # of the largest absolute value of an output
+_SWAPPED = {
+    "Add": "Mul",
+    "Mul": "Add",
+    "Relu": "Sigmoid",
+    "Sigmoid": "Relu",
+    "Sub": "Add",
+    "HardSwish": "Relu",
+    "Softmax": "LogSoftmax",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict on one mutation: `refused`, `equal` or `WRONG`, and the reason.
+
+    `is_noticed` is whether a comparison of outputs on random inputs finds a difference, or a model that does not run; None if
+    the models are those of the certificate, or were not compared.
+    """
+
+    kind: str
+    verdict: str
+    reason: str
+    is_noticed: bool | None = None
+
+
+@dataclass
+class Subject:
+    """A certified pair of models."""
+
+    original: onnx.ModelProto
+    result: onnx.ModelProto
+    certificate: Certificate
+
+
+def mutated_attribute(model: onnx.ModelProto, choose: Random) -> bool:
+    nodes = [node for node in model.graph.node if node.attribute]
+    if not nodes:
+        return False
+    attribute = choose.choice(list(choose.choice(nodes).attribute))
+    if attribute.type == onnx.AttributeProto.INTS and attribute.ints:
+        if attribute.name == "perm" and len(attribute.ints) > 1:
+            first, second = choose.sample(range(len(attribute.ints)), 2)
+            attribute.ints[first], attribute.ints[second] = attribute.ints[second], attribute.ints[first]
+        else:
+            attribute.ints[choose.randrange(len(attribute.ints))] += choose.choice((1, 1, 2, -1))
+    elif attribute.type == onnx.AttributeProto.INT:
+        attribute.i += choose.choice((1, -1))
+    elif attribute.type == onnx.AttributeProto.FLOAT:
+        attribute.f = attribute.f * 1.25 + 0.01
+    elif attribute.name == "activation":
+        attribute.s = b"Tanh"
+    else:
+        return False
+    return True
+
+
+def mutated_constant(model: onnx.ModelProto, choose: Random) -> bool:
+    """Another number in a constant: an integer by 1, a floating-point number by 1/1000 of the largest one or more."""
+    tensor = choose.choice(list(model.graph.initializer))
+    array = numpy_helper.to_array(tensor).copy()
+    if not array.size:
+        return False
+    place = np.unravel_index(choose.randrange(array.size), array.shape)
+    if array.dtype.kind == "f":
+        scale = float(np.abs(array).max()) or 1.0
+        array[place] += choose.choice((1e-3, 0.1, -1.0)) * scale
+    else:
+        array[place] = array[place] + 1 if array.dtype.kind != "b" else not array[place]
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return True
+
+
+def swapped_operands(model: onnx.ModelProto, choose: Random) -> bool:
+    node = choose.choice([node for node in model.graph.node if len(node.input) > 1] or [None])
+    if node is None:
+        return False
+    first, second = choose.sample(range(len(node.input)), 2)
+    if node.input[first] == node.input[second]:
+        return False
+    node.input[first], node.input[second] = node.input[second], node.input[first]
+    return True
+
+
+def other_operand(model: onnx.ModelProto, choose: Random) -> bool:
+    """An operand that is another value computed before, or another constant."""
+    position = choose.randrange(len(model.graph.node))
+    node = model.graph.node[position]
+    before = [name for each in model.graph.node[:position] for name in each.output if name]
+    names = [*before, *(each.name for each in model.graph.initializer)]
+    if not node.input or not names:
+        return False
+    place, name = choose.randrange(len(node.input)), choose.choice(names)
+    if node.input[place] in ("", name):
+        return False
+    node.input[place] = name
+    return True
+
+
+def bypassed_node(model: onnx.ModelProto, choose: Random) -> bool:
+    position = choose.randrange(len(model.graph.node))
+    node = model.graph.node[position]
+    outputs = {value.name for value in model.graph.output}
+    if not node.input or node.output[0] in outputs:
+        return False
+    for other in model.graph.node:
+        for place, name in enumerate(other.input):
+            if name == node.output[0]:
+                other.input[place] = node.input[0]
+    if choose.random() < 0.5:
+        del model.graph.node[position]
+    return True
+
+
+def other_operator(model: onnx.ModelProto, choose: Random) -> bool:
+    node = choose.choice([node for node in model.graph.node if node.op_type in _SWAPPED and not node.domain] or [None])
+    if node is None:
+        return False
+    node.op_type = _SWAPPED[node.op_type]
+    return True
+
+
+def other_output(model: onnx.ModelProto, choose: Random) -> bool:
+    """An output that another node computes."""
+    last = choose.choice(list(model.graph.output)).name
+    other = choose.choice([node.output[0] for node in model.graph.node])
+    if other == last:
+        return False
+    for node in model.graph.node:
+        for place, name in enumerate(node.output):
+            node.output[place] = {last: other, other: last}.get(name, name)
+    return True
+
+
+def inserted_node(model: onnx.ModelProto, choose: Random) -> bool:
+    """A Neg, or an Identity, behind a value."""
+    position = choose.randrange(len(model.graph.node))
+    name = model.graph.node[position].output[0]
+    readers = [other for other in model.graph.node if name in other.input]
+    if not readers:
+        return False
+    for reader in readers:
+        for place, each in enumerate(reader.input):
+            if each == name:
+                reader.input[place] = f"{name}/inserted"
+    model.graph.node.insert(
+        position + 1, helper.make_node(choose.choice(("Neg", "Abs", "Identity")), [name], [f"{name}/inserted"])
+    )
+    return True
+
+
+MODEL_MUTATIONS: tuple[Callable[[onnx.ModelProto, Random], bool], ...] = (
+    mutated_attribute,
+    mutated_constant,
+    mutated_constant,
+    swapped_operands,
+    other_operand,
+    bypassed_node,
+    other_operator,
+    other_output,
+    inserted_node,
+)
+
+
+def mutated_certificate(certificate: Certificate, choose: Random) -> tuple[str, Certificate]:
+    """A certificate with one change, and the name of the change."""
+    claims = list(certificate.claims)
+    place = choose.randrange(len(claims))
+    claim, other = claims[place], choose.choice(claims)
+    change = choose.choice(("of", "value", "axes", "lemma", "dropped", "moved", "twice", "block", "hash", "stride"))
+    if change == "of":
+        claims[place] = replace(claim, of=other.of)
+    elif change == "value":
+        claims[place] = replace(claim, value=other.value)
+    elif change == "axes":
+        axes = list(claim.axes)
+        choose.shuffle(axes)
+        claims[place] = replace(claim, axes=tuple(axes))
+    elif change == "stride":
+        digits = [(axis, stride * 2, extent) for group in claim.axes for axis, stride, extent in group]
+        claims[place] = replace(claim, axes=(tuple(digits),))
+    elif change == "lemma":
+        names = claim.lemmas[1:] if claim.lemmas else ("scale-into-filters",)
+        claims[place] = replace(claim, lemmas=names)
+    elif change == "dropped":
+        del claims[place]
+    elif change == "moved":
+        claims.insert(choose.randrange(len(claims)), claims.pop(place))
+    elif change == "twice":
+        claims.append(claim)
+    elif change == "block":
+        return change, replace(certificate, block=certificate.block * 2)
+    elif change == "hash":
+        return change, replace(certificate, original=certificate.result)
+    return change, replace(certificate, claims=tuple(claims))
+
+
+def outcomes(subject: Subject, count: int, seed: int, *, compare: bool = False) -> Iterator[Outcome]:
+    """The verdicts on random mutations of a pair."""
+    choose = Random(seed)
+    original, result = of_message(subject.original), of_message(subject.result)
+    produced = 0
+    while produced < count:
+        part = choose.choice(("result", "result", "original", "certificate"))
+        if part == "certificate":
+            kind, certificate = mutated_certificate(subject.certificate, choose)
+            if certificate == subject.certificate:
+                continue
+            produced += 1
+            yield _verdict(f"certificate: {kind}", certificate, original, result, is_same=True)
+            continue
+        mutate = choose.choice(MODEL_MUTATIONS)
+        message = onnx.ModelProto()
+        message.CopyFrom(subject.result if part == "result" else subject.original)
+        if not mutate(message, choose):
+            continue
+        produced += 1
+        kind = f"{part}: {mutate.__name__}"
+        try:
+            changed = of_message(message)
+        except LayoutoptError as error:
+            yield Outcome(kind, "refused", str(error))
+            continue
+        if part == "result":
+            outcome = _verdict(kind, replace(subject.certificate, result=changed.digest), original, changed)
+        else:
+            outcome = _verdict(kind, replace(subject.certificate, original=changed.digest), changed, result)
+        is_noticed = (
+            None
+            if not compare
+            else is_difference_noticed(*((original, changed) if part == "result" else (changed, result)))
+        )
+        yield replace(outcome, is_noticed=is_noticed)
+
+
+def _verdict(kind: str, certificate: Certificate, original: Model, result: Model, *, is_same: bool = False) -> Outcome:
+    try:
+        check(parse(certificate.to_json()), original, result)
+    except LayoutoptError as error:
+        return Outcome(kind, "refused", str(error))
+    try:
+        error = 0.0 if is_same else difference(original, result)
+    except LayoutoptError as fault:
+        return Outcome(kind, "WRONG", f"accepted, but {fault}")
+    return Outcome(kind, "equal" if error <= EQUAL else "WRONG", f"largest difference {error:.1e}")
+
+
+def difference(original: Model, result: Model) -> float:
+    """The largest difference of outputs on random inputs, relative to the largest absolute value of the output."""
+    worst = 0.0
+    for seed in range(2):
+        feeds = random_inputs(original, seed)
+        first, second = (run(model, feeds, model.outputs) for model in (original, result))
+        for name in original.outputs:
+            a, b = (np.asarray(each[name], np.float64) for each in (first, second))
+            if a.shape != b.shape:
+                return float("inf")
+            worst = max(worst, float(np.abs(a - b).max() / (np.abs(a).max() or 1.0))) if a.size else worst
+    return worst
+
+
+def is_difference_noticed(original: Model, result: Model) -> bool:
+    """Whether np.allclose finds a difference on three random inputs, or a model does not run: what onnxsim does."""
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        feeds = {
+            name: random.random(array.shape).astype(array.dtype) for name, array in random_inputs(original, 0).items()
+        }
+        try:
+            first, second = (run(model, feeds, model.outputs) for model in (original, result))
+        except LayoutoptError:
+            return True
+        for name in original.outputs:
+            if first[name].shape != second[name].shape or not np.allclose(
+                first[name], second[name], rtol=1e-4, atol=1e-5
+            ):
+                return True
+    return False
+
+
+def tally(found: list[Outcome]) -> Counter[tuple[str, str]]:
+    """Numbers by kind and verdict."""
+    return Counter((each.kind, each.verdict) for each in found)

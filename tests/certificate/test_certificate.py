@@ -1,0 +1,160 @@
+"""Certificates of small models: produced, accepted, and refused when a model or the certificate is changed."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from mutations import EQUAL, Subject, outcomes
+from onnx import numpy_helper, parser
+
+import layoutopt
+from layoutopt.certificate.checker.check import Verdict, check
+from layoutopt.certificate.checker.model import of_message
+from layoutopt.certificate.checker.schema import parse
+from layoutopt.certificate.producer import certificate_text
+from layoutopt.cli import main
+from layoutopt.errors import CertificateError
+
+NETWORK = """
+<ir_version: 10, opset_import: ["" : 18]>
+keras (float[BATCH,16,16,3] image) => (float[BATCH,8] scores)
+<int64[2] pixels = {1, 2}, int64[8] border = {0, 0, 0, 0, 0, 1, 1, 0}, int64[2] rows = {-1, 16}>
+{
+   image_nchw = Transpose <perm = [0, 3, 1, 2]> (image)
+   first = Conv <strides = [2, 2], pads = [0, 0, 1, 1]> (image_nchw, first_filter)
+   first_nhwc = Transpose <perm = [0, 2, 3, 1]> (first)
+   centred = Sub (first_nhwc, mean)
+   scaled = Mul (centred, scale)
+   shifted = Add (scaled, shift)
+   active = HardSwish (shifted)
+   padded = Pad (active, border)
+   padded_nchw = Transpose <perm = [0, 3, 1, 2]> (padded)
+   second = Conv <group = 16> (padded_nchw, depthwise_filter)
+   second_nhwc = Transpose <perm = [0, 2, 3, 1]> (second)
+   relu = Relu (second_nhwc)
+   third_nchw = Transpose <perm = [0, 3, 1, 2]> (relu)
+   third = Conv (third_nchw, third_filter, third_bias)
+   third_nhwc = Transpose <perm = [0, 2, 3, 1]> (third)
+   tanh = Tanh (third_nhwc)
+   sum = Add (relu, tanh)
+   means = ReduceMean <keepdims = 0> (sum, pixels)
+   flat = Reshape (means, rows)
+   product = MatMul (flat, matrix)
+   scores = Softmax <axis = -1> (product)
+}
+"""
+WEIGHTS = {
+    "first_filter": (16, 3, 3, 3),
+    "mean": (1, 1, 1, 16),
+    "scale": (1, 1, 1, 16),
+    "shift": (1, 1, 1, 16),
+    "depthwise_filter": (16, 1, 2, 2),
+    "third_filter": (16, 16, 1, 1),
+    "third_bias": (16,),
+    "matrix": (16, 8),
+}
+
+
+def network(batch: str = "1") -> onnx.ModelProto:
+    model = parser.parse_model(NETWORK.replace("BATCH", batch))
+    random = np.random.default_rng(0)
+    for name, shape in WEIGHTS.items():
+        model.graph.initializer.append(numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name))
+    return model
+
+
+def optimized(model: onnx.ModelProto, runtime: str) -> onnx.ModelProto:
+    return layoutopt.optimize(model, "cpu", runtime=runtime, measure=False, calibrate=False).proto
+
+
+def certified(model: onnx.ModelProto, result: onnx.ModelProto) -> tuple[Subject, Verdict]:
+    certificate = parse(certificate_text(model, result))
+    return Subject(model, result, certificate), check(certificate, of_message(model), of_message(result))
+
+
+@pytest.mark.parametrize("runtime", ["any", "onnxruntime"])
+def test_every_op_is_proven(runtime: str) -> None:
+    model = network()
+    result = optimized(model, runtime)
+    assert len(result.graph.node) < len(model.graph.node)
+    _, verdict = certified(model, result)
+    assert not verdict.tested
+    assert len(verdict.proven_nodes) == verdict.nodes == len(result.graph.node)
+    assert {"pad-into-convolution", "scale-into-filters"} & set(verdict.lemmas)
+
+
+def test_a_symbolic_batch_is_proven_for_all_sizes() -> None:
+    model = network("N")
+    _, verdict = certified(model, optimized(model, "any"))
+    assert not verdict.tested
+    assert len(verdict.proven_nodes) == verdict.nodes
+
+
+@pytest.mark.parametrize("runtime", ["any", "onnxruntime"])
+def test_mutations_are_refused_or_equal(runtime: str) -> None:
+    model = network()
+    subject, _ = certified(model, optimized(model, runtime))
+    found = list(outcomes(subject, 30, seed=1))
+    assert not [each for each in found if each.verdict == "WRONG"]
+    assert Counter(each.verdict for each in found)["refused"] > 15
+
+
+def test_a_weight_beyond_rounding_is_refused() -> None:
+    model = network()
+    result = optimized(model, "any")
+    subject, _ = certified(model, result)
+    tensor = next(each for each in result.graph.initializer if each.dims == [16, 8])
+    array = numpy_helper.to_array(tensor).copy()
+    for relative, is_refused in ((2.0**-24, False), (1e-4, True)):
+        changed = onnx.ModelProto()
+        changed.CopyFrom(result)
+        other = array.copy()
+        other[3, 4] *= 1 + relative
+        next(each for each in changed.graph.initializer if each.name == tensor.name).CopyFrom(
+            numpy_helper.from_array(other, tensor.name)
+        )
+        mutant = of_message(changed)
+        record = json.loads(subject.certificate.to_json()) | {"result": mutant.digest}
+        if is_refused:
+            with pytest.raises(CertificateError, match="numbers of a constant differ"):
+                check(parse(json.dumps(record)), of_message(model), mutant)
+        else:
+            check(parse(json.dumps(record)), of_message(model), mutant)
+
+
+def test_a_value_that_is_only_tested_is_called_tested() -> None:
+    """The proof needs a lemma that the checker does not have: 1 / (1 + exp(-x)) is Sigmoid(x)."""
+    original = parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] z)
+        <float one = {1}> { m = Neg (x) e = Exp (m) s = Add (e, one) y = Reciprocal (s) z = Tanh (y) }""")
+    result = parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] z)
+        { y = Sigmoid (x) z = Tanh (y) }""")
+    _, verdict = certified(original, result)
+    assert list(verdict.tested) == ["y"]
+    assert verdict.tested["y"][0] < EQUAL
+    assert verdict.proven_nodes == {1}
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, out, certificate = tmp_path / "model.onnx", tmp_path / "out.onnx", tmp_path / "out.json"
+    onnx.save(network(), model)
+    options = ["--target", "cpu", "--runtime", "any", "--no-measure", "--no-calibrate", "-q"]
+    assert main(["optimize", str(model), "-o", str(out), "--certificate", str(certificate), *options]) == 0
+    assert main(["certify", str(model), str(out), str(certificate), "--json", "-"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["status"] == "accepted" and record["proven_ops"] == record["ops"] and not record["tested"]
+    assert main(["certify", str(model), str(model), str(certificate)]) == CertificateError.exit_code
+    assert "its hash differs" in capsys.readouterr().err
+    certificate.write_text("{}")
+    assert main(["certify", str(model), str(out), str(certificate)]) == CertificateError.exit_code
+    assert "is not a certificate" in capsys.readouterr().err
+
+
+def test_the_result_has_a_certificate(tmp_path: Path) -> None:
+    model = network()
+    result = layoutopt.optimize(model, "cpu", runtime="any", measure=False, calibrate=False)
+    with pytest.raises(layoutopt.errors.ArgumentError, match="the original was no file"):
+        result.certificate()
+    check(parse(result.certificate(model)), of_message(model), of_message(result.proto))
