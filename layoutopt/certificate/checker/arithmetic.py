@@ -58,7 +58,11 @@ def _merged(op: str, constants: Sequence[Term], dtype: int) -> Term:
     """The sum or product of constants, with its bound, without axes along which it does not change."""
     elements, bound = constants[0].elements, constants[0].magnitudes
     for term in constants[1:]:
-        if op == "Mul" and dtype in FLOATS and not (np.all(np.isfinite(elements)) and np.all(np.isfinite(term.elements))):
+        if (
+            op == "Mul"
+            and dtype in FLOATS
+            and not (np.all(np.isfinite(elements)) and np.all(np.isfinite(term.elements)))
+        ):
             raise UnprovableError("a product with an infinite constant")
         is_zero = (elements == 0) | (term.elements == 0)
         elements = elements + term.elements if op == "Add" else elements * term.elements

@@ -190,6 +190,8 @@ def _joined(parts: Sequence[Term], axis: int, join: Callable[[Sequence[Term], in
     first = parts[0]
     if any(part.op != first.op or len(part.args) != len(first.args) for part in parts):
         return None
+    if first.op != CONSTANT and any(part.shape != first.shape for part in parts):
+        return None
     if first.op == "Conv":
         return join(parts, len(first.shape) + axis)
     if any(part.attributes != first.attributes for part in parts):
@@ -270,7 +272,7 @@ def _fewer_rows(term: Term) -> Term | None:
         return None
 
     def cropped(convs: Sequence[Term], axis: int) -> Term | None:
-        filter = Filter.of(convs[0])
+        filter = Filter.of(convs[0]) if convs[0].shape[axis] == extent else None
         return None if filter is None else _with_rows(convs[0], filter, convs[0]["strides"], axis, rows)
 
     whole = _joined([core], axis - len(core.shape), cropped)

@@ -27,7 +27,11 @@ def _constant_operands(term: Term, op: str) -> tuple[Term, Term, list[Term]] | N
     kept: list[Term] = []
     for operand in core.operands:
         own = as_operand(operand, axes, core, x) if operand.op == CONSTANT else None
-        is_along = own is not None and all(extent == 1 for place, extent in enumerate(own.shape) if place != axis)
+        is_along = (
+            own is not None
+            and own.shape[axis] in (1, x.shape[axis])
+            and all(extent == 1 for place, extent in enumerate(own.shape) if place != axis)
+        )
         (found if is_along and own is not None else kept).append(operand if own is None or not is_along else own)
     rest = make(op, *kept) if found and kept else None
     return None if rest is None or rest.shape != core.shape else (view(rest, axes), w, found)
