@@ -1,8 +1,10 @@
 """Mutations of certified models: how many the checker refuses, and how many a comparison of outputs notices.
 
-    python benchmarks/certificate_mutations.py MODEL.onnx any onnxruntime --count 500 --seed 0
+    python benchmarks/certificate_mutations.py small any onnxruntime --count 500 --seed 0
+    python benchmarks/certificate_mutations.py MODEL.onnx any --count 100
 
-The comparison is that of onnxsim: np.allclose with rtol = 1e-4 and atol = 1e-5 on random inputs between 0 and 1, three times.
+`small` is the network of tests/certificate. The comparison is that of onnxsim: np.allclose with rtol = 1e-4 and atol = 1e-5
+on random inputs between 0 and 1, three times.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import onnx
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "certificate"))
 
 from mutations import Subject, outcomes
+from test_certificate import network
 
 import layoutopt
 from layoutopt.certificate.checker.schema import parse
@@ -31,7 +34,7 @@ def main() -> None:
     arguments.add_argument("--count", type=int, default=500)
     arguments.add_argument("--seed", type=int, default=0)
     options = arguments.parse_args()
-    original = onnx.load(options.model)
+    original = network() if options.model == "small" else onnx.load(options.model)
     for runtime in options.runtimes:
         result = layoutopt.optimize(original, "cpu", runtime=runtime, measure=False, calibrate=False).proto
         subject = Subject(original, result, parse(certificate_text(original, result)))

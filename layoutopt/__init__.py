@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from layoutopt.driver.result import Result
     from layoutopt.errors import (
         ArgumentError,
+        CertificateError,
         DimensionError,
         ExtensionError,
         FormatError,
@@ -53,6 +54,7 @@ disable_telemetry()  # before any module of layoutopt imports onnxruntime
 
 _MODULES = {
     "ArgumentError": "layoutopt.errors",
+    "CertificateError": "layoutopt.errors",
     "Conversion": "layoutopt.formats",
     "CostModel": "layoutopt.cost",
     "DimensionError": "layoutopt.errors",
@@ -87,6 +89,7 @@ _MODULES = {
 
 __all__ = [
     "ArgumentError",
+    "CertificateError",
     "Conversion",
     "CostModel",
     "DimensionError",

@@ -101,7 +101,17 @@ def test_imports_of_networkx() -> None:
 def test_imports_of_onnx() -> None:
     """Only `onnx_io`, the packages that accept or run models, and type inference import onnx."""
     others = {name.split(".")[0] for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")}
-    assert others <= {"api", "backend", "driver", "inference", "kernel_times", "runtime", "testing", "verification"}
+    assert others <= {
+        "api",
+        "backend",
+        "certificate",
+        "driver",
+        "inference",
+        "kernel_times",
+        "runtime",
+        "testing",
+        "verification",
+    }
 
 
 def test_imports_of_onnxruntime() -> None:
@@ -109,6 +119,7 @@ def test_imports_of_onnxruntime() -> None:
     assert {name.split(".")[0] for name in importers("onnxruntime")} == {
         "bench",
         "calibrate",
+        "certificate",
         "kernel_times",
         "runtime",
     }
@@ -134,6 +145,7 @@ def test_the_algebra_needs_numpy_at_most() -> None:
 def test_the_public_names() -> None:
     assert layoutopt.__all__ == [
         "ArgumentError",
+        "CertificateError",
         "Conversion",
         "CostModel",
         "DimensionError",

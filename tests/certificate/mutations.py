@@ -261,7 +261,10 @@ def _verdict(kind: str, certificate: Certificate, original: Model, result: Model
         check(parse(certificate.to_json()), original, result)
     except LayoutoptError as error:
         return Outcome(kind, "refused", str(error))
-    error = 0.0 if is_same else difference(original, result)
+    try:
+        error = 0.0 if is_same else difference(original, result)
+    except LayoutoptError as fault:
+        return Outcome(kind, "WRONG", f"accepted, but {fault}")
     return Outcome(kind, "equal" if error <= EQUAL else "WRONG", f"largest difference {error:.1e}")
 
 

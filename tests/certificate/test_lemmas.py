@@ -354,6 +354,30 @@ def test_a_changed_phase_is_refused() -> None:
         assert (found is not None) == is_equal
 
 
+def test_a_row_that_is_broadcast_is_no_phase() -> None:
+    random = np.random.default_rng(4)
+    row = conv(x(1, 2, 3, 5), numbers(random, 3, 2, 3, 1), strides=(2, 1))
+    rows = conv(leaf("z", (1, 2, 6, 5), FLOAT), numbers(random, 3, 2, 2, 1), strides=(2, 1))
+    part = general("Add", (row, rows), {})
+    views = [view(part, maps.reshape(maps.identity(part.shape), (9, 1, 5)) or ())] * 2
+    assert refused("rows-as-phases", general("Concat", tuple(views), {"axis": 1}))
+    lines = view(part, maps.reshape(maps.identity(part.shape), (3, 3, 5)) or ())
+    assert refused(
+        "fewer-rows", general("Slice", (lines,), {"axes": (1,), "starts": (0,), "ends": (2,), "steps": (1,)})
+    )
+
+
+def test_a_shift_of_parts_of_channels_is_refused() -> None:
+    """Two numbers for four channels, of which each has two."""
+    image = view(leaf("x", (1, 2, 2, 5, 5), FLOAT), (((0, 1, 1),), ((1, 1, 2), (2, 1, 2)), ((3, 1, 5),), ((4, 1, 5),)))
+    core = image.args[0]
+    assert core is not None
+    shifted = general("Add", (core, constant(np.ones((2, 1, 1, 1)), FLOAT)), {})
+    axes = (image["axes"][0], *image["axes"][1:])
+    viewed = apply("view", (shifted,), (1, 4, 5, 5), FLOAT, axes=axes)
+    assert refused("shift-of-input", conv(viewed, constant(np.ones((3, 4, 1, 1)), FLOAT)))
+
+
 def test_winograd_is_the_convolution() -> None:
     """F(2, 3) along rows, from input transforms to interleaved rows, with the constants that the pass computes."""
     from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering

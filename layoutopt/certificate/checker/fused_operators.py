@@ -8,14 +8,13 @@ from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.normal import make, reshaped, transposed
 from layoutopt.certificate.checker.operators import (
     Call,
-    convolution,
     gelu,
     layer_normalization,
     meaning,
     number,
-    pooling,
 )
 from layoutopt.certificate.checker.terms import Extent, Term, UnprovableError
+from layoutopt.certificate.checker.window_operators import convolution, pooling
 
 NCHWC, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
 _BLOCKED_RANK = 5

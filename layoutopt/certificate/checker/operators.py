@@ -172,10 +172,13 @@ def _arithmetic(call: Call) -> Term:
         return make("Mul", x, number(-1, x))
     if call.op == "Div":
         return make("Mul", x, make("Reciprocal", call[1]))
-    if call.op == "Pow" and call[1].op == CONSTANT and np.all(call[1].elements == 2):
-        if broadcast([x.shape, call[1].shape]) == x.shape:
-            return make("Mul", x, x)
+    if call.op == "Pow" and broadcast([x.shape, call[1].shape]) == x.shape and _is_two(call[1]):
+        return make("Mul", x, x)
     return make(call.op, *call.args)
+
+
+def _is_two(term: Term) -> bool:
+    return term.op == CONSTANT and bool(np.all(term.elements == 2))
 
 
 @meaning("Clip")
@@ -204,72 +207,6 @@ def gelu(call: Call) -> Term:
         return general("Gelu", (x,), call.attributes)
     error = make("Erf", make("Mul", x, number(2**-0.5, x)))
     return make("Mul", x, make("Add", error, number(1, x)), number(0.5, x))
-
-
-@meaning("Conv")
-def _conv(call: Call) -> Term:
-    return convolution(call[0], call[1], call.optional(2), call.attributes)
-
-
-def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str, Any]) -> Term:
-    """A convolution without bias, and the bias as a sum."""
-    window: dict[str, Any] = {**windows(x, filters.shape[2:], attributes)}
-    y = make(
-        "Conv",
-        x,
-        filters,
-        group=attributes.get("group", 1),
-        **{name: window[name] for name in ("strides", "pads", "dilations")},
-    )
-    if bias is None:
-        return y
-    return make("Add", y, reshaped(bias, (1, *bias.shape, *(1,) * (len(x.shape) - 2))))
-
-
-def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Kernel shape, strides, dilations and pads, with the pads of `auto_pad` as numbers."""
-    rank = len(kernel)
-    if (
-        any(not isinstance(extent, int) for extent in kernel)
-        or tuple(attributes.get("kernel_shape") or kernel) != kernel
-    ):
-        raise UnprovableError("the kernel shape is not that of the filters")
-    extents = [int(extent) for extent in kernel]
-    strides = tuple(attributes.get("strides") or (1,) * rank)
-    dilations = tuple(attributes.get("dilations") or (1,) * rank)
-    pads = tuple(attributes.get("pads") or (0,) * 2 * rank)
-    mode = attributes.get("auto_pad", "NOTSET")
-    if mode == "VALID":
-        pads = (0,) * 2 * rank
-    elif mode != "NOTSET":
-        before, after = [], []
-        for size, extent, stride, dilation in zip(x.shape[2:], extents, strides, dilations, strict=True):
-            if not isinstance(size, int):
-                raise UnprovableError("auto_pad of a symbolic extent")
-            total = max((-(-size // stride) - 1) * stride + dilation * (extent - 1) + 1 - size, 0)
-            before.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
-            after.append(total - before[-1])
-        pads = (*before, *after)
-    return {"kernel_shape": tuple(extents), "strides": strides, "dilations": dilations, "pads": pads}
-
-
-@meaning("MaxPool", "AveragePool", "LpPool")
-def pooling(call: Call) -> Term:
-    """A pooling with pads as numbers."""
-    if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
-        return general(call.op, call.args, frozen(call.attributes))
-    window: dict[str, Any] = {**windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)}
-    extra: dict[str, Any] = {
-        name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad", "p") if call.attributes.get(name)
-    }
-    dilations = window.pop("dilations")
-    return make(call.op, call[0], **window, **extra, **({"dilations": dilations} if set(dilations) != {1} else {}))
-
-
-@meaning("GlobalAveragePool", "GlobalMaxPool")
-def _global_pool(call: Call) -> Term:
-    op = "ReduceMean" if call.op == "GlobalAveragePool" else "ReduceMax"
-    return make(op, call[0], axes=tuple(range(2, len(call[0].shape))))
 
 
 @meaning("BatchNormalization")

@@ -14,7 +14,9 @@ from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.equality import difference
 from layoutopt.certificate.checker.lemma import Lemma
 from layoutopt.certificate.checker.normal import NARY, UNARY, make, split_view, view
-from layoutopt.certificate.checker.terms import CONSTANT, Array, Term, constant
+from layoutopt.certificate.checker.terms import CONSTANT, Array, Extent, Term, constant
+
+Join = Callable[[Sequence[Term], int], Term | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +174,11 @@ def _is_alike(one: Term, other: Term) -> bool:
 def _phases(term: Term) -> Term | None:
     """Concat(Conv(x, W_0), .., Conv(x, W_m-1)) = view(Conv(x, W)), where part j has the rows j, j + m, .. of the whole."""
     parts = [split_view(arg) for arg in term.operands]
-    axes = parts[0][1]
+    first, axes = parts[0]
     if len(parts) < 2 or any(each != axes for _, each in parts):
         return None
-    for axis in range(len(parts[0][0].shape) - 1, 1, -1):
-        whole = _joined([core for core, _ in parts], axis - len(parts[0][0].shape), _interleaved)
+    for axis in range(len(first.shape) - 1, 1, -1):
+        whole = _joined([core for core, _ in parts], axis - len(first.shape), first.shape[axis], _interleaved)
         if whole is not None:
             digits = [[(a, s * len(parts) if a == axis else s, e) for a, s, e in group] for group in axes]
             digits[term["axis"]].insert(0, (axis, 1, len(parts)))
@@ -185,13 +187,13 @@ def _phases(term: Term) -> Term | None:
     return None
 
 
-def _joined(parts: Sequence[Term], axis: int, join: Callable[[Sequence[Term], int], Term | None]) -> Term | None:
+def _joined(parts: Sequence[Term], axis: int, rows: Extent, join: Join) -> Term | None:
     """The whole of element-wise terms of convolutions, where `join` makes the whole of convolutions; the axis is negative."""
     first = parts[0]
-    if any(part.op != first.op or len(part.args) != len(first.args) for part in parts):
+    if any((part.op, part.shape, len(part.args)) != (first.op, first.shape, len(first.args)) for part in parts):
         return None
-    if first.op != CONSTANT and any(part.shape != first.shape for part in parts):
-        return None
+    if first.op != CONSTANT and (len(first.shape) < -axis or first.shape[axis] != rows):
+        return None  # one row that is broadcast is no phase of the rows
     if first.op == "Conv":
         return join(parts, len(first.shape) + axis)
     if any(part.attributes != first.attributes for part in parts):
@@ -202,7 +204,7 @@ def _joined(parts: Sequence[Term], axis: int, join: Callable[[Sequence[Term], in
     if first.op not in UNARY | NARY or any(arg is None for part in parts for arg in part.args):
         return None
     args = [
-        _joined([arg for part in parts if (arg := part.args[k]) is not None], axis, join)
+        _joined([arg for part in parts if (arg := part.args[k]) is not None], axis, rows, join)
         for k in range(len(first.args))
     ]
     return None if any(arg is None for arg in args) else make(first.op, *args, **dict(first.attributes))
@@ -275,7 +277,7 @@ def _fewer_rows(term: Term) -> Term | None:
         filter = Filter.of(convs[0]) if convs[0].shape[axis] == extent else None
         return None if filter is None else _with_rows(convs[0], filter, convs[0]["strides"], axis, rows)
 
-    whole = _joined([core], axis - len(core.shape), cropped)
+    whole = _joined([core], axis - len(core.shape), core.shape[axis], cropped)
     digits = [((axis, 1, rows),) if k == place else group for k, group in enumerate(axes)]
     return None if whole is None else view(whole, tuple(digits))
 

@@ -27,10 +27,8 @@ def _constant_operands(term: Term, op: str) -> tuple[Term, Term, list[Term]] | N
     kept: list[Term] = []
     for operand in core.operands:
         own = as_operand(operand, axes, core, x) if operand.op == CONSTANT else None
-        is_along = (
-            own is not None
-            and own.shape[axis] in (1, x.shape[axis])
-            and all(extent == 1 for place, extent in enumerate(own.shape) if place != axis)
+        is_along = own is not None and all(
+            extent == 1 or (place == axis and extent == x.shape[axis]) for place, extent in enumerate(own.shape)
         )
         (found if is_along and own is not None else kept).append(operand if own is None or not is_along else own)
     rest = make(op, *kept) if found and kept else None
@@ -173,12 +171,20 @@ def _resized(operands: Sequence[Term | None], source: Term, w: Term) -> Sequence
     return changed
 
 
+_COORDINATES = frozenset({"half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners"})
+
+
 def _is_average(x: Term) -> bool:
     """Whether every element is a sum of elements along axes beyond the channels, with weights that add up to 1."""
     if x.op == "ReduceMean":
         return bool(min(x["axes"]) > 1)
-    is_crop = _text(x["coordinate_transformation_mode"]) == "tf_crop_and_resize"
-    return not is_crop and _text(x["mode"]) in ("nearest", "linear", "cubic") and _is_unscaled(x, (0, 1))
+    is_known = _text(x["coordinate_transformation_mode"]) in _COORDINATES and _text(x["mode"]) in (
+        "nearest",
+        "linear",
+        "cubic",
+    )
+    is_in_order = not x["axes"] or len(x["axes"]) < len(x.shape)
+    return is_known and is_in_order and _is_unscaled(x, (0, 1))
 
 
 def _is_unscaled(resize: Term, axes: Sequence[int]) -> bool:
