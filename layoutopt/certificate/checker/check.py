@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.equality import difference
+from layoutopt.certificate.checker.fused_operators import NCHWC
 from layoutopt.certificate.checker.model import Model
 from layoutopt.certificate.checker.normal import reshaped, view
 from layoutopt.certificate.checker.schema import Certificate, Claim
@@ -12,6 +13,7 @@ from layoutopt.certificate.checker.terms import Shape, Term, UnprovableError, le
 from layoutopt.certificate.checker.translate import Translator
 from layoutopt.errors import CertificateError
 
+BLOCKS = (8, 16)  # channels per block of onnxruntime's blocked operators
 FIRST_OPSET = 7  # before it, operands are broadcast by attributes
 
 
@@ -168,6 +170,8 @@ def check(certificate: Certificate, original: Model, result: Model, *, run_tests
     """
     _check_hashes(certificate, original, result)
     _check_interface(original, result)
+    if certificate.block not in BLOCKS and any(node.domain == NCHWC for node in result.nodes):
+        raise CertificateError(f"`block` is {certificate.block}; onnxruntime has blocks of {BLOCKS[0]} or {BLOCKS[1]}")
     context = Context(original, result, certificate.block)
     for name in result.inputs:
         context.accept(Claim.identity(name, original.types[name][0]))

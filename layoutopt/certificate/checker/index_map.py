@@ -23,8 +23,8 @@ def volume(extents: Sequence[Extent]) -> Extent:
     """The product of extents; of symbolic ones the text of the product, with its factors in order."""
     number = prod(extent for extent in extents if isinstance(extent, int))
     names = sorted(name for extent in extents if isinstance(extent, str) for name in extent.split("*"))
-    symbols = [name for name in names if not name.isdigit()]
-    number *= prod(int(name) for name in names if name.isdigit())
+    symbols = [name for name in names if not name.isdecimal()]
+    number *= prod(int(name) for name in names if name.isdecimal())
     if not symbols or number == 0:
         return number
     return "*".join([*symbols, *([str(number)] if number != 1 else [])])
@@ -181,4 +181,4 @@ def quotient(extent: Extent, divisor: Extent) -> Extent | None:
 
 def _factors(extent: Extent) -> tuple[list[str], int]:
     names = str(extent).split("*")
-    return [name for name in names if not name.isdigit()], prod(int(name) for name in names if name.isdigit())
+    return [name for name in names if not name.isdecimal()], prod(int(name) for name in names if name.isdecimal())

@@ -21,9 +21,9 @@ AS_INPUT = {
 }
 _CONTINUOUS = frozenset(
     (  # noqa: SIM905
-        "Abs Clip Concat Conv Cos Div Erf Exp Expand Gather Gemm Log MatMul Max Min Neg Pad Pow Reciprocal ReduceL1 ReduceL2 "
-        "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Sigmoid Sin Slice Softmax Split "
-        "Sqrt Squeeze Sub Tanh Tile Transpose Unsqueeze Where"
+        "Abs Clip Concat Conv Cos Div Erf Exp Expand Gather Gemm IsNaN Log MatMul Max Min Neg Pad Pow Reciprocal "
+        "ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu "
+        "Reshape Sigmoid Sin Slice Softmax Split Sqrt Squeeze Sub Tanh Tile Transpose Unsqueeze Where"
     ).split()
 )
 """Operators whose result changes little if their operands do."""

@@ -10,8 +10,14 @@ import onnx
 import onnx.inliner
 from onnx import helper, numpy_helper
 
-from layoutopt.certificate.checker.terms import Extent, Shape, Term
+from layoutopt.certificate.checker.terms import Extent, Shape, Term, UnprovableError
 from layoutopt.errors import ModelError
+
+_WITHOUT_PROOF = frozenset(
+    ["RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli", "Dropout"]
+)
+FIRST_OVERRIDABLE = 4
+"""The first version of ONNX's files in which an initializer that is an input too is only a default."""
 
 
 @dataclass(slots=True)
@@ -68,8 +74,14 @@ def read(path: str | Path) -> Model:
 def of_message(message: onnx.ModelProto) -> Model:
     """The model of a message with all its data; its functions are inlined."""
     digest = _digest(message)
+    if any(each.domain in ("", "ai.onnx") or each.domain.startswith("com.microsoft") for each in message.functions):
+        raise ModelError("a function has the name of an operator", where=message.functions[0].name)
     if message.functions:
         message = onnx.inliner.inline_local_functions(message)
+    if message.functions:
+        raise ModelError("a function of another opset is not inlined", where=message.functions[0].name)
+    if message.graph.sparse_initializer:
+        raise ModelError("sparse initializers have no proofs", where=message.graph.name)
     model = Model(message, digest)
     graph = message.graph
     for position, node in enumerate(graph.node):
@@ -77,7 +89,10 @@ def of_message(message: onnx.ModelProto) -> Model:
             if name in model.producers:
                 raise ModelError("two nodes have this output", where=name)
             model.producers[name] = position
-    model.constants = {each.name: each for each in graph.initializer}
+    given = {each.name for each in graph.input} if message.ir_version >= FIRST_OVERRIDABLE else set()
+    model.constants = {each.name: each for each in graph.initializer if each.name not in given}
+    if clash := model.producers.keys() & {*given, *model.constants}:
+        raise ModelError("is computed by a node, and is an input or initializer too", where=min(clash))
     model.opsets = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in message.opset_import}
     model.types = _types(message)
     return model
@@ -90,6 +105,8 @@ def _digest(message: onnx.ModelProto) -> str:
     skeleton.CopyFrom(message)
     for tensor in skeleton.graph.initializer:
         elements = numpy_helper.to_array(tensor)
+        if elements.dtype == object:
+            elements = np.frombuffer(repr(elements.tolist()).encode(), np.uint8)
         found.update(repr((tensor.name, tensor.data_type, elements.shape)).encode())
         found.update(np.ascontiguousarray(elements).tobytes())
     del skeleton.graph.initializer[:]
@@ -107,11 +124,18 @@ def _types(message: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
         tensor = value.type.tensor_type
         if tensor.HasField("shape"):
             extents: list[Extent] = [
-                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{value.name}[{axis}]"
+                dim.dim_value
+                if dim.HasField("dim_value") and dim.dim_value >= 0
+                else _extent_name(dim.dim_param) or f"{value.name}[{axis}]"
                 for axis, dim in enumerate(tensor.shape.dim)
             ]
             found[value.name] = tuple(extents), tensor.elem_type
     return found
+
+
+def _extent_name(name: str) -> str:
+    """The name of a symbolic extent; names that read as numbers or products are quoted."""
+    return repr(name).replace("*", "\\x2a") if "*" in name or any(each.isdigit() for each in name[:1]) else name
 
 
 def attributes(node: onnx.NodeProto, opset: int) -> dict[str, Any]:
@@ -136,6 +160,8 @@ def without_captured_names(graph: onnx.GraphProto) -> tuple[onnx.GraphProto, lis
     body = onnx.GraphProto()
     body.CopyFrom(graph)
     found: dict[str, str] = {}
+    if b"captured " in graph.SerializeToString():
+        raise UnprovableError("a body has a name that the checker uses")
 
     def visit(part: onnx.GraphProto, outer: frozenset[str]) -> None:
         own = {each.name for each in (*part.input, *part.initializer)} | {
@@ -143,6 +169,8 @@ def without_captured_names(graph: onnx.GraphProto) -> tuple[onnx.GraphProto, lis
         }
         known = outer | own
         for node in part.node:
+            if node.op_type in _WITHOUT_PROOF or node.domain not in ("", "ai.onnx"):
+                raise UnprovableError(f"a body has the operator {node.op_type}")
             for place, name in enumerate(node.input):
                 if name and name not in known:
                     node.input[place] = found.setdefault(name, f"captured {len(found)}")

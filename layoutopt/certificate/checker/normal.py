@@ -48,6 +48,7 @@ REDUCTIONS = frozenset(
         "ReduceLogSumExp"
     ).split()
 )
+LARGEST_SUM = 1024  # operands
 RANDOM = frozenset(
     ["RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"]
 )
@@ -213,6 +214,8 @@ def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, An
     if op in COMMUTATIVE:
         if op in ("Add", "Mul"):
             args = [part for arg in args if arg is not None for part in (arg.args if arg.op == op else (arg,))]
+        if len(args) > LARGEST_SUM:
+            raise UnprovableError(f"{op} of {len(args)} operands")
         args.sort(key=lambda arg: (arg is None or arg.op == CONSTANT, "" if arg is None else _order_key(arg)))
     terms = [arg for arg in args if arg is not None]
     shape = broadcast([arg.shape for arg in terms])

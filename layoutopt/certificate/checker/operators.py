@@ -9,7 +9,7 @@ import onnx
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.arithmetic import check_range
-from layoutopt.certificate.checker.normal import REDUCTIONS, general, make, reshaped, transposed
+from layoutopt.certificate.checker.normal import REDUCTIONS, broadcast, general, make, reshaped, transposed
 from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, UnprovableError, constant
 
 INT64 = 7
@@ -137,6 +137,8 @@ def _reshape_by_axes(call: Call) -> Term:
         return reshaped(x, (maps.volume(shape[:axis]), maps.volume(shape[axis:])))
     axes = call.integers(1, "axes")
     if call.op == "Squeeze":
+        if axes is None and not x.is_static:
+            raise UnprovableError("a Squeeze of the axes that have extent 1, for symbolic extents")
         chosen = (
             [k for k, extent in enumerate(shape) if extent == 1]
             if axes is None
@@ -152,7 +154,7 @@ def _reshape_by_axes(call: Call) -> Term:
 @meaning("Shape")
 def _shape(call: Call) -> Term:
     if not call[0].is_static:
-        return general("Shape", (call[0],), {})
+        return general("Shape", (call[0],), frozen(call.attributes))
     stop = call.attributes.get("end")
     return constant(np.asarray(call[0].shape[call.attributes.get("start") or 0 : stop], np.int64), INT64)
 
@@ -170,9 +172,13 @@ def _arithmetic(call: Call) -> Term:
         return make("Mul", x, number(-1, x))
     if call.op == "Div":
         return make("Mul", x, make("Reciprocal", call[1]))
-    if call.op == "Pow" and call[1].op == CONSTANT and np.all(call[1].elements == 2):
+    if call.op == "Pow" and broadcast([x.shape, call[1].shape]) == x.shape and _is_two(call[1]):
         return make("Mul", x, x)
     return make(call.op, *call.args)
+
+
+def _is_two(term: Term) -> bool:
+    return term.op == CONSTANT and bool(np.all(term.elements == 2))
 
 
 @meaning("Clip")
@@ -241,6 +247,8 @@ def _reduce(call: Call) -> Term:
     x = call[0]
     given = call.integers(1, "axes")
     if not given and call.attributes.get("noop_with_empty_axes"):
+        if call.op not in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"):
+            raise UnprovableError(f"{call.op} over no axis")
         return x
     axes = tuple(sorted({normal_axis(axis, len(x.shape)) for axis in given or range(len(x.shape))}))
     y = make(call.op, x, axes=axes)

@@ -90,6 +90,7 @@ def apply(
     shape: Shape,
     dtype: int,
     lemmas: frozenset[str] = frozenset(),
+    /,
     **attributes: Any,
 ) -> Term:
     """A term of an operator; `lemmas` are added to those of the operands."""

@@ -12,6 +12,7 @@ from layoutopt.certificate.checker.check import Context
 from layoutopt.certificate.checker.model import Model
 from layoutopt.certificate.checker.schema import Claim
 from layoutopt.certificate.checker.terms import Array, Shape
+from layoutopt.certificate.checker.translate import is_blocked
 from layoutopt.errors import CertificateError
 
 RUNS = 3
@@ -36,7 +37,10 @@ def measure(context: Context, claims: Sequence[Claim]) -> list[float]:
             if a.dtype != b.dtype or a.size != b.size:
                 raise CertificateError(f"has another element type or size than {claim.of}", where=claim.value)
             axes = _static(claim.axes, a.shape, context.original.types[claim.of][0])
-            expected = maps.rearranged(a, axes, maps.shape_of(axes)).reshape(b.shape)
+            expected = maps.rearranged(a, axes, maps.shape_of(axes))
+            if claim.shape is None and expected.shape != b.shape and not is_blocked(context.result, claim.value):
+                raise CertificateError(f"has the shape {b.shape}, the claim has {expected.shape}", where=claim.value)
+            expected = expected.reshape(b.shape)
             worst[place] = max(worst[place], error := _error(expected, b))
             if not error <= TOLERANCE:
                 raise CertificateError(

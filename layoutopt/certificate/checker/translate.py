@@ -71,6 +71,8 @@ class Translator:
         output = list(node.output).index(name)
         given = attributes(node, opset)
         if any(isinstance(value, onnx.GraphProto) for value in given.values()):
+            if any(is_blocked(self._model, each) for each in node.input):
+                raise UnprovableError(f"{op} reads an array in blocks")
             return self._control_flow(name, op, args, given, output)
         call = Call(op, args, given, opset, self._block, len([each for each in node.output if each]))
         if (
@@ -79,10 +81,12 @@ class Translator:
             and any(is_blocked(self._model, each) for each in node.input)
         ):
             raise UnprovableError(f"{node.name or name}: {op} reads an array in blocks")
+        if domain != fused.NCHWC and any(is_blocked(self._model, each) for each in node.input):
+            _check_blocks(call)
         self._terms[name] = self._meaning(call, node, output)
         return self._terms[name]
 
-    def _meaning(self, call: Call, node: object, output: int) -> Term:
+    def _meaning(self, call: Call, node: onnx.NodeProto, output: int) -> Term:
         if call.op in MEANINGS and output == 0:
             return MEANINGS[call.op](call)
         if call.op == "Constant":
@@ -93,7 +97,8 @@ class Translator:
             return self._random(call)
         if "." in call.op:
             raise UnprovableError(f"{call.op} has no definition here")
-        extra: dict[str, Any] = {"output": output, "outputs": call.outputs} if call.outputs > 1 else {}
+        count = len(node.output)
+        extra: dict[str, Any] = {"output": output, "outputs": count} if count > 1 else {}
         return make(call.op, *call.args, **frozen(call.attributes), **extra)
 
     def _control_flow(
@@ -120,6 +125,23 @@ class Translator:
         self._randoms += 1
         name = f"{id(self)} {self._randoms}"
         return apply(call.op, (), tuple(call.attributes["shape"]), call.attributes.get("dtype", 1), name=name)
+
+
+def _check_blocks(call: Call) -> None:
+    """Check that an operator that sees an array in blocks as an image of four axes does the same to one of five axes.
+
+    Raises:
+        UnprovableError: it need not.
+    """
+    shapes = {arg.shape for arg in call.args if arg is not None and set(arg.shape) - {1}}
+    if call.op == "Concat":
+        is_same = call.attributes["axis"] in (0, 1)
+    elif call.op == "Reshape":
+        is_same = 0 not in (call.integers(1, "shape") or ())
+    else:
+        is_same = len(shapes) <= 1
+    if not is_same:
+        raise UnprovableError(f"{call.op} of an array in blocks along its axes")
 
 
 def is_blocked(model: Model, name: str) -> bool:

@@ -275,7 +275,7 @@ def _fewer_rows(term: Term) -> Term | None:
         return None
 
     def cropped(convs: Sequence[Term], axis: int) -> Term | None:
-        filter = Filter.of(convs[0])
+        filter = Filter.of(convs[0]) if convs[0].shape[axis] == extent else None
         return None if filter is None else _with_rows(convs[0], filter, convs[0]["strides"], axis, rows)
 
     whole = _joined([core], axis - len(core.shape), core.shape[axis], cropped)

@@ -40,7 +40,7 @@ LEMMAS = (
     Lemma(
         "no-nan",
         frozenset({"Where"}),
-        "Where(IsNaN(x), y, x) = x, x computed from real numbers",
+        "Where(IsNaN(x), y, x) = x, for finite inputs and numbers that stay finite",
         "all shapes",
         _guarded,
     ),
