@@ -75,10 +75,13 @@ def _as_float(operand: Operand | None) -> Operand | None:
 
 def _transposed(operand: Operand | None) -> Operand | None:
     """The tensor with its last two axes exchanged; a vector as it is."""
-    shape = operand.type.shape if operand is not None and isinstance(operand.type, TensorType) else None
-    if operand is None or shape is None or len(shape) < 2:
-        return operand if shape is not None else None
-    return Operand(TensorType(operand.dtype, (*shape[:-2], shape[-1], shape[-2])))
+    type = operand.type if operand is not None else None
+    if not isinstance(type, TensorType) or type.shape is None:
+        return None
+    if len(type.shape) < 2:
+        return operand
+    *outer, row, column = type.shape
+    return Operand(TensorType(type.dtype, (*outer, column, row)))
 
 
 def _dtype(node: Node, index: int) -> DType | None:
