@@ -1,5 +1,7 @@
 """Prices of algorithms and of fused ops: Winograd by measured times, and what costs nothing in blocked formats."""
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ from layoutopt.cost import CostModelWrapper, FusedIntoConvolutions, RuntimeBlock
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.default_blocks import is_chosen_by_default
 from layoutopt.dialects.onnxruntime.fused_tensors import ACTIVATION_SHARES, find_fused_tensors
-from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS
+from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS, is_fusable_activation
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, promising, tilings
 from layoutopt.dialects.onnxruntime.passes.winograd.measured import convolution_graph
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
@@ -218,3 +220,12 @@ def test_what_the_dialect_fuses_costs_less_in_blocks(body: str, fused: set[str])
 
 def test_every_activation_of_blocked_convolutions_has_a_share() -> None:
     assert set(ACTIVATION_SHARES) == set(ACTIVATIONS)
+
+
+def test_an_op_whose_activation_was_looked_up_is_released() -> None:
+    op = Op("Relu", (), ())
+    assert is_fusable_activation(op)
+    released = weakref.ref(op)
+    del op
+    gc.collect()
+    assert released() is None

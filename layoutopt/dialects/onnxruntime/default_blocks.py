@@ -4,8 +4,8 @@
     stays blocked behind those     Add, BatchNormalization, Concat, Mul, Resize, Sum, activations
 
 The conditions were found by loading models of one to three ops into onnxruntime 1.32 and reading the graphs that it runs;
-`tests/unit/test_default_blocks.py` does the same. Blocked arrays have four axes and whole vectors of four channels; only
-convolutions take channels that the block does not divide.
+`tests/unit/test_default_blocks.py` does the same. Blocked images have four axes; pooling and Concat need channels that the
+block divides, convolutions a multiple of four input channels, or fewer than a block.
 """
 
 from collections.abc import Set
@@ -16,10 +16,10 @@ from layoutopt.ir.types import DType, Op, Signature, Storage, Value
 from layoutopt.ops import X, Y, rule_of
 from layoutopt.ops.resize import Resize
 
-_IMAGES = BlockedArrays((8, 16))
+_IMAGES = BlockedArrays()
 _VECTOR = 4  # channels that ReorderInput moves at once
 _ACTIVATIONS = frozenset({*ACTIVATIONS, "Gelu", "com.microsoft::Gelu", "com.microsoft::QuickGelu"})
-_NEVER_REPEATED = "pytorch_half_pixel"  # the coordinates of whole linear scales that nchwc.Upsample does not have
+_NOT_IN_UPSAMPLE = "pytorch_half_pixel"  # coordinates for which onnxruntime does not choose nchwc.Upsample
 
 
 def block_of(storage: Storage | None) -> int:
@@ -94,7 +94,7 @@ def _stays_blocked_resized(op: Op) -> bool:
     coordinates = rule.coordinate_mode(op)
     if rule.variant(op) == "repeat":
         return coordinates == "asymmetric"
-    return rule.variant(op) == "whole linear" and coordinates != _NEVER_REPEATED
+    return rule.variant(op) == "whole linear" and coordinates != _NOT_IN_UPSAMPLE
 
 
 def _channels(op: Op) -> int | None:

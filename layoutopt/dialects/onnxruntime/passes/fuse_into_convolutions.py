@@ -113,12 +113,12 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
     _replace_output(graph, op, x)
 
 
-@cache
 def is_fusable_activation(op: Op) -> bool:
     """Whether the blocked convolution of the installed onnxruntime has the activation."""
     return op.kind in ACTIVATIONS and _onnxruntime_version() >= _SINCE.get(op.kind, (0,))
 
 
+@cache
 def _onnxruntime_version() -> tuple[int, ...]:
     """Major and minor version of the onnxruntime that is installed."""
     return tuple(int(number) for number in version("onnxruntime").split(".")[:2])
