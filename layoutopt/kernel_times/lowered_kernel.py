@@ -17,7 +17,7 @@ import numpy as np
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
-from layoutopt.dialects.onnxruntime.passes.winograd import promising_alternatives
+from layoutopt.dialects.onnxruntime.passes.winograd import estimated_speed_up, promising_alternatives
 from layoutopt.formats import Format
 from layoutopt.ir.cast import CAST, DOMAIN
 from layoutopt.ir.graph import Graph
@@ -125,10 +125,19 @@ class LoweredKernel:
     @cached_property
     def alternatives(self) -> "list[LoweredGraph]":
         """Other algorithms for the same op on the same formats: Winograd's, for some blocked convolutions."""
-        x = self.formats.get(X)
-        if self.op.op_type != "Conv" or x is None or x.is_canonical:
+        if not self._is_blocked_convolution:
             return []
         return [LoweredGraph(each) for each in promising_alternatives(self._lowered, blocked_channels() or 0)]
+
+    @cached_property
+    def estimated_speed_up(self) -> float:
+        """The estimated speed-up by the algorithm that the dialect chooses if none of the alternatives was timed."""
+        return estimated_speed_up(self._lowered, blocked_channels() or 0) if self._is_blocked_convolution else 1.0
+
+    @property
+    def _is_blocked_convolution(self) -> bool:
+        x = self.formats.get(X)
+        return self.op.op_type == "Conv" and x is not None and not x.is_canonical
 
     @property
     def is_optimised(self) -> bool:

@@ -4,6 +4,7 @@ price of a timed kernel     its time
 price of any other one      estimate * geometric mean of time / estimate over the timed kernels of the same kind, or, if there
                             is none, over those of the same op type in other formats; and 10 % more in the last plan, which
                             should not rest on estimates that are too low
+a convolution for which Winograd is chosen by its estimate, since no tiling was timed, costs its price / estimated speed-up
 """
 
 from collections import defaultdict
@@ -70,25 +71,30 @@ class StoredPrices(MeasuredPrices):
         return self._price(kernel, (str(src), str(dst)), estimate)
 
     def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
-        seconds = self._time(kernel) if kernel is not None else None
-        if seconds is not None and kernel is not None and seconds > 0 and estimate > 0:
-            self._ratios[kind][kernel.key] = log(seconds / estimate)
-        found = estimate * self._correction(kind) * self._caution if seconds is None else seconds
+        times = [] if kernel is None else self._times(kernel)
+        speed_up = kernel.estimated_speed_up if kernel is not None and self._uses_alternatives else 1.0
+        if kernel is not None and times and min(times) > 0 and estimate > 0:
+            self._ratios[kind][kernel.key] = log(times[0] / estimate)
+        if times:
+            found = min(times) if len(times) > 1 else times[0] / speed_up
+        else:
+            found = estimate * self._correction(kind) * self._caution / speed_up
         if self._priced is not None:
-            self._priced.append(PricedKernel(kernel, kind, found, seconds is not None))
+            is_timed = len(times) > 1 or (len(times) == 1 and speed_up == 1.0)
+            self._priced.append(PricedKernel(kernel, kind, found, is_timed))
         return found
 
     def _correction(self, kind: Hashable) -> float:
         """The factor of an estimate: that of its kind, or else that of its op type."""
         return self._corrections.get(kind, self._op_type_corrections.get(_op_type(kind), 1.0))
 
-    def _time(self, kernel: LoweredKernel) -> float | None:
-        """The time of the fastest algorithm that was timed; None if the default one was not."""
+    def _times(self, kernel: LoweredKernel) -> list[float]:
+        """The times of the default algorithm and of the others that were timed; empty if the default one was not."""
         seconds = self._store.get(kernel.key)
         if seconds is None:
-            return None
-        times = [self._store.get(key) for key in (self._alternatives_of(kernel) if self._uses_alternatives else [])]
-        return min([seconds, *(each for each in times if each is not None)])
+            return []
+        others = [self._store.get(key) for key in (self._alternatives_of(kernel) if self._uses_alternatives else [])]
+        return [seconds, *(each for each in others if each is not None)]
 
     def has_all_times(self, kernel: LoweredKernel) -> bool:
         """Whether the kernel and the other algorithms for its op have times."""

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from kernel_samples import MACHINE, OPSETS, kernel_of
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -24,7 +25,9 @@ from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature
+from layoutopt.kernel_times import KernelStore
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
+from layoutopt.kernel_times.stored_prices import StoredPrices
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -63,6 +66,28 @@ def outputs(graph: Graph) -> Any:
     generator = np.random.default_rng(1)
     session = onnxruntime.InferenceSession(model.serialized(generator), providers=["CPUExecutionProvider"])
     return session.run(None, model.feed(generator))[0]
+
+
+@needs_blocks
+def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> None:
+    """The pass chooses it by estimates where no tiling was timed, so the price of the plan has it, too."""
+    cases = [(case, kernel) for case in kernel_cases(BLOCK) if (kernel := kernel_of(case)) is not None]
+    case, kernel = next(each for each in cases if each[1].estimated_speed_up > 1)
+    model, store, speed_up = load_target("cpu-avx2"), KernelStore(MACHINE), kernel.estimated_speed_up
+    prices, estimate = StoredPrices(store, OPSETS), case.price(model)
+
+    def priced() -> tuple[float, float, bool]:
+        """The price, that of the direct convolution, and whether the former is a time."""
+        with prices.recording() as recorded:
+            found = case.price(model.with_measured(prices))
+        with prices.default_algorithms():
+            return found, case.price(model.with_measured(prices)), recorded[0].is_timed
+
+    assert priced() == (pytest.approx(estimate / speed_up), pytest.approx(estimate), False)
+    store.add({kernel.key: 2 * estimate})
+    assert priced() == (pytest.approx(2 * estimate / speed_up), pytest.approx(2 * estimate), False)
+    store.add({kernel.alternatives[0].key: 1.9 * estimate})
+    assert priced() == (pytest.approx(1.9 * estimate), pytest.approx(2 * estimate), True)
 
 
 @needs_blocks

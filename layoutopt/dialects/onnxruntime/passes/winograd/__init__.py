@@ -40,7 +40,15 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
-__all__ = ["MachineRates", "Prices", "Winograd", "choose", "promising_alternatives", "tilings"]
+__all__ = [
+    "MachineRates",
+    "Prices",
+    "Winograd",
+    "choose",
+    "estimated_speed_up",
+    "promising_alternatives",
+    "tilings",
+]
 
 _OUTPUTS = (2, 4)
 _MEASURED_TILINGS = 3
@@ -152,11 +160,32 @@ def promising(site: Site, rates: MachineRates) -> list[tuple[Tiles, Tiles]]:
 
 def promising_alternatives(graph: Graph, block: int) -> list[Graph]:
     """The promising tilings of a lowered graph that consists of one convolution; none for any other graph."""
-    ops, rates = graph.ops, MACHINE_RATES.get(block)
-    site = site_of(ops[0], block) if len(ops) == 1 and rates is not None else None
-    if site is None or rates is None or not isinstance(site.batch, int):
+    site, rates = _only_site(graph, block), MACHINE_RATES.get(block)
+    if site is None or rates is None:
         return []
     return [convolution_graph(site, tiling, block) for tiling in promising(site, rates)]
+
+
+def estimated_speed_up(graph: Graph, block: int) -> float:
+    """The estimated speed-up of a lowered graph that consists of one convolution; 1 if no tiling would be chosen.
+
+    The pass chooses by the same estimates where no tiling of a convolution was timed.
+    """
+    site, rates = _only_site(graph, block), MACHINE_RATES.get(block)
+    if site is None or rates is None:
+        return 1.0
+    prices = Prices(rates)
+    tiling = choose(site, prices)
+    if tiling is None:
+        return 1.0
+    direct, seconds, _ = prices.of(site)
+    return direct / seconds[tiling]
+
+
+def _only_site(graph: Graph, block: int) -> Site | None:
+    """The site of a graph that consists of one convolution with a known batch; None for any other graph."""
+    site = site_of(graph.ops[0], block) if len(graph.ops) == 1 else None
+    return site if site is not None and isinstance(site.batch, int) else None
 
 
 def tilings(site: Site) -> list[tuple[Tiles, Tiles]]:
