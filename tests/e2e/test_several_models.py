@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -70,6 +71,14 @@ def test_placements(cli: Cli) -> None:
     assert outputs("m", output="out") == outputs("m/**/*.onnx", output="out") == expected
     assert outputs("a.onnx", "m", output="out") == {"a.onnx": "out/a.onnx", **expected}
     assert outputs("m/sub", output="m/sub") == {"m/sub/c.onnx": "m/sub/c.onnx"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_pipes_in_a_folder_are_not_read(cli: Cli) -> None:
+    save("m/a.onnx")
+    os.mkfifo("m/pipe.onnx")
+    Path("m/missing.onnx").symlink_to("nowhere.onnx")
+    assert outputs("m").keys() == {"m/a.onnx", "m/missing.onnx"}
 
 
 def test_results_are_no_models(cli: Cli, tmp_path: Path) -> None:

@@ -80,12 +80,17 @@ def _named_by(argument: Path, output: Path | None) -> list[ModelFile]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """The *.onnx files of a folder and its subfolders, except hidden ones, sorted by name."""
+    """The *.onnx files of a folder and its subfolders, except hidden ones, sorted by name.
+
+    Pipes, sockets and devices are left out, since reading them may not end; links to missing files are reported when they are read.
+    """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if name.endswith(_SUFFIX) and not name.startswith("."):
-                yield Path(parent, name)
+            path = Path(parent, name)
+            is_pipe_or_device = os.path.exists(path) and not os.path.isfile(path)
+            if name.endswith(_SUFFIX) and not name.startswith(".") and not is_pipe_or_device:
+                yield path
 
 
 def _matching(pattern: Path) -> list[Path]:
