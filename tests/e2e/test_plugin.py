@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,26 @@ SETUPTOOLS = "77"  # an older setuptools cannot build a wheel without the packag
 _SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 Run = Callable[..., str]
+
+_IN_TURN = """
+import contextlib, io, json, sys
+from layoutopt.cli import main
+
+outputs = []
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = main(arguments)
+    if code:
+        sys.exit(f"{arguments}: exit code {code}")
+    outputs.append(out.getvalue())
+print(json.dumps(outputs))
+"""
+
+
+def commands_in_turn(run: Run, commands: Sequence[Sequence[str]], **options: Path) -> list[str]:
+    """The outputs of `layoutopt` commands in one process, because starting one takes seconds."""
+    printed, *_ = run("-c", _IN_TURN, json.dumps(commands), **options).splitlines()  # and behind it what went to stderr
+    return list(json.loads(printed))
 
 
 @pytest.fixture(scope="module")
@@ -53,33 +73,39 @@ def model(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_lists(run: Run) -> None:
-    layoutopt = ("-m", "layoutopt")
-    assert "from the package acme-npu" in run(*layoutopt, "targets")
-    assert "convolutions in TILE8" in run(*layoutopt, "targets", "acme-npu")
-    assert {
-        each["name"] for each in json.loads(run(*layoutopt, "formats", "--system", "acme", "--json"))["formats"]
-    } == {
-        "TILE8",
-        "TILE8_W",
-    }
-    passes = [each["name"] for each in json.loads(run(*layoutopt, "passes", "--json"))["inference"]]
+    commands = (
+        "targets",
+        "targets acme-npu",
+        "formats --system acme --json",
+        "passes --json",
+        "dialects --json",
+        "runtimes",
+        "ops mirror",
+    )
+    found = dict(zip(commands, commands_in_turn(run, [each.split() for each in commands]), strict=True))
+    assert "from the package acme-npu" in found["targets"]
+    assert "convolutions in TILE8" in found["targets acme-npu"]
+    formats = json.loads(found["formats --system acme --json"])["formats"]
+    assert {each["name"] for each in formats} == {"TILE8", "TILE8_W"}
+    passes = [each["name"] for each in json.loads(found["passes --json"])["inference"]]
     assert passes[passes.index("cancel-mirrors") + 1] == "assign-formats"
-    assert "acme" in [each["name"] for each in json.loads(run(*layoutopt, "dialects", "--json"))["dialects"]]
-    assert "the firmware of the Acme NPU" in run(*layoutopt, "runtimes")
-    assert "the axis must not be blocked" in run(*layoutopt, "ops", "mirror")
+    assert "acme" in [each["name"] for each in json.loads(found["dialects --json"])["dialects"]]
+    assert "the firmware of the Acme NPU" in found["runtimes"]
+    assert "the axis must not be blocked" in found["ops mirror"]
 
 
 def test_optimize(run: Run, model: Path, tmp_path: Path) -> None:
     out, report = tmp_path / "out.onnx", tmp_path / "report.json"
     options = ("--target", "acme-npu", "--pin", "x=TILE8", "--report", report)
     run("-m", "layoutopt", "optimize", model, "-o", out, *options)
+    inspected = commands_in_turn(run, [["inspect", str(out)], ["inspect", str(model), "-t", "acme-npu"]])
     found = json.loads(report.read_text())
     assert (found["target"], found["dialect"], found["verification"]["status"]) == ("acme-npu", "acme", "passed")
     assert (found["runtime"], found["runs_in"]) == ("acme-firmware", "the firmware of the Acme NPU")
     mirrors = [each for each in found["ops"] if each["kind"] == "acme::Mirror"]
     assert [each["inputs"] for each in mirrors] == [["NCHW8c"]]  # the pass has cancelled two of three
-    assert "Conv" in run("-m", "layoutopt", "inspect", out)
-    assert "NCHW8c, NCHW8c8n → NCHW8c" in " ".join(run("-m", "layoutopt", "inspect", model, "-t", "acme-npu").split())
+    assert "Conv" in inspected[0]
+    assert "NCHW8c, NCHW8c8n → NCHW8c" in " ".join(inspected[1].split())
 
 
 def test_the_commands_of_the_documentation(run: Run, model: Path, library: Path, halved: Path) -> None:
@@ -88,12 +114,13 @@ def test_the_commands_of_the_documentation(run: Run, model: Path, library: Path,
     commands = [line.split() for block in _SHELL.findall(page) for line in block.splitlines()]
     assert commands.pop(0) == ["pip", "install", "./examples/plugin"]
     files = {"net.onnx": model, "halved.onnx": halved, "kernels.so": library}
-    for name, *arguments in commands:
-        where = CHECKOUT if name == "pytest" else model.parent
-        options = ("-B", "-m", name, *(("-p", "no:cacheprovider") if name == "pytest" else ()))
-        run(*options, *(files.get(each, each) for each in arguments), where=where)
+    assert {name for name, *_ in commands} == {"layoutopt", "pytest"}
+    own = [[str(files.get(each, each)) for each in arguments] for name, *arguments in commands if name == "layoutopt"]
+    commands_in_turn(run, own, where=model.parent)
+    for arguments in (arguments for name, *arguments in commands if name == "pytest"):
+        run("-B", "-m", "pytest", "-p", "no:cacheprovider", *arguments, where=CHECKOUT)
     assert (model.parent / "out.onnx").exists() and (model.parent / "halved_out.onnx").exists()
-    assert sum(name == "layoutopt" for name, *_ in commands) > 10
+    assert len(own) > 10
 
 
 def test_a_broken_package_is_named(run: Run, model: Path) -> None:
