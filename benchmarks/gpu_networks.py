@@ -290,7 +290,7 @@ def lines(rows: Iterator[Row | str], found: list[Row]) -> Iterator[str]:
 
 
 def measured_rows(arguments: argparse.Namespace) -> Iterator[Row | str]:
-    """The rows of all networks, or a line that says why one has none."""
+    """The rows of all networks, or a line with the reason why one has none."""
     for name in arguments.networks or [*zoo.NAMES, *zoo.DEPLOYED]:
         for batch in map(int, arguments.batches.split(",")):
             for dtype in arguments.dtypes.split(","):

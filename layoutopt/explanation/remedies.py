@@ -34,15 +34,16 @@ def _of_reader(view: PlanView, cast: CastInPlan, op: int, required: int) -> Reme
     tensor, source = cast.tensor, view.storage(cast.tensor, cast.source).format
     value = view.values[tensor]
     edit = ProblemEdit(free_reads=frozenset({(op, tensor)}))
-    has, wants = value.format_text(source), view.text(tensor, required)
+    given, needed = value.format_text(source), view.text(tensor, required)
     if op == GRAPH_OUTPUT:
-        reason = f"the model returns it in {wants}"
-        return _priced(view, "interface", f"an output {value.name} in {has}: --pin {value.name}={has}", reason, edit)
+        reason = f"the model returns it in {needed}"
+        what = f"an output {value.name} in {given}: --pin {value.name}={given}"
+        return _priced(view, "interface", what, reason, edit)
     refusal = refusal_of(view, op, tensor, source, is_read=True)
     if refusal is None:
         return None
     kind, reason = refusal
-    return _priced(view, kind, f"{view.label(op, tensor)} that reads {has} as fast as {wants}", reason, edit)
+    return _priced(view, kind, f"{view.label(op, tensor)} that reads {given} as fast as {needed}", reason, edit)
 
 
 def _of_all_readers(view: PlanView, cast: CastInPlan) -> Remedy | None:
@@ -56,8 +57,8 @@ def _of_all_readers(view: PlanView, cast: CastInPlan) -> Remedy | None:
         return None
     edit = ProblemEdit(free_reads=frozenset((op, cast.tensor) for op, _ in cast.readers))
     labels = ", ".join(view.label(op, cast.tensor) for op, _ in cast.readers)
-    has = view.values[cast.tensor].format_text(source)
-    return _priced(view, kind, f"{labels}, if all of them read {has} as fast", "; ".join(reasons), edit)
+    given = view.values[cast.tensor].format_text(source)
+    return _priced(view, kind, f"{labels}, if all of them read {given} as fast", "; ".join(reasons), edit)
 
 
 def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy | None:
@@ -65,13 +66,14 @@ def _of_producer(view: PlanView, cast: CastInPlan, state: int) -> Remedy | None:
     base = view.view_base(cast.tensor, view.storage(cast.tensor, state).format)
     tensor, value = base.tensor, view.values[base.tensor]
     edit = ProblemEdit(free_results=frozenset({cast.tensor}))
-    has = view.text(tensor, view.produced(tensor))
-    wants = "a format with these bytes" if base.format is None else value.format_text(base.format)
+    given = view.text(tensor, view.produced(tensor))
+    needed = "a format with these bytes" if base.format is None else value.format_text(base.format)
     if tensor not in view.writers:
-        pin = "" if base.format is None else f": --pin {value.name}={wants}"
-        return _priced(view, "interface", f"an input {value.name} in {wants}{pin}", f"callers pass it in {has}", edit)
+        pin = "" if base.format is None else f": --pin {value.name}={needed}"
+        what = f"an input {value.name} in {needed}{pin}"
+        return _priced(view, "interface", what, f"callers pass it in {given}", edit)
     op = view.writers[tensor]
-    what = f"{view.label(op, tensor)} that produces {wants} as fast as {has}"
+    what = f"{view.label(op, tensor)} that produces {needed} as fast as {given}"
     if base.format is None:
         names = ", ".join(view.name(each) for each in base.views)
         return _priced(view, "rule", what, f"no format of {value.name} has these bytes in front of {names}", edit)

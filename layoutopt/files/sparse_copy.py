@@ -86,7 +86,7 @@ def _copy_pieces(source: BinaryIO, count: int, target: BinaryIO) -> None:
     while count > 0:
         piece = source.read(min(_PIECE, count))
         if not piece:
-            raise OSError(errno.EIO, "the file is shorter than its header says")
+            raise OSError(errno.EIO, "the file is shorter than its header declares")
         target.write(piece)
         count -= len(piece)
 

@@ -8,7 +8,7 @@
     edge      [source, target, name, type, format]
     group     [kind, label, children]; a child is the number of a node or a group
 
-Names, types, formats and reasons are positions in `texts`; -1 stands for no format and for no node.
+Names, types, formats and reasons are positions in `texts`; -1 means no format or no node.
 """
 
 from collections import Counter

@@ -22,7 +22,7 @@ WAYS = (("gpu-hopper", "functions"), ("cpu", None), ("cpu-avx512", "functions"),
 QUICK = [("mobilenetv2", *WAYS[0]), ("mobilenetv2", *WAYS[1])]
 FRACTALS = {"ascend-910b": -8}
 """How many more moves segformer has where the number of tokens has no number: FRACTAL_NZ has blocks of 16 of them, so the
-products of attention take plain operands. Where no kernel wants such blocks, there are as many."""
+products of attention take plain operands. Where no kernel prefers such blocks, there are as many."""
 SYMBOLS = ("batch only", "image only", "both")
 
 

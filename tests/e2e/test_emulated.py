@@ -37,11 +37,11 @@ def assert_equal(emulated: Path, here: Path) -> None:
     """Compare a model on the emulated processor with another one on this machine."""
     feeds = inputs(here)
     session = Session(here)
-    wants = dict(zip([each.name for each in session.get_outputs()], session.run(None, feeds), strict=True))
+    expected = dict(zip([each.name for each in session.get_outputs()], session.run(None, feeds), strict=True))
     found = emulator.run_emulated(emulated, feeds)
-    assert found.keys() == wants.keys()
+    assert found.keys() == expected.keys()
     for output, got in found.items():
-        np.testing.assert_allclose(got, wants[output], atol=1e-5 * float(np.abs(wants[output]).max()), rtol=0)
+        np.testing.assert_allclose(got, expected[output], atol=1e-5 * float(np.abs(expected[output]).max()), rtol=0)
 
 
 @pytest.mark.parametrize("name", ["residual", "keras_mobilenetv3s", "mobilenetv2"])

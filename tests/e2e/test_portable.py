@@ -69,10 +69,10 @@ def assert_runs_everywhere(
     result = layoutopt.optimize(model, target, portable=True, **options)
     assert result.report.verification.status == "passed" and result.report.portable is not None
     given = feeds(model, batch)
-    wants = outputs(model, given)
+    expected = outputs(model, given)
     for each in (result.proto, renamed(result.proto), *([swapped(result.proto)] if target == "cpu" else [])):
         for optimised in (True, False):
-            for got, want in zip(outputs(each, given, is_optimised=optimised), wants, strict=True):
+            for got, want in zip(outputs(each, given, is_optimised=optimised), expected, strict=True):
                 np.testing.assert_allclose(got, want, atol=2e-5 * max(1, float(np.abs(want).max())), rtol=0)
     return result.proto
 

@@ -170,16 +170,18 @@ def price(tree: RegionTree, model: Costs, chosen: dict[Unit, Signature]) -> floa
         canonical = canonical_storage(value)
         writer = tree.writers.get(value)
         given = canonical if writer is None else chosen[writer[0]].outputs[writer[1]]
-        wants = [chosen[reader].inputs[index] for reader, index in tree.readers.get(value, ())]
-        wants += [canonical] if tree.is_output(value) else []
+        required = [chosen[reader].inputs[index] for reader, index in tree.readers.get(value, ())]
+        required += [canonical] if tree.is_output(value) else []
         assert given is not None
-        due = {want.format.key(value.shape): want for want in wants if want is not None and _is_due(value, given, want)}
+        due = {
+            each.format.key(value.shape): each for each in required if each is not None and _is_due(value, given, each)
+        }
         total += sum(
             model.conversion_seconds(value, given, Storage(each.format)) for each in due.values()
         ) * tree.cast_weight(value)
     return total
 
 
-def _is_due(value: Value, has: Storage, wants: Storage) -> bool:
+def _is_due(value: Value, given: Storage, required: Storage) -> bool:
     assert value.shape is not None
-    return has.format.key(value.shape) != wants.format.key(value.shape) or has.padding > wants.padding
+    return given.format.key(value.shape) != required.format.key(value.shape) or given.padding > required.padding

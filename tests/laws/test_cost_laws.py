@@ -61,9 +61,9 @@ def test_more_bytes_are_never_cheaper(
 
 @given(models, shapes, dtypes, formats, st.sampled_from(list(Padding)), st.sampled_from(list(Padding)))
 def test_padding_costs_only_if_it_has_to_become_cleaner(
-    model: RooflineModel, shape: Shape4, dtype: DType, format: Format, has: Padding, wants: Padding
+    model: RooflineModel, shape: Shape4, dtype: DType, format: Format, state: Padding, required: Padding
 ) -> None:
-    check_padding_price(model, tensor(shape, dtype), format, has, wants)
+    check_padding_price(model, tensor(shape, dtype), format, state, required)
 
 
 @given(models, shapes, dtypes, st.integers(1, 70), st.sampled_from([1, 3]), formats, formats)

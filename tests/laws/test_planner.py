@@ -67,12 +67,12 @@ def paid(problem: Problem, choice: tuple[int, ...]) -> float:
     due = set()
     for index, tensor in enumerate(problem.tensors):
         given = [state for option in chosen for where, state in option.result_states if where == index]
-        has = given[0] if given else tensor.source_state
-        wants = [state for option in chosen for where, state in option.operand_states if where == index]
-        for state in (*wants, *tensor.required_states):
-            if has is None or (has, state) not in tensor.casts:
+        produced = given[0] if given else tensor.source_state
+        required = [state for option in chosen for where, state in option.operand_states if where == index]
+        for state in (*required, *tensor.required_states):
+            if produced is None or (produced, state) not in tensor.casts:
                 return inf
-            due.add((index, tensor.casts[has, state]))
+            due.add((index, tensor.casts[produced, state]))
     casts = sum(problem.tensors[index].prices[cast] for index, cast in due if cast is not None)
     return sum(option.price for option in chosen) + casts
 

@@ -262,13 +262,13 @@ def cheapest(
         readers: list[tuple[Op | None, list[Storage | None]]] = [(None, [pinned])] if graph.is_output(value) else []
         uses = graph.uses(value)
         readers += [(use.op, [each.inputs[use.index] for each in signatures[use.op]]) for use in uses]
-        formats = {each.format.key(value.shape): each.format for _, wants in readers for each in wants if each}
+        formats = {each.format.key(value.shape): each.format for _, required in readers for each in required if each}
         for key, format in formats.items():
             due = np.zeros([1] * len(ops), dtype=bool)
-            for reader, wants in readers:
-                grid = [[_is_due(value, has, want, key) for want in wants] for has in given]
+            for reader, required in readers:
+                grid = [[_is_due(value, source, target, key) for target in required] for source in given]
                 due = due | along(producer, np.asarray(grid), reader)
-            prices = [model.conversion_seconds(value, has, Storage(format)) for has in given if has]
+            prices = [model.conversion_seconds(value, source, Storage(format)) for source in given if source]
             total = total + due * along(producer, np.asarray(prices))
     return float(total.min())
 

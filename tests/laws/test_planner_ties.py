@@ -51,10 +51,10 @@ def moved(problem: Problem, choice: Choice) -> tuple[float, int, int]:
     for index, tensor in enumerate(problem.tensors):
         chosen = [options[number] for options, number in zip(problem.ops, choice, strict=True)]
         given = [state for option in chosen for where, state in option.result_states if where == index]
-        has = given[0] if given else tensor.source_state
-        wants = [state for option in chosen for where, state in option.operand_states if where == index]
-        assert has is not None or not (wants or tensor.required_states)
-        due |= {(index, tensor.casts[has or 0, state]) for state in (*wants, *tensor.required_states)}
+        produced = given[0] if given else tensor.source_state
+        required = [state for option in chosen for where, state in option.operand_states if where == index]
+        assert produced is not None or not (required or tensor.required_states)
+        due |= {(index, tensor.casts[produced or 0, state]) for state in (*required, *tensor.required_states)}
     casts = [(index, cast) for index, cast in due if cast is not None]
     nbytes = sum(problem.tensors[index].nbytes[cast] for index, cast in casts)
     return nbytes, len(casts), -sum(problem.tensors[index].depth for index, _ in casts)

@@ -52,7 +52,7 @@ def numbers(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     return (np.arange(np.prod(shape)).reshape(shape) / 32).astype(dtype.numpy)
 
 
-@pytest.mark.parametrize("cast", [False, True], ids=["read as it lies", "behind a conversion"])
+@pytest.mark.parametrize("cast", [False, True], ids=["read as stored", "behind a conversion"])
 @pytest.mark.parametrize("opset", [9, 17])
 @pytest.mark.parametrize("dialect", ["ops", "functions", "ascend"])
 def test_onnxruntime_survives_it(dialect: str, opset: int, cast: bool, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def check_range(elements: Array, dtype: int, can_be_zero: Array) -> None:
     """Check that numbers of a float type are neither too large nor too small for it.
 
     Raises:
-        UnprovableError: one is, so that exact arithmetic says nothing of the type.
+        UnprovableError: one is, so that exact arithmetic does not describe the type.
     """
     smallest, largest = _RANGE[dtype]
     sizes = np.abs(elements)

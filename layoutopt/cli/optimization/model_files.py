@@ -82,7 +82,8 @@ def _named_by(argument: Path, output: Path | None) -> list[ModelFile]:
 def _below(folder: Path) -> Iterator[Path]:
     """The *.onnx files of a folder and its subfolders, except hidden ones, sorted by name.
 
-    Pipes, sockets and devices are left out, since reading them may not end; links to missing files are reported when they are read.
+    Pipes, sockets and devices are left out, since reading them may not end. A link to a missing file is
+    reported when it is read.
     """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

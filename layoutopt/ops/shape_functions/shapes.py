@@ -31,7 +31,7 @@ ShapeFunction: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
 
 FUNCTIONS: dict[str, ShapeFunction] = {}
 
-_FAR = (1 << 31) - 1  # an end of a Slice that is this large stands for the extent
+_FAR = (1 << 31) - 1  # an end of a Slice that is this large is the extent
 
 
 def shapes_of(node: Node) -> list[Dims | None]:
