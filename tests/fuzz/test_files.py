@@ -11,7 +11,7 @@ from .files import evaluate, examine
 from .messages import damage
 from .wire import BYTE_EDITS, FIELD_EDITS, fields, replaced, varint
 
-QUICK, THOROUGH = 200, 6000
+QUICK, THOROUGH = 120, 6000
 
 
 def check_examples(count: int) -> None:

