@@ -21,6 +21,7 @@ import joblib
 from joblib.externals.loky import ProcessPoolExecutor
 
 from layoutopt.batch.cluster import Failure, Item, Value
+from layoutopt.batch.deferred_interrupt import deferred_interrupt
 from layoutopt.batch.worker_process import GRACE, prepare_worker
 from layoutopt.files import scratch_folder
 
@@ -67,8 +68,9 @@ class LocalCluster:
         try:
             while waiting or running:
                 while waiting and idle:
-                    worker, task = idle.pop(), waiting.popleft()
-                    running[worker.submit(function, items[task.index])] = worker, task
+                    with deferred_interrupt():  # a task that is half submitted could not be interrupted
+                        worker, task = idle.pop(), waiting.popleft()
+                        running[worker.submit(function, items[task.index])] = worker, task
                 outcomes: list[tuple[int, Value | Failure]] = []
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     worker, task = running.pop(future)

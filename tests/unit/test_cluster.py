@@ -5,11 +5,11 @@ import signal
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 
 import pytest
 
-from layoutopt.batch import Failure, open_cluster
+from layoutopt.batch import Failure, local_cluster, open_cluster
 from layoutopt.errors import ArgumentError, LayoutoptError
 
 
@@ -52,6 +52,25 @@ def test_tasks_are_interrupted_when_the_iterator_is_closed(tmp_path):
                 sleep(0.01)
         assert not list(tmp_path.iterdir())
         assert list(cluster.map_unordered(abs, [-1])) == [(0, 1)]
+
+
+def test_ctrl_c_while_a_task_is_submitted_interrupts_it_when_it_has_been(tmp_path, monkeypatch):
+    """An executor that ends with a task half submitted has an exception in a thread of its own, which Python prints."""
+    submit = local_cluster._Worker._submit
+
+    def submitted_at_ctrl_c(worker, function, item):
+        future = submit(worker, function, item)
+        signal.raise_signal(signal.SIGINT)
+        return future
+
+    with open_cluster(None, 1) as cluster:
+        monkeypatch.setattr(local_cluster._Worker, "_submit", submitted_at_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            list(cluster.map_unordered(partial(_wait, tmp_path), [300.0]))
+        monkeypatch.undo()
+        begin = monotonic()
+        assert list(cluster.map_unordered(abs, [-1])) == [(0, 1)]
+        assert monotonic() - begin < 250 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
