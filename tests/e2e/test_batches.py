@@ -83,7 +83,8 @@ def test_an_interruption_ends_in_one_line_and_leaves_nothing_half_written(tmp_pa
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group get it
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "error: interrupted\n")
+    assert process.returncode == 130, err
+    assert err == "error: interrupted\n"
     written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert all(path.suffix == ".onnx" for path in written) and len(written) < 30
     for path in written:
