@@ -34,6 +34,7 @@ import onnx
 import onnxruntime
 import zoo
 from narrow_models import to_float16
+from random_inputs import random_inputs
 
 import layoutopt
 
@@ -91,21 +92,6 @@ def session(path: Path, provider: str, saved: Path | None = None, **options: str
     return found
 
 
-def inputs(given: onnxruntime.InferenceSession, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Random inputs."""
-    generator, feed = np.random.default_rng(0), {}
-    for each in given.get_inputs():
-        shape = [
-            dim if isinstance(dim, int) else sizes.get(str(dim), sizes.get(f"{each.name}[{axis}]", 1))
-            for axis, dim in enumerate(each.shape)
-        ]
-        if "int64" in each.type:
-            feed[each.name] = generator.integers(0, 2, shape)
-        else:
-            feed[each.name] = generator.normal(size=shape).astype(np.float32)
-    return feed
-
-
 def bound(each: onnxruntime.InferenceSession, feed: Mapping[str, np.ndarray], provider: str) -> Any:
     """A binding of inputs and outputs to the memory of the device."""
     device = "cuda" if provider == "cuda" else "cpu"
@@ -142,7 +128,7 @@ def run(folder: Path, dtype: str, name: str, provider: str, rounds: int) -> dict
     if provider == "cuda":
         onnxruntime.preload_dlls()
     reference = cpu(folder / "reference.onnx")
-    feed = inputs(reference, zoo.SIZES.get(name, {}))
+    feed = random_inputs(reference, zoo.SIZES.get(name, {}))
     expected = reference.run(None, feed)
     if dtype == "float16":
         feed = {key: each.astype(np.float16) if each.dtype == np.float32 else each for key, each in feed.items()}

@@ -34,6 +34,7 @@ import torch
 import zoo
 from gpu_truth import NCHW, NHWC, device_name
 from narrow_models import to_float16
+from random_inputs import random_inputs
 from torch_graph import TorchGraph, UnsupportedError
 
 import layoutopt
@@ -213,21 +214,6 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _inputs(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(0)
-    feed = {}
-    for each in _session(model).get_inputs():
-        shape = [
-            dim if isinstance(dim, int) else sizes.get(str(dim), sizes.get(f"{each.name}[{axis}]", 1))
-            for axis, dim in enumerate(each.shape)
-        ]
-        if "int64" in each.type:
-            feed[each.name] = generator.integers(0, 2, shape)
-        else:
-            feed[each.name] = generator.normal(size=shape).astype(np.float32)
-    return feed
-
-
 def measure(name: str, dtype: str, batch: int, target: str, device: str, rounds: int) -> Row:
     """One network in three ways.
 
@@ -237,7 +223,7 @@ def measure(name: str, dtype: str, batch: int, target: str, device: str, rounds:
     """
     model = at_batch(zoo.load(name), batch)
     sizes = zoo.SIZES.get(name, {})
-    feed = _inputs(model, sizes)
+    feed = random_inputs(_session(model), sizes)
     expected = _session(model).run(None, feed)
     if dtype == "float16":
         model = to_float16(model)
