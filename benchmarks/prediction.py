@@ -1,6 +1,6 @@
 """Predicted against measured speed-ups of `layoutopt optimize --target cpu`, for networks that nothing was fitted to.
 
-    python benchmarks/prediction.py [--all] [--plan] [--seconds S] [--store FOLDER] [FILE or NETWORK ...]
+    python benchmarks/prediction.py [--all] [--plan] [--seconds S] [--store FOLDER] [--user-cache] [FILE or NETWORK ...]
 
 Two predictions are compared with a measurement in pairs, one thread on one CPU, in processor time:
 
@@ -8,14 +8,15 @@ Two predictions are compared with a measurement in pairs, one thread on one CPU,
 - *plan*: the estimate that `optimize` prints: the original as onnxruntime optimises it, and the plan, at calibrated prices.
 
 Prints a Markdown table, and for both predictions Spearman's rank correlation with the measured speed-up (for four or more
-networks), the median and the largest error. Kernel times go to a new folder unless --store names one, so that each network is
-predicted from scratch; those of plans go to the user's cache folder.
+networks), the median and the largest error. Kernel times go to a new folder unless --store names one. Those of plans go to a new
+folder for every network, as in a user's first call; with --user-cache to the user's cache folder.
 
 Without names, the networks of examples/zoo; with --all those that people deploy, decoders and the light models of onnx, too, at
 the sizes of `zoo.SIZES`. --plan leaves out the prediction by executed kernels, which takes most of the time.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--user-cache", action="store_true")
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:
@@ -68,6 +70,8 @@ def main() -> None:
             "| network | predicted: kernels | predicted: plan | measured | interval | seconds |\n|---|---|---|---|---|---|"
         )
         for path in paths(arguments.models, arguments.all, folder):
+            if not arguments.user_cache:
+                os.environ["XDG_CACHE_HOME"] = str(folder / "caches" / path.stem)
             try:
                 row = predict(path, folder / "out.onnx", store, arguments.seconds)
             except LayoutoptError as error:

@@ -7,6 +7,7 @@ from time import perf_counter
 import onnx_ir
 
 from layoutopt import onnx_io
+from layoutopt.driver.gain import without_declined_algorithms
 from layoutopt.driver.job import Job
 from layoutopt.driver.result import Result
 from layoutopt.ir.graph import Graph
@@ -103,7 +104,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         moved_before=_movement(verdict.moved_before) if verdict is not None else None,
         moved_after=_movement(verdict.moved_after) if verdict is not None else None,
         dims=dim_reports(sizes),
-        gain=job.gain,
+        gain=without_declined_algorithms(job.gain, context.growth.requests),
         calibration=job.calibration,
         measurement=job.measurement,
         tuning=job.tuning,

@@ -8,9 +8,11 @@
 Both ends of a step have the same prices, so that the causes add up to the gain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from layoutopt.cost import CostModel
+from layoutopt.cost.size_growth import GrowthRequest
+from layoutopt.dialects.onnxruntime.passes.winograd import Winograd
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.kernel_times import RefinedPlan
@@ -74,6 +76,21 @@ def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
     )
 
 
+def without_declined_algorithms(gain: GainReport | None, requests: Iterable[GrowthRequest]) -> GainReport | None:
+    """The gain without that of convolutions whose transformed filters exceed the permitted growth of the file.
+
+    Args:
+        gain: the gain of the plan with all algorithms that are faster.
+        requests: the requests for growth, of which Winograd's that were declined count.
+    """
+    if gain is None:
+        return None
+    declined = sum(each.seconds for each in requests if each.source == Winograd.name and not each.is_accepted)
+    lost = max(0.0, min(declined, gain.algorithms))
+    changes = {"seconds_after": gain.seconds_after + lost, "algorithms": gain.algorithms - lost}
+    return gain.model_copy(update=changes) if lost else gain
+
+
 def gain_of_variant(first: GainReport | None, seconds: float, *, has_same_ops: bool) -> GainReport | None:
     """The gain of another plan for the same original, at the same prices.
 
@@ -96,4 +113,4 @@ def _move_seconds(kernels: Sequence[UsedKernel]) -> float:
     return total_seconds(each for each in kernels if each.is_move)
 
 
-__all__ = ["gain_at_target_prices", "gain_at_timed_prices", "gain_of_variant"]
+__all__ = ["gain_at_target_prices", "gain_at_timed_prices", "gain_of_variant", "without_declined_algorithms"]

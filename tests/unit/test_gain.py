@@ -10,8 +10,9 @@ import pytest
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost import EpilogueRule, Epilogues, find_epilogues, with_epilogues
+from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import find_runtime, load_target
-from layoutopt.driver.gain import gain_at_timed_prices, gain_of_variant
+from layoutopt.driver.gain import gain_at_timed_prices, gain_of_variant, without_declined_algorithms
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Signature, Storage
@@ -247,6 +248,21 @@ def test_the_causes_of_a_variant_add_up(has_original: bool, has_same_ops: bool, 
     assert other is not None and causes(other) == other.seconds_before - other.seconds_after == causes(first) + 5
     assert getattr(other, cause) == getattr(first, cause) + 5
     assert other.baseline == "optimised" or other.folding == 0
+
+
+def test_algorithms_that_the_file_size_does_not_permit_gain_nothing() -> None:
+    gain = gain_at_timed_prices(refined(has_original=True))
+    declined = [
+        GrowthRequest(source, "conv", 1, seconds, is_accepted=False)
+        for source, seconds in (("winograd", 0.25), ("folding", 9))
+    ]
+    accepted = GrowthRequest("winograd", "other", 1, 5.0, is_accepted=True)
+    found = without_declined_algorithms(gain, [*declined, accepted])
+    assert found is not None and (found.algorithms, found.seconds_after) == (0.75, 85.25)
+    assert causes(found) == found.seconds_before - found.seconds_after
+    more = without_declined_algorithms(gain, [replace(declined[0], seconds=3.0)])
+    assert more is not None and (more.algorithms, more.seconds_after) == (0, 86)
+    assert without_declined_algorithms(gain, [accepted]) is gain and without_declined_algorithms(None, declined) is None
 
 
 def test_runtimes_that_compile_fuse_epilogues() -> None:
