@@ -8,8 +8,8 @@ Two predictions are compared with a measurement in pairs, one thread on one CPU,
 - *plan*: the estimate that `optimize` prints: the original as onnxruntime optimises it, and the plan, at calibrated prices.
 
 Prints a Markdown table, and for both predictions Spearman's rank correlation with the measured speed-up (for four or more
-networks), the median and the largest error. Kernel times go to a new folder unless --store names one. Those of plans go to a new
-folder for every network, as in a user's first call; with --user-cache to the user's cache folder.
+networks), the median and the largest error. Kernel times go to a new folder unless --store names one. Those of plans go to a
+new folder for every network, as in a user's first call; with --user-cache to the user's cache folder.
 
 Without names, the networks of examples/zoo; with --all those that people deploy, decoders and the light models of onnx, too, at
 the sizes of `zoo.SIZES`. --plan leaves out the prediction by executed kernels, which takes most of the time.

@@ -125,19 +125,22 @@ class LoweredKernel:
     @cached_property
     def alternatives(self) -> "list[LoweredGraph]":
         """Other algorithms for the same op on the same formats: Winograd's, for some blocked convolutions."""
-        if not self._is_blocked_convolution:
+        if not self._may_have_alternatives:
             return []
         return [LoweredGraph(each) for each in promising_alternatives(self._lowered, blocked_channels() or 0)]
 
     @cached_property
     def estimated_speed_up(self) -> float:
         """The estimated speed-up by the algorithm that the dialect chooses if none of the alternatives was timed."""
-        return estimated_speed_up(self._lowered, blocked_channels() or 0) if self._is_blocked_convolution else 1.0
+        return estimated_speed_up(self._lowered, blocked_channels() or 0) if self._may_have_alternatives else 1.0
 
     @property
-    def _is_blocked_convolution(self) -> bool:
-        x = self.formats.get(X)
-        return self.op.op_type == "Conv" and x is not None and not x.is_canonical
+    def _may_have_alternatives(self) -> bool:
+        """Whether it is a blocked convolution with more than one tap."""
+        x, filter = self.formats.get(X), self.op.inputs[1] if len(self.op.inputs) > 1 else None
+        if self.op.op_type != "Conv" or x is None or x.is_canonical or filter is None or filter.shape is None:
+            return False
+        return any(extent != 1 for extent in filter.shape[2:])
 
     @property
     def is_optimised(self) -> bool:

@@ -57,6 +57,7 @@ class StoredPrices(MeasuredPrices):
         self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._alternatives: dict[str, list[str]] = {}
+        self._speed_ups: dict[str, float] = {}
         self._uses_alternatives = True
         self._priced: list[PricedKernel] | None = None
 
@@ -72,7 +73,7 @@ class StoredPrices(MeasuredPrices):
 
     def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
         times = [] if kernel is None else self._times(kernel)
-        speed_up = kernel.estimated_speed_up if kernel is not None and self._uses_alternatives else 1.0
+        speed_up = self._estimated_speed_up(kernel) if kernel is not None and self._uses_alternatives else 1.0
         if kernel is not None and times and min(times) > 0 and estimate > 0:
             self._ratios[kind][kernel.key] = log(times[0] / estimate)
         if times:
@@ -105,6 +106,12 @@ class StoredPrices(MeasuredPrices):
         if kernel.key not in self._alternatives:
             self._alternatives[kernel.key] = [each.key for each in kernel.alternatives]
         return self._alternatives[kernel.key]
+
+    def _estimated_speed_up(self, kernel: LoweredKernel) -> float:
+        """The estimated speed-up of a kernel by another algorithm."""
+        if kernel.key not in self._speed_ups:
+            self._speed_ups[kernel.key] = kernel.estimated_speed_up
+        return self._speed_ups[kernel.key]
 
     def correct_estimates(self) -> None:
         """Correct the estimates of all kinds by the times of the kernels that have been priced."""
