@@ -22,8 +22,8 @@ def deferred_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-    if received:
-        signal.raise_signal(signal.SIGINT)
+        if received:
+            signal.raise_signal(signal.SIGINT)
 
 
 __all__ = ["deferred_interrupt"]

@@ -183,8 +183,8 @@ def estimated_speed_up(graph: Graph, block: int) -> float:
 
 
 def _only_site(graph: Graph, block: int) -> Site | None:
-    """The site of a graph that consists of one convolution with a known batch; None for any other graph."""
-    site = site_of(graph.ops[0], block) if len(graph.ops) == 1 else None
+    """The site of a graph that consists of one convolution with a known batch; None for any other graph, or without blocks."""
+    site = site_of(graph.ops[0], block) if block and len(graph.ops) == 1 else None
     return site if site is not None and isinstance(site.batch, int) else None
 
 
