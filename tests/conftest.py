@@ -1,6 +1,8 @@
 """Options of the test suite."""
 
 import os
+import signal
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -27,3 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def default_ctrl_c() -> Iterator[None]:
+    """SIGINT interrupts this process and those that the test starts, also if a shell has started pytest in the background."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)

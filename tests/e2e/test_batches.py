@@ -73,6 +73,7 @@ def test_worker_processes_write_the_bytes_of_one_process_and_a_second_run_the_ca
     assert second.out.splitlines()[-1] == "4 models: 2 rewritten, 1 unchanged, 1 failed; 3 from the cache"
 
 
+@pytest.mark.usefixtures("default_ctrl_c")
 def test_an_interruption_ends_in_one_line_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     for number in range(30):
         onnx.save(convolutions(number), tmp_path / "m" / f"{number}.onnx")

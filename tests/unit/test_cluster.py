@@ -54,10 +54,9 @@ def test_tasks_are_interrupted_when_the_iterator_is_closed(tmp_path):
         assert list(cluster.map_unordered(abs, [-1])) == [(0, 1)]
 
 
-def test_ctrl_c_while_a_task_is_submitted_interrupts_it_when_it_has_been(tmp_path, monkeypatch, request):
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_ctrl_c_while_a_task_is_submitted_interrupts_it_when_it_has_been(tmp_path, monkeypatch):
     """An executor that ends with a task half submitted has an exception in a thread of its own, which Python prints."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest's worker processes ignore the signal
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, handler))
     submit = local_cluster._Worker._submit
 
     def submitted_at_ctrl_c(worker, function, item):
