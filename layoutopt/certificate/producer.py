@@ -36,25 +36,26 @@ Statistics: TypeAlias = tuple[int, Array]
 Original: TypeAlias = str | PathLike[str] | bytes | onnx.ModelProto
 
 
-def certificate_text(original: Original, result: onnx.ModelProto) -> str:
+def certificate_text(original: Original, result: Original) -> str:
     """The certificate of a result, as JSON.
 
     Raises:
-        ArgumentError: the original is no file, message or bytes.
+        ArgumentError: a model is no file, message or bytes.
         ModelError: it cannot be read.
     """
-    block = packed_block(node.name for node in result.graph.node) or 1
-    return produce(_model(original), of_message(result), block).to_json()
+    found = _model(result)
+    block = packed_block(node.name for node in found.message.graph.node) or 1
+    return produce(_model(original), found, block).to_json()
 
 
-def _model(original: Original) -> Model:
-    if isinstance(original, str | PathLike):
-        return read(Path(original))
-    if isinstance(original, onnx.ModelProto):
-        return of_message(original)
-    if isinstance(original, bytes):
-        return of_message(onnx.ModelProto.FromString(original))
-    raise ArgumentError(f"{type(original).__name__} is not a model", hint="give a path, bytes or a ModelProto")
+def _model(given: Original) -> Model:
+    if isinstance(given, str | PathLike):
+        return read(Path(given))
+    if isinstance(given, onnx.ModelProto):
+        return of_message(given)
+    if isinstance(given, bytes):
+        return of_message(onnx.ModelProto.FromString(given))
+    raise ArgumentError(f"{type(given).__name__} is not a model", hint="give a path, bytes or a ModelProto")
 
 
 def produce(original: Model, result: Model, block: int) -> Certificate:

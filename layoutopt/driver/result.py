@@ -79,7 +79,9 @@ class Result:
 
         if original is None and self.origin is None:
             raise ArgumentError("the original was no file", hint="give the original: result.certificate(original)")
-        return certificate_text(original if original is not None else str(self.origin), self.proto)
+        is_copied = not onnx_io.has_external_data(self.model)  # by `save`, byte for byte, if there is a source
+        written = self.source if isinstance(self.source, str) and is_copied else self.proto
+        return certificate_text(str(self.origin) if original is None else original, written)
 
     def save(self, path: str | PathLike[str], *, external_data: str | None = None, force: bool = False) -> WrittenFiles:
         """Write the model atomically; an unchanged model is copied byte for byte.
