@@ -100,9 +100,7 @@ def _certificates(path: Path | None, originals: list[bytes | Path]) -> list[Text
     """The file of the certificate, if one is requested; the original is appended to the list before it is written."""
 
     def text(result: Result) -> str:
-        from layoutopt.certificate.producer import certificate_text
-
-        return certificate_text(originals[0], result.proto)
+        return result.certificate(originals[0])
 
     return [] if path is None else [TextOutput("--certificate", path, FileKind.REPORT, text)]
 
