@@ -8,7 +8,6 @@ import onnx_ir
 
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.job import Job
-from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, point_of_range, symbols
 from layoutopt.ir.types import DType
@@ -19,14 +18,21 @@ from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
-from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, as_runnable
+from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, RunnableCopies
 from layoutopt.verification.original_runs import RUN_ERRORS, RUN_OR_MEMORY_ERRORS
 
 _MAX_RUN_SECONDS = 5.0
 """Time of a run of the original above which it is not measured: a measurement has at least eight runs."""
 
 
-def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, final: onnx_ir.Model) -> str:
+def measure(
+    job: Job,
+    source: onnx_ir.Model,
+    graph: Graph,
+    samples: SampleInputs,
+    final: onnx_ir.Model,
+    copies: RunnableCopies,
+) -> str:
     """Measure the speed-up, and return the reason why the original should stay; empty if the rewritten model is faster.
 
     The report of the measurement is in `job.measurement`, also where nothing can be measured: then with the reason.
@@ -37,24 +43,22 @@ def measure(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         graph: its graph, planned.
         samples: the generator of inputs.
         final: the rewritten model.
+        copies: the models as Runnables.
     """
     job.measurement = MeasurementReport(threads=job.options.threads, reason=obstacle(job))
     if job.measurement.reason:
         return ""
     job.progress("measuring")
-    has_float16 = graph.has_dtype(DType.FLOAT16)
     found, reason = list[SpeedUp](), ""
     if max(weight_bytes(source), weight_bytes(final)) > MAX_PREPACKED_BYTES:
         reason = f"more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights"
     else:
-        with scratch_folder() as folder:
-            original = job.runnable_original(source, has_float16, folder)
-            rewritten = as_runnable(final, folder / "b.onnx", has_float16)
-            try:
-                found = _speed_ups(job, graph, samples, original, rewritten)
-                reason = "" if found else f"the original does not run within {_MAX_RUN_SECONDS:.0f} s on random inputs"
-            except RUN_OR_MEMORY_ERRORS as error:
-                reason = error_message(error)
+        try:
+            original = Runnable.of(job.path, graph.has_dtype(DType.FLOAT16)) if job.path else copies.of(source)
+            found = _speed_ups(job, graph, samples, original, copies.of(final))
+            reason = "" if found else f"the original does not run within {_MAX_RUN_SECONDS:.0f} s on random inputs"
+        except RUN_OR_MEMORY_ERRORS as error:
+            reason = error_message(error)
     rows = [_row(each) for each in found]
     job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows)
     return reason_to_keep(found)
@@ -82,7 +86,11 @@ def _speed_ups(job: Job, graph: Graph, samples: SampleInputs, original: Runnable
     if found[0] is None:
         return []
     return measure_speed_up(
-        lambda: original.timed_session(threads), lambda: rewritten.timed_session(threads), feeds, threads
+        lambda: original.timed_session(threads),
+        lambda: rewritten.timed_session(threads),
+        feeds,
+        threads,
+        ends_when_clear=True,
     )
 
 

@@ -16,11 +16,11 @@ from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.portable import portable_model
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.gate import as_runnable
 from layoutopt.verification.other_blocks import with_definitions
 from layoutopt.verification.portable_branches import PortableModel
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
+from layoutopt.verification.runnable_copies import as_runnable
 
 _STANDARD_RUNTIME = "any"
 

@@ -11,6 +11,7 @@ from layoutopt.driver.job import Job
 from layoutopt.driver.measuring import measure
 from layoutopt.driver.model_faults import has_same_fault, is_loadable, raise_if_refused
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
+from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.check_gain import has_quantized_ops, reason_to_keep
@@ -18,7 +19,7 @@ from layoutopt.report.stamp import KEY
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification import CutCandidates, EquivalenceGate
+from layoutopt.verification import CutCandidates, EquivalenceGate, RunnableCopies
 
 UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
 
@@ -43,15 +44,18 @@ class Candidate:
     emitted: onnx_ir.Model
     final: onnx_ir.Model
 
-    def verify(self) -> None:
+    def verify(self, copies: RunnableCopies) -> None:
         """Compare the model with the original; if that finds wrong declared shapes, the model is baked without them first.
+
+        Args:
+            copies: the models as Runnables.
 
         Raises:
             VerificationError: the model is not equivalent to the original.
             UnverifiedError: the two models could not be compared.
         """
         if self.job.options.verify:
-            self.final = _verified(self.job, self.gate, self.source, self.graph, self.emitted, self.final)
+            self.final = _verified(self, copies)
 
     def stamped(self) -> onnx_ir.Model:
         """The model as it is returned: with a stamp, and without declared types that ONNX Runtime infers faster."""
@@ -78,8 +82,10 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
     candidate = rewritten_candidate(job, source, graph, samples)
     if candidate is None:
         return None
-    candidate.verify()
-    job.context.reason_to_keep = measure(job, source, graph, samples, candidate.final)
+    with scratch_folder() as folder:
+        copies = RunnableCopies(folder, candidate.gate.candidates.has_float16)
+        candidate.verify(copies)
+        job.context.reason_to_keep = measure(job, source, graph, samples, candidate.final, copies)
     return None if job.context.reason_to_keep else candidate.stamped()
 
 
@@ -179,25 +185,26 @@ def _after_baking(job: Job, baked: onnx_ir.Model) -> onnx_ir.Model:
     return onnx_io.emit(graph) if any(each.changed for each in results) else baked
 
 
-def _verified(
-    job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph, emitted: onnx_ir.Model, final: onnx_ir.Model
-) -> onnx_ir.Model:
+def _verified(candidate: Candidate, copies: RunnableCopies) -> onnx_ir.Model:
     """The baked model after it has passed the gate; if the gate finds wrong declared shapes, it is baked without them first.
 
     Raises:
         VerificationError: the model is not equivalent to the original.
         UnverifiedError: the two models could not be compared.
     """
+    job, gate, emitted, final = candidate.job, candidate.gate, candidate.emitted, candidate.final
     assert job.context.lowered is not None
+    graphs = candidate.graph, job.context.lowered
     job.progress("verifying")
-    job.verification = gate.verify(planned, job.context.lowered, source, emitted, final)
+    job.verification = gate.verify(*graphs, candidate.source, emitted, final, copies)
     if job.verification.misdeclared:  # ONNX Runtime fuses by declared shapes
         for name in job.verification.misdeclared:
             what = "the computed shape contradicts the declared one: the declaration is dropped"
             job.context.notes.append(Note("read", name, what))
         onnx_io.drop_output_shapes(emitted, job.verification.misdeclared)
+        copies.forget(emitted)
         final = _baked(job, emitted)
-        job.verification = gate.verify(planned, job.context.lowered, source, emitted, final)
+        job.verification = gate.verify(*graphs, candidate.source, emitted, final, copies)
     if job.verification.status == "not verified" and not job.options.allow_unverified:
         raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=UNVERIFIED)
     return final

@@ -17,6 +17,7 @@ import numpy as np
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
+from layoutopt.dialects.onnxruntime.default_blocks import block_of
 from layoutopt.dialects.onnxruntime.passes.winograd import estimated_speed_up, promising_alternatives
 from layoutopt.formats import Format
 from layoutopt.ir.cast import CAST, DOMAIN
@@ -136,11 +137,12 @@ class LoweredKernel:
 
     @property
     def _may_have_alternatives(self) -> bool:
-        """Whether it is a blocked convolution with more than one tap."""
+        """Whether it is a convolution with more than one tap, in blocks of this machine."""
         x, filter = self.formats.get(X), self.op.inputs[1] if len(self.op.inputs) > 1 else None
-        if self.op.op_type != "Conv" or x is None or x.is_canonical or filter is None or filter.shape is None:
+        if self.op.op_type != "Conv" or x is None or filter is None or filter.shape is None:
             return False
-        return any(extent != 1 for extent in filter.shape[2:])
+        block = block_of(Storage(x))
+        return block > 0 and block == blocked_channels() and any(extent != 1 for extent in filter.shape[2:])
 
     @property
     def is_optimised(self) -> bool:

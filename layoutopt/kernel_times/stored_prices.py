@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from layoutopt.cost import MeasuredPrices
+from layoutopt.cost_models.roofline import structure
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot, TensorType
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
@@ -56,6 +57,7 @@ class StoredPrices(MeasuredPrices):
         self._op_type_corrections: dict[Hashable, float] = {}
         self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
+        self._kernels: dict[Hashable, LoweredKernel | None] = {}
         self._alternatives: dict[str, list[str]] = {}
         self._speed_ups: dict[str, float] = {}
         self._uses_alternatives = True
@@ -63,13 +65,18 @@ class StoredPrices(MeasuredPrices):
 
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
         """Seconds of the kernel for an op on operands in given formats."""
+        key = (structure(op), tuple(formats.items()))
+        if key not in self._kernels:
+            self._kernels[key] = LoweredKernel.of(op, formats, self._opsets)
         others = tuple(str(each) for each in formats.values() if not each.is_canonical)
-        return self._price(LoweredKernel.of(op, formats, self._opsets), (op.kind, others), estimate)
+        return self._price(self._kernels[key], (op.kind, others), estimate)
 
     def conversion(self, type: TensorType, src: Format, dst: Format, estimate: float) -> float:
         """Seconds of a conversion that moves bytes."""
-        kernel = LoweredKernel.of_conversion(type, src, dst, self._opsets)
-        return self._price(kernel, (str(src), str(dst)), estimate)
+        key = (type, src, dst)
+        if key not in self._kernels:
+            self._kernels[key] = LoweredKernel.of_conversion(type, src, dst, self._opsets)
+        return self._price(self._kernels[key], (str(src), str(dst)), estimate)
 
     def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
         times = [] if kernel is None else self._times(kernel)

@@ -9,11 +9,12 @@ same CPUs.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from time import perf_counter, thread_time
 from typing import Any, Protocol, TypeAlias
 
 from layoutopt.timing.interleaved import IsOver, in_rounds, pinned, timed, without_collections
-from layoutopt.timing.statistics import MedianEstimate, Ratio, median_estimate, ratio
+from layoutopt.timing.statistics import Blocks, MedianEstimate, Ratio, median_estimate, ratio
 
 SECONDS = 1.0
 """Time for the timed runs at the first sizes; half of it at each of the others."""
@@ -23,6 +24,9 @@ BLOCKS = 6
 
 _MIN_BLOCKS = 2
 _MAX_SECONDS = 3.0  # after which no further block begins, for models that load or run slowly
+_CLEAR_SECONDS = 1.5  # after which a clear result ends the measurement: small models have had six blocks by then
+_CLEAR_BLOCKS = 3
+_CLEAR_SPEED_UP = 1.05  # in each of the blocks, at every size
 _MAX_ROUNDS = 200  # in a block
 
 _SLOWER = 0.99  # a median below it counts as slower, however wide its confidence interval
@@ -110,6 +114,8 @@ def measure_speed_up(
     clock: Clock | None = None,
     blocks: int = BLOCKS,
     max_seconds: float = _MAX_SECONDS,
+    *,
+    ends_when_clear: bool = False,
 ) -> list[SpeedUp]:
     """The speed-up at every size.
 
@@ -122,6 +128,7 @@ def measure_speed_up(
         clock: the clock of runs and session creation, in seconds; by default that of the module's docstring.
         blocks: the number of blocks with new sessions.
         max_seconds: the time after which no further block begins.
+        ends_when_clear: whether no further block begins after 1.5 s if the rewritten model is clearly faster.
     """
     models = [original, rewritten]
     clocks = Clocks.of(threads, clock)
@@ -130,6 +137,8 @@ def measure_speed_up(
     begin, block = perf_counter(), 0
     with pinned(threads), without_collections():
         while block < blocks and (block < _MIN_BLOCKS or perf_counter() - begin < max_seconds):
+            if ends_when_clear and perf_counter() - begin > _CLEAR_SECONDS and _is_clearly_faster(runs_of):
+                break
             for number, creation, runs in _block(models, feeds, clocks, seconds / blocks, block % 2 == 1):
                 created[number].append([creation])
                 for size, times in enumerate(runs):
@@ -142,6 +151,13 @@ def measure_speed_up(
         )
         for each, before, after in zip(feeds, *runs_of, strict=True)
     ]
+
+
+def _is_clearly_faster(runs_of: Sequence[Sequence[Blocks]]) -> bool:
+    """Whether there are enough blocks, and the rewritten model is clearly faster in each of them, at every size."""
+    pairs = (zip(before, after, strict=True) for before, after in zip(*runs_of, strict=True))
+    speed_ups = [[median(a / b for a, b in zip(*block, strict=True)) for block in blocks] for blocks in pairs]
+    return all(len(each) >= _CLEAR_BLOCKS and min(each) >= _CLEAR_SPEED_UP for each in speed_ups)
 
 
 def _block(

@@ -26,7 +26,7 @@ from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import prepare_inputs
 from layoutopt.verification.cut_candidates import CutCandidates
 from layoutopt.verification.difference import difference
-from layoutopt.verification.gate import ComparedModels, as_runnable, compare
+from layoutopt.verification.gate import ComparedModels, compare
 from layoutopt.verification.model_edits import add_outputs, computed_names
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, run_original
@@ -34,6 +34,7 @@ from layoutopt.verification.other_blocks import defined_block, with_definitions
 from layoutopt.verification.random_numbers import with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable
+from layoutopt.verification.runnable_copies import as_runnable
 from layoutopt.verification.verdict import Verification
 
 MAX_MATCHES = 96
@@ -79,7 +80,7 @@ def verify_files(
         names = candidates.before_saturation
         saturated = matching_values(first, second, names, request) if names else []
         models = ComparedModels(
-            first, second, second, saturated, lambda: matching_values(first, second, candidates.names, request)
+            first, second, saturated, None, lambda: matching_values(first, second, candidates.names, request)
         )
         verdict = compare(models, candidates, request, always_cuts=True)
         return replace(verdict, defined_block=max(map(defined_block, blocks)))

@@ -4,9 +4,9 @@
 2. They are compared segment by segment (`segments`) where the first comparison is inconclusive: the difference is larger than
    the rounding spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs.
 
-A model with more than `MAX_BYTES_IN_MEMORY` bytes of weights is compared through files: sessions map its weights, and only
-one model is loaded at a time. Models whose weights do not fit into memory are compared segment by segment only, one segment in
-memory at a time (`out_of_core`).
+A model with more than `MAX_BYTES_IN_MEMORY` bytes of weights is compared through files (`runnable_copies`): sessions map its
+weights, and only one model is loaded at a time. Models whose weights do not fit into memory are compared segment by segment
+only, one segment in memory at a time (`out_of_core`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,8 @@ from typing import Self
 
 import onnx_ir
 
-from layoutopt import onnx_io
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.errors import VerificationError
-from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.sample_inputs import SampleInputs
@@ -31,13 +29,11 @@ from layoutopt.verification.out_of_core import compare_out_of_core, out_of_core_
 from layoutopt.verification.random_numbers import with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
+from layoutopt.verification.runnable_copies import MAX_BYTES_IN_MEMORY, RunnableCopies
 from layoutopt.verification.segments import compare_segments
 from layoutopt.verification.traced_run import executed_data_movement
 from layoutopt.verification.verdict import Verification
 from layoutopt.verification.whole_model import verify_models
-
-MAX_BYTES_IN_MEMORY = 64_000_000
-"""Bytes of weights above which a model is written to temporary files, so that sessions can map them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,13 @@ class EquivalenceGate:
     candidates: CutCandidates = field(repr=False)
 
     def verify(
-        self, planned: Graph, lowered: Graph, original: onnx_ir.Model, emitted: onnx_ir.Model, final: onnx_ir.Model
+        self,
+        planned: Graph,
+        lowered: Graph,
+        original: onnx_ir.Model,
+        emitted: onnx_ir.Model,
+        final: onnx_ir.Model,
+        copies: RunnableCopies,
     ) -> Verification:
         """Compare the final model with the original.
 
@@ -73,6 +75,7 @@ class EquivalenceGate:
             original: the model that was read.
             emitted: the lowered graph as a model.
             final: the model to be returned: `emitted`, or its form after onnxruntime's optimisations.
+            copies: the models as Runnables.
 
         Raises:
             VerificationError: the final model is not equivalent to the original.
@@ -83,33 +86,31 @@ class EquivalenceGate:
             common = locate_values(planned, lowered, self.candidates.names)
             verdict = compare_out_of_core(original, emitted, common, self.candidates, request, memory)
             return self._passed_or_not_verified(verdict)
-        with scratch_folder() as folder:
-            has_float16 = self.candidates.has_float16
-            is_file = self.path is not None and Path(self.path).stat().st_size <= MAX_BYTES_IN_MEMORY
-            # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
-            path = self.path if is_file else None
-            stored = folder / "original.onnx"
-            reference = Runnable.of(path, has_float16) if path else as_runnable(original, stored, has_float16)
-            block = packed_block(node.name or "" for node in emitted.graph)
-            written = as_runnable(emitted, folder / "emitted.onnx", has_float16)
-            cuttable = with_definitions(written)
-            if final is not emitted:
-                written = as_runnable(final, folder / "final.onnx", has_float16)
-            returned = cuttable if final is emitted else with_definitions(written)
-            saturated = locate_values(planned, lowered, list(self.candidates.before_saturation))
-            names = self.candidates.names
-            models = ComparedModels(
-                reference, cuttable, returned, saturated, lambda: locate_values(planned, lowered, names)
+        is_file = self.path is not None and Path(self.path).stat().st_size <= MAX_BYTES_IN_MEMORY
+        # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
+        path = self.path if is_file else None
+        reference = Runnable.of(path, self.candidates.has_float16) if path else copies.of(original)
+        block = packed_block(node.name or "" for node in emitted.graph)
+        written = copies.of(final)
+        returned = with_definitions(written)
+        saturated = locate_values(planned, lowered, list(self.candidates.before_saturation))
+        names = self.candidates.names
+        models = ComparedModels(
+            reference,
+            returned,
+            saturated,
+            None if final is emitted else lambda: with_definitions(copies.of(emitted)),
+            lambda: locate_values(planned, lowered, names),
+        )
+        verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
+        verdict = replace(verdict, defined_block=defined_block(block))
+        if verdict.status == "passed":
+            uses_kernels = returned is written and not self.is_emulated
+            verdict = replace(
+                verdict,
+                moved_before=executed_data_movement(reference, self.inputs),
+                moved_after=executed_data_movement(returned, self.inputs) if uses_kernels else None,
             )
-            verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
-            verdict = replace(verdict, defined_block=defined_block(block))
-            if verdict.status == "passed":
-                uses_kernels = returned is written and not self.is_emulated
-                verdict = replace(
-                    verdict,
-                    moved_before=executed_data_movement(reference, self.inputs),
-                    moved_after=executed_data_movement(returned, self.inputs) if uses_kernels else None,
-                )
         return self._passed_or_not_verified(verdict)
 
     def _passed_or_not_verified(self, verdict: Verification) -> Verification:
@@ -133,23 +134,32 @@ class ComparedModels:
 
     Attributes:
         original: the reference model.
-        cuttable: the rewritten model before onnxruntime's optimisations, which keeps more of the original's values.
         final: the rewritten model that is returned.
         before_saturation: the operands of saturating activations that the original and `cuttable` have in common.
+        unoptimised: function that returns the rewritten model before onnxruntime's optimisations; None if that is `final`.
         common_values: function that returns all values that they have in common.
     """
 
     original: Runnable
-    cuttable: Runnable
     final: Runnable
     before_saturation: Sequence[ObservedValue]
+    unoptimised: Callable[[], Runnable] | None
     common_values: Callable[[], Sequence[ObservedValue]]
+
+    @property
+    def cuttable(self) -> Runnable:
+        """The rewritten model before onnxruntime's optimisations, which keeps more of the original's values."""
+        return self.final if self.unoptimised is None else self.unoptimised()
 
     def with_seeds(self) -> Self:
         """The models with equal seeds of all random numbers."""
-        cuttable = with_seeds(self.cuttable)
-        final = cuttable if self.final is self.cuttable else with_seeds(self.final)
-        return replace(self, original=with_seeds(self.original), cuttable=cuttable, final=final)
+        unoptimised = self.unoptimised
+        return replace(
+            self,
+            original=with_seeds(self.original),
+            final=with_seeds(self.final),
+            unoptimised=None if unoptimised is None else lambda: with_seeds(unoptimised()),
+        )
 
     def computed(self, values: Sequence[ObservedValue]) -> list[ObservedValue]:
         """The values that nodes of the original's main graph compute, without those in functions that it calls."""
@@ -193,9 +203,10 @@ def compare(
     cuts = candidates.cuts(models.computed(models.common_values()))
     if not cuts:
         return verdict
-    if models.final is not models.cuttable and not _is_baking_equivalent(models, request):
+    cuttable = models.cuttable
+    if models.final is not cuttable and not _is_baking_equivalent(cuttable, models.final, request):
         return verdict
-    segments = compare_segments(models.original, models.cuttable, cuts, request)
+    segments = compare_segments(models.original, cuttable, cuts, request)
     if segments.status == "not verified":
         return replace(verdict, reason=f"{verdict.reason or 'as a whole only'}; {segments.reason}")
     if segments.status == "failed":
@@ -216,18 +227,10 @@ def _with_outputs(model: Runnable, names: Sequence[str]) -> Runnable:
     return model.edited(message)
 
 
-def _is_baking_equivalent(models: ComparedModels, request: Request) -> bool:
+def _is_baking_equivalent(emitted: Runnable, final: Runnable, request: Request) -> bool:
     """Whether the final model is equivalent to the emitted one, which onnxruntime has optimised to it."""
     unpinned = replace(request, pins={}, observed=(), defers_spread=True)
-    return verify_models(models.cuttable, models.final, request=unpinned, only_optimised=True).status == "passed"
+    return verify_models(emitted, final, request=unpinned, only_optimised=True).status == "passed"
 
 
-def as_runnable(model: onnx_ir.Model, path: Path, has_float16: bool) -> Runnable:
-    """A model as bytes, or as a file whose weights can be mapped if they exceed `MAX_BYTES_IN_MEMORY`."""
-    if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= MAX_BYTES_IN_MEMORY:
-        return Runnable.of(onnx_io.to_bytes(model), has_float16)
-    onnx_io.write(model, path, external_data=f"{path.name}.data")
-    return Runnable.of(str(path), has_float16)
-
-
-__all__ = ["ComparedModels", "CutCandidates", "EquivalenceGate", "as_runnable", "compare"]
+__all__ = ["ComparedModels", "CutCandidates", "EquivalenceGate", "compare"]

@@ -35,6 +35,7 @@ from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import PassResult
 from layoutopt.report.warnings import warnings_of
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
+from layoutopt.verification import RunnableCopies
 
 
 class FakeMachine:
@@ -311,11 +312,11 @@ def test_a_variant_that_fails_verification_is_reported(
     measured(1.5)
     verify, verified = Candidate.verify, []
 
-    def refuse(candidate: Candidate) -> None:
+    def refuse(candidate: Candidate, copies: RunnableCopies) -> None:
         verified.append(candidate)
         if len(verified) > 1:
             raise VerificationError("not equivalent to the original")
-        verify(candidate)
+        verify(candidate, copies)
 
     monkeypatch.setattr(Candidate, "verify", refuse)
     report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report

@@ -26,7 +26,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.runtime.errors import error_message
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import BLOCKS, SizedFeed, SpeedUp, measure_speed_up
-from layoutopt.verification import Runnable, as_runnable
+from layoutopt.verification import Runnable, RunnableCopies, as_runnable
 
 SMALLEST_GAIN = 1.01
 """The median speed-up below which a variant is not faster: new sessions of one file differ by as much."""
@@ -135,27 +135,25 @@ class Trials:
             return Trial(variant, "same file")
         self.known_files.add(fingerprint)
         with scratch_folder() as folder:
-            runnable = self._runnable(candidate, folder)
+            copies = RunnableCopies(folder, self.best.runnable.has_float16)
+            runnable = copies.of(candidate.final)
             is_verified = not self._agrees(runnable)
             if is_verified:
-                candidate.verify()
+                candidate.verify(copies)
             found = self._compared(runnable)
             trial = self._trial(variant, found)
             if trial.outcome != "faster":
                 return trial
-        if not is_verified:
-            candidate.verify()
-        if reason := measure(job, self._source, graph, samples, candidate.final):
-            return replace(trial, outcome="not faster", reason=reason)
+            if not is_verified:
+                candidate.verify(copies)
+            if reason := measure(job, self._source, graph, samples, candidate.final, copies):
+                return replace(trial, outcome="not faster", reason=reason)
         assert job.measurement is not None
         over_original = next((each.speed_up for each in job.measurement.sizes), trial.over_original or 1.0)
-        runnable = self._runnable(candidate, self._folder)
+        path = self._folder / f"{len(self.known_files)}.onnx"
+        runnable = as_runnable(candidate.final, path, self.best.runnable.has_float16)
         self.best = Version(job, graph, samples, runnable, candidate, over_original, trial.over_first, variant)
         return replace(trial, over_original=over_original)
-
-    def _runnable(self, candidate: Candidate, folder: Path) -> Runnable:
-        path = folder / f"{len(self.known_files)}.onnx"
-        return as_runnable(candidate.final, path, self.best.runnable.has_float16)
 
     def _agrees(self, runnable: Runnable) -> bool:
         """Whether the outputs are about those of the original, so that verification can wait until the variant is faster."""
