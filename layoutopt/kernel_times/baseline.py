@@ -18,11 +18,11 @@ from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
-from layoutopt.kernel_times.executed import EXTERNAL_WEIGHTS
 from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels
 from layoutopt.kernel_times.stored_prices import StoredPrices
 from layoutopt.ops import LayoutRule, View, X, Y, canonical_signature, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
+from layoutopt.runtime.session import EXTERNAL_WEIGHTS
 from layoutopt.verification.runnable import Runnable
 
 _WITHOUT_BLOCKS = ("NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion")

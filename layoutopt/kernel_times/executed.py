@@ -15,16 +15,10 @@ import onnx
 
 from layoutopt.files import scratch_folder
 from layoutopt.kernel_times.kernel_model import KernelModel, Operand
-from layoutopt.runtime.session import inference_session, is_kernel_event
+from layoutopt.runtime.session import EXTERNAL_WEIGHTS, inference_session, is_kernel_event
 from layoutopt.verification.runnable import Runnable
 
 _RUNS = 5  # with a trace, after one without
-_INLINE = 1024  # bytes above which constants stay in a file of their own, unread
-
-EXTERNAL_WEIGHTS = {
-    "session.optimized_model_external_initializers_file_name": "weights",
-    "session.optimized_model_external_initializers_min_size_in_bytes": str(_INLINE),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ nodes. So small constants are shared, and a model is baked again until nothing c
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -16,14 +18,18 @@ from layoutopt.onnx_io.converter.equal_initializers import share_initializers, s
 from layoutopt.onnx_io.reader.read import read
 from layoutopt.onnx_io.sidecar import copy_sidecar
 from layoutopt.onnx_io.writer.deterministic import add_output_constants, rename_generated, sort_nodes
-from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes
+from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes, weights
+from layoutopt.onnx_io.writer.write import write
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
-from layoutopt.runtime.session import inference_session
+from layoutopt.runtime.session import EXTERNAL_WEIGHTS, inference_session
 
 MAX_BAKED_BYTES = 600_000_000
 """Bytes of weights above which a model is not baked: baking takes five times its size in memory."""
 MAX_REBAKED_BYTES = 64_000_000
 """Bytes of weights above which a model is baked once: baking takes about 20 ms for 1 MB."""
+
+_BYTES_IN_MESSAGE = 64_000_000
+"""Bytes of weights above which onnxruntime maps them from a file: several copies of a message take longer than two files."""
 
 _LAYOUT_OPTIMISER = "NchwcTransformer"
 _CONSTANT_FOLDING = "ConstantFolding"
@@ -82,9 +88,7 @@ def _op_types(model: ir.Model) -> Counter[tuple[str, str]]:
 def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
     """The optimised form of a model with some optimisers disabled."""
     with scratch_folder() as folder:
-        path = folder / "baked.onnx"
-        _load(model, disabled, path)
-        baked = read(path)
+        baked = _saved_by_onnxruntime(model, disabled, folder)
     add_output_constants(baked)
     share_initializers(baked)
     share_small_initializers(baked)
@@ -93,14 +97,35 @@ def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
     _restore_metadata(model, baked)
     copy_sidecar(baked, model)
     if any(node.op_type in _REWRITTEN_TWICE for node in baked.graph.all_nodes()):
-        _load(baked, disabled)
+        _load(baked, to_bytes(baked), disabled)
     return baked
 
 
-def _load(model: ir.Model, disabled: list[str], saved: Path | None = None) -> None:
-    """Load a model in onnxruntime at its default level, and save its optimised form."""
+def _saved_by_onnxruntime(model: ir.Model, disabled: list[str], folder: Path) -> ir.Model:
+    """The model that onnxruntime saves; it can be used when the folder does not exist any more."""
+    saved = folder / "baked.onnx"
+    if weight_bytes(model) <= _BYTES_IN_MESSAGE:
+        _load(model, to_bytes(model), disabled, saved)
+        return read(saved)
+    source = folder / "model.onnx"
+    write(model, source, external_data=f"{source.name}.data")
+    _load(model, str(source), disabled, saved, EXTERNAL_WEIGHTS)
+    baked = read(saved)
+    for _, tensor in weights(baked):
+        tensor.numpy()  # maps the file
+    return baked
+
+
+def _load(
+    model: ir.Model,
+    source: bytes | str,
+    disabled: list[str],
+    saved: Path | None = None,
+    config: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Load a model, of which `source` is the message or the file, in onnxruntime, and save its optimised form."""
     try:
-        inference_session(to_bytes(model), disabled=disabled, saved=saved)
+        inference_session(source, disabled=disabled, saved=saved, config=config)
     except RUNTIME_ERRORS as error:
         raise_if_out_of_memory(error)
         raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error

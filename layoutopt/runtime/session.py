@@ -24,6 +24,11 @@ from layoutopt.runtime.utf8_paths import utf8_path
 
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """The configuration entry for the folder of the external data of a model in bytes."""
+EXTERNAL_WEIGHTS = {
+    "session.optimized_model_external_initializers_file_name": "weights",
+    "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+}
+"""The configuration entries with which a saved model has its constants above 1 KiB in the file `weights` next to it."""
 REORDERS = frozenset(["Transpose", "ReorderInput", "ReorderOutput"])
 """Ops of onnxruntime that only change the format of a tensor."""
 
