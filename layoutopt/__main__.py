@@ -1,8 +1,6 @@
 """`python -m layoutopt` is `layoutopt`."""
 
-import sys
-
-from layoutopt.cli import main
+from layoutopt.cli import run
 
 if __name__ == "__main__":  # worker processes of Dask import this module under another name
-    sys.exit(main())
+    run()

@@ -5,6 +5,6 @@ shared options, `files` writes files. A command imports numpy, onnx and its othe
 `layoutopt --help` takes 0.1 s.
 """
 
-from layoutopt.cli.entry import main
+from layoutopt.cli.entry import main, run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]

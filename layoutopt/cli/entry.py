@@ -1,5 +1,6 @@
 """Entry point: runs one command and returns its exit code. Every error is printed as one line on stderr."""
 
+import gc
 import os
 import signal
 import sys
@@ -7,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import NoReturn
 
 import typer
 
@@ -53,6 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == exit_codes.INTERRUPTED:  # typer has caught the KeyboardInterrupt
         print_error("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def run() -> NoReturn:
+    """Run the command of this process, and exit with its code."""
+    code = main()
+    gc.freeze()  # else the interpreter searches the models for cycles before it exits, which takes up to half a second
+    sys.exit(code)
 
 
 def _prepare_process() -> None:
