@@ -15,7 +15,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops.region_ops import port_storages, region_rule, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.planner import Deadline, Plan, PlanRequest, least_moves, make_plan
+from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, least_moves, make_plan
 
 _REJECTED_BY_GUARD = (
     "a plan that is faster at the inferred sizes was rejected: it is slower than the original at other sizes"
@@ -32,7 +32,7 @@ class AssignFormats(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Plan, and rename values in other formats, so that the canonical copy of a tensor can have the tensor's name."""
-        request = plan_request(graph, context)
+        request = replace(plan_request(graph, context), memo=CandidateMemo())
         pins = request.pins
 
         context.cost_model, context.plan = context.make_plan(

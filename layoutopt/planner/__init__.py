@@ -1,6 +1,6 @@
 """Planner: selects a signature for every op by solving an optimisation problem exactly, with a proof of optimality."""
 
-from layoutopt.planner.candidates import Candidates
+from layoutopt.planner.candidates import CandidateMemo, Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.least_moves import least_moves
 from layoutopt.planner.plan import Plan, TargetOutcome
@@ -19,6 +19,7 @@ __all__ = [
     "GRAPH_OUTPUT",
     "NO_DEADLINE",
     "BoundaryUnit",
+    "CandidateMemo",
     "Candidates",
     "Cast",
     "Deadline",

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Value
-from layoutopt.planner.region_tree import Unit
+from layoutopt.ops import QdqGroups
+from layoutopt.planner.region_tree import RegionTree, Unit
 from layoutopt.planner.unit_signatures import Key
 
 
@@ -32,3 +33,20 @@ class Candidates:
     def examined(self) -> int:
         """The number of signatures that are examined, but not offered."""
         return sum(len(self.signatures[unit]) - offered for unit, offered in self.offered.items())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no limit has cut candidates. Then they do not depend on prices, which only order them."""
+        return not self.offered and not self.unexamined
+
+
+@dataclass(slots=True)
+class CandidateMemo:
+    """The candidates of one graph, for plans at several prices: collecting them takes half of the time of a plan.
+
+    Attributes:
+        found: the graph with its regions, its QDQ groups and its candidates; None before they are collected, or if a limit has
+            cut them.
+    """
+
+    found: tuple[RegionTree, QdqGroups, Candidates] | None = None

@@ -130,10 +130,10 @@ class _PlanningProblems:
             propagates: whether the formats of kernels are collected and propagated through the graph.
         """
         model, pins = request.cost_model, dict(request.pins)
-        tree = RegionTree(request.graph, weights_by_runs=request.weights_by_runs)
-        groups = planned_qdq_groups(tree.runs, model, keeps_them=request.keeps_qdq_groups)
-        candidates = propose(tree, model, pins, groups, request.keeps_qdq_groups, deadline, propagates)
-        enforce_pins(tree, candidates, pins)
+        known = request.memo.found if request.memo is not None and propagates else None
+        tree, groups, candidates = known or _collected(request, deadline, propagates)
+        if request.memo is not None and propagates and candidates.is_complete:
+            request.memo.found = tree, groups, candidates
 
         def formulate(each: CostModel) -> Formulation:
             return Formulation(
@@ -215,6 +215,16 @@ class _PlanningProblems:
         units = zip(self.tree.units, choice, strict=True)
         chosen = {unit: self.candidates.signatures[unit][index] for unit, index in units}
         return with_unified_formats(self.tree.runs, self.groups, self.tree.signatures(chosen))
+
+
+def _collected(request: PlanRequest, deadline: Deadline, propagates: bool) -> tuple[RegionTree, QdqGroups, Candidates]:
+    """The graph with its regions, its QDQ groups and its candidates, of which all meet the pins."""
+    model, pins = request.cost_model, dict(request.pins)
+    tree = RegionTree(request.graph, weights_by_runs=request.weights_by_runs)
+    groups = planned_qdq_groups(tree.runs, model, keeps_them=request.keeps_qdq_groups)
+    candidates = propose(tree, model, pins, groups, request.keeps_qdq_groups, deadline, propagates)
+    enforce_pins(tree, candidates, pins)
+    return tree, groups, candidates
 
 
 def _unsatisfiable(request: PlanRequest) -> PinError:

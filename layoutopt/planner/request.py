@@ -7,6 +7,7 @@ from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Value
+from layoutopt.planner.candidates import CandidateMemo
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 
 
@@ -24,6 +25,7 @@ class PlanRequest:
         weights_by_runs: whether the prices of ops in bodies are multiplied by the expected number of runs.
         breaks_ties: whether plans of one price are distinguished, by the bytes that they move.
         guards: the cost model at each guard point, where the plan may not be slower than the original graph.
+        memo: the candidates of earlier plans of the same graph, pins and sizes at other prices; None if there are none.
     """
 
     graph: Graph
@@ -35,6 +37,7 @@ class PlanRequest:
     weights_by_runs: bool = True
     breaks_ties: bool = True
     guards: Sequence[CostModel] = ()
+    memo: CandidateMemo | None = None
 
     @property
     def targets(self) -> tuple[CostModel, ...]:

@@ -6,7 +6,7 @@ are shared or graph outputs, channel counts that require padding. So are the pri
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel
+from layoutopt.cost.scaled import PriceFactors, ScaledCostModel
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.errors import PinError
@@ -26,7 +27,7 @@ from layoutopt.ir.types import Array, ArrayData, Attribute
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
-from layoutopt.planner import Deadline, Plan, PlanRequest, RegionTree, make_plan, propose
+from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.pins import enforce_pins
 from layoutopt.runtime.definitions import CUDA, define
 from layoutopt.testing.lowering import lower
@@ -418,3 +419,24 @@ def test_planning_again_gives_the_same() -> None:
         if first is not None and second is not None:
             assert [*first[3].signatures.values()] == [*second[3].signatures.values()], seed
             assert first[3].seconds == second[3].seconds, seed
+
+
+def test_candidates_that_were_collected_at_other_prices_give_the_same_plan() -> None:
+    """With kernels and conversions at half and at twice their prices, so that most plans differ."""
+    reused = different = 0
+    for seed in range(120):
+        case = plan_of(seed, mode_of(seed))
+        if case is None:
+            continue
+        graph, model, pins, plan = case
+        memo = CandidateMemo()
+        request = PlanRequest(graph, model, pins, free_constants=mode_of(seed) == "inference", memo=memo)
+        assert make_plan(request).signatures == plan.signatures, seed
+        reused += memo.found is not None
+        for factor in (0.5, 2.0):
+            again = replace(request, cost_model=ScaledCostModel(model, PriceFactors(factor)))
+            expected = make_plan(replace(again, memo=None))
+            assert make_plan(again) == expected, seed
+            different += expected.signatures != plan.signatures
+    assert reused > 60
+    assert different > 30
