@@ -96,7 +96,7 @@ class Session:
         prepacks: whether kernels may keep packed copies of weights.
         has_arena: whether memory that a run frees is kept for the next one.
         polls: whether idle threads poll for work, as by default: that takes a fifth of the processor time of a verification.
-        trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
+        trace: the prefix of the file to which onnxruntime writes a trace of the first run that succeeds; None for no trace.
     """
 
     def __init__(
@@ -132,6 +132,7 @@ class Session:
                 has_arena=has_arena,
             )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
+        self._is_traced = trace is not None
 
     def get_inputs(self) -> Sequence[Any]:
         """Name, type and shape of every input without an initializer."""
@@ -140,10 +141,6 @@ class Session:
     def get_outputs(self) -> Sequence[Any]:
         """Name, type and shape of every output."""
         return list(self._session.get_outputs())
-
-    def end_trace(self) -> str:
-        """Stop tracing; the path of the trace, in Chrome's trace event format."""
-        return str(self._session.end_profiling())
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any], seconds: float | None = None) -> list[Any]:
         """The outputs: arrays, lists for sequences, dicts for maps, None for an empty optional.
@@ -159,10 +156,17 @@ class Session:
         names = [each.name for each in self.get_outputs()] if names is None else names
         given = {name: np.asarray(value) if np.isscalar(value) else value for name, value in feeds.items()}
         with _limited(seconds) as options:
-            if not any(needs_ort_value(self._types.get(name, "")) for name in (*names, *given)):
-                return list(self._session.run(names, given, options))
-            values = {name: _value(value, self._types[name]) for name, value in given.items()}
-            return [_array(value) for value in self._session.run_with_ort_values(names, values, options)]
+            outputs = self._run(names, given, options)
+        if self._is_traced:
+            self._session.end_profiling()
+            self._is_traced = False
+        return outputs
+
+    def _run(self, names: Sequence[str], given: Mapping[str, Any], options: Any) -> list[Any]:
+        if not any(needs_ort_value(self._types.get(name, "")) for name in (*names, *given)):
+            return list(self._session.run(names, given, options))
+        values = {name: _value(value, self._types[name]) for name, value in given.items()}
+        return [_array(value) for value in self._session.run_with_ort_values(names, values, options)]
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import onnx_ir
 
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.errors import VerificationError
+from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.sample_inputs import SampleInputs
@@ -86,31 +87,33 @@ class EquivalenceGate:
             common = locate_values(planned, lowered, self.candidates.names)
             verdict = compare_out_of_core(original, emitted, common, self.candidates, request, memory)
             return self._passed_or_not_verified(verdict)
-        is_file = self.path is not None and Path(self.path).stat().st_size <= MAX_BYTES_IN_MEMORY
-        # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
-        path = self.path if is_file else None
-        reference = Runnable.of(path, self.candidates.has_float16) if path else copies.of(original)
-        block = packed_block(node.name or "" for node in emitted.graph)
-        written = copies.of(final)
-        returned = with_definitions(written)
-        saturated = locate_values(planned, lowered, list(self.candidates.before_saturation))
-        names = self.candidates.names
-        models = ComparedModels(
-            reference,
-            returned,
-            saturated,
-            None if final is emitted else lambda: with_definitions(copies.of(emitted)),
-            lambda: locate_values(planned, lowered, names),
-        )
-        verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
-        verdict = replace(verdict, defined_block=defined_block(block))
-        if verdict.status == "passed":
-            uses_kernels = returned is written and not self.is_emulated
-            verdict = replace(
-                verdict,
-                moved_before=executed_data_movement(reference, self.inputs),
-                moved_after=executed_data_movement(returned, self.inputs) if uses_kernels else None,
+        with scratch_folder() as traces:
+            is_file = self.path is not None and Path(self.path).stat().st_size <= MAX_BYTES_IN_MEMORY
+            # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
+            path = self.path if is_file else None
+            stored = Runnable.of(path, self.candidates.has_float16) if path else copies.of(original)
+            reference = replace(stored, trace=traces / "original")
+            block = packed_block(node.name or "" for node in emitted.graph)
+            written = replace(copies.of(final), trace=traces / "final")
+            returned = with_definitions(written)
+            saturated = locate_values(planned, lowered, list(self.candidates.before_saturation))
+            names = self.candidates.names
+            models = ComparedModels(
+                reference,
+                returned,
+                saturated,
+                None if final is emitted else lambda: with_definitions(copies.of(emitted)),
+                lambda: locate_values(planned, lowered, names),
             )
+            verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
+            verdict = replace(verdict, defined_block=defined_block(block))
+            if verdict.status == "passed":
+                uses_kernels = returned is written and not self.is_emulated
+                verdict = replace(
+                    verdict,
+                    moved_before=executed_data_movement(reference, self.inputs),
+                    moved_after=executed_data_movement(returned, self.inputs) if uses_kernels else None,
+                )
         return self._passed_or_not_verified(verdict)
 
     def _passed_or_not_verified(self, verdict: Verification) -> Verification:

@@ -35,12 +35,15 @@ class Runnable:
         folder: the folder of a message's external data; None if it has none.
         has_float16: whether a tensor has the type float16.
         is_large: whether sessions leave weights mapped instead of prepacking them, and keep no memory between runs.
+        trace: the prefix of the files to which sessions at the default optimisation level write a trace of their first run;
+            None for no traces. Edited copies write none.
     """
 
     source: bytes | str
     folder: Path | None = None
     has_float16: bool = False
     is_large: bool = False
+    trace: Path | None = None
 
     @classmethod
     def of(cls, source: "Source | Runnable", has_float16: bool | None = None) -> "Runnable":
@@ -72,8 +75,8 @@ class Runnable:
         folder = _resolve_links(message, folder) if folder is not None and any(external_tensors(message)) else None
         return Runnable(bytes(message.SerializeToString()), folder, self.has_float16, self.is_large)
 
-    def session(self, *, is_optimised: bool = True, threads: int | None = None, trace: Path | None = None) -> Session:
-        """A session at onnxruntime's default optimisation level, or without any optimisation; for `trace` see `Session`."""
+    def session(self, *, is_optimised: bool = True, threads: int | None = None) -> Session:
+        """A session at onnxruntime's default optimisation level, or without any optimisation."""
         disabled: Sequence[str] = CRASHING_OPTIMIZERS if is_optimised and self.has_float16 else ()
         return Session(
             self.source,
@@ -83,7 +86,7 @@ class Runnable:
             folder=self.folder,
             prepacks=not self.is_large,
             has_arena=not self.is_large,
-            trace=trace,
+            trace=self.trace if is_optimised else None,
         )
 
     def timed_session(self, threads: int) -> Session:
