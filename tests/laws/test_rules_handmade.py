@@ -1,15 +1,14 @@
 """Samples for the laws of layout rules that onnx has no tests of: old opsets, odd channels, broadcasts, infinities."""
 
-import os
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state
 
@@ -60,7 +59,8 @@ def session(model: bytes) -> onnxruntime.InferenceSession | _Reference:
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with mock.patch.dict(os.environ, ALLOW_RELEASED_ONNX_OPSET_ONLY="0"):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
         try:
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except onnxruntime_pybind11_state.NotImplemented:
