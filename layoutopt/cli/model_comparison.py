@@ -10,6 +10,7 @@ from layoutopt.cli.exit_codes import NotVerifiedError
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.errors import VerificationError
 from layoutopt.formats import Format, lookup
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims
 from layoutopt.report.stamp import KEY
 from layoutopt.sample_inputs import InputSet, prepare_inputs
@@ -102,7 +103,7 @@ def compare_models(
         graphs = [inference.lift(model, strict=strict) for model in models]  # an invalid model may crash onnxruntime
         repairs = {path: graph.repairs for path, graph in zip((original, rewritten), graphs, strict=True)}
         samples, _ = prepare_inputs(original, graphs[0], dims, inputs)
-        pins = recorded_pins(models[1].metadata_props)
+        pins = recorded_pins(models[1].metadata_props, graphs[0])
         verdicts = []
         for number in range(rounds):
             progress(f"verifying, {number + 1} of {rounds}")
@@ -111,13 +112,20 @@ def compare_models(
     return ModelComparison(original, rewritten, tuple(verdicts), repairs)
 
 
-def recorded_pins(metadata: Mapping[str, str]) -> dict[str, Format]:
-    """Pinned formats by tensor, from the metadata of a model that layoutopt wrote."""
+def recorded_pins(metadata: Mapping[str, str], original: Graph) -> dict[str, Format]:
+    """Pinned formats by tensor, from the metadata of a model that layoutopt wrote.
+
+    Args:
+        metadata: of the rewritten model.
+        original: the graph of the original, with the element types of the tensors.
+    """
     try:
         stamp = json.loads(metadata.get(KEY, "{}"))
         letters = stamp.get("pin_axes", {})
-        return {str(name): lookup(str(pin), axes=letters.get(name)) for name, pin in stamp.get("pins", {}).items()}
-    except (ValueError, AttributeError):  # the metadata entry was edited, or another tool wrote it
+        values = {str(name): original.find(str(name)) for name in stamp.get("pins", {})}
+        dtypes = {name: value.dtype.label for name, value in values.items() if value is not None and value.dtype}
+        return {str(name): lookup(str(pin), dtypes.get(name), letters.get(name)) for name, pin in stamp["pins"].items()}
+    except (ValueError, AttributeError, KeyError):  # the metadata entry was edited, or another tool wrote it
         return {}
 
 

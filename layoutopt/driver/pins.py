@@ -1,12 +1,13 @@
 """Pinned formats: from the text of a pin to the format of a value.
 
 The letters of a pin are those of the value's axes, as reports and `inspect` print them. Other letters have their default
-meaning: NCHW are the axes of a feature map in logical order.
+meaning: NCHW are the axes of a feature map in logical order. A name whose blocks depend on the element type, such as NC1HWC0,
+has those of the value's type.
 """
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format, lookup
-from layoutopt.ir.types import Value
+from layoutopt.ir.types import DType, Value
 
 
 def pin_text(pin: Format | str) -> str:
@@ -18,7 +19,7 @@ def pin_text(pin: Format | str) -> str:
     if isinstance(pin, Format):
         return pin.numbered()
     try:
-        lookup(pin)
+        lookup(pin, DType.FLOAT32.label)  # any type: that of the value is not known yet
     except FormatError as error:
         try:
             Format.parse(pin, "".join(sorted({letter for letter in pin if letter.isupper()})))
@@ -33,13 +34,13 @@ def pinned_format(text: str, value: Value) -> tuple[Format, str]:
     Raises:
         FormatError: the text has neither the letters of the value's axes nor letters with a default meaning.
     """
-    letters = value.axis_letters or ""
+    letters, dtype = value.axis_letters or "", None if value.dtype is None else value.dtype.label
     if letters:
         try:
-            return lookup(text, axes=letters), letters
+            return lookup(text, dtype, letters), letters
         except FormatError:
             pass  # other letters
-    return lookup(text), ""
+    return lookup(text, dtype), ""
 
 
 __all__ = ["pin_text", "pinned_format"]

@@ -252,6 +252,7 @@ def test_a_printed_format_is_read_with_its_letters() -> None:
         ("NCHW", (0, 3, 1, 2)),
         ("NCHW8c", (0, 3, 1, 2)),
         ("nChw8c", (0, 3, 1, 2)),
+        ("NC1HWC0", (0, 3, 1, 2)),  # blocks of the element type
         ("KCRS", (0, 1, 2, 3)),  # other letters: logical order
         ("d0,d2,d3,d1", (0, 2, 3, 1)),
         (Format.plain((0, 2, 3, 1)), (0, 2, 3, 1)),
@@ -264,8 +265,10 @@ def test_a_pin_has_the_letters_of_its_tensor(pin: str | Format, order: tuple[int
     assert value is not None
     assert value.storage is not None
     assert value.storage.format.order == order
-    block = 8 if isinstance(pin, str) and "8c" in pin else 1
+    block = {"NCHW8c": 8, "nChw8c": 8, "NC1HWC0": 16}.get(str(pin), 1)
     assert value.storage.format.block(3) == block
+    metadata = {each.key: each.value for each in result.proto.metadata_props}
+    assert recorded_pins(metadata, result.graph) == {"image": value.storage.format}
 
 
 def test_a_pin_whose_letters_have_no_order_is_refused() -> None:
@@ -282,7 +285,7 @@ def test_the_stamp_has_the_letters_of_pins_and_is_recognised() -> None:
     stamp = json.loads(metadata["layoutopt"])
     assert stamp["pins"] == {"image": "NCHW", "y": "d0,d3,d1,d2"}
     assert stamp["pin_axes"] == {"image": "NHWC", "y": "NHWC"}
-    assert recorded_pins(metadata) == dict.fromkeys(("image", "y"), Format.plain((0, 3, 1, 2)))
+    assert recorded_pins(metadata, result.graph) == dict.fromkeys(("image", "y"), Format.plain((0, 3, 1, 2)))
     again = layoutopt.optimize(result.proto, "gpu-hopper", runtime="compiler", pins=pins)
     assert (again.report.changed, again.plan) == (False, None)
     other = layoutopt.optimize(
