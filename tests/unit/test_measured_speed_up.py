@@ -1,6 +1,7 @@
 """Measured speed-ups: the arithmetic on a fake clock, the decision, and one real measurement."""
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,38 @@ def test_a_slower_result_is_not_kept() -> None:
 def test_a_result_of_equal_speed_is_kept_only_if_sessions_are_created_faster() -> None:
     assert reason_to_keep(speed_ups(2.0, 2.0)) == "measured, the result is not faster: 1.00 to 1.00 times as fast"
     assert reason_to_keep(speed_ups(2.0, 2.0, creation=1.5)) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "times", "blocks"),
+    [
+        (0.4, [2.0], 3),  # three blocks are enough after 1.5 s
+        (0.05, [2.0], 6),  # a small model has had six blocks by then
+        (0.7, [2.0, 2.0, 0.98], 4),  # not clear in one block: until 3 s have passed
+        (1.2, [0.5], 4),
+        (2.0, [2.0], 2),
+    ],
+)
+def test_a_clear_result_ends_the_measurement_of_a_slow_model(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, times: list[float], blocks: int
+) -> None:
+    """The rewritten model takes a quarter of `seconds`; the original longer by the given factors, block by block."""
+    clock, created = FakeClock(), count()
+    monkeypatch.setattr("layoutopt.timing.speed_up.perf_counter", clock)
+    monkeypatch.setattr("layoutopt.timing.interleaved.perf_counter", clock)
+
+    def original() -> FakeSession:
+        return FakeSession(clock, 0.001, seconds / 4 * times[next(created) % len(times)])
+
+    found = measure_speed_up(
+        original,
+        lambda: FakeSession(clock, 0.001, seconds / 4),
+        [SizedFeed({}, {"x": np.zeros(1)})],
+        seconds=0.01,
+        clock=clock,
+        ends_when_clear=True,
+    )
+    assert found[0].blocks == blocks
 
 
 def test_without_a_measurement_the_result_is_kept() -> None:
