@@ -44,7 +44,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path in models(arguments, folder):
-            result = layoutopt.optimize(path, arguments.target, dialect=arguments.dialect, measure=False)
+            try:
+                result = layoutopt.optimize(path, arguments.target, dialect=arguments.dialect, measure=False)
+            except LayoutoptError as error:
+                print(f"| {path.stem} | {error.what:.80} | | | | | |", flush=True)
+                continue
             out = folder / "out.onnx"
             result.save(out)
             if arguments.threads > 1:
