@@ -13,7 +13,6 @@ Symbolic extents count as 1. The model is that of Williams, Waterman and Patters
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, TypeAlias
 
 from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
@@ -27,15 +26,20 @@ from layoutopt.cost_models.conversions import (
     shortest_run,
 )
 from layoutopt.cost_models.kernel_matching import BoundKernel, Formats, bind
+from layoutopt.cost_models.price_caches import (
+    Conversion,
+    Kernels,
+    OptionalFormats,
+    PriceCache,
+    SharedEstimates,
+    Structure,
+    structure,
+)
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, X, Y, estimated_volume, rule_of
 from layoutopt.ops.view import View
-
-Structure: TypeAlias = tuple[Any, ...]
-
-_SMALL = 64  # elements; smaller integer constants (axes, pads, sizes) are part of an op's structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,21 @@ class Estimate:
 class RooflineModel:
     """The roofline model of a target file. Prices are cached by the structure of ops, so that equal ops share them."""
 
-    def __init__(self, spec: TargetSpec, measured: MeasuredPrices | None = None) -> None:
-        """Price with the numbers of `spec`, and with measured prices where there are any."""
+    def __init__(
+        self, spec: TargetSpec, measured: MeasuredPrices | None = None, estimates: SharedEstimates | None = None
+    ) -> None:
+        """Price with the numbers of `spec`, and with measured prices where there are any.
+
+        Args:
+            spec: the target.
+            measured: the measured prices.
+            estimates: the estimates of another model of the same target.
+        """
         self.spec = spec
         self._measured = measured
-        self._caches: dict[Structure, _PriceCache] = {}
-        self._conversions: dict[tuple[Any, ...], float] = {}
+        self._estimates = estimates or SharedEstimates()
+        self._caches: dict[Structure, PriceCache] = {}
+        self._conversions: dict[Conversion, float] = {}
 
     @property
     def name(self) -> str:
@@ -123,7 +136,7 @@ class RooflineModel:
 
     def with_measured(self, measured: MeasuredPrices) -> "RooflineModel":
         """The model of the same target with measured prices."""
-        return RooflineModel(self.spec, measured)
+        return RooflineModel(self.spec, measured, self._estimates)
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that the target's kernels for this op require, the fastest kernel first."""
@@ -139,7 +152,7 @@ class RooflineModel:
         formats = tuple([None if storage is None else storage.format for storage in storages])
         seconds = cache.prices.get(formats)
         if seconds is None:
-            seconds = cache.prices[formats] = self._price(op, signature, cache)
+            seconds = cache.prices[formats] = self._price(op, signature, formats, cache)
         return seconds
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
@@ -166,6 +179,15 @@ class RooflineModel:
         assert type.shape is not None
         if src.satisfies(dst, type.shape):
             return 0.0
+        key = (type, src, dst)
+        if key not in self._estimates.conversions:
+            self._estimates.conversions[key] = self._estimate_conversion(type, src, dst)
+        seconds = self._estimates.conversions[key]
+        return seconds if self._measured is None else self._measured.conversion(type, src.format, dst.format, seconds)
+
+    def _estimate_conversion(self, type: TensorType, src: Storage, dst: Storage) -> float:
+        """Estimated seconds of a conversion that moves bytes, in one step."""
+        assert type.shape is not None
         memory, launch = self.spec.memory, self.spec.launch
         if memory.short_run is not None:
             is_plain = shortest_run(src.format, dst.format, type.shape) > memory.short_run.value
@@ -181,34 +203,40 @@ class RooflineModel:
             efficiency = memory.blocked_cast_efficiency
         moved = sum(physical_bytes(type, storage.format) for storage in (src, dst))
         overhead = launch.cast_overhead or launch.overhead
-        seconds = overhead.value + moved / (memory.serving(moved) * efficiency.value)
-        return seconds if self._measured is None else self._measured.conversion(type, src.format, dst.format, seconds)
+        return overhead.value + moved / (memory.serving(moved) * efficiency.value)
 
-    def _cache_of(self, op: Op) -> "_PriceCache":
+    def _cache_of(self, op: Op) -> PriceCache:
         key = structure(op)
         cache = self._caches.get(key)
         if cache is None:
-            rule = rule_of(op)
-            rows = bind(self.spec, op, rule) if rule is not None and not isinstance(rule, View) else []
-            known = all(value.rank is not None for value in (*op.inputs, *op.outputs) if value is not None)
-            flops = rule.flops(op) if rule is not None and known else 0.0
-            cache = self._caches[key] = _PriceCache(rows, flops)
+            kernels = self._estimates.kernels.get(key)
+            if kernels is None:
+                rule = rule_of(op)
+                rows = bind(self.spec, op, rule) if rule is not None and not isinstance(rule, View) else []
+                known = all(value.rank is not None for value in (*op.inputs, *op.outputs) if value is not None)
+                kernels = self._estimates.kernels[key] = Kernels(
+                    rows, rule.flops(op) if rule is not None and known else 0.0
+                )
+            cache = self._caches[key] = PriceCache(kernels)
         return cache
 
-    def _ranked_formats(self, op: Op, cache: "_PriceCache") -> list[OperandFormats]:
+    def _ranked_formats(self, op: Op, cache: PriceCache) -> list[OperandFormats]:
         """The required formats of all kernels but direct ones, the fastest kernel first."""
         plain = canonical(op)
         ranked = sorted(cache.rows, key=lambda row: self._run(op, cache, row, {**plain, **row.formats}))
         return distinct(row.formats for row in ranked if not row.kernel.direct)
 
-    def _price(self, op: Op, signature: Signature, cache: "_PriceCache") -> float:
+    def _price(self, op: Op, signature: Signature, key: OptionalFormats, cache: PriceCache) -> float:
         rule = rule_of(op)
         if isinstance(rule, View):
             return 0.0
         formats = formats_of(op, signature)
-        supporting = self._supporting(op, signature, cache, formats)
-        if supporting:
-            seconds = min(map(self.seconds, supporting)) + self._gather_pieces(op, signature)
+        if key not in cache.estimates:
+            supporting = self._supporting(op, signature, cache, formats)
+            fastest = min(map(self.seconds, supporting), default=None)
+            cache.estimates[key] = None if fastest is None else fastest + self._gather_pieces(op, signature)
+        seconds = cache.estimates[key]
+        if seconds is not None:
             return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)
         return min(self._emulate(op, cache, formats, row, inner) for row, inner in _emulations(op, cache))
 
@@ -241,9 +269,7 @@ class RooflineModel:
             return 0
         return min(len(self._converted(op, formats, inner)) for _, inner in _emulations(op, cache))
 
-    def _emulate(
-        self, op: Op, cache: "_PriceCache", formats: Formats, row: BoundKernel | None, inner: Formats
-    ) -> float:
+    def _emulate(self, op: Op, cache: PriceCache, formats: Formats, row: BoundKernel | None, inner: Formats) -> float:
         """Seconds to convert to the formats of a kernel, run it, and convert back; constants are converted ahead of time.
 
         A conversion inside an op costs slightly more (`INNER_CONVERSION_FACTOR`) than a cast, which several ops can share.
@@ -260,7 +286,7 @@ class RooflineModel:
         ]
         return [each for each in seconds if each]
 
-    def _supporting(self, op: Op, signature: Signature, cache: "_PriceCache", formats: Formats) -> list[Work]:
+    def _supporting(self, op: Op, signature: Signature, cache: PriceCache, formats: Formats) -> list[Work]:
         """The work of the op in each kernel that supports the signature."""
         rule = rule_of(op)
         is_layout_agnostic = rule is not None and rule.is_layout_agnostic(op, signature)
@@ -308,57 +334,23 @@ class RooflineModel:
             found.append(Estimate(formats, work, self.terms(work), conversions))
         return sorted(found, key=lambda each: each.terms.seconds + each.conversions)
 
-    def _run(self, op: Op, cache: "_PriceCache", row: BoundKernel | None, formats: Formats) -> float:
+    def _run(self, op: Op, cache: PriceCache, row: BoundKernel | None, formats: Formats) -> float:
         """Seconds of a kernel on operands in formats that it supports; without a row, at the rate of the vector unit."""
         seconds = self.seconds(_work(op, cache, row, formats))
         return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)
 
 
-def _emulations(op: Op, cache: "_PriceCache") -> list[tuple[BoundKernel | None, Formats]]:
+def _emulations(op: Op, cache: PriceCache) -> list[tuple[BoundKernel | None, Formats]]:
     """The kernels that can emulate an op, and their formats."""
     plain = canonical(op)
     return [(row, {**plain, **row.formats}) for row in cache.rows] or [(None, plain)]
 
 
-def _work(op: Op, cache: "_PriceCache", row: BoundKernel | None, formats: Formats) -> Work:
+def _work(op: Op, cache: PriceCache, row: BoundKernel | None, formats: Formats) -> Work:
     nbytes = operand_bytes(op, formats)
     if row is None:
         return Work(None, dtype_of(op), cache.flops, nbytes)
     return Work(row.kernel, row.dtype, cache.flops * row.padding(formats), nbytes, row.is_aligned(formats))
-
-
-class _PriceCache:
-    """The cached properties of all ops of one structure."""
-
-    __slots__ = ("flops", "preferred_formats", "prices", "rows")
-
-    def __init__(self, rows: list[BoundKernel], flops: float) -> None:
-        """Begin without prices."""
-        self.rows = rows
-        self.flops = flops
-        self.preferred_formats: list[OperandFormats] | None = None
-        self.prices: dict[tuple[Format | None, ...], float] = {}
-
-
-def structure(op: Op) -> Structure:
-    """The properties on which a price depends: op type, attributes, types, small constants, and which operands are constant."""
-    return (
-        op.kind,
-        op.version,
-        tuple(sorted(op.attributes.items(), key=lambda item: item[0])),
-        tuple([_operand(value) for value in op.inputs]),
-        tuple([value and value.type for value in op.outputs]),
-    )
-
-
-def _operand(value: Value | None) -> Structure | None:
-    if value is None:
-        return None
-    if value.data is None:
-        return (value.type,)
-    integers = value.dtype in (DType.INT64, DType.INT32)
-    small = integers and value.shape is not None and estimated_volume(value.shape) <= _SMALL
-    return (value.type, value.data.numpy().tobytes() if small else True)
 
 
 def canonical(op: Op) -> dict[Slot, Format]:
