@@ -65,6 +65,7 @@ class PassContext:
             a cost model. By default it is called with `cost_model`.
         time_graphs: times lowered graphs in the runtime, in seconds; None for a graph that was not timed. Not set if nothing is
             to be timed.
+        plan_rank: the number of cheaper plans that the planner passes over.
         plan: the plan; None before planning.
         least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
         notes: the ops and values to which passes did not apply, with reasons.
@@ -95,6 +96,7 @@ class PassContext:
     has_baked_passes: bool = False
     make_plan: MakePlan = lambda graph, context, plan_with: (context.cost_model, plan_with(context.cost_model))
     time_graphs: TimeGraphs | None = None
+    plan_rank: int = 0
     plan: Plan | None = None
     least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)

@@ -24,6 +24,7 @@ class PlanRequest:
         weights_by_runs: whether the prices of ops in bodies are multiplied by the expected number of runs.
         breaks_ties: whether plans of one price are distinguished, by the bytes that they move.
         guards: the cost model at each guard point, where the plan may not be slower than the original graph.
+        rank: the number of cheaper plans to pass over, for a single target (`ranking`).
     """
 
     graph: Graph
@@ -35,6 +36,7 @@ class PlanRequest:
     weights_by_runs: bool = True
     breaks_ties: bool = True
     guards: Sequence[CostModel] = ()
+    rank: int = 0
 
     @property
     def targets(self) -> tuple[CostModel, ...]:
