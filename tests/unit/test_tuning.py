@@ -24,6 +24,7 @@ from layoutopt.driver.tuning.knobs import (
     conversion_price,
     kernel_price,
     pass_runs,
+    plan_rank,
     winograd_threshold,
 )
 from layoutopt.driver.tuning.proposal import THRESHOLD_PASSES, knobs_of
@@ -96,6 +97,22 @@ def test_a_setting_with_the_same_file_is_passed_over_later() -> None:
     assert best == "b4"
 
 
+def test_settings_without_an_order_are_tried_by_themselves() -> None:
+    """A loss of one ends no other, and a win neither; they come later the larger their number is."""
+    plans = Knob(tuple(Setting(f"p{index}") for index in range(4)), 0, 0.9, is_ordered=False)
+    machine = FakeMachine({"p1": 0.5, "p2": 1.2, "p3": 1.1})
+    found, _, best = tried(machine, plans, knob("a", 0.5))
+    assert found == ["p1", "a2", "a0", "p2", "p3", "p2, a2", "p2, a0"]
+    assert best == "p2"
+
+
+def test_a_plan_that_is_not_possible_ends_those_behind_it() -> None:
+    search = Search([Knob(tuple(Setting(f"p{index}") for index in range(4)), 0, 0.9, is_ordered=False)])
+    assert search.next().text == "p1"  # type: ignore[union-attr]
+    search.learn("not possible")
+    assert search.next() is None
+
+
 def test_a_close_loss_is_tried_again_after_a_win() -> None:
     machine = FakeMachine({"a2": 1.0, "a0": 0.8, "b2": 1.2, "b0": 0.8})
     found, _, _ = tried(machine, knob("a", 0.9), knob("b", 0.5))
@@ -149,6 +166,8 @@ def test_the_changes_of_a_variant() -> None:
     assert variant.changes == Changes(2.0, {("convolution", "depthwise"): 0.25}, omitted=frozenset(["move-maps"]))
     assert Variant().changes == Changes() and not Changes().has_factors
     assert Variant({winograd_threshold(0.1): 0}).changes.omitted == {"winograd"}
+    third = Variant({plan_rank(0.1): 2})
+    assert (third.text, third.changes) == ("3rd cheapest plan", Changes(rank=2)) and not third.changes.has_factors
 
 
 MODEL = """<ir_version: 10, opset_import: ["" : 18]>
@@ -198,9 +217,10 @@ def test_the_knobs_of_a_model() -> None:
         "with merge-maps",
         "conversions at 0.25x their price",
         "kernels of dense convolution outside the canonical format at 0.25x their price",
-        *(each.settings[0].text for each in knobs[4:]),
+        "cheapest plan",
+        *(each.settings[0].text for each in knobs[5:]),
     ]
-    assert all(each.settings[0].text.endswith("as planned") for each in knobs[4:])
+    assert all(each.settings[0].text.endswith("as planned") for each in knobs[5:])
     timed = knobs_of(plan, passes, find_target("cpu-avx2"), 8, is_timed=True)
     assert timed[0].settings[1].text == "prices of the target" and len(timed) == len(knobs) + 1
     assert all(0 < each.weight <= 1 and 0 <= each.default < len(each.settings) for each in knobs)
@@ -268,7 +288,7 @@ def test_the_fastest_variant_is_returned(measured: Callable[[float], None]) -> N
     assert tuning.stopped == "no more variants" and tuning.over_first == 1.5
     (chosen,) = [each for each in tuning.variants if each.outcome == "chosen"]
     assert (chosen.name, chosen.gain) == (tuning.chosen, 1.5)
-    assert {each.outcome for each in tuning.variants} <= {"chosen", "faster", "same file"}
+    assert {each.outcome for each in tuning.variants} <= {"chosen", "faster", "same file", "not possible"}
     assert result.report.verification.status == "passed"
     np.testing.assert_allclose(outputs(result.proto), outputs(model()), rtol=1e-3, atol=1e-3)
     again = layoutopt.optimize(result.proto, "cpu", tune=1.0, calibrate=False).report
@@ -292,7 +312,7 @@ def test_the_first_result_stays_if_no_variant_is_faster(measured: Callable[[floa
     report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
     assert report.tuning is not None and report.tuning.chosen == "" and report.tuning.over_first is None
     assert not report.changed and report.reason.startswith("measured, the result is not faster")
-    assert {each.outcome for each in report.tuning.variants} <= {"not faster", "same file"}
+    assert {each.outcome for each in report.tuning.variants} <= {"not faster", "same file", "not possible"}
 
 
 def test_a_variant_that_is_slower_than_the_original_is_dropped(
@@ -320,7 +340,7 @@ def test_a_variant_that_fails_verification_is_reported(
     monkeypatch.setattr(Candidate, "verify", refuse)
     report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
     assert report.changed and report.tuning is not None and report.tuning.chosen == ""
-    assert {each.outcome for each in report.tuning.variants} <= {"failed", "same file"}
+    assert {each.outcome for each in report.tuning.variants} <= {"failed", "same file", "not possible"}
     assert warnings_of(report)[0].endswith("failed: not equivalent to the original; please report it with the model")
 
 

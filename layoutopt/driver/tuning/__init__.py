@@ -23,7 +23,7 @@ from layoutopt.driver.tuning.knobs import Changes
 from layoutopt.driver.tuning.proposal import knobs_of
 from layoutopt.driver.tuning.search import Search, Stopped, Trial, run_trials
 from layoutopt.driver.tuning.trials import CONFIRMATION_SECONDS, Trials, Version
-from layoutopt.driver.tuning.variant_job import changes_besides_prices, plan_key, report_like
+from layoutopt.driver.tuning.variant_job import plan_key, report_like
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
@@ -121,7 +121,7 @@ def _trials(
     )
     found_trials = Trials(version, source, job.context.cost_model, feeds, expected, run_seconds, folder)
     assert job.context.plan is not None
-    found_trials.known_plans.add(plan_key(job.context.plan, changes_besides_prices(Changes())))
+    found_trials.known_plans.add(plan_key(job.context.plan, Changes().besides_plan))
     if rewritten is not None:
         found_trials.known_files.add(onnx_io.fingerprint(rewritten))
     return found_trials

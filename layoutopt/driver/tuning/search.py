@@ -83,23 +83,39 @@ class Trial:
 
 @dataclass(eq=False, slots=True)
 class _Direction:
-    """A direction of a knob, with the last setting that was tried in it, its priority, and its speed-up if it has lost."""
+    """Settings of a knob that are tried one after the other until one loses.
+
+    Attributes:
+        knob: the knob.
+        settings: their indices.
+        priority: the direction with the largest one comes next.
+        tried: the number of settings that were tried.
+        lost: the speed-up of the setting that has lost; None if none has.
+    """
 
     knob: Knob
-    step: int
-    reached: int
+    settings: Sequence[int]
     priority: float
+    tried: int = 0
     lost: float | None = None
 
     @property
     def next(self) -> int:
-        """The next setting; it may be none."""
-        return self.reached + self.step
+        """The next setting of an open direction."""
+        return self.settings[self.tried]
 
     @property
     def is_open(self) -> bool:
         """Whether there is a next setting, and no earlier one has lost."""
-        return self.lost is None and 0 <= self.next < len(self.knob.settings)
+        return self.lost is None and self.tried < len(self.settings)
+
+
+def _directions(knob: Knob) -> list[_Direction]:
+    """The settings above and below the default; for a knob without an order each one behind it by itself."""
+    above, below = range(knob.default + 1, len(knob.settings)), range(knob.default - 1, -1, -1)
+    if knob.is_ordered:
+        return [_Direction(knob, above, knob.weight), _Direction(knob, below, knob.weight)]
+    return [_Direction(knob, [setting], knob.weight / number) for number, setting in enumerate(above, 1)]
 
 
 class Search:
@@ -108,7 +124,7 @@ class Search:
     def __init__(self, knobs: Sequence[Knob]) -> None:
         """Start at the compiler's own decisions."""
         self.best = Variant()
-        self._directions = [_Direction(knob, step, knob.default, knob.weight) for knob in knobs for step in (1, -1)]
+        self._directions = [each for knob in knobs for each in _directions(knob)]
         self._has_won = False
         self._tried: _Direction | None = None
 
@@ -129,20 +145,31 @@ class Search:
         if outcome == "faster":
             self.best = self.best.with_setting(tried.knob, tried.next)
             self._has_won = True
-            self._directions = [each for each in self._directions if each.knob is not tried.knob or each is tried]
+            if tried.knob.is_ordered:
+                self._directions = [each for each in self._directions if each.knob is not tried.knob or each is tried]
             tried.priority = 1.0 + (gain or 0.0)
         elif outcome != "same file":
             tried.lost = gain or 0.0
+            if outcome == "not possible" and not tried.knob.is_ordered:
+                self._close(tried.knob)
         else:
             tried.priority /= 2
-        tried.reached = tried.next
+        tried.tried += 1
+
+    def _close(self, knob: Knob) -> None:
+        """Drop the settings of a knob that were not tried."""
+        for each in self._directions:
+            if each.knob is knob and each.is_open:
+                each.lost = 0.0
 
     def _reopen(self) -> None:
         """Try directions that were close again on the best version, from its settings on."""
         self._has_won = False
         for each in self._directions:
             if each.lost is not None and each.lost >= _CLOSE:
-                each.reached, each.priority, each.lost = self.best.setting(each.knob), each.lost, None
+                setting = self.best.setting(each.knob)
+                each.tried = each.settings.index(setting) + 1 if setting in each.settings else 0
+                each.priority, each.lost = each.lost, None
 
 
 def run_trials(

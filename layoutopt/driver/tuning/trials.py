@@ -23,6 +23,7 @@ from layoutopt.driver.tuning.search import Trial, Variant
 from layoutopt.driver.tuning.variant_job import variant_job
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
+from layoutopt.planner import NoFurtherPlanError
 from layoutopt.runtime.errors import error_message
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import BLOCKS, SizedFeed, SpeedUp, measure_speed_up
@@ -116,7 +117,7 @@ class Trials:
         begin = perf_counter()
         try:
             found = self._tried(variant)
-        except MemoryError as error:
+        except (MemoryError, NoFurtherPlanError) as error:
             found = Trial(variant, "not possible", reason=error_message(error))
         except Exception as error:  # a variant that cannot be made must not end the call
             found = Trial(variant, "failed", reason=error_message(error))

@@ -26,7 +26,7 @@ class EndAtKnownPlan(Pass):
 
     Attributes:
         known: the plans until now, which the pass adds to.
-        others: the changes of the variant besides prices.
+        others: the changes of the variant besides those of the plan.
     """
 
     known: set[Hashable]
@@ -52,11 +52,6 @@ def plan_key(plan: Plan, others: Hashable) -> Hashable:
     return choices, others
 
 
-def changes_besides_prices(changes: Changes) -> Hashable:
-    """The changes of a variant to passes."""
-    return changes.omitted, changes.unfused, changes.winograd
-
-
 def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans: set[Hashable]) -> Job:
     """The job of a variant.
 
@@ -79,11 +74,12 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
     model = job.context.cost_model if changes.has_target_prices else cost_model
     job.context.cost_model = ScaledCostModel(model, changes.factors) if changes.has_factors else model
     job.context.kernels -= changes.unfused
+    job.context.plan_rank = changes.rank
     job.context.time_graphs = None if changes.has_target_prices else first.context.time_graphs
     passes = tuple(
         _with_rates(each, changes.winograd) for each in job.pipeline.passes if each.name not in changes.omitted
     )
-    end = EndAtKnownPlan(known_plans, changes_besides_prices(changes))
+    end = EndAtKnownPlan(known_plans, changes.besides_plan)
     job.pipeline = Pipeline(passes, job.pipeline.verifies).extended([end])
     return job
 
@@ -130,4 +126,4 @@ def report_like(first: Job, job: Job, graph: Graph, cost_model: CostModel, chang
     context.plan = replace(plan, seconds=seconds, baseline=baseline, lower_bound=bound, gap=gap, optimal=False)
 
 
-__all__ = ["SAME_PLAN", "EndAtKnownPlan", "changes_besides_prices", "plan_key", "report_like", "variant_job"]
+__all__ = ["SAME_PLAN", "EndAtKnownPlan", "plan_key", "report_like", "variant_job"]
