@@ -85,6 +85,7 @@ def plan_request(graph: Graph, context: PassContext) -> PlanRequest:
         keeps_qdq_groups=context.keeps_qdq_groups,
         deadline=deadline,
         rank=context.plan_rank,
+        is_known=context.is_known_plan,
     )
     return at_prices(request, context, context.cost_model)
 

@@ -23,7 +23,11 @@ def least_moves(request: PlanRequest) -> int:
             within it. If the deadline ends the search, the bound is the one that is proven by then, at least 0.
     """
     counting = _MoveCounter(request.cost_model)
-    plan = make_plan(replace(request, cost_model=counting, weights_by_runs=False, breaks_ties=False, guards=(), rank=0))
+    plan = make_plan(
+        replace(
+            request, cost_model=counting, weights_by_runs=False, breaks_ties=False, guards=(), rank=0, is_known=None
+        )
+    )
     return max(0, ceil(plan.lower_bound - _ROUNDING))
 
 

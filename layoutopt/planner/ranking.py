@@ -10,7 +10,7 @@ the price does not depend on the formats. So choices are equal that differ only 
 ops, which have no price.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isclose
 from typing import Any, TypeAlias
@@ -33,6 +33,9 @@ LARGEST_EXCESS = 0.1
 
 GAP = 5e-4
 """The relative gap of the integer program, since the proof of the last one takes long, and the price of fewer changes."""
+
+MOST_KNOWN = 5
+"""The number of known plans that are passed over: the time of the search grows with it."""
 
 _FIRST_STEP = 0.002  # of the price of the last choice
 
@@ -91,11 +94,12 @@ def solution_of_rank(
     limits: Sequence[SideConstraint] = (),
     deadline: Deadline = NO_DEADLINE,
     *,
+    is_known: Callable[[Choice], bool] = lambda choice: False,
     smallest_difference: float = SMALLEST_DIFFERENCE,
     largest_excess: float = LARGEST_EXCESS,
     gap: float = GAP,
-) -> Solution:
-    """The cheapest choice that differs from all `rank` earlier ones, with the lower bound of the cheapest one.
+) -> tuple[Solution, int]:
+    """The cheapest choice that differs from all earlier ones, with the lower bound of the cheapest one, and its rank.
 
     Args:
         problem: the planning problem.
@@ -104,6 +108,7 @@ def solution_of_rank(
         rank: the number of cheaper choices to pass over.
         limits: further constraints, which the cheapest choice meets.
         deadline: the end of the time for the search.
+        is_known: whether a choice is passed over, too; at most `MOST_KNOWN` are.
         smallest_difference: the share of the price of each earlier choice in the ops that have other formats.
         largest_excess: the largest relative extra price over the cheapest choice.
         gap: half of the largest relative extra price over the cheapest choice that meets the constraints.
@@ -111,9 +116,11 @@ def solution_of_rank(
     Raises:
         NoFurtherPlanError: there is no such choice, or time runs out before it is proven.
     """
-    constraints, found = [*limits], cheapest
+    constraints, found, number = [*limits], cheapest, 0
     ceiling = cheapest.price * (1 + largest_excess)
-    for _ in range(rank):
+    while number < rank or is_known(found.choice):
+        if number == rank + MOST_KNOWN:
+            raise NoFurtherPlanError(f"the {MOST_KNOWN} cheapest plans are those of earlier variants")
         constraints.append(ChoiceExclusion.of(problem, formats, found.choice, smallest_difference))
         found = _cheapest_from(problem, constraints, found, ceiling, gap, deadline)
         if found.price > ceiling:
@@ -121,7 +128,8 @@ def solution_of_rank(
         if found.price - found.lower_bound > (gap + TOLERANCE) * found.price:
             raise NoFurtherPlanError("no further plan was found in the time for planning")
         found = _with_fewest_changes(problem, constraints, found, cheapest.choice, gap, deadline)
-    return Solution(found.choice, found.price, cheapest.lower_bound, False).with_optimality()
+        number += 1
+    return Solution(found.choice, found.price, cheapest.lower_bound, False).with_optimality(), number
 
 
 def _cheapest_from(

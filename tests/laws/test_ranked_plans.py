@@ -50,7 +50,7 @@ def test_ranked_choices_are_those_of_exhaustive_search(block: int) -> None:
             ]
             least = min(allowed, default=inf)
             try:
-                found = solution_of_rank(
+                found, found_rank = solution_of_rank(
                     problem,
                     numbers_of_options(problem),
                     cheapest,
@@ -61,6 +61,7 @@ def test_ranked_choices_are_those_of_exhaustive_search(block: int) -> None:
             except NoFurtherPlanError:
                 assert least > cheapest.price * (1 + EXCESS) * (1 - 1e-6), seed
                 break
+            assert found_rank == rank, seed
             assert found.price == pytest.approx(paid(problem, found.choice)), seed
             assert least * (1 - 1e-9) <= found.price <= least * (1 + 2 * GAP), seed
             assert all(difference(problem, each.choice, found.choice) >= DIFFERENCE - 1e-5 for each in earlier), seed
@@ -68,6 +69,20 @@ def test_ranked_choices_are_those_of_exhaustive_search(block: int) -> None:
             earlier.append(found)
             ranks += 1
     assert ranks > 6
+
+
+def test_known_choices_are_passed_over() -> None:
+    """The result has the rank that gives the same choice without any known ones."""
+    problem = chain(Random(1), 5)
+    cheapest, numbers = solve(problem, [0] * 5), numbers_of_options(problem)
+    known: list[Choice] = []
+    for rank in range(4):
+        found, its_rank = solution_of_rank(problem, numbers, cheapest, 0, is_known=known.__contains__, largest_excess=9)
+        assert its_rank == rank and found.choice not in known
+        assert solution_of_rank(problem, numbers, cheapest, rank, largest_excess=9) == (found, rank)
+        known.append(found.choice)
+    with pytest.raises(NoFurtherPlanError, match="the 5 cheapest plans are those of earlier variants"):
+        solution_of_rank(problem, numbers, cheapest, 0, is_known=lambda choice: True, largest_excess=9)
 
 
 def test_an_exclusion_counts_ops_whose_formats_and_prices_differ() -> None:
@@ -93,7 +108,7 @@ def test_ranked_choices_are_within_the_limits_of_guards(seed: int) -> None:
         with pytest.raises(NoFurtherPlanError, match="at most 100% more time"):
             solution_of_rank(problem, numbers_of_options(problem), cheapest, 1, limits, largest_excess=1.0)
         return
-    found = solution_of_rank(problem, numbers_of_options(problem), cheapest, 1, limits, largest_excess=1.0)
+    found, _ = solution_of_rank(problem, numbers_of_options(problem), cheapest, 1, limits, largest_excess=1.0)
     assert all(limit.allows(found.choice) for limit in limits)
     assert least * (1 - 1e-9) <= found.price <= least * (1 + 2 * GAP)
 

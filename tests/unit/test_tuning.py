@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import layoutopt
-from layoutopt.cli.rendering.tuning import tuning_lines
+from layoutopt.cli.rendering.tuning import print_learnt_prices, tuning_lines
 from layoutopt.cost.scaled import PriceFactors, ScaledCostModel
 from layoutopt.cost_models import find_target
 from layoutopt.dialects.onnxruntime import OnnxRuntime
@@ -293,6 +293,48 @@ def test_the_fastest_variant_is_returned(measured: Callable[[float], None]) -> N
     np.testing.assert_allclose(outputs(result.proto), outputs(model()), rtol=1e-3, atol=1e-3)
     again = layoutopt.optimize(result.proto, "cpu", tune=1.0, calibrate=False).report
     assert again.tuning is not None and again.tuning.reason == "it has been optimised like this before"
+
+
+def test_prices_are_learnt_from_variants_that_differ_by_their_plan(
+    measured: Callable[[float], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All variants are measured to be 20 % slower than the first plan, which no estimate predicts."""
+    measured(1.5)
+    first = layoutopt.optimize(model(), "cpu", measure=False, calibrate=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials_module, "measure_speed_up", lambda *_, **__: [speed_up(1.0, 1.2)])
+        report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
+    tuning = report.tuning
+    assert tuning is not None and tuning.chosen == "" and report.plan.seconds_after == first.report.plan.seconds_after
+    names = [each.name for each in tuning.variants]
+    learnt = [each for each in tuning.variants if each.name.startswith("plan at prices learnt from ")]
+    assert learnt and "2nd cheapest plan" in names
+    assert tuning.runs_learnt_from >= 1 and tuning.learnt
+    planned = [each for each in tuning.variants if each.gain is not None and each.name.startswith(("2nd", "plan at"))]
+    assert all(each.estimated_extra is not None and -1e-9 <= each.estimated_extra < 0.3 for each in planned)
+    assert all(each.estimated_extra is None for each in tuning.variants if "merge-maps" in each.name)
+    factors = [each.factor for each in tuning.learnt]
+    assert any(factor > 1.05 for factor in factors) and all(0.25 <= factor <= 4 for factor in factors)
+    print_learnt_prices(tuning)
+    assert f"{factors[0]:.2f}" in capsys.readouterr().out
+
+
+def test_a_plan_at_learnt_prices_can_win(measured: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings after the search give its plan again: a rank at learnt prices."""
+    measured(1.5)
+    evaluate = Trials.evaluate
+
+    def only_learnt(trials: Trials, variant: Variant) -> Trial:
+        gain = 1.5 if "learnt" in variant.text else 0.8
+        monkeypatch.setattr(trials_module, "measure_speed_up", lambda *_, **__: [speed_up(gain, 1.0)])
+        return evaluate(trials, variant)
+
+    monkeypatch.setattr(Trials, "evaluate", only_learnt)
+    monkeypatch.setattr(Trials, "confirmed", lambda *_: [speed_up(1.5, 1.0)])
+    report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
+    assert report.tuning is not None and report.changed
+    assert "plan at prices learnt from " in report.tuning.chosen
+    assert report.plan.lower_bound <= report.plan.seconds_after and not report.plan.optimal
 
 
 def test_a_gain_that_is_not_confirmed_is_not_taken(

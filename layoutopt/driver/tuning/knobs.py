@@ -27,6 +27,7 @@ class Changes:
         planned: the factors of single ops in one choice of formats.
         conversions: the factors of single conversions.
         rank: the number of cheaper plans that the planner passes over.
+        is_new_plan: whether it passes over the plans of earlier variants, too.
         omitted: the names of passes that do not run.
         unfused: the fused ops that are not made.
         winograd: the change of the rates by which Winograd is decided; None for no change.
@@ -38,6 +39,7 @@ class Changes:
     planned: Mapping[PlannedKernel, float] = field(default_factory=dict)
     conversions: Mapping[PlannedConversion, float] = field(default_factory=dict)
     rank: int = 0
+    is_new_plan: bool = False
     omitted: frozenset[str] = frozenset()
     unfused: frozenset[str] = frozenset()
     winograd: ChangedRates | None = None
@@ -51,6 +53,7 @@ class Changes:
             {**self.planned, **other.planned},
             {**self.conversions, **other.conversions},
             other.rank or self.rank,
+            self.is_new_plan or other.is_new_plan,
             self.omitted | other.omitted,
             self.unfused | other.unfused,
             other.winograd or self.winograd,
@@ -146,9 +149,21 @@ def plan_rank(weight: float) -> Knob:
 
 
 def learnt_prices(changes: Changes, count: int) -> Knob:
-    """The prices as given, or as learnt from a number of runs."""
+    """The prices as given, or those learnt from a number of runs, with the cheapest plan that no earlier variant has."""
     text = f"plan at prices learnt from {count} run{'s' if count > 1 else ''}"
-    return Knob((Setting("prices as given"), Setting(text, changes)), 0, 1.0, is_ordered=False)
+    settings = (Setting("prices as given"), Setting(text, replace(changes, is_new_plan=True)))
+    return Knob(settings, 0, 1.0, is_ordered=False)
+
+
+def with_rank(knob: Knob, rank: int) -> Knob:
+    """The knob with settings for the plan of a rank in place of those for a plan that no earlier variant has."""
+    if not any(each.changes.is_new_plan for each in knob.settings):
+        return knob
+    settings = (
+        replace(each, changes=replace(each.changes, rank=rank, is_new_plan=False)) if each.changes.is_new_plan else each
+        for each in knob.settings
+    )
+    return replace(knob, settings=tuple(settings))
 
 
 def pass_runs(name: str, weight: float) -> Knob:
@@ -198,4 +213,5 @@ __all__ = [
     "plan_rank",
     "target_prices",
     "winograd_threshold",
+    "with_rank",
 ]

@@ -1,6 +1,6 @@
 """The job of a variant: the same call of `optimize` with other prices, passes and rates."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,8 @@ from layoutopt.driver.gain import gain_of_variant
 from layoutopt.driver.job import Job
 from layoutopt.driver.tuning.knobs import ChangedRates, Changes
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Signature
 from layoutopt.passes.base import Pass, PassContext, Pipeline
-from layoutopt.planner import Plan
 from layoutopt.report.builder import graph_report
 from layoutopt.runtime.kernel_queries import blocked_channels
 
@@ -40,15 +40,15 @@ class EndAtKnownPlan(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Set the reason to keep the original, which ends the pipeline."""
         assert context.plan is not None
-        key = plan_key(context.plan, self.others)
+        key = plan_key(context.plan.signatures, self.others)
         if key in self.known:
             context.reason_to_keep = SAME_PLAN
         self.known.add(key)
 
 
-def plan_key(plan: Plan, others: Hashable) -> Hashable:
+def plan_key(signatures: Mapping[Op, Signature], others: Hashable) -> Hashable:
     """A key that is equal for equal plans of variants with equal changes behind planning."""
-    choices = frozenset((op.order, op.name, op.kind, signature) for op, signature in plan.signatures.items())
+    choices = frozenset((op.order, op.name, op.kind, signature) for op, signature in signatures.items())
     return choices, others
 
 
@@ -74,12 +74,14 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
     model = job.context.cost_model if changes.has_target_prices else cost_model
     job.context.cost_model = ScaledCostModel(model, changes.factors) if changes.has_factors else model
     job.context.kernels -= changes.unfused
-    job.context.plan_rank = changes.rank
+    job.context.plan_rank, others = changes.rank, changes.besides_plan
+    if changes.is_new_plan:
+        job.context.is_known_plan = lambda signatures: plan_key(signatures, others) in known_plans
     job.context.time_graphs = None if changes.has_target_prices else first.context.time_graphs
     passes = tuple(
         _with_rates(each, changes.winograd) for each in job.pipeline.passes if each.name not in changes.omitted
     )
-    end = EndAtKnownPlan(known_plans, changes.besides_plan)
+    end = EndAtKnownPlan(known_plans, others)
     job.pipeline = Pipeline(passes, job.pipeline.verifies).extended([end])
     return job
 
