@@ -42,9 +42,9 @@ class PriceFactors:
 
     @property
     def largest(self) -> float:
-        """The largest factor."""
-        conversion = self.conversion * max([1.0, *self.conversions.values()])
-        return max([1.0, conversion, *self.kernels.values()]) * max([1.0, *self.planned.values()])
+        """The largest factor of a price; that of an emulated op contains conversions."""
+        kernel = max([1.0, self.conversion, *self.kernels.values()]) * max([1.0, *self.planned.values()])
+        return max(kernel, self.conversion * max([1.0, *self.conversions.values()]))
 
 
 class ScaledCostModel(CostModelWrapper):

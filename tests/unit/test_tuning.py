@@ -27,6 +27,7 @@ from layoutopt.driver.tuning.knobs import (
     plan_rank,
     winograd_threshold,
 )
+from layoutopt.driver.tuning.plan_parts import plan_parts, total_seconds
 from layoutopt.driver.tuning.proposal import THRESHOLD_PASSES, knobs_of
 from layoutopt.driver.tuning.search import Outcome, Search, Trial, Variant, run_trials
 from layoutopt.driver.tuning.trials import Trials, are_close, is_faster, is_promising
@@ -204,6 +205,25 @@ def test_scaled_prices() -> None:
     assert value is not None and after is not None and value.storage is not None and after.storage is not None
     before, seconds = target.conversion_seconds(value, value.storage, after.storage), scaled.conversion_seconds
     assert seconds(value, value.storage, after.storage) == pytest.approx(2 * before)
+
+
+def test_the_parts_of_a_plan_have_the_keys_of_factors() -> None:
+    """Their seconds add up to the time of the plan; factors of all parts scale the price of the same plan."""
+    found = layoutopt.optimize(model(), "cpu-avx2", measure=False)
+    target = find_target("cpu-avx2")
+    parts = plan_parts(found.graph, target, keeps_qdq_groups=False)
+    assert found.plan is not None and total_seconds(parts) == pytest.approx(found.plan.seconds)
+    kernels, conversions = [key for key in parts if len(key) == 2], [key for key in parts if len(key) == 3]
+    assert len(kernels) >= 2 and conversions
+    factors = PriceFactors(planned=dict.fromkeys(kernels, 3.0), conversions=dict.fromkeys(conversions, 2.0))
+    scaled = plan_parts(found.graph, ScaledCostModel(target, factors), keeps_qdq_groups=False)
+    assert {key: part.seconds for key, part in scaled.items()} == {
+        key: pytest.approx(part.seconds * (3 if len(key) == 2 else 2)) for key, part in parts.items()
+    }
+    assert factors.largest == 3.0
+    cheaper = PriceFactors(planned=dict.fromkeys(kernels, 0.5), conversions=dict.fromkeys(conversions, 0.5))
+    again = layoutopt.optimize(model(), ScaledCostModel(target, cheaper), dialect="onnxruntime", measure=False)
+    assert again.plan is not None and again.plan.seconds == pytest.approx(found.plan.seconds / 2)
 
 
 def test_the_knobs_of_a_model() -> None:

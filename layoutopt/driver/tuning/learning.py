@@ -7,8 +7,8 @@ conversions that only one of the two plans has:
         =  measured difference - estimated difference  +  noise
 
 Corrections are relative, independent and normal with mean 0, and a standard deviation of 15 % for kernels timed alone, 40 % for
-estimates and for conversions. The noise is that of the measurement. The expected corrections given all observations (Bayesian
-linear regression, or ridge regression) are
+estimates and for conversions. The noise is that of the measurement, and 20 % of the estimated difference, since the errors of
+kernels of one class have a part in common. The expected corrections given all observations (ridge regression) are
 
     D A' (A D A' + N)^-1 e        D, N: variances of corrections and of noise; A: the sums, row by row; e: right sides
 """
@@ -32,6 +32,7 @@ ESTIMATE_DEVIATION = 0.4
 """The same for estimates, and for conversions."""
 
 _SESSION_NOISE = 0.005  # of a run: new sessions of one file differ by about 1 %
+_COMMON_ERROR = 0.2  # of the estimated difference of two plans
 _SMALLEST_FACTOR, _LARGEST_FACTOR = 0.25, 4.0
 _NEGLIGIBLE = 0.01  # smaller corrections do not change prices
 
@@ -46,7 +47,7 @@ class Observation:
         seconds: the estimated seconds of the parts that only one plan has, those of the best version negative.
         deviations: the standard deviations of their corrections.
         excess: the measured difference in seconds of a run, less the estimated one.
-        noise: the standard deviation of the measured difference, in seconds.
+        noise: the standard deviation of the excess that corrections of single parts do not explain, in seconds.
     """
 
     seconds: Mapping[PartKey, float]
@@ -68,11 +69,12 @@ class Observation:
         """
         keys = list(differing_keys(best, variant))
         scale = total_seconds(best)
+        estimated = total_seconds(variant) - scale
         return cls(
             {key: variant[key].seconds if key in variant else -best[key].seconds for key in keys},
             {key: deviation(variant[key] if key in variant else best[key]) for key in keys},
-            scale * (1 / runs.median - 1) - (total_seconds(variant) - scale),
-            scale * hypot(_standard_deviation(runs), _SESSION_NOISE),
+            scale * (1 / runs.median - 1) - estimated,
+            hypot(scale * _standard_deviation(runs), scale * _SESSION_NOISE, _COMMON_ERROR * estimated),
         )
 
 
