@@ -1,6 +1,7 @@
 """Learning of prices: corrections by hand, and a machine whose true prices differ from the estimates."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -236,10 +237,10 @@ def test_a_plan_at_learnt_prices_drops_settings_of_the_plan_and_keeps_others() -
     assert search.next().text == learnt.text + ", conversions at 4x their price"  # type: ignore[union-attr]
 
 
-def test_plans_at_learnt_prices_end_after_three_losses_in_a_row() -> None:
-    search = Search([RANKS])
+def test_plans_at_learnt_prices_come_last_after_three_losses() -> None:
+    search = Search([replace(RANKS, settings=RANKS.settings[:4])])
     found = []
-    for number in range(6):
+    for number in range(7):
         variant = search.next()
         assert variant is not None
         found.append(variant.text)
@@ -249,7 +250,11 @@ def test_plans_at_learnt_prices_end_after_three_losses_in_a_row() -> None:
         *(f"plan at prices learnt from {n} run{'s' * (n > 1)}" for n in (1, 2, 3)),
         "rank 2",
         "rank 3",
+        "plan at prices learnt from 6 runs",
     ]
+    assert search.next().text == "plan at prices learnt from 7 runs"  # type: ignore[union-attr]
+    search.learn("not possible")
+    assert search.next() is None
 
 
 def test_nothing_is_learnt_on_top_of_the_prices_of_the_target() -> None:

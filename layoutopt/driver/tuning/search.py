@@ -8,8 +8,8 @@ A variant differs from the best version so far by one step of one knob. The step
     others       the direction is dropped
 
 If a measurement differs from what prices predict, the cheapest new plan at learnt prices (`learning`) comes next, with those
-settings of the best version that are not about its plan. After three losses of such plans in a row, there are no more until a
-variant wins.
+settings of the best version that are not about its plan. After three such plans have been measured to be slower, there are
+no more until a variant wins or no knob has a setting left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ _CLOSE = 0.97
 """The speed-up over the best version from which a direction that has lost is tried again after another knob has won."""
 
 
-_MAX_LOSSES = 3  # of plans at learnt prices, in a row
+_MAX_LOSSES = 3  # of plans at learnt prices since the last win
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,28 +157,27 @@ class Search:
         self._has_won = False
         self._tried: _Direction | None = None
         self._proposed = Variant()
+        self._has_news = False
         self._has_surprise = False
         self._num_losses = 0
 
     def next(self) -> Variant | None:
         """The next variant; None if there is none."""
-        learnt = self._at_learnt_prices()
+        learnt = self._at_learnt_prices() if self._has_surprise and self._num_losses < _MAX_LOSSES else None
         self._tried = None if learnt is not None else self._next_direction()
-        if learnt is not None:
-            self._proposed = learnt
-        elif self._tried is not None:
+        if self._tried is not None:
             self._proposed = self.best.with_setting(self._tried.knob, self._tried.next)
-        else:
-            return None
-        return self._proposed
+            return self._proposed
+        learnt = learnt or self._at_learnt_prices()
+        if learnt is not None:
+            self._proposed, self._has_news, self._has_surprise = learnt, False, False
+        return learnt
 
     def _at_learnt_prices(self) -> Variant | None:
-        """The variant with the plan at learnt prices, if the last measurements differ from what prices predicted."""
+        """The variant with the cheapest new plan at learnt prices, if something was learnt since the last one."""
         changes = self.prices.changes
-        is_due = self._has_surprise and self._num_losses < _MAX_LOSSES and changes.has_factors
-        if not is_due or self.best.changes.has_target_prices:
+        if not self._has_news or not changes.has_factors or self.best.changes.has_target_prices:
             return None
-        self._has_surprise = False
         knob = learnt_prices(changes, len(self.prices.observations))
         return self.best.without_plan_settings().with_setting(knob, 1)
 
@@ -203,11 +202,12 @@ class Search:
             observation: what it says about prices.
             variant: its settings after planning, if they are others.
         """
-        if observation is not None and self.prices.add(observation):
-            self._has_surprise = True
+        if observation is not None:
+            self._has_news = True
+            self._has_surprise |= self.prices.add(observation)
         if outcome == "faster":
             self.best, self._has_won, self._num_losses = variant or self._proposed, True, 0
-        elif self._tried is None and outcome != "same file":
+        elif self._tried is None and outcome != "same file" and (gain or 0.0) < 1.0:
             self._num_losses += 1
         if self._tried is not None:
             self._learn_of_direction(self._tried, outcome, gain)
