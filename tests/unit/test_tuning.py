@@ -373,6 +373,7 @@ def test_the_first_result_stays_if_no_variant_is_faster(measured: Callable[[floa
     measured(1.0)
     report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
     assert report.tuning is not None and report.tuning.chosen == "" and report.tuning.over_first is None
+    assert report.tuning.runs_learnt_from > 1  # differences to the first plan, by its measurement against the original
     assert not report.changed and report.reason.startswith("measured, the result is not faster")
     assert {each.outcome for each in report.tuning.variants} <= {"not faster", "same file", "not possible"}
 

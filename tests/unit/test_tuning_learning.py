@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 
 from layoutopt.driver.tuning.knobs import Changes, Knob, Setting, conversion_price, target_prices
-from layoutopt.driver.tuning.learning import LearntPrices, Observation, expected_corrections
+from layoutopt.driver.tuning.learning import LearntPrices, MeasuredRatio, Observation, expected_corrections
 from layoutopt.driver.tuning.plan_parts import PartKey, PlanPart
 from layoutopt.driver.tuning.search import Search, Trial, Variant, run_trials
 from layoutopt.planner import NoFurtherPlanError
 from layoutopt.planner.problem import Choice
-from layoutopt.timing.statistics import Ratio, ratio
 
 STATES = 3
 
 
-def measured(speed_up: float, noise: float = 0.0) -> Ratio:
-    """A measured speed-up: six blocks, of which half are above it and half below."""
-    return ratio([[speed_up * (1 + each * noise)] for each in (-1, -0.5, -0.1, 0.1, 0.5, 1)], [[1.0]] * 6)
+def measured(speed_up: float, noise: float = 0.0) -> MeasuredRatio:
+    """A measured speed-up, from six blocks."""
+    return MeasuredRatio.of(speed_up, speed_up * (1 - noise), speed_up * (1 + noise), 0.97)
 
 
 def parts(seconds: Mapping[PartKey, float]) -> dict[PartKey, PlanPart]:
@@ -60,6 +59,14 @@ def test_noise_is_not_learnt() -> None:
     prices = LearntPrices()
     assert not prices.add(observed(best, variant, 1.0, 0.1)) and prices.add(observed(best, variant, 0.9))
     assert not prices.add(observed(best, variant, 0.9))  # no surprise any more
+
+
+def test_ratios_over_one_version() -> None:
+    """A standard deviation is half of an interval of 68 %, and about a quarter of one of 95 %."""
+    assert MeasuredRatio.of(1.0, 0.98, 1.02, 0.6827).deviation == pytest.approx(0.02, rel=1e-3)
+    assert MeasuredRatio.of(1.0, 0.98, 1.02, 0.9545).deviation == pytest.approx(0.01, rel=1e-3)
+    found = MeasuredRatio(1.2, 0.03).over(MeasuredRatio(0.8, 0.04))
+    assert (found.median, found.deviation) == (pytest.approx(1.5), pytest.approx(0.05))
 
 
 def test_the_solution_is_that_of_ridge_regression() -> None:

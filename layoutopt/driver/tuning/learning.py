@@ -6,6 +6,8 @@ conversions that only one of the two plans has:
     sum of  price * (1 if the variant has the part, -1 if the best version has it) * correction
         =  measured difference - estimated difference  +  noise
 
+If the best version is the original, which has no plan, the first plan takes its place, by its own measurement.
+
 Corrections are relative, independent and normal with mean 0, and a standard deviation of 15 % for kernels timed alone, 40 % for
 estimates and for conversions. The noise is that of the measurement, and 20 % of the estimated difference, since the errors of
 kernels of one class have a part in common. The expected corrections given all observations (ridge regression) are
@@ -23,7 +25,6 @@ import numpy as np
 
 from layoutopt.driver.tuning.knobs import Changes
 from layoutopt.driver.tuning.plan_parts import PartKey, PlanPart, differing_keys, total_seconds
-from layoutopt.timing.statistics import MedianEstimate
 
 TIMED_DEVIATION = 0.15
 """The standard deviation of the corrections of kernels that were timed alone, as a fraction of their price."""
@@ -40,11 +41,29 @@ Parts = Mapping[PartKey, PlanPart]
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredRatio:
+    """A measured speed-up with its standard deviation."""
+
+    median: float
+    deviation: float
+
+    @classmethod
+    def of(cls, median: float, low: float, high: float, confidence: float) -> "MeasuredRatio":
+        """The ratio with a confidence interval."""
+        half_width = NormalDist().inv_cdf((1 + min(confidence, 0.99)) / 2) if confidence > 0 else 0.5
+        return cls(median, (high - low) / 2 / half_width)
+
+    def over(self, other: "MeasuredRatio") -> "MeasuredRatio":
+        """The speed-up over another version, if both speed-ups are over the same one."""
+        return MeasuredRatio(self.median / other.median, hypot(self.deviation, other.deviation))
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """The measured difference of two plans.
 
     Attributes:
-        seconds: the estimated seconds of the parts that only one plan has, those of the best version negative.
+        seconds: the estimated seconds of the parts that only one plan has, negative if the variant has them not.
         deviations: the standard deviations of their corrections.
         excess: the measured difference in seconds of a run, less the estimated one.
         noise: the standard deviation of the excess that corrections of single parts do not explain, in seconds.
@@ -57,31 +76,25 @@ class Observation:
 
     @classmethod
     def of(
-        cls, best: Parts, variant: Parts, runs: MedianEstimate, deviation: Callable[[PlanPart], float]
+        cls, base: Parts, variant: Parts, ratio: MeasuredRatio, deviation: Callable[[PlanPart], float]
     ) -> "Observation":
         """The observation of a measurement.
 
         Args:
-            best: the parts of the plan of the best version.
+            base: the parts of the plan of the version that the variant is compared with.
             variant: those of the variant.
-            runs: the measured speed-up of the variant over the best version.
+            ratio: the measured speed-up of the variant over that version.
             deviation: the standard deviation of the correction of a part.
         """
-        keys = list(differing_keys(best, variant))
-        scale = total_seconds(best)
+        keys = list(differing_keys(base, variant))
+        scale = total_seconds(base)
         estimated = total_seconds(variant) - scale
         return cls(
-            {key: variant[key].seconds if key in variant else -best[key].seconds for key in keys},
-            {key: deviation(variant[key] if key in variant else best[key]) for key in keys},
-            scale * (1 / runs.median - 1) - estimated,
-            hypot(scale * _standard_deviation(runs), scale * _SESSION_NOISE, _COMMON_ERROR * estimated),
+            {key: variant[key].seconds if key in variant else -base[key].seconds for key in keys},
+            {key: deviation(variant[key] if key in variant else base[key]) for key in keys},
+            scale * (1 / ratio.median - 1) - estimated,
+            hypot(scale * ratio.deviation, scale * _SESSION_NOISE, _COMMON_ERROR * estimated),
         )
-
-
-def _standard_deviation(runs: MedianEstimate) -> float:
-    """The standard deviation of a measured ratio, from its confidence interval."""
-    half_widths = NormalDist().inv_cdf((1 + min(runs.confidence, 0.99)) / 2) if runs.confidence > 0 else 0.0
-    return (runs.high - runs.low) / 2 / half_widths if half_widths else runs.high - runs.low
 
 
 @dataclass(slots=True)
@@ -142,6 +155,7 @@ __all__ = [
     "ESTIMATE_DEVIATION",
     "TIMED_DEVIATION",
     "LearntPrices",
+    "MeasuredRatio",
     "Observation",
     "Parts",
     "expected_corrections",

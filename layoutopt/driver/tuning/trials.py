@@ -20,7 +20,7 @@ from layoutopt.driver.lifting import lift
 from layoutopt.driver.measuring import measure, obstacle
 from layoutopt.driver.rewriting import Candidate, rewritten_candidate
 from layoutopt.driver.tuning.knobs import Changes
-from layoutopt.driver.tuning.learning import ESTIMATE_DEVIATION, TIMED_DEVIATION, Observation, Parts
+from layoutopt.driver.tuning.learning import ESTIMATE_DEVIATION, TIMED_DEVIATION, MeasuredRatio, Observation, Parts
 from layoutopt.driver.tuning.plan_parts import PlanPart, plan_parts, total_seconds
 from layoutopt.driver.tuning.search import Trial, Variant
 from layoutopt.driver.tuning.variant_job import variant_job
@@ -30,6 +30,7 @@ from layoutopt.planner import NoFurtherPlanError
 from layoutopt.runtime.errors import error_message
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import BLOCKS, SizedFeed, SpeedUp, measure_speed_up
+from layoutopt.timing.statistics import CONFIDENCE
 from layoutopt.verification import Runnable, as_runnable
 
 SMALLEST_GAIN = 1.01
@@ -118,10 +119,11 @@ class Trials:
         self._expected = expected
         self._run_seconds = run_seconds
         self._folder = folder
-        parts = self.parts(first.job, first.graph)
-        self._first_seconds = total_seconds(parts) or 1.0
+        self._first_parts = self.parts(first.job, first.graph)
+        self._first_seconds = total_seconds(self._first_parts) or 1.0
+        self._first_over_original = _measured_ratio(first.job)
         if is_rewritten:
-            self.best = replace(first, parts=parts)
+            self.best = replace(first, parts=self._first_parts)
 
     def evaluate(self, variant: Variant) -> Trial:
         """Try a variant; an exception of layoutopt or onnxruntime is the outcome `failed`."""
@@ -240,15 +242,27 @@ class Trials:
         """
         best = self.best
         is_about_plan = changes.besides_plan == best.variant.changes.besides_plan and not changes.has_target_prices
-        if best.parts is None or not is_about_plan or len(found) > 1:
+        if not is_about_plan or len(found) > 1:
             return None
-        return Observation.of(best.parts, parts, found[0].runs, self._deviation)
+        runs = found[0].runs
+        ratio = MeasuredRatio.of(runs.median, runs.low, runs.high, runs.confidence)
+        if best.parts is not None:
+            return Observation.of(best.parts, parts, ratio, self._deviation)
+        if self._first_over_original is None:
+            return None
+        return Observation.of(self._first_parts, parts, ratio.over(self._first_over_original), self._deviation)
 
     def _deviation(self, part: PlanPart) -> float:
         """The standard deviation of the correction of a price."""
         if part.op is None or part.signature is None:
             return ESTIMATE_DEVIATION
         return TIMED_DEVIATION if self._first.has_times(part.op, part.signature) else ESTIMATE_DEVIATION
+
+
+def _measured_ratio(job: Job) -> MeasuredRatio | None:
+    """The measured speed-up of the first plan over the original; None if it was not measured."""
+    sizes = job.measurement.sizes if job.measurement is not None else []
+    return MeasuredRatio.of(sizes[0].speed_up, sizes[0].low, sizes[0].high, CONFIDENCE) if sizes else None
 
 
 def is_promising(found: Sequence[SpeedUp]) -> bool:
