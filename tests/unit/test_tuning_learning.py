@@ -251,7 +251,8 @@ def test_plans_at_learnt_prices_come_last_after_three_losses() -> None:
         variant = search.next()
         assert variant is not None
         found.append(variant.text)
-        search.learn("not faster", 0.9, observed({("a", "x"): 1.0}, {("a", f"y{number}"): 1.0}, 0.9))
+        gain = 0.9 - number / 100
+        search.learn("not faster", gain, observed({("a", "x"): 1.0}, {("a", f"y{number}"): 1.0}, gain))
     assert found == [
         "rank 1",
         *(f"plan at prices learnt from {n} run{'s' * (n > 1)}" for n in (1, 2, 3)),
@@ -262,6 +263,16 @@ def test_plans_at_learnt_prices_come_last_after_three_losses() -> None:
     assert search.next().text == "plan at prices learnt from 7 runs"  # type: ignore[union-attr]
     search.learn("not possible")
     assert search.next() is None
+
+
+def test_a_plan_at_learnt_prices_that_is_the_fastest_one_so_far_is_no_loss() -> None:
+    search = Search([RANKS])
+    found = []
+    for number in range(6):
+        found.append(search.next().text)  # type: ignore[union-attr]
+        gain = 0.7 + number / 100
+        search.learn("not faster", gain, observed({("a", "x"): 1.0}, {("a", f"y{number}"): 1.0}, gain))
+    assert found[-1] == "plan at prices learnt from 5 runs"
 
 
 def test_nothing_is_learnt_on_top_of_the_prices_of_the_target() -> None:

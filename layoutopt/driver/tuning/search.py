@@ -8,8 +8,8 @@ A variant differs from the best version so far by one step of one knob. The step
     others       the direction is dropped
 
 If a measurement differs from what prices predict, the cheapest new plan at learnt prices (`learning`) comes next, with those
-settings of the best version that are not about its plan. After three such plans have been measured to be slower, there are
-no more until a variant wins or no knob has a setting left.
+settings of the best version that are not about its plan. After three such plans have been measured to be slower than the best
+version and than another variant since it, there are no more until a variant wins or no knob has a setting left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -160,6 +160,7 @@ class Search:
         self._has_news = False
         self._has_surprise = False
         self._num_losses = 0
+        self._fastest = 0.0  # speed-up over the best version of the variants since then, at most 1
 
     def next(self) -> Variant | None:
         """The next variant; None if there is none."""
@@ -207,8 +208,9 @@ class Search:
             self._has_surprise |= self.prices.add(observation)
         if outcome == "faster":
             self.best, self._has_won, self._num_losses = variant or self._proposed, True, 0
-        elif self._tried is None and outcome != "same file" and (gain or 0.0) < 1.0:
+        elif self._tried is None and outcome != "same file" and (gain or 0.0) < self._fastest:
             self._num_losses += 1
+        self._fastest = 1.0 if outcome == "faster" else min(1.0, max(self._fastest, gain or 0.0))
         if self._tried is not None:
             self._learn_of_direction(self._tried, outcome, gain)
 
