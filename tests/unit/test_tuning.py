@@ -357,6 +357,21 @@ def test_a_plan_at_learnt_prices_can_win(measured: Callable[[float], None], monk
     assert report.plan.lower_bound <= report.plan.seconds_after and not report.plan.optimal
 
 
+def test_the_report_of_a_next_plan_has_the_bound_of_the_cheapest_one(
+    measured: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(1.5)
+    monkeypatch.setattr("layoutopt.driver.tuning.knobs_of", lambda *_, **__: [plan_rank(0.5)])
+    monkeypatch.setattr(Search, "_at_learnt_prices", lambda self: None)
+    cheapest = layoutopt.optimize(model(), "cpu", measure=False, calibrate=False).report.plan
+    report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
+    assert report.tuning is not None and report.tuning.chosen.endswith("cheapest plan")
+    (chosen,) = [each for each in report.tuning.variants if each.outcome == "chosen"]
+    assert report.plan.lower_bound == cheapest.lower_bound and not report.plan.optimal
+    assert report.plan.seconds_after == pytest.approx(cheapest.seconds_after * (1 + (chosen.estimated_extra or 0.0)))
+    assert report.plan.gap == pytest.approx(1 - cheapest.lower_bound / report.plan.seconds_after)
+
+
 def test_a_gain_that_is_not_confirmed_is_not_taken(
     measured: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
