@@ -133,7 +133,7 @@ def test_imports_of_onnxruntime() -> None:
 
 def test_imports_of_the_solver_and_the_terminal() -> None:
     assert importers("highspy") == {
-        "planner.guards",
+        "planner.side_constraints",
         "planner.program",
         "planner.regret",
         "planner.ties",

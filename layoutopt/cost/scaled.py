@@ -11,6 +11,12 @@ from layoutopt.ops import canonical_signature, is_canonical, rule_of
 KernelClass: TypeAlias = tuple[str, str]
 """The family and the variant of layout rules, such as ("convolution", "depthwise")."""
 
+PlannedKernel: TypeAlias = tuple[str, str]
+"""The name of an op, or of its first output if it has none, and the text of its formats."""
+
+PlannedConversion: TypeAlias = tuple[str, str, str]
+"""The name of a tensor, and the texts of the formats before and after a conversion."""
+
 
 def kernel_class(op: Op) -> KernelClass:
     """The class of an op's kernels; two empty texts for an op without a layout rule."""
@@ -25,17 +31,20 @@ class PriceFactors:
     Attributes:
         conversion: the factor of layout conversions.
         kernels: the factors of kernels in other formats than the canonical ones, by class.
-        planned: the factors of single ops in one choice of formats, by the name of the op and the text of the formats.
+        planned: the factors of single ops in one choice of formats.
+        conversions: the factors of single conversions, which multiply `conversion`.
     """
 
     conversion: float = 1.0
     kernels: Mapping[KernelClass, float] = field(default_factory=dict)
-    planned: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    planned: Mapping[PlannedKernel, float] = field(default_factory=dict)
+    conversions: Mapping[PlannedConversion, float] = field(default_factory=dict)
 
     @property
     def largest(self) -> float:
-        """The largest factor."""
-        return max(1.0, self.conversion, *self.kernels.values(), *self.planned.values())
+        """The largest factor of a price; that of an emulated op contains conversions."""
+        kernel = max([1.0, self.conversion, *self.kernels.values()]) * max([1.0, *self.planned.values()])
+        return max(kernel, self.conversion * max([1.0, *self.conversions.values()]))
 
 
 class ScaledCostModel(CostModelWrapper):
@@ -62,12 +71,26 @@ class ScaledCostModel(CostModelWrapper):
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """Estimated seconds of a conversion, scaled."""
-        return self._factors.conversion * self._model.conversion_seconds(value, src, dst)
+        factor = self._factors.conversion
+        if self._factors.conversions:
+            factor *= self._factors.conversions.get(planned_conversion(value, src, dst), 1.0)
+        return factor * self._model.conversion_seconds(value, src, dst)
 
     def _planned_factor(self, op: Op, signature: Signature) -> float:
         if not self._factors.planned:
             return 1.0
-        return self._factors.planned.get((op.name, formats_text(signature)), 1.0)
+        return self._factors.planned.get(planned_kernel(op, signature), 1.0)
+
+
+def planned_kernel(op: Op, signature: Signature) -> PlannedKernel:
+    """The key of an op in one choice of formats."""
+    output = next((value.tensor for value in op.outputs if value is not None), "")
+    return op.name or output, formats_text(signature)
+
+
+def planned_conversion(value: Value, src: Storage, dst: Storage) -> PlannedConversion:
+    """The key of a conversion of a tensor."""
+    return value.tensor, str(src.format), str(dst.format)
 
 
 def formats_text(signature: Signature) -> str:
@@ -76,4 +99,14 @@ def formats_text(signature: Signature) -> str:
     return ", ".join("-" if each is None else str(each.format) for each in storages)
 
 
-__all__ = ["KernelClass", "PriceFactors", "ScaledCostModel", "formats_text", "kernel_class"]
+__all__ = [
+    "KernelClass",
+    "PlannedConversion",
+    "PlannedKernel",
+    "PriceFactors",
+    "ScaledCostModel",
+    "formats_text",
+    "kernel_class",
+    "planned_conversion",
+    "planned_kernel",
+]

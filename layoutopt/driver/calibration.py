@@ -37,7 +37,7 @@ def calibrated_plan(
     """The plan at measured prices with its cost model; the target's own prices if kernels of this machine do not count.
 
     Args:
-        job: the call of `optimize`, whose `calibration` and `gain` get the reports.
+        job: the call of `optimize`, whose `calibration` and `gain` get the reports, and `has_times` the kernels with times.
         source: the original.
         graph: the graph, unplanned.
         context: the state of the passes.
@@ -58,6 +58,7 @@ def calibrated_plan(
         original = _optimised_original(job, source, graph, folder)
         found = refine_prices(graph, model, context.sizes, plan_with, store, MAX_SECONDS, original, job.progress)
     job.calibration, job.gain = _report(found, store), gain_at_timed_prices(found)
+    job.has_times = found.has_times
     return found.model, found.plan
 
 

@@ -22,6 +22,7 @@ from layoutopt.files import path_text
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range
+from layoutopt.ir.types import Op, Signature
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport, TuningReport
@@ -87,6 +88,7 @@ class Job:
         verification: the verdict; None before verification.
         gain: the estimated gain of the plan, by cause; None before planning, and for several targets.
         calibration: the kernels that were timed for the plan; None before planning.
+        has_times: whether the price of an op under a signature consists of times of kernels.
         measurement: the measured speed-up; None before it.
         tuning: the variants that were tried; None without tuning.
         portable: the branches of a portable result; None for any other one.
@@ -110,6 +112,7 @@ class Job:
     verification: Verification | None = None
     gain: GainReport | None = None
     calibration: PricesReport | None = None
+    has_times: Callable[[Op, Signature], bool] = lambda op, signature: False
     measurement: MeasurementReport | None = None
     tuning: TuningReport | None = None
     portable: PortableReport | None = None

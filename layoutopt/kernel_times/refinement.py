@@ -15,7 +15,7 @@ from itertools import zip_longest
 from math import inf
 from time import perf_counter
 
-from layoutopt.cost import CostModel, FusedIntoConvolutions, RuntimeBlocks
+from layoutopt.cost import CostModel, FusedIntoConvolutions, RuntimeBlocks, sized
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.default_blocks import is_chosen_by_default
 from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
@@ -59,6 +59,8 @@ class RefinedPlan:
             they are not known.
         folded_kernels_with_all_fusions: the same with all fusions of the dialect.
         seconds: seconds of timing and planning.
+        has_times: whether the price of an op under a signature consists of times of kernels; false for all ops if the prices
+            are those of the target.
     """
 
     model: CostModel
@@ -72,6 +74,7 @@ class RefinedPlan:
     folded_kernels: Sequence[UsedKernel]
     folded_kernels_with_all_fusions: Sequence[UsedKernel]
     seconds: float
+    has_times: Callable[[Op, Signature], bool] = lambda op, signature: False
 
     @property
     def num_timed(self) -> int:
@@ -134,6 +137,7 @@ def refine_prices(
         folded_kernels=folded,
         folded_kernels_with_all_fusions=with_all_fusions,
         seconds=perf_counter() - begin,
+        has_times=refinement.has_times if plan is not first else lambda op, signature: False,
     )
 
 
@@ -173,6 +177,12 @@ class _Refinement:
         """A cost model with the current prices, which has cached none."""
         measured = FusedIntoConvolutions(self._model.with_measured(self.prices), self._fused_tensors)
         return RuntimeBlocks(measured, is_chosen_by_default)
+
+    def has_times(self, op: Op, signature: Signature) -> bool:
+        """Whether the price of an op under a signature consists of times of kernels."""
+        with self.prices.recording() as priced:
+            sized(self._new_model(), self._sizes).kernel_seconds(op, signature)
+        return bool(priced) and all(each.is_timed for each in priced)
 
     def kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
         """The kernels of a plan, or of the graph in canonical formats, at current prices."""

@@ -10,11 +10,10 @@ points. If it is slower at one of them, the planner searches the cheapest plan a
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, TypeAlias
 
-import highspy
-import numpy as np
+from typing_extensions import override
 
 from layoutopt.cost import CostModel
 from layoutopt.planner.candidates import Candidates
@@ -22,30 +21,37 @@ from layoutopt.planner.deadline import NO_DEADLINE, Deadline, OutOfTimeError, Pl
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution
 from layoutopt.planner.program import Program
+from layoutopt.planner.side_constraints import SideConstraint, cheapest_within
 
-_LIMIT_MARGIN = (
-    1.01  # prices are clamped slightly above the limit of a guard, so that a larger price still exceeds the limit
-)
+_LIMIT_MARGIN = 1.01  # prices are clamped slightly above the limit of a guard
 
 Formulate: TypeAlias = Callable[[CostModel, Candidates, Deadline], Formulation]
 """The planning problem of a graph with the prices of a cost model and some candidates, or an OutOfTimeError."""
 
 
 @dataclass(frozen=True, slots=True)
-class GuardLimit:
+class GuardLimit(SideConstraint):
     """The problem at a guard point, and the price there that no choice may exceed.
 
     Attributes:
-        problem: the planning problem with the prices of the guard point.
+        problem: the planning problem with the prices of the guard point, which has the ops, options and casts of the problem at
+            the planned sizes.
         price: the price of the baseline.
     """
 
     problem: Problem
     price: float
 
-    def allows(self, choice: Sequence[int]) -> bool:
+    @override
+    def allows(self, choice: Choice) -> bool:
         """Whether a choice does not exceed the price, within the tolerance."""
         return self.problem.price(choice) <= self.price * (1 + TOLERANCE)
+
+    @override
+    def row(self, program: Program) -> tuple[Any, float]:
+        """The prices at the guard point, as fractions of slightly more than the limit, so that a larger price exceeds it."""
+        excess = self.price - self.problem.lower_bound()
+        return Program(self.problem, max(excess, TOLERANCE * self.price) * _LIMIT_MARGIN).prices, 1 / _LIMIT_MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +99,10 @@ def guarded_solution(
     if not any(_is_slower(formulate(guard, pair, NO_DEADLINE).problem, baseline, solution.choice) for guard in guards):
         return GuardedSolution(solution, is_replaced=False)
     try:
-        problems = [formulate(guard, candidates, deadline).problem for guard in guards]
+        limits = guard_limits(formulate, candidates, guards, baseline, deadline)
     except OutOfTimeError as error:
         unchanged = Solution(baseline, problem.price(baseline), solution.lower_bound, False).with_optimality()
         return GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
-    limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
     ceiling, remaining = problem.price(baseline), deadline.remaining
     time_limit = DEFAULT_TIME_LIMIT if remaining is None else remaining
     choice, bound = cheapest_within(problem, limits, baseline, ceiling, time_limit)
@@ -106,6 +111,18 @@ def guarded_solution(
         choice, price = baseline, ceiling
     found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
     return GuardedSolution(found, is_replaced=True, limits=limits)
+
+
+def guard_limits(
+    formulate: Formulate, candidates: Candidates, guards: Sequence[CostModel], baseline: Choice, deadline: Deadline
+) -> tuple[GuardLimit, ...]:
+    """The limits of guards; the arguments are those of `guarded_solution`.
+
+    Raises:
+        OutOfTimeError: the deadline is over before all candidates are priced.
+    """
+    problems = [formulate(guard, candidates, deadline).problem for guard in guards]
+    return tuple(GuardLimit(each, each.price(baseline)) for each in problems)
 
 
 def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidates:
@@ -121,46 +138,4 @@ def _is_slower(problem: Problem, baseline: Choice, choice: Choice) -> bool:
     return not GuardLimit(problem, problem.price(first)).allows(second)
 
 
-def cheapest_within(
-    problem: Problem, limits: Sequence[GuardLimit], start: Choice, ceiling: float, time_limit: float
-) -> tuple[Choice, float]:
-    """The cheapest choice within the limits of guards, by an integer program, and the bound that it proves on its price.
-
-    Args:
-        problem: the planning problem.
-        limits: the guards, whose problems have the ops, options and casts of the problem.
-        start: the choice to begin with, which is returned if none is found; the bound is infinite if there is none.
-        ceiling: a price that the cheapest choice does not exceed.
-        time_limit: seconds.
-    """
-    lower = problem.lower_bound()
-    limit = max(ceiling - lower, TOLERANCE)
-    program = Program(problem, limit)
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    settings = {
-        "output_flag": False,
-        "threads": 1,
-        "random_seed": 0,
-        "mip_rel_gap": TOLERANCE,
-        "time_limit": time_limit,
-    }
-    for name, setting in settings.items():
-        solver.setOptionValue(name, setting)
-    solver.passModel(program.model(integral=True))
-    for guard in limits:
-        excess = guard.price - guard.problem.lower_bound()
-        scaled = Program(guard.problem, max(excess, TOLERANCE * guard.price) * _LIMIT_MARGIN).prices
-        (used,) = np.nonzero(scaled)
-        solver.addRow(-highspy.kHighsInf, 1 / _LIMIT_MARGIN, len(used), used.astype(np.int32), scaled[used])
-    program.set_start(solver, start)
-    solver.run()
-    if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
-        return start, inf
-    info, values = solver.getInfo(), np.asarray(solver.getSolution().col_value)
-    bound = lower + float(info.mip_dual_bound) * limit
-    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return start, bound
-    return program.choice(values), bound
-
-
-__all__ = ["GuardLimit", "GuardedSolution", "cheapest_within", "guarded_solution"]
+__all__ = ["GuardLimit", "GuardedSolution", "guard_limits", "guarded_solution"]

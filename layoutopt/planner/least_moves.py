@@ -24,7 +24,16 @@ def least_moves(request: PlanRequest) -> int:
     """
     counting = _MoveCounter(request.cost_model)
     plan = make_plan(
-        replace(request, cost_model=counting, weights_by_runs=False, breaks_ties=False, guards=(), memo=None)
+        replace(
+            request,
+            cost_model=counting,
+            weights_by_runs=False,
+            breaks_ties=False,
+            guards=(),
+            rank=0,
+            is_known=None,
+            memo=None,
+        )
     )
     return max(0, ceil(plan.lower_bound - _ROUNDING))
 

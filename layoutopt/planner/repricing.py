@@ -11,10 +11,11 @@ from functools import cached_property
 from math import inf
 from time import monotonic
 
-from layoutopt.planner.guards import GuardLimit, cheapest_within
+from layoutopt.planner.guards import GuardLimit
 from layoutopt.planner.nearest_choice import NearestChoice
 from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution, Tensor
 from layoutopt.planner.problem_edit import GRAPH_OUTPUT, ProblemEdit
+from layoutopt.planner.side_constraints import cheapest_within
 from layoutopt.planner.solver import components, renumbered, solve
 from layoutopt.planner.warm_program import WarmProgram
 

@@ -237,8 +237,21 @@ class VariantReport(ReportModel):
         default=None, description="speed-up over the original: the gain times that of the best version until then"
     )
     over_first: float | None = Field(default=None, description="speed-up over the first plan, likewise")
+    estimated_extra: float | None = Field(
+        default=None,
+        description="estimated extra time over the first plan, as a fraction; null if it differs otherwise than by the plan",
+    )
     seconds: float = Field(description="time for rewriting and measuring it")
     reason: str = Field(default="", description="the reason why it was not measured, or the error")
+
+
+class LearntPriceReport(ReportModel):
+    """A price that was corrected by measured runs of the whole model."""
+
+    kind: Literal["kernel", "conversion"]
+    name: str = Field(description="the op of a kernel, or the tensor of a conversion")
+    formats: str = Field(description="the formats of inputs and outputs, or those before and after the conversion")
+    factor: float = Field(description="the factor of its price")
 
 
 class TuningReport(ReportModel):
@@ -257,6 +270,13 @@ class TuningReport(ReportModel):
     low: float | None = Field(default=None, description="lower end of the confidence interval of `over_first`")
     high: float | None = Field(default=None, description="upper end of it")
     variants: list[VariantReport] = Field(default_factory=list, description="in the order in which they were tried")
+    runs_learnt_from: int = Field(
+        default=0,
+        description="the number of measured variants that differ from the best version until then by the plan only",
+    )
+    learnt: list[LearntPriceReport] = Field(
+        default_factory=list, description="the at most 20 prices with the largest corrections above 5 %"
+    )
 
 
 class PortableReport(ReportModel):

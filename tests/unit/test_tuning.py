@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import layoutopt
-from layoutopt.cli.rendering.tuning import tuning_lines
+from layoutopt.cli.rendering.tuning import print_learnt_prices, tuning_lines
 from layoutopt.cost.scaled import PriceFactors, ScaledCostModel
 from layoutopt.cost_models import find_target
 from layoutopt.dialects.onnxruntime import OnnxRuntime
@@ -24,8 +24,10 @@ from layoutopt.driver.tuning.knobs import (
     conversion_price,
     kernel_price,
     pass_runs,
+    plan_rank,
     winograd_threshold,
 )
+from layoutopt.driver.tuning.plan_parts import plan_parts, total_seconds
 from layoutopt.driver.tuning.proposal import THRESHOLD_PASSES, knobs_of
 from layoutopt.driver.tuning.search import Outcome, Search, Trial, Variant, run_trials
 from layoutopt.driver.tuning.trials import Trials, are_close, is_faster, is_promising
@@ -97,6 +99,22 @@ def test_a_setting_with_the_same_file_is_passed_over_later() -> None:
     assert best == "b4"
 
 
+def test_settings_without_an_order_are_tried_by_themselves() -> None:
+    """A loss of one ends no other, and a win neither; they come later the larger their number is."""
+    plans = Knob(tuple(Setting(f"p{index}") for index in range(4)), 0, 0.9, is_ordered=False)
+    machine = FakeMachine({"p1": 0.5, "p2": 1.2, "p3": 1.1})
+    found, _, best = tried(machine, plans, knob("a", 0.5))
+    assert found == ["p1", "a2", "a0", "p2", "p3", "p2, a2", "p2, a0"]
+    assert best == "p2"
+
+
+def test_a_plan_that_is_not_possible_ends_those_behind_it() -> None:
+    search = Search([Knob(tuple(Setting(f"p{index}") for index in range(4)), 0, 0.9, is_ordered=False)])
+    assert search.next().text == "p1"  # type: ignore[union-attr]
+    search.learn("not possible")
+    assert search.next() is None
+
+
 def test_a_close_loss_is_tried_again_after_a_win() -> None:
     machine = FakeMachine({"a2": 1.0, "a0": 0.8, "b2": 1.2, "b0": 0.8})
     found, _, _ = tried(machine, knob("a", 0.9), knob("b", 0.5))
@@ -150,6 +168,8 @@ def test_the_changes_of_a_variant() -> None:
     assert variant.changes == Changes(2.0, {("convolution", "depthwise"): 0.25}, omitted=frozenset(["move-maps"]))
     assert Variant().changes == Changes() and not Changes().has_factors
     assert Variant({winograd_threshold(0.1): 0}).changes.omitted == {"winograd"}
+    third = Variant({plan_rank(0.1): 2})
+    assert (third.text, third.changes) == ("3rd cheapest plan", Changes(rank=2)) and not third.changes.has_factors
 
 
 MODEL = """<ir_version: 10, opset_import: ["" : 18]>
@@ -188,6 +208,25 @@ def test_scaled_prices() -> None:
     assert seconds(value, value.storage, after.storage) == pytest.approx(2 * before)
 
 
+def test_the_parts_of_a_plan_have_the_keys_of_factors() -> None:
+    """Their seconds add up to the time of the plan; factors of all parts scale the price of the same plan."""
+    found = layoutopt.optimize(model(), "cpu-avx2", measure=False)
+    target = find_target("cpu-avx2")
+    parts = plan_parts(found.graph, target, keeps_qdq_groups=False)
+    assert found.plan is not None and total_seconds(parts) == pytest.approx(found.plan.seconds)
+    kernels, conversions = [key for key in parts if len(key) == 2], [key for key in parts if len(key) == 3]
+    assert len(kernels) >= 2 and conversions
+    factors = PriceFactors(planned=dict.fromkeys(kernels, 3.0), conversions=dict.fromkeys(conversions, 2.0))
+    scaled = plan_parts(found.graph, ScaledCostModel(target, factors), keeps_qdq_groups=False)
+    assert {key: part.seconds for key, part in scaled.items()} == {
+        key: pytest.approx(part.seconds * (3 if len(key) == 2 else 2)) for key, part in parts.items()
+    }
+    assert factors.largest == 3.0
+    cheaper = PriceFactors(planned=dict.fromkeys(kernels, 0.5), conversions=dict.fromkeys(conversions, 0.5))
+    again = layoutopt.optimize(model(), ScaledCostModel(target, cheaper), dialect="onnxruntime", measure=False)
+    assert again.plan is not None and again.plan.seconds == pytest.approx(found.plan.seconds / 2)
+
+
 def test_the_knobs_of_a_model() -> None:
     """Threshold passes that changed the graph, prices of kernels with a choice, Winograd for 3x3 kernels in blocks."""
     plan = layoutopt.optimize(model(), "cpu-avx2", measure=False).plan
@@ -199,9 +238,10 @@ def test_the_knobs_of_a_model() -> None:
         "with merge-maps",
         "conversions at 0.25x their price",
         "kernels of dense convolution outside the canonical format at 0.25x their price",
-        *(each.settings[0].text for each in knobs[4:]),
+        "cheapest plan",
+        *(each.settings[0].text for each in knobs[5:]),
     ]
-    assert all(each.settings[0].text.endswith("as planned") for each in knobs[4:])
+    assert all(each.settings[0].text.endswith("as planned") for each in knobs[5:])
     timed = knobs_of(plan, passes, find_target("cpu-avx2"), 8, is_timed=True)
     assert timed[0].settings[1].text == "prices of the target" and len(timed) == len(knobs) + 1
     assert all(0 < each.weight <= 1 and 0 <= each.default < len(each.settings) for each in knobs)
@@ -269,11 +309,68 @@ def test_the_fastest_variant_is_returned(measured: Callable[[float], None]) -> N
     assert tuning.stopped == "no more variants" and tuning.over_first == 1.5
     (chosen,) = [each for each in tuning.variants if each.outcome == "chosen"]
     assert (chosen.name, chosen.gain) == (tuning.chosen, 1.5)
-    assert {each.outcome for each in tuning.variants} <= {"chosen", "faster", "same file"}
+    assert {each.outcome for each in tuning.variants} <= {"chosen", "faster", "same file", "not possible"}
     assert result.report.verification.status == "passed"
     np.testing.assert_allclose(outputs(result.proto), outputs(model()), rtol=1e-3, atol=1e-3)
     again = layoutopt.optimize(result.proto, "cpu", tune=1.0, calibrate=False).report
     assert again.tuning is not None and again.tuning.reason == "it has been optimised like this before"
+
+
+def test_prices_are_learnt_from_variants_that_differ_by_their_plan(
+    measured: Callable[[float], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All variants are measured to be 20 % slower than the first plan, which no estimate predicts."""
+    measured(1.5)
+    first = layoutopt.optimize(model(), "cpu", measure=False, calibrate=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials_module, "measure_speed_up", lambda *_, **__: [speed_up(1.0, 1.2)])
+        report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
+    tuning = report.tuning
+    assert tuning is not None and tuning.chosen == "" and report.plan.seconds_after == first.report.plan.seconds_after
+    names = [each.name for each in tuning.variants]
+    learnt = [each for each in tuning.variants if each.name.startswith("plan at prices learnt from ")]
+    assert learnt and "2nd cheapest plan" in names
+    assert tuning.runs_learnt_from >= 1 and tuning.learnt
+    planned = [each for each in tuning.variants if each.gain is not None and each.name.startswith(("2nd", "plan at"))]
+    assert all(each.estimated_extra is not None and -1e-9 <= each.estimated_extra < 0.3 for each in planned)
+    assert all(each.estimated_extra is None for each in tuning.variants if "merge-maps" in each.name)
+    factors = [each.factor for each in tuning.learnt]
+    assert any(factor > 1.05 for factor in factors) and all(0.25 <= factor <= 4 for factor in factors)
+    print_learnt_prices(tuning)
+    assert f"{factors[0]:.2f}" in capsys.readouterr().out
+
+
+def test_a_plan_at_learnt_prices_can_win(measured: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings after the search give its plan again: a rank at learnt prices."""
+    measured(1.5)
+    evaluate = Trials.evaluate
+
+    def only_learnt(trials: Trials, variant: Variant) -> Trial:
+        gain = 1.5 if "learnt" in variant.text else 0.8
+        monkeypatch.setattr(trials_module, "measure_speed_up", lambda *_, **__: [speed_up(gain, 1.0)])
+        return evaluate(trials, variant)
+
+    monkeypatch.setattr(Trials, "evaluate", only_learnt)
+    monkeypatch.setattr(Trials, "confirmed", lambda *_: [speed_up(1.5, 1.0)])
+    report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
+    assert report.tuning is not None and report.changed
+    assert "plan at prices learnt from " in report.tuning.chosen
+    assert report.plan.lower_bound <= report.plan.seconds_after and not report.plan.optimal
+
+
+def test_the_report_of_a_next_plan_has_the_bound_of_the_cheapest_one(
+    measured: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(1.5)
+    monkeypatch.setattr("layoutopt.driver.tuning.knobs_of", lambda *_, **__: [plan_rank(0.5)])
+    monkeypatch.setattr(Search, "_at_learnt_prices", lambda self: None)
+    cheapest = layoutopt.optimize(model(), "cpu", measure=False, calibrate=False).report.plan
+    report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
+    assert report.tuning is not None and report.tuning.chosen.endswith("cheapest plan")
+    (chosen,) = [each for each in report.tuning.variants if each.outcome == "chosen"]
+    assert report.plan.lower_bound == cheapest.lower_bound and not report.plan.optimal
+    assert report.plan.seconds_after == pytest.approx(cheapest.seconds_after * (1 + (chosen.estimated_extra or 0.0)))
+    assert report.plan.gap == pytest.approx(1 - cheapest.lower_bound / report.plan.seconds_after)
 
 
 def test_a_gain_that_is_not_confirmed_is_not_taken(
@@ -292,8 +389,9 @@ def test_the_first_result_stays_if_no_variant_is_faster(measured: Callable[[floa
     measured(1.0)
     report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
     assert report.tuning is not None and report.tuning.chosen == "" and report.tuning.over_first is None
+    assert report.tuning.runs_learnt_from > 1  # differences to the first plan, by its measurement against the original
     assert not report.changed and report.reason.startswith("measured, the result is not faster")
-    assert {each.outcome for each in report.tuning.variants} <= {"not faster", "same file"}
+    assert {each.outcome for each in report.tuning.variants} <= {"not faster", "same file", "not possible"}
 
 
 def test_a_variant_that_is_slower_than_the_original_is_dropped(
@@ -321,7 +419,7 @@ def test_a_variant_that_fails_verification_is_reported(
     monkeypatch.setattr(Candidate, "verify", refuse)
     report = layoutopt.optimize(model(), "cpu", tune=60.0, calibrate=False).report
     assert report.changed and report.tuning is not None and report.tuning.chosen == ""
-    assert {each.outcome for each in report.tuning.variants} <= {"failed", "same file"}
+    assert {each.outcome for each in report.tuning.variants} <= {"failed", "same file", "not possible"}
     assert warnings_of(report)[0].endswith("failed: not equivalent to the original; please report it with the model")
 
 

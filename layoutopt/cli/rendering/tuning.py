@@ -1,4 +1,4 @@
-"""The variants that `optimize --tune` tried: a row of the summary, and a table of the fastest ones."""
+"""The variants that `optimize --tune` tried: a row of the summary, a table of the fastest ones, and one of learnt prices."""
 
 from rich.text import Text
 
@@ -6,6 +6,8 @@ from layoutopt.cli.rendering.terminal import footnote, section, styled_line, tab
 from layoutopt.report.schema import TuningReport, VariantReport
 
 _MOST = 8  # rows
+_MOST_PRICES = 5
+_SMALLEST_EXTRA = 5e-4  # that is printed as 0.1 %
 
 _STOPPED = {
     "time": "",
@@ -44,10 +46,31 @@ def print_variants(found: TuningReport | None) -> None:
     for each in measured[:_MOST]:
         style = "bold green" if each.outcome == "chosen" else ""
         mark = each.outcome if each.outcome != "not faster" else ""
-        rows.add_row(_ratio(each.speed_up), _ratio(each.over_first), text(mark, style), text(each.name, style))
+        rows.add_row(_ratio(each.speed_up), _ratio(each.over_first), text(mark, style), _name(each, style))
     section("Variants", "speed-up over the original and over the first plan", rows)
     if len(measured) > _MOST:
         footnote(f"  and {len(measured) - _MOST} more that are slower; --report FILE lists all")
+
+
+def print_learnt_prices(found: TuningReport | None) -> None:
+    """Print the prices with the largest corrections; nothing if nothing was learnt."""
+    if found is None or not found.learnt:
+        return
+    rows = table(">factor", "op or conversion", "formats")
+    for each in found.learnt[:_MOST_PRICES]:
+        name = each.name if each.kind == "kernel" else f"conversion of {each.name}"
+        rows.add_row(text(f"{each.factor:.2f}"), text(name), text(each.formats))
+    runs = f"{found.runs_learnt_from} run{'s' if found.runs_learnt_from > 1 else ''}"
+    section("Learnt prices", f"factors of estimates that explain {runs} of the whole model", rows)
+    if len(found.learnt) > _MOST_PRICES:
+        footnote(f"  and {len(found.learnt) - _MOST_PRICES} more; --report FILE lists up to 20")
+
+
+def _name(variant: VariantReport, style: str) -> Text:
+    """The name of a variant, with its estimated time if the plan is estimated to take longer than the first one."""
+    extra = variant.estimated_extra or 0.0
+    aside = f"  {extra:+.1%} estimated" if abs(extra) >= _SMALLEST_EXTRA else ""
+    return styled_line((variant.name, style), (aside, "dim"))
 
 
 def _speed(variant: VariantReport) -> float:

@@ -3,11 +3,14 @@
 knobs         decisions by estimates, and their other settings
 proposal      the knobs of a planned model
 search        the order in which variants are tried
+plan_parts    the kernels and conversions of a plan, with their estimated seconds
+learning      prices that are learnt from measured variants
 variant_job   one variant as a call of `optimize`
 trials        one variant: rewritten, compared, measured
 """
 
 from dataclasses import replace
+from math import log
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -20,20 +23,24 @@ from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.job import Job
 from layoutopt.driver.measuring import feed_at, measured_sizes, obstacle
 from layoutopt.driver.tuning.knobs import Changes
+from layoutopt.driver.tuning.learning import LearntPrices
 from layoutopt.driver.tuning.proposal import knobs_of
 from layoutopt.driver.tuning.search import Search, Stopped, Trial, run_trials
 from layoutopt.driver.tuning.trials import CONFIRMATION_SECONDS, Trials, Version
-from layoutopt.driver.tuning.variant_job import changes_besides_prices, plan_key, report_like
+from layoutopt.driver.tuning.variant_job import plan_key, report_like
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
-from layoutopt.report.schema import TuningReport, VariantReport
+from layoutopt.report.schema import LearntPriceReport, TuningReport, VariantReport
 from layoutopt.runtime.errors import error_message
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import SizedFeed
 from layoutopt.timing.statistics import MedianEstimate
 from layoutopt.verification import MAX_PREPACKED_BYTES, as_runnable
 from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
+
+_MOST_LEARNT = 20  # in a report
+_SMALLEST_CORRECTION = 0.05
 
 
 class Tuned(NamedTuple):
@@ -119,9 +126,12 @@ def _trials(
         over_original=1.0 if rewritten is None else speed_up or 1.0,
         over_first=1.0 if rewritten is not None else 1 / speed_up if speed_up else None,
     )
-    found_trials = Trials(version, source, job.context.cost_model, feeds, expected, run_seconds, folder)
+    is_rewritten = rewritten is not None
+    found_trials = Trials(
+        version, source, job.context.cost_model, feeds, expected, run_seconds, folder, is_rewritten=is_rewritten
+    )
     assert job.context.plan is not None
-    found_trials.known_plans.add(plan_key(job.context.plan, changes_besides_prices(Changes())))
+    found_trials.known_plans.add(plan_key(job.context.plan.signatures, Changes().besides_plan))
     if rewritten is not None:
         found_trials.known_files.add(onnx_io.fingerprint(rewritten))
     return found_trials
@@ -135,7 +145,8 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
     knobs = knobs_of(plan, job.passes, sized(context.cost_model, context.sizes), context.block, is_timed=is_timed)
     start = trials.best
     remaining = job.tuning.seconds - (perf_counter() - begin)
-    found, stopped = run_trials(Search(knobs), trials.evaluate, remaining, perf_counter, CONFIRMATION_SECONDS)
+    search = Search(knobs)
+    found, stopped = run_trials(search, trials.evaluate, remaining, perf_counter, CONFIRMATION_SECONDS)
     best, over_first = trials.best, None
     is_over_first = best.candidate is not None and first.model is not None
     if is_over_first and stopped != "interrupted":
@@ -146,6 +157,9 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
         if not has_gain or any(each.is_slower for each in found_over):
             best = start
     report = _report(job.tuning, found, stopped, best, over_first, perf_counter() - begin)
+    report = report.model_copy(
+        update={"learnt": _learnt(search.prices), "runs_learnt_from": len(search.prices.observations)}
+    )
     if best.candidate is None:
         job.tuning = report
         return first
@@ -187,9 +201,22 @@ def _row(trial: Trial, chosen: str) -> VariantReport:
         high=trial.high,
         speed_up=trial.over_original,
         over_first=trial.over_first,
+        estimated_extra=trial.estimated_extra,
         seconds=trial.seconds,
         reason=trial.reason,
     )
+
+
+def _learnt(prices: LearntPrices) -> list[LearntPriceReport]:
+    """The prices with the largest corrections."""
+    found = sorted(prices.factors.items(), key=lambda each: -abs(log(each[1])))
+    return [
+        LearntPriceReport(
+            kind="conversion" if len(key) == 3 else "kernel", name=key[0], formats=" -> ".join(key[1:]), factor=factor
+        )
+        for key, factor in found[:_MOST_LEARNT]
+        if abs(factor - 1) > _SMALLEST_CORRECTION
+    ]
 
 
 __all__ = ["tuned"]

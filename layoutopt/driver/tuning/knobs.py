@@ -1,16 +1,17 @@
 """Knobs: decisions that the compiler takes by an estimate, with their other settings, which tuning tries.
 
 price of conversions, of kernels of one class      0.25, 0.5, 1, 2, 4 times the price of the target
+the cheapest plan                                  the 2nd to the 6th cheapest one
 Winograd                                           from never to where it is estimated to be no slower
 a pass that decides by a threshold, a fused op     on, off
 the formats of one op                              as planned, others
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from layoutopt.cost.scaled import KernelClass, PriceFactors
+from layoutopt.cost.scaled import KernelClass, PlannedConversion, PlannedKernel, PriceFactors
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates
 
 ChangedRates: TypeAlias = Callable[[MachineRates], MachineRates]
@@ -23,7 +24,10 @@ class Changes:
     Attributes:
         conversion: the factor of the price of layout conversions.
         kernels: the factors of kernels in other formats than the canonical ones, by class.
-        planned: the factors of single ops in one choice of formats, by the name of the op and the text of the formats.
+        planned: the factors of single ops in one choice of formats.
+        conversions: the factors of single conversions.
+        rank: the number of cheaper plans that the planner passes over.
+        is_new_plan: whether it passes over the plans of earlier variants, too.
         omitted: the names of passes that do not run.
         unfused: the fused ops that are not made.
         winograd: the change of the rates by which Winograd is decided; None for no change.
@@ -32,7 +36,10 @@ class Changes:
 
     conversion: float = 1.0
     kernels: Mapping[KernelClass, float] = field(default_factory=dict)
-    planned: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    planned: Mapping[PlannedKernel, float] = field(default_factory=dict)
+    conversions: Mapping[PlannedConversion, float] = field(default_factory=dict)
+    rank: int = 0
+    is_new_plan: bool = False
     omitted: frozenset[str] = frozenset()
     unfused: frozenset[str] = frozenset()
     winograd: ChangedRates | None = None
@@ -44,6 +51,9 @@ class Changes:
             self.conversion * other.conversion,
             {**self.kernels, **other.kernels},
             {**self.planned, **other.planned},
+            {**self.conversions, **other.conversions},
+            other.rank or self.rank,
+            self.is_new_plan or other.is_new_plan,
             self.omitted | other.omitted,
             self.unfused | other.unfused,
             other.winograd or self.winograd,
@@ -53,12 +63,17 @@ class Changes:
     @property
     def factors(self) -> PriceFactors:
         """The factors of prices."""
-        return PriceFactors(self.conversion, self.kernels, self.planned)
+        return PriceFactors(self.conversion, self.kernels, self.planned, self.conversions)
 
     @property
     def has_factors(self) -> bool:
         """Whether a price is scaled."""
         return self.factors != PriceFactors()
+
+    @property
+    def besides_plan(self) -> Hashable:
+        """A key of the changes that act otherwise than by the plan."""
+        return self.omitted, self.unfused, self.winograd, self.has_target_prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +86,24 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Knob:
-    """A decision. Neighbouring settings have similar effects.
+    """A decision.
 
     Attributes:
         settings: in order.
         default: the index of the compiler's own setting.
         weight: the share of a run that the decision is expected to concern; knobs with larger weights are tried first.
+        is_ordered: whether neighbouring settings have similar effects, so that a loss ends a direction. If not, each setting
+            behind the default is tried by itself, in order, with the weight divided by its number, until one is not possible.
     """
 
     settings: tuple[Setting, ...]
     default: int
     weight: float
+    is_ordered: bool = True
 
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+_ORDINALS = ("2nd", "3rd", "4th", "5th", "6th")
 _FEWER = 2.0  # the factor of the price of an op in its planned formats, which makes the planner try others
 
 
@@ -121,6 +140,30 @@ def op_formats(op: str, formats: str, weight: float) -> Knob:
     """The formats of one op: as in the first plan, or others."""
     other = Setting(f"other formats for {op}", Changes(planned={(op, formats): _FEWER}))
     return Knob((Setting(f"{op} as planned"), other), 0, weight)
+
+
+def plan_rank(weight: float) -> Knob:
+    """The cheapest plan, or one of those that follow it."""
+    others = [Setting(f"{each} cheapest plan", Changes(rank=rank)) for rank, each in enumerate(_ORDINALS, 1)]
+    return Knob((Setting("cheapest plan"), *others), 0, weight, is_ordered=False)
+
+
+def learnt_prices(changes: Changes, count: int) -> Knob:
+    """The prices as given, or those learnt from a number of runs, with the cheapest plan that no earlier variant has."""
+    text = f"plan at prices learnt from {count} run{'s' if count > 1 else ''}"
+    settings = (Setting("prices as given"), Setting(text, replace(changes, is_new_plan=True)))
+    return Knob(settings, 0, 1.0, is_ordered=False)
+
+
+def with_rank(knob: Knob, rank: int) -> Knob:
+    """The knob with settings for the plan of a rank in place of those for a plan that no earlier variant has."""
+    if not any(each.changes.is_new_plan for each in knob.settings):
+        return knob
+    settings = (
+        replace(each, changes=replace(each.changes, rank=rank, is_new_plan=False)) if each.changes.is_new_plan else each
+        for each in knob.settings
+    )
+    return replace(knob, settings=tuple(settings))
 
 
 def pass_runs(name: str, weight: float) -> Knob:
@@ -163,9 +206,12 @@ __all__ = [
     "Setting",
     "conversion_price",
     "kernel_price",
+    "learnt_prices",
     "op_formats",
     "op_fusion",
     "pass_runs",
+    "plan_rank",
     "target_prices",
     "winograd_threshold",
+    "with_rank",
 ]

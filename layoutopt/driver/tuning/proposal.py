@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from layoutopt.cost import CostModel
-from layoutopt.cost.scaled import KernelClass, formats_text, kernel_class
+from layoutopt.cost.scaled import KernelClass, kernel_class, planned_kernel
 from layoutopt.driver.tuning.knobs import (
     Knob,
     conversion_price,
@@ -12,6 +12,7 @@ from layoutopt.driver.tuning.knobs import (
     op_formats,
     op_fusion,
     pass_runs,
+    plan_rank,
     target_prices,
     winograd_threshold,
 )
@@ -46,6 +47,7 @@ _TARGET = 0.35
 _PASS = 0.2
 _FUSION = 0.3
 _PRICE = 0.4  # per share of the run in kernels that have a choice
+_RANK = 0.3  # likewise
 _CONVERSION = 0.1  # at least
 _OP = 0.1  # per share of the run in one op
 _MAX_OPS = 32
@@ -106,18 +108,20 @@ def _fusions(plan: Plan, changed: set[str]) -> list[Knob]:
 
 
 def _prices(signatures: Mapping[Op, Signature], shares: Mapping[Op, float]) -> list[Knob]:
-    """The prices of conversions and of every class of kernels with formats of their own."""
+    """The prices of conversions and of every class of kernels with formats of their own, and the next cheapest plans."""
     classes: dict[KernelClass, float] = defaultdict(float)
     for op in signatures:
         classes[kernel_class(op)] += shares[op]
     knobs = [kernel_price(each, _PRICE * share) for each, share in classes.items() if share >= _SMALLEST_SHARE]
-    return [conversion_price(max(_CONVERSION, _PRICE * sum(classes.values()))), *knobs]
+    share = sum(classes.values())
+    ranks = [plan_rank(_RANK * share)] if share >= _SMALLEST_SHARE else []
+    return [conversion_price(max(_CONVERSION, _PRICE * share)), *knobs, *ranks]
 
 
 def _ops(signatures: Mapping[Op, Signature], shares: Mapping[Op, float], cost_model: CostModel) -> list[Knob]:
     """The formats of the ops with the largest shares; an op that would take twice as long in canonical formats is left out."""
     found = [
-        op_formats(op.name, formats_text(signature), _OP * shares[op])
+        op_formats(*planned_kernel(op, signature), _OP * shares[op])
         for op, signature in signatures.items()
         if op.name and shares[op] >= _SMALLEST_SHARE and _has_alternative(op, signature, cost_model)
     ]

@@ -14,18 +14,23 @@ import numpy as np
 import onnx_ir
 
 from layoutopt import onnx_io
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, sized
 from layoutopt.driver.job import Job
 from layoutopt.driver.lifting import lift
 from layoutopt.driver.measuring import measure, obstacle
 from layoutopt.driver.rewriting import Candidate, rewritten_candidate
+from layoutopt.driver.tuning.knobs import Changes
+from layoutopt.driver.tuning.learning import ESTIMATE_DEVIATION, TIMED_DEVIATION, MeasuredRatio, Observation, Parts
+from layoutopt.driver.tuning.plan_parts import PlanPart, plan_parts, total_seconds
 from layoutopt.driver.tuning.search import Trial, Variant
 from layoutopt.driver.tuning.variant_job import variant_job
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
+from layoutopt.planner import NoFurtherPlanError
 from layoutopt.runtime.errors import error_message
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import BLOCKS, SizedFeed, SpeedUp, measure_speed_up
+from layoutopt.timing.statistics import CONFIDENCE
 from layoutopt.verification import Runnable, RunnableCopies, as_runnable
 
 SMALLEST_GAIN = 1.01
@@ -55,6 +60,7 @@ class Version:
         graph: its planned graph.
         samples: the generator of inputs.
         runnable: the model for sessions.
+        parts: the parts of its plan; None for the original.
         candidate: the rewritten model of a variant.
         over_original: its speed-up over the original.
         over_first: its speed-up over the first plan; None if that was not measured.
@@ -65,6 +71,7 @@ class Version:
     graph: Graph
     samples: SampleInputs
     runnable: Runnable
+    parts: Parts | None = None
     candidate: Candidate | None = None
     over_original: float = 1.0
     over_first: float | None = None
@@ -87,6 +94,8 @@ class Trials:
         expected: Sequence[Sequence[Any]],
         run_seconds: float,
         folder: Path,
+        *,
+        is_rewritten: bool,
     ) -> None:
         """Start at a version.
 
@@ -98,6 +107,7 @@ class Trials:
             expected: the outputs of the original on them.
             run_seconds: the time of one run of the original.
             folder: the folder for the files of versions.
+            is_rewritten: whether the version is the first result.
         """
         self.best = first
         self.known_plans: set[Hashable] = set()
@@ -109,6 +119,11 @@ class Trials:
         self._expected = expected
         self._run_seconds = run_seconds
         self._folder = folder
+        self._first_parts = self.parts(first.job, first.graph)
+        self._first_seconds = total_seconds(self._first_parts) or 1.0
+        self._first_over_original = _measured_ratio(first.job)
+        if is_rewritten:
+            self.best = replace(first, parts=self._first_parts)
 
     def evaluate(self, variant: Variant) -> Trial:
         """Try a variant; an exception of layoutopt or onnxruntime is the outcome `failed`."""
@@ -116,7 +131,7 @@ class Trials:
         begin = perf_counter()
         try:
             found = self._tried(variant)
-        except MemoryError as error:
+        except (MemoryError, NoFurtherPlanError) as error:
             found = Trial(variant, "not possible", reason=error_message(error))
         except Exception as error:  # a variant that cannot be made must not end the call
             found = Trial(variant, "failed", reason=error_message(error))
@@ -134,6 +149,8 @@ class Trials:
         if fingerprint in self.known_files:
             return Trial(variant, "same file")
         self.known_files.add(fingerprint)
+        assert job.context.plan is not None
+        variant = variant.with_plan_rank(job.context.plan.rank)
         with scratch_folder() as folder:
             copies = RunnableCopies(folder, self.best.runnable.has_float16)
             runnable = copies.of(candidate.final)
@@ -141,7 +158,8 @@ class Trials:
             if is_verified:
                 candidate.verify(copies)
             found = self._compared(runnable)
-            trial = self._trial(variant, found)
+            parts = self.parts(job, graph)
+            trial = self._trial(variant, found, parts)
             if trial.outcome != "faster":
                 return trial
             if not is_verified:
@@ -152,8 +170,13 @@ class Trials:
         over_original = next((each.speed_up for each in job.measurement.sizes), trial.over_original or 1.0)
         path = self._folder / f"{len(self.known_files)}.onnx"
         runnable = as_runnable(candidate.final, path, self.best.runnable.has_float16)
-        self.best = Version(job, graph, samples, runnable, candidate, over_original, trial.over_first, variant)
+        self.best = Version(job, graph, samples, runnable, parts, candidate, over_original, trial.over_first, variant)
         return replace(trial, over_original=over_original)
+
+    def parts(self, job: Job, graph: Graph) -> Parts:
+        """The parts of the plan of a job, at the prices of the first plan."""
+        context = job.context
+        return plan_parts(graph, sized(self._cost_model, context.sizes), keeps_qdq_groups=context.keeps_qdq_groups)
 
     def _agrees(self, runnable: Runnable) -> bool:
         """Whether the outputs are about those of the original, so that verification can wait until the variant is faster."""
@@ -194,8 +217,10 @@ class Trials:
             max_seconds=max_seconds,
         )
 
-    def _trial(self, variant: Variant, found: Sequence[SpeedUp]) -> Trial:
+    def _trial(self, variant: Variant, found: Sequence[SpeedUp], parts: Parts) -> Trial:
         runs, best = found[0].runs, self.best
+        changes = variant.changes
+        is_plan_of_same_ops = changes.besides_plan == Changes().besides_plan
         return Trial(
             variant,
             "faster" if is_faster(found) else "not faster",
@@ -204,7 +229,38 @@ class Trials:
             high=runs.high,
             over_original=runs.median * best.over_original,
             over_first=None if best.over_first is None else runs.median * best.over_first,
+            estimated_extra=total_seconds(parts) / self._first_seconds - 1 if is_plan_of_same_ops else None,
+            observation=self._observation(changes, parts, found),
         )
+
+    def _observation(self, changes: Changes, parts: Parts, found: Sequence[SpeedUp]) -> Observation | None:
+        """What a measurement says about prices; None if the variant and the best version differ otherwise than by the plan.
+
+        The prices of the plan are means over several sizes, and a measurement at one of them is not.
+        """
+        best = self.best
+        is_about_plan = changes.besides_plan == best.variant.changes.besides_plan and not changes.has_target_prices
+        if not is_about_plan or len(found) > 1:
+            return None
+        runs = found[0].runs
+        ratio = MeasuredRatio.of(runs.median, runs.low, runs.high, runs.confidence)
+        if best.parts is not None:
+            return Observation.of(best.parts, parts, ratio, self._deviation)
+        if self._first_over_original is None:
+            return None
+        return Observation.of(self._first_parts, parts, ratio.over(self._first_over_original), self._deviation)
+
+    def _deviation(self, part: PlanPart) -> float:
+        """The standard deviation of the correction of a price."""
+        if part.op is None or part.signature is None:
+            return ESTIMATE_DEVIATION
+        return TIMED_DEVIATION if self._first.has_times(part.op, part.signature) else ESTIMATE_DEVIATION
+
+
+def _measured_ratio(job: Job) -> MeasuredRatio | None:
+    """The measured speed-up of the first plan over the original; None if it was not measured."""
+    sizes = job.measurement.sizes if job.measurement is not None else []
+    return MeasuredRatio.of(sizes[0].speed_up, sizes[0].low, sizes[0].high, CONFIDENCE) if sizes else None
 
 
 def is_promising(found: Sequence[SpeedUp]) -> bool:

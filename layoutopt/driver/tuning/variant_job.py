@@ -1,6 +1,6 @@
 """The job of a variant: the same call of `optimize` with other prices, passes and rates."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,8 @@ from layoutopt.driver.gain import gain_of_variant
 from layoutopt.driver.job import Job
 from layoutopt.driver.tuning.knobs import ChangedRates, Changes
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Signature
 from layoutopt.passes.base import Pass, PassContext, Pipeline
-from layoutopt.planner import Plan
 from layoutopt.report.builder import graph_report
 from layoutopt.runtime.kernel_queries import blocked_channels
 
@@ -26,7 +26,7 @@ class EndAtKnownPlan(Pass):
 
     Attributes:
         known: the plans until now, which the pass adds to.
-        others: the changes of the variant besides prices.
+        others: the changes of the variant besides those of the plan.
     """
 
     known: set[Hashable]
@@ -40,21 +40,16 @@ class EndAtKnownPlan(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Set the reason to keep the original, which ends the pipeline."""
         assert context.plan is not None
-        key = plan_key(context.plan, self.others)
+        key = plan_key(context.plan.signatures, self.others)
         if key in self.known:
             context.reason_to_keep = SAME_PLAN
         self.known.add(key)
 
 
-def plan_key(plan: Plan, others: Hashable) -> Hashable:
+def plan_key(signatures: Mapping[Op, Signature], others: Hashable) -> Hashable:
     """A key that is equal for equal plans of variants with equal changes behind planning."""
-    choices = frozenset((op.order, op.name, op.kind, signature) for op, signature in plan.signatures.items())
+    choices = frozenset((op.order, op.name, op.kind, signature) for op, signature in signatures.items())
     return choices, others
-
-
-def changes_besides_prices(changes: Changes) -> Hashable:
-    """The changes of a variant to passes."""
-    return changes.omitted, changes.unfused, changes.winograd
 
 
 def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans: set[Hashable]) -> Job:
@@ -79,11 +74,14 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
     model = job.context.cost_model if changes.has_target_prices else cost_model
     job.context.cost_model = ScaledCostModel(model, changes.factors) if changes.has_factors else model
     job.context.kernels -= changes.unfused
+    job.context.plan_rank, others = changes.rank, changes.besides_plan
+    if changes.is_new_plan:
+        job.context.is_known_plan = lambda signatures: plan_key(signatures, others) in known_plans
     job.context.time_graphs = None if changes.has_target_prices else first.context.time_graphs
     passes = tuple(
         _with_rates(each, changes.winograd) for each in job.pipeline.passes if each.name not in changes.omitted
     )
-    end = EndAtKnownPlan(known_plans, changes_besides_prices(changes))
+    end = EndAtKnownPlan(known_plans, others)
     job.pipeline = Pipeline(passes, job.pipeline.verifies).extended([end])
     return job
 
@@ -130,4 +128,4 @@ def report_like(first: Job, job: Job, graph: Graph, cost_model: CostModel, chang
     context.plan = replace(plan, seconds=seconds, baseline=baseline, lower_bound=bound, gap=gap, optimal=False)
 
 
-__all__ = ["SAME_PLAN", "EndAtKnownPlan", "changes_besides_prices", "plan_key", "report_like", "variant_job"]
+__all__ = ["SAME_PLAN", "EndAtKnownPlan", "plan_key", "report_like", "variant_job"]
