@@ -157,27 +157,27 @@ class Search:
         self._has_won = False
         self._tried: _Direction | None = None
         self._proposed = Variant()
-        self._has_news = False
-        self._has_surprise = False
+        self._has_new_observation = False
+        self._has_contradiction = False
         self._num_losses = 0
         self._fastest = 0.0  # speed-up over the best version of the variants since then, at most 1
 
     def next(self) -> Variant | None:
         """The next variant; None if there is none."""
-        learnt = self._at_learnt_prices() if self._has_surprise and self._num_losses < _MAX_LOSSES else None
+        learnt = self._at_learnt_prices() if self._has_contradiction and self._num_losses < _MAX_LOSSES else None
         self._tried = None if learnt is not None else self._next_direction()
         if self._tried is not None:
             self._proposed = self.best.with_setting(self._tried.knob, self._tried.next)
             return self._proposed
         learnt = learnt or self._at_learnt_prices()
         if learnt is not None:
-            self._proposed, self._has_news, self._has_surprise = learnt, False, False
+            self._proposed, self._has_new_observation, self._has_contradiction = learnt, False, False
         return learnt
 
     def _at_learnt_prices(self) -> Variant | None:
         """The variant with the cheapest new plan at learnt prices, if something was learnt since the last one."""
         changes = self.prices.changes
-        if not self._has_news or not changes.has_factors or self.best.changes.has_target_prices:
+        if not self._has_new_observation or not changes.has_factors or self.best.changes.has_target_prices:
             return None
         knob = learnt_prices(changes, len(self.prices.observations))
         return self.best.without_plan_settings().with_setting(knob, 1)
@@ -204,8 +204,8 @@ class Search:
             variant: its settings after planning, if they are others.
         """
         if observation is not None:
-            self._has_news = True
-            self._has_surprise |= self.prices.add(observation)
+            self._has_new_observation = True
+            self._has_contradiction |= self.prices.add(observation)
         if outcome == "faster":
             self.best, self._has_won, self._num_losses = variant or self._proposed, True, 0
         elif self._tried is None and outcome != "same file" and (gain or 0.0) < self._fastest:
