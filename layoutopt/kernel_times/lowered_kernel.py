@@ -17,7 +17,6 @@ import numpy as np
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
-from layoutopt.dialects.onnxruntime.default_blocks import block_of
 from layoutopt.dialects.onnxruntime.passes.winograd import estimated_speed_up, promising_alternatives
 from layoutopt.formats import Format
 from layoutopt.ir.cast import CAST, DOMAIN
@@ -44,6 +43,7 @@ from layoutopt.version import VERSION
 
 _MAX_CONSTANT_BYTES = 1 << 27
 """Kernels with a larger constant have no times: their sessions alone take longer than all others."""
+_CHANNELS = 1  # the axis of channels
 _KEPT = 16
 """Elements up to which a floating-point constant keeps its elements: scales, bounds, epsilon."""
 
@@ -141,8 +141,8 @@ class LoweredKernel:
         x, filter = self.formats.get(X), self.op.inputs[1] if len(self.op.inputs) > 1 else None
         if self.op.op_type != "Conv" or x is None or filter is None or filter.shape is None:
             return False
-        block = block_of(Storage(x))
-        return block > 0 and block == blocked_channels() and any(extent != 1 for extent in filter.shape[2:])
+        is_blocked = x.block(_CHANNELS) > 1 and x.block(_CHANNELS) == blocked_channels()
+        return is_blocked and any(extent != 1 for extent in filter.shape[2:])
 
     @property
     def is_optimised(self) -> bool:

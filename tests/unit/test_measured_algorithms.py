@@ -22,11 +22,13 @@ from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVAT
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, promising, tilings
 from layoutopt.dialects.onnxruntime.passes.winograd.measured import convolution_graph
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
+from layoutopt.formats import Format
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Signature
+from layoutopt.ir.types import ArrayData, DType, Op, Signature, Slot, TensorType, Value
 from layoutopt.kernel_times import KernelStore
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
+from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.stored_prices import StoredPrices
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
@@ -88,6 +90,24 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
     assert priced() == (pytest.approx(2 * estimate / speed_up), pytest.approx(2 * estimate), False)
     store.add({kernel.alternatives[0].key: 1.9 * estimate})
     assert priced() == (pytest.approx(1.9 * estimate), pytest.approx(2 * estimate), True)
+
+
+@needs_blocks
+@pytest.mark.parametrize("image", [(56, 56), (3000,)])
+@pytest.mark.parametrize("is_of_this_machine", [True, False])
+def test_images_and_signals_have_tilings_in_blocks_of_this_machine(
+    image: tuple[int, ...], is_of_this_machine: bool
+) -> None:
+    block = BLOCK if is_of_this_machine else 24 - BLOCK
+    letters, channels = "HW"[2 - len(image) :], 128
+    shapes = {"x": (1, channels, *image), "w": (channels, channels, *(3 for _ in image))}
+    x, y = (Value(name, TensorType(DType.FLOAT32, shapes["x"])) for name in "xy")
+    w = Value("w", TensorType(DType.FLOAT32, shapes["w"]), data=ArrayData(np.zeros(shapes["w"], np.float32)))
+    op = Op("Conv", (x, w), (y,), version=11, attributes={"pads": (1,) * 2 * len(image)})
+    blocked = Format.parse(f"NC{letters}{block}c")
+    formats = {Slot("in", 0): blocked, Slot("in", 1): Format.parse(f"OI{letters}{block}i{block}o")}
+    kernel = LoweredKernel.of(op, {**formats, Slot("out", 0): blocked}, OPSETS)
+    assert kernel is not None and bool(kernel.alternatives) == is_of_this_machine
 
 
 @needs_blocks
