@@ -122,11 +122,18 @@ def recorded_pins(metadata: Mapping[str, str], original: Graph) -> dict[str, For
     try:
         stamp = json.loads(metadata.get(KEY, "{}"))
         letters = stamp.get("pin_axes", {})
-        values = {str(name): original.find(str(name)) for name in stamp.get("pins", {})}
-        dtypes = {name: value.dtype.label for name, value in values.items() if value is not None and value.dtype}
-        return {str(name): lookup(str(pin), dtypes.get(name), letters.get(name)) for name, pin in stamp["pins"].items()}
-    except (ValueError, AttributeError, KeyError):  # the metadata entry was edited, or another tool wrote it
+        return {
+            str(name): lookup(str(pin), _dtype_label(original, str(name)), letters.get(name))
+            for name, pin in stamp.get("pins", {}).items()
+        }
+    except (ValueError, AttributeError):  # the metadata entry was edited, or another tool wrote it
         return {}
+
+
+def _dtype_label(graph: Graph, name: str) -> str | None:
+    """The element type of a tensor; None if it is not known."""
+    value = graph.find(name)
+    return None if value is None or value.dtype is None else value.dtype.label
 
 
 def with_tolerance(verdict: Verification, tolerance: float) -> Verification:

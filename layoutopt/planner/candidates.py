@@ -42,7 +42,7 @@ class Candidates:
 
 @dataclass(slots=True)
 class CandidateMemo:
-    """The candidates of one graph, for plans at several prices: collecting them takes half of the time of a plan.
+    """The candidates of one graph, for plans at several prices; collecting them takes up to half of the time of a plan.
 
     Attributes:
         found: the graph with its regions, its QDQ groups and its candidates; None before they are collected, or if a limit has

@@ -24,6 +24,9 @@ from layoutopt.runtime.utf8_paths import utf8_path
 
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """The configuration entry for the folder of the external data of a model in bytes."""
+MAX_BYTES_IN_MEMORY = 64_000_000
+"""Bytes of weights above which a model is written to a temporary file, so that sessions can map its weights."""
+
 EXTERNAL_WEIGHTS = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "1024",

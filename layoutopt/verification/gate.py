@@ -21,6 +21,7 @@ from layoutopt.errors import VerificationError
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
+from layoutopt.runtime.session import MAX_BYTES_IN_MEMORY
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.cut_candidates import CutCandidates
 from layoutopt.verification.model_edits import add_outputs, computed_names
@@ -30,7 +31,7 @@ from layoutopt.verification.out_of_core import compare_out_of_core, out_of_core_
 from layoutopt.verification.random_numbers import with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.runnable_copies import MAX_BYTES_IN_MEMORY, RunnableCopies
+from layoutopt.verification.runnable_copies import RunnableCopies
 from layoutopt.verification.segments import compare_segments
 from layoutopt.verification.traced_run import executed_data_movement
 from layoutopt.verification.verdict import Verification

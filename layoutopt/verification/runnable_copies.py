@@ -6,10 +6,8 @@ import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.onnx_io.writer.serialize import weight_bytes
+from layoutopt.runtime.session import MAX_BYTES_IN_MEMORY
 from layoutopt.verification.runnable import Runnable
-
-MAX_BYTES_IN_MEMORY = 64_000_000
-"""Bytes of weights above which a model is written to a temporary file, so that sessions can map its weights."""
 
 
 def as_runnable(model: onnx_ir.Model, path: Path, has_float16: bool) -> Runnable:
@@ -46,4 +44,4 @@ class RunnableCopies:
         self._copies.pop(id(model), None)
 
 
-__all__ = ["MAX_BYTES_IN_MEMORY", "RunnableCopies", "as_runnable"]
+__all__ = ["RunnableCopies", "as_runnable"]

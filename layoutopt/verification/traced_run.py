@@ -24,13 +24,12 @@ def executed_data_movement(model: Runnable, inputs: SampleInputs) -> DataMovemen
     if model.trace is not None and (found := _traced(model.trace)) is not None:
         return found
     with scratch_folder() as folder:
-        traced = replace(model, trace=folder / "trace")
-        assert traced.trace is not None
+        prefix = folder / "trace"
         try:
-            run_original(traced.session(), inputs, 0, TimeLimits(), only_once=True)
+            run_original(replace(model, trace=prefix).session(), inputs, 0, TimeLimits(), only_once=True)
         except RUN_ERRORS:
             return None
-        return _traced(traced.trace)
+        return _traced(prefix)
 
 
 def _traced(prefix: Path) -> DataMovement | None:

@@ -1,11 +1,10 @@
 """Laws of the k-th cheapest plan: that of exhaustive search, different from all cheaper ones, within the limits of guards."""
 
-from itertools import product
 from math import inf
 from random import Random
 
 import pytest
-from test_guarded_plans import chain, model_at, repriced
+from test_guarded_plans import chain, chain_with_guards, model_at
 from test_guarded_plans import graph as small_graph
 from test_planner import choices, paid, random_problem
 from test_planner_graphs import Generator, RandomCosts, built, passes_of
@@ -14,7 +13,6 @@ from layoutopt.ir.graph import Graph
 from layoutopt.passes import AssignFormats
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.planner import Deadline, NoFurtherPlanError, PlanRequest, Problem, make_plan, solve
-from layoutopt.planner.guards import GuardLimit
 from layoutopt.planner.problem import Choice, Solution
 from layoutopt.planner.ranking import GAP, LARGEST_EXCESS, ChoiceExclusion, solution_of_rank
 
@@ -95,12 +93,8 @@ def test_an_exclusion_counts_ops_whose_formats_and_prices_differ() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_ranked_choices_are_within_the_limits_of_guards(seed: int) -> None:
-    random = Random(seed)
-    problem = chain(random, 4)
-    start = tuple(random.randrange(3) for _ in problem.ops)
-    limits = [GuardLimit(each, each.price(start)) for each in (repriced(problem, random) for _ in range(2))]
-    allowed = [choice for choice in product(range(3), repeat=4) if all(limit.allows(choice) for limit in limits)]
-    best = min(allowed, key=problem.price)
+    problem, limits, allowed = chain_with_guards(seed)
+    best = allowed[0]
     cheapest = Solution(best, problem.price(best), 0.0, False)
     others = [choice for choice in allowed if difference(problem, best, choice) >= 0.05]
     least = min(map(problem.price, others), default=inf)

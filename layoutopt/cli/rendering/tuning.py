@@ -67,7 +67,7 @@ def print_learnt_prices(found: TuningReport | None) -> None:
 
 
 def _name(variant: VariantReport, style: str) -> Text:
-    """The name of a variant, with its estimated time if the plan is estimated to take longer than the first one."""
+    """The name of a variant, with the estimated extra time of its plan over the first one, if that is not about 0."""
     extra = variant.estimated_extra or 0.0
     aside = f"  {extra:+.1%} estimated" if abs(extra) >= _SMALLEST_EXTRA else ""
     return styled_line((variant.name, style), (aside, "dim"))

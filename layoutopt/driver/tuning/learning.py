@@ -110,7 +110,7 @@ class LearntPrices:
     corrections: Mapping[PartKey, float] = field(default_factory=dict)
 
     def add(self, observation: Observation) -> bool:
-        """Learn from an observation; returns whether it differs from what was learnt before by more than its noise."""
+        """Learn from an observation; returns whether it differs from the prices learnt before by more than its noise."""
         expected = sum(seconds * self.corrections.get(key, 0.0) for key, seconds in observation.seconds.items())
         self.observations.append(observation)
         self.corrections = expected_corrections(self.observations)

@@ -146,7 +146,7 @@ class Search:
 
     Attributes:
         best: the settings of the best version.
-        prices: what was learnt about prices.
+        prices: the learnt prices.
     """
 
     def __init__(self, knobs: Sequence[Knob]) -> None:
@@ -200,7 +200,7 @@ class Search:
         Args:
             outcome: whether it has become the best version.
             gain: its speed-up.
-            observation: what it says about prices.
+            observation: the measured difference of its plan to that of the best version; None if other things differ.
             variant: its settings after planning, if they are others.
         """
         if observation is not None:

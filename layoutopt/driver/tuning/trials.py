@@ -234,7 +234,7 @@ class Trials:
         )
 
     def _observation(self, changes: Changes, parts: Parts, found: Sequence[SpeedUp]) -> Observation | None:
-        """What a measurement says about prices; None if the variant and the best version differ otherwise than by the plan.
+        """The observation of prices; None if the variant and the best version differ otherwise than by the plan.
 
         The prices of the plan are means over several sizes, and a measurement at one of them is not.
         """

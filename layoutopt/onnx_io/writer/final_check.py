@@ -7,7 +7,7 @@ from layoutopt.onnx_io.reader.lossless import graphs
 from layoutopt.onnx_io.writer.serialize import to_proto, weight_bytes
 from layoutopt.onnx_io.writer.weightless import drop_functions_of_other_opsets, move_unknown_ops, weightless_message
 
-_WITH_WEIGHTS = 1 << 22  # bytes; the checker takes 10 ms per MB, most of them for copies of the message
+_WITH_WEIGHTS = 1 << 22  # bytes; the checker copies the message, and takes 1.7 s for 106 MB
 
 
 def check(model: ir.Model) -> None:
