@@ -1,8 +1,7 @@
 """The function `optimize`, which rewrites a model for a target.
 
 read -> lift -> rewrite: pipeline (simplify, plan, cast, pack, lower), emit, bake, verify, measure -> finish: report
-With `tune`, `tuned` comes before finish: it rewrites and measures variants. With `portable`, make_portable comes behind it: it
-adds a branch of standard operators.
+With `portable`, make_portable comes before finish: it adds a branch of standard operators.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +17,6 @@ from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.portability import make_portable
 from layoutopt.driver.result import Result
 from layoutopt.driver.rewriting import rewrite
-from layoutopt.driver.tuning import tuned
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Sizes
 from layoutopt.passes.base import Mode, Pipeline, Sessions, Watch
@@ -44,7 +42,6 @@ def optimize(
     count_moves: bool = False,
     portable: bool = False,
     measure: bool = True,
-    tune: float | None = None,
     threads: int = 1,
     calibrate: bool = True,
     profile: str | PathLike[str] | None = None,
@@ -86,8 +83,6 @@ def optimize(
             operators, planned for the runtime "any", on all other machines. Weights of convolutions are in the file twice.
         measure: run the original and the result in turns, for one to three seconds, if this machine's onnxruntime has the
             kernels of the result. The original stays unchanged if the result is not faster: `report.measurement`.
-        tune: seconds for further plans and rewrites, which are measured whole against the best so far: `report.tuning`. The
-            fastest one that is verified and nowhere slower than the original is returned. Ctrl-C ends the search.
         threads: threads of the sessions that are measured and of the kernels that are timed; with one, the process is pinned to
             one CPU.
         calibrate: plan for this machine with kernels that are timed on it, for up to five seconds, and kept in the user's cache
@@ -130,7 +125,6 @@ def optimize(
         count_moves=count_moves,
         portable=portable,
         measure=measure,
-        tune=tune,
         threads=threads,
         calibrate=calibrate,
         profile=profile,
@@ -150,8 +144,6 @@ def _run(job: Job) -> Result:
     source = read(job)
     graph, samples = lift(job, source)
     rewritten = rewrite(job, source, graph, samples)
-    if job.options.tune is not None:
-        job, graph, samples, rewritten = tuned(job, source, graph, samples, rewritten)
     if job.options.portable and rewritten is not None:
         rewritten = make_portable(job, source, graph, samples, rewritten)
     return finish(job, source, graph, samples, rewritten)

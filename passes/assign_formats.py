@@ -84,8 +84,6 @@ def plan_request(graph: Graph, context: PassContext) -> PlanRequest:
         free_constants=context.mode == "inference",
         keeps_qdq_groups=context.keeps_qdq_groups,
         deadline=deadline,
-        rank=context.plan_rank,
-        is_known=context.is_known_plan,
     )
     return at_prices(request, context, context.cost_model)
 

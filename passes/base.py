@@ -17,7 +17,7 @@ from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Array, Data, Op, Signature, Value
+from layoutopt.ir.types import Array, Data, Op, Value
 from layoutopt.ir.verify import violations
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.planner import Plan
@@ -65,8 +65,6 @@ class PassContext:
             a cost model. By default it is called with `cost_model`.
         time_graphs: times lowered graphs in the runtime, in seconds; None for a graph that was not timed. Not set if nothing is
             to be timed.
-        plan_rank: the number of cheaper plans that the planner passes over.
-        is_known_plan: whether the planner passes over a plan, the signature of every op, too; None for no plan.
         plan: the plan; None before planning.
         least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
         notes: the ops and values to which passes did not apply, with reasons.
@@ -97,8 +95,6 @@ class PassContext:
     has_baked_passes: bool = False
     make_plan: MakePlan = lambda graph, context, plan_with: (context.cost_model, plan_with(context.cost_model))
     time_graphs: TimeGraphs | None = None
-    plan_rank: int = 0
-    is_known_plan: Callable[[Mapping[Op, Signature]], bool] | None = None
     plan: Plan | None = None
     least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)

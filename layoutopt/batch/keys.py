@@ -32,7 +32,7 @@ from layoutopt.registry.entry_points import package_of
 
 _LIBRARIES = ("highspy", "ml_dtypes", "networkx", "numpy", "onnx", "onnx-ir")
 _CODE = ("*.py", "*.toml")
-_TIMED = ("measure", "calibrate", "tune")
+_TIMED = ("measure", "calibrate")
 
 
 def outcome_key(

@@ -35,7 +35,6 @@ class BatchOptions(TypedDict, total=False):
     count_moves: bool
     portable: bool
     measure: bool
-    tune: float | None
     threads: int
     calibrate: bool
     profile: str | PathLike[str] | None

@@ -58,10 +58,10 @@ def run_tasks(
 def default_jobs(tasks: Sequence[ModelTask]) -> int:
     """The number of worker processes if none is given, as `run_tasks` takes it.
 
-    0 for one model, and for tuning, whose search Ctrl-C ends; 1 if times are measured on this machine, which other models
+    0 for one model; 1 if times are measured on this machine, which other models
     would disturb; else as many as its CPU cores and the estimated memory for the models permit.
     """
-    if len(tasks) < 2 or any(each.options.get("tune") for each in tasks):
+    if len(tasks) < 2:
         return 0
     if any(_is_timed(each) for each in tasks):
         return 1

@@ -123,7 +123,6 @@ def ci(
             given.updated(configured(context, found, path, given.values())),
             verify=measured or path in results,
             measure=measured,
-            tune=None,
             calibrate=False,
         )
         for path in paths

@@ -35,7 +35,6 @@ class Sessions(StrEnum):
 
 
 _SESSIONS = "fast: sessions of onnxruntime are created faster, runs take longer; best with --external-data."
-_TUNE = "Measure further plans and rewrites for this time, and write the fastest; Ctrl-C ends the search."
 _MODELS = "ONNX files; folders, which are searched for *.onnx; patterns such as 'models/**/*.onnx'; `-` for stdin."
 _OUTPUT = (
     "The file to write, or the folder for the results of several models; `-` for stdout. By default MODEL.opt.onnx next to "
@@ -84,7 +83,6 @@ def optimize(
     measure: Annotated[
         bool, Option("--measure/--no-measure", help="Run both models in turns, and keep MODEL if OUT is not faster.")
     ] = True,
-    tune: Annotated[float | None, Option("--tune", metavar="SECONDS", help=_TUNE)] = None,
     threads: Annotated[int, Option("--threads", metavar="N", help="Threads of the sessions that are measured.")] = 1,
     calibrate: Annotated[
         bool,
@@ -154,7 +152,6 @@ def optimize(
         verify=verify,
         allow_unverified=allow_unverified,
         measure=measure,
-        tune=tune,
         threads=threads,
         calibrate=calibrate,
         profile=profile,

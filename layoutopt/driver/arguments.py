@@ -174,27 +174,6 @@ def check_threads(threads: object) -> None:
         raise ArgumentError("no number of threads", where=f"threads={threads!r:.80}", hint="give 1 or more")
 
 
-def check_tune(seconds: object, measure: bool, target: CostModel, dialect: Dialect) -> None:
-    """Check that a time for tuning is a number above 0, or None, and that results are measured.
-
-    Raises:
-        ArgumentError: it is not, or they are not.
-    """
-    if seconds is None:
-        return
-    where = f"tune={seconds!r:.80}"
-    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
-    if not is_number or not 0 < float(seconds) < math.inf:  # type: ignore[arg-type]
-        raise ArgumentError("not a time for tuning", where=where, hint="give seconds above 0, or None for no tuning")
-    if not measure:
-        raise ArgumentError("tuning needs measurements", where=where, hint="leave out measure=False (--no-measure)")
-    if isinstance(target, MultiTargetCostModel):
-        raise ArgumentError("tuning needs a single target", where=where, hint="name the target of this machine")
-    if not dialect.is_native:
-        what = f"tuning runs models in the onnxruntime of this machine, and the dialect is {dialect.name}"
-        raise ArgumentError(what, where=where, hint="choose the runtime onnxruntime, or leave tuning out")
-
-
 def check_max_growth(max_growth: object) -> None:
     """Check that a growth limit is a number of at least 1.
 

@@ -107,7 +107,6 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         gain=without_declined_algorithms(job.gain, context.growth.requests),
         calibration=job.calibration,
         measurement=job.measurement,
-        tuning=job.tuning,
         ops=found.ops,
         casts=found.casts,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],

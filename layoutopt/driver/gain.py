@@ -91,26 +91,9 @@ def without_declined_algorithms(gain: GainReport | None, requests: Iterable[Grow
     return gain.model_copy(update=changes) if lost else gain
 
 
-def gain_of_variant(first: GainReport | None, seconds: float, *, has_same_ops: bool) -> GainReport | None:
-    """The gain of another plan for the same original, at the same prices.
-
-    Args:
-        first: the gain of the first plan.
-        seconds: the estimated time of the other plan.
-        has_same_ops: whether it differs in formats only; otherwise the difference counts as folding, which is 0 where the
-            baseline is the folded graph.
-    """
-    if first is None:
-        return None
-    saved = first.seconds_after - seconds
-    counts_as_formats = has_same_ops or first.baseline == "folded"
-    cause = {"formats": first.formats + saved} if counts_as_formats else {"folding": first.folding + saved}
-    return first.model_copy(update={"seconds_after": seconds, "data_movement": None, **cause})
-
-
 def _move_seconds(kernels: Sequence[UsedKernel]) -> float:
     """The seconds of the conversions among kernels."""
     return total_seconds(each for each in kernels if each.is_move)
 
 
-__all__ = ["gain_at_target_prices", "gain_at_timed_prices", "gain_of_variant", "without_declined_algorithms"]
+__all__ = ["gain_at_target_prices", "gain_at_timed_prices", "without_declined_algorithms"]

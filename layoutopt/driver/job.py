@@ -25,7 +25,7 @@ from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.ir.types import Op, Signature
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
-from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport, TuningReport
+from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import Given, InputSet, input_sets
@@ -55,7 +55,6 @@ class Options:
     count_moves: bool
     portable: bool
     measure: bool
-    tune: float | None
     threads: int
     calibrate: bool
     profile: str | PathLike[str] | None
@@ -90,9 +89,7 @@ class Job:
         calibration: the kernels that were timed for the plan; None before planning.
         has_times: whether the price of an op under a signature consists of times of kernels.
         measurement: the measured speed-up; None before it.
-        tuning: the variants that were tried; None without tuning.
         portable: the branches of a portable result; None for any other one.
-        omitted_passes: the names of passes after baking that do not run.
     """
 
     name: str
@@ -114,9 +111,7 @@ class Job:
     calibration: PricesReport | None = None
     has_times: Callable[[Op, Signature], bool] = lambda op, signature: False
     measurement: MeasurementReport | None = None
-    tuning: TuningReport | None = None
     portable: PortableReport | None = None
-    omitted_passes: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, options: Options) -> "Job":
@@ -138,7 +133,6 @@ class Job:
         arguments.check_sessions(options.sessions, dialect)
         arguments.check_threads(options.threads)
         arguments.check_profile(options.profile, dialect)
-        arguments.check_tune(options.tune, options.measure, target_model, dialect)
         stamp = Stamp(
             target_model.name,
             runtime.name,

@@ -44,7 +44,7 @@ def make_portable(
     block = job.context.block
     if not block:
         return native
-    options = replace(job.options, model=job.given, runtime=_STANDARD_RUNTIME, dialect=None, portable=False, tune=None)
+    options = replace(job.options, model=job.given, runtime=_STANDARD_RUNTIME, dialect=None, portable=False)
     other = Job.of(replace(options, sessions="balanced", count_moves=False, watch=None, sizes_found=None))
     standard = _standard(other)
     has_float16 = graph.has_dtype(DType.FLOAT16)

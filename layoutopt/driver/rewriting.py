@@ -29,7 +29,7 @@ class Candidate:
     """A rewritten model that has not been compared with the original yet.
 
     Attributes:
-        job: the call of `optimize`, or a variant of it.
+        job: the call of `optimize`.
         source: the original.
         graph: its graph, planned.
         gate: the comparison that the model has to pass.
@@ -178,8 +178,7 @@ def _after_baking(job: Job, baked: onnx_ir.Model) -> onnx_ir.Model:
         return baked
     graph = inference.lift(baked)
     context = replace(job.context, lowered=None)
-    passes = tuple(each for each in job.dialect.baked_passes if each.name not in job.omitted_passes)
-    results = Pipeline(passes).run(graph, context, job.watch)
+    results = Pipeline(job.dialect.baked_passes).run(graph, context, job.watch)
     job.passes += results
     job.context.is_rewritten = context.is_rewritten
     return onnx_io.emit(graph) if any(each.changed for each in results) else baked

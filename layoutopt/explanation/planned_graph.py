@@ -163,7 +163,6 @@ def _job(options: PlanOptions) -> Job:
             count_moves=False,
             portable=False,
             measure=False,
-            tune=None,
             threads=1,
             calibrate=options.calibrate or options.profile is not None,
             profile=options.profile,

@@ -9,8 +9,6 @@ from layoutopt.page.graphs import Node, PageGraph
 class Counterparts:
     """The nodes of a graph by the op that planning keeps, else by name.
 
-    A variant of `--tune` plans a copy of the graph, whose ops have the same names.
-
     Args:
         graph: the graph in which nodes are searched.
     """

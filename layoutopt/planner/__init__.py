@@ -9,7 +9,6 @@ from layoutopt.planner.problem import Option, Problem, Solution, Tensor
 from layoutopt.planner.problem_edit import GRAPH_OUTPUT, Cast, ProblemEdit
 from layoutopt.planner.propagation import propose
 from layoutopt.planner.qdq_groups import planned_qdq_groups
-from layoutopt.planner.ranking import NoFurtherPlanError
 from layoutopt.planner.region_tree import BoundaryUnit, RegionTree
 from layoutopt.planner.regret import MinimaxSolution, least_regret
 from layoutopt.planner.repricing import Repriced, Repricer
@@ -26,7 +25,6 @@ __all__ = [
     "Deadline",
     "FormulatedPlan",
     "MinimaxSolution",
-    "NoFurtherPlanError",
     "Option",
     "Plan",
     "PlanRequest",

@@ -11,47 +11,17 @@ points. If it is slower at one of them, the planner searches the cheapest plan a
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, TypeAlias
-
-from typing_extensions import override
+from typing import TypeAlias
 
 from layoutopt.cost import CostModel
 from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, OutOfTimeError, PlanningStage
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution
-from layoutopt.planner.program import Program
-from layoutopt.planner.side_constraints import SideConstraint, cheapest_within
-
-_LIMIT_MARGIN = 1.01  # prices are clamped slightly above the limit of a guard
+from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, Choice, Problem, Solution
+from layoutopt.planner.side_constraints import GuardLimit, cheapest_within
 
 Formulate: TypeAlias = Callable[[CostModel, Candidates, Deadline], Formulation]
 """The planning problem of a graph with the prices of a cost model and some candidates, or an OutOfTimeError."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuardLimit(SideConstraint):
-    """The problem at a guard point, and the price there that no choice may exceed.
-
-    Attributes:
-        problem: the planning problem with the prices of the guard point, which has the ops, options and casts of the problem at
-            the planned sizes.
-        price: the price of the baseline.
-    """
-
-    problem: Problem
-    price: float
-
-    @override
-    def allows(self, choice: Choice) -> bool:
-        """Whether a choice does not exceed the price, within the tolerance."""
-        return self.problem.price(choice) <= self.price * (1 + TOLERANCE)
-
-    @override
-    def row(self, program: Program) -> tuple[Any, float]:
-        """The prices at the guard point, as fractions of slightly more than the limit, so that a larger price exceeds it."""
-        excess = self.price - self.problem.lower_bound()
-        return Program(self.problem, max(excess, TOLERANCE * self.price) * _LIMIT_MARGIN).prices, 1 / _LIMIT_MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +69,11 @@ def guarded_solution(
     if not any(_is_slower(formulate(guard, pair, NO_DEADLINE).problem, baseline, solution.choice) for guard in guards):
         return GuardedSolution(solution, is_replaced=False)
     try:
-        limits = guard_limits(formulate, candidates, guards, baseline, deadline)
+        problems = [formulate(guard, candidates, deadline).problem for guard in guards]
     except OutOfTimeError as error:
         unchanged = Solution(baseline, problem.price(baseline), solution.lower_bound, False).with_optimality()
         return GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
+    limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
     ceiling, remaining = problem.price(baseline), deadline.remaining
     time_limit = DEFAULT_TIME_LIMIT if remaining is None else remaining
     choice, bound = cheapest_within(problem, limits, baseline, ceiling, time_limit)
@@ -111,18 +82,6 @@ def guarded_solution(
         choice, price = baseline, ceiling
     found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
     return GuardedSolution(found, is_replaced=True, limits=limits)
-
-
-def guard_limits(
-    formulate: Formulate, candidates: Candidates, guards: Sequence[CostModel], baseline: Choice, deadline: Deadline
-) -> tuple[GuardLimit, ...]:
-    """The limits of guards; the arguments are those of `guarded_solution`.
-
-    Raises:
-        OutOfTimeError: the deadline is over before all candidates are priced.
-    """
-    problems = [formulate(guard, candidates, deadline).problem for guard in guards]
-    return tuple(GuardLimit(each, each.price(baseline)) for each in problems)
 
 
 def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidates:
@@ -138,4 +97,4 @@ def _is_slower(problem: Problem, baseline: Choice, choice: Choice) -> bool:
     return not GuardLimit(problem, problem.price(first)).allows(second)
 
 
-__all__ = ["GuardLimit", "GuardedSolution", "guard_limits", "guarded_solution"]
+__all__ = ["GuardLimit", "GuardedSolution", "guarded_solution"]

@@ -30,8 +30,6 @@ def least_moves(request: PlanRequest) -> int:
             weights_by_runs=False,
             breaks_ties=False,
             guards=(),
-            rank=0,
-            is_known=None,
             memo=None,
         )
     )

@@ -50,7 +50,6 @@ class Plan:
         unexamined: the number of formats beyond these limits that were not examined. The bound holds for their signatures too,
             since ops that may have them count as free.
         is_limited_by_guards: whether a faster plan was rejected because it is slower than the original graph at other sizes.
-        rank: the number of cheaper plans that were passed over. The lower bound is that of the cheapest one.
         outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
             over the targets, and the gap is that of the worst ratio of the seconds to those of the best plan for
             that target alone.
@@ -68,7 +67,6 @@ class Plan:
     is_limited_by_guards: bool = False
     examined: int = 0
     unexamined: int = 0
-    rank: int = 0
 
     def __repr__(self) -> str:
         proof = "optimal" if self.optimal and not self.gap else f"gap {self.gap:.2%}"

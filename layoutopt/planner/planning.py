@@ -13,15 +13,14 @@ from layoutopt.errors import PinError
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import QdqGroups, with_unified_formats
 from layoutopt.planner.candidates import Candidates
-from layoutopt.planner.deadline import NO_DEADLINE, Deadline, OutOfTimeError, PlanningStage, formulate_within
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline, formulate_within
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.guards import GuardedSolution, GuardLimit, guard_limits, guarded_solution
+from layoutopt.planner.guards import GuardedSolution, GuardLimit, guarded_solution
 from layoutopt.planner.pins import check_pins, enforce_pins
 from layoutopt.planner.plan import Plan, TargetOutcome
 from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
 from layoutopt.planner.propagation import propose
 from layoutopt.planner.qdq_groups import planned_qdq_groups
-from layoutopt.planner.ranking import NoFurtherPlanError, formats_of_options, solution_of_rank
 from layoutopt.planner.region_tree import RegionTree
 from layoutopt.planner.regret import MinimaxSolution, least_regret
 from layoutopt.planner.request import PlanRequest
@@ -52,7 +51,6 @@ def make_plan(request: PlanRequest) -> Plan:
 
     Raises:
         PinError: no plan meets a pin.
-        NoFurtherPlanError: there is no plan of the requested rank.
     """
     return make_formulated_plan(request).plan
 
@@ -62,7 +60,6 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
 
     Raises:
         PinError: no plan meets a pin.
-        NoFurtherPlanError: there is no plan of the requested rank.
     """
     check_pins(request.graph, request.pins)
     planning, stopped = formulate_within(
@@ -78,10 +75,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         stopped = "solver"
     checked = planning.check_guards(minimax)
     stopped = checked.stopped or stopped
-    rank = 0
-    if request.rank or request.is_known is not None:
-        checked, rank = planning.of_rank(checked, minimax, stopped)
-    choice = planning.finalized(checked.solution.choice, minimax, is_cheapest=not rank)
+    choice = planning.finalized(checked.solution.choice, minimax)
     if not all(isfinite(problem.price(choice)) for problem in problems):
         raise _unsatisfiable(request)
     outcomes = planning.outcomes(choice, minimax)
@@ -102,7 +96,6 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         is_limited_by_guards=checked.is_replaced,
         examined=candidates.examined,
         unexamined=candidates.unexamined,
-        rank=rank,
     )
     return FormulatedPlan(plan, planning.mean_formulation, candidates, choice, checked.limits)
 
@@ -185,50 +178,16 @@ class _PlanningProblems:
             return replace(checked, solution=bounded)
         return checked
 
-    def of_rank(
-        self, cheapest: GuardedSolution, minimax: MinimaxSolution, stopped: PlanningStage | None
-    ) -> tuple[GuardedSolution, int]:
-        """The solution of the requested rank, which is not slower than the baseline at any guard point either, and its rank.
-
-        Raises:
-            NoFurtherPlanError: there is none.
-        """
-        request, deadline = self.request, self.request.deadline
-        if stopped or len(self.problems) > 1:
-            raise NoFurtherPlanError(
-                "the time limit ended planning" if stopped else "plans for several targets have no rank"
-            )
-        try:
-            limits = cheapest.limits or guard_limits(
-                self._formulate_at_guard, self.candidates, request.target_guards, self.baseline_choice, deadline
-            )
-        except OutOfTimeError:
-            raise NoFurtherPlanError("the time limit ended planning") from None
-
-        def is_known(choice: Choice) -> bool:
-            is_cheapest = choice == cheapest.solution.choice
-            finalized = self.finalized(choice, minimax, is_cheapest=is_cheapest)
-            return request.is_known is not None and request.is_known(self.signatures(finalized))
-
-        formats = formats_of_options(self.mean_formulation)
-        found, rank = solution_of_rank(
-            self.problems[0], formats, cheapest.solution, request.rank, limits, deadline, is_known=is_known
-        )
-        return replace(cheapest, solution=found, limits=limits), rank
-
     def _formulate_at_guard(self, model: CostModel, candidates: Candidates, deadline: Deadline) -> Formulation:
         request = self.request
         pins = dict(request.pins)
         return Formulation(self.tree, model, candidates, self.groups, pins, request.free_constants, deadline)
 
-    def finalized(self, choice: Choice, minimax: MinimaxSolution, *, is_cheapest: bool) -> Choice:
-        """The choice with packed constants and least padding; the baseline if that is as fast, and nothing is pinned.
-
-        A choice that is not the cheapest one may be slower than the baseline.
-        """
+    def finalized(self, choice: Choice, minimax: MinimaxSolution) -> Choice:
+        """The choice with packed constants and least padding; the baseline if that is as fast, and nothing is pinned."""
         worst, worst_before = self._worst_ratio(choice, minimax), self._worst_ratio(self.baseline_choice, minimax)
         formulation = self.mean_formulation
-        if self.request.pins or not is_cheapest or worst < worst_before * (1 - TOLERANCE):
+        if self.request.pins or worst < worst_before * (1 - TOLERANCE):
             return tuple(formulation.with_least_padding(formulation.with_packed_constants(choice)))
         return self.baseline_choice
 

@@ -1,12 +1,12 @@
 """The request to the planner: a graph, the target or targets, and the constraints on the plan."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Signature, Value
+from layoutopt.ir.types import Value
 from layoutopt.planner.candidates import CandidateMemo
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 
@@ -26,8 +26,6 @@ class PlanRequest:
         breaks_ties: whether plans of one price are distinguished, by the bytes that they move.
         guards: the cost model at each guard point, where the plan may not be slower than the original graph.
         memo: the candidates of earlier plans of the same graph, pins and sizes at other prices; None if there are none.
-        rank: the number of cheaper plans to pass over, for a single target (`ranking`).
-        is_known: whether a plan, the signature of every op, is passed over, too; None for no plan.
     """
 
     graph: Graph
@@ -40,8 +38,6 @@ class PlanRequest:
     breaks_ties: bool = True
     guards: Sequence[CostModel] = ()
     memo: CandidateMemo | None = None
-    rank: int = 0
-    is_known: Callable[[Mapping[Op, Signature]], bool] | None = None
 
     @property
     def targets(self) -> tuple[CostModel, ...]:

@@ -1,8 +1,9 @@
-"""The cheapest choice of a planning problem under further constraints, by an integer program with a row for each of them."""
+"""The cheapest choice of a planning problem within the limits of guards, by an integer program with a row for each of them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import highspy
 import numpy as np
@@ -10,26 +11,39 @@ import numpy as np
 from layoutopt.planner.problem import TOLERANCE, Choice, Problem
 from layoutopt.planner.program import Program
 
+_LIMIT_MARGIN = 1.01  # prices are clamped slightly above the limit of a guard
 _ABSOLUTE_GAP = 1e-6  # of the integer program, whose prices are at most 1
 
 
-class SideConstraint(Protocol):
-    """A constraint on choices that is linear in the columns of the integer program."""
+@dataclass(frozen=True, slots=True)
+class GuardLimit:
+    """The problem at a guard point, and the price there that no choice may exceed.
 
-    def row(self, program: Program) -> tuple[Any, float]:
-        """The factor of every column of the program, and the largest value of the sum."""
+    Attributes:
+        problem: the planning problem with the prices of the guard point, which has the ops, options and casts of the problem at
+            the planned sizes.
+        price: the price of the baseline.
+    """
+
+    problem: Problem
+    price: float
 
     def allows(self, choice: Choice) -> bool:
-        """Whether a choice meets the constraint, within the tolerance."""
+        """Whether a choice does not exceed the price, within the tolerance."""
+        return self.problem.price(choice) <= self.price * (1 + TOLERANCE)
+
+    def row(self, program: Program) -> tuple[Any, float]:
+        """The prices at the guard point, as fractions of slightly more than the limit, so that a larger price exceeds it."""
+        excess = self.price - self.problem.lower_bound()
+        return Program(self.problem, max(excess, TOLERANCE * self.price) * _LIMIT_MARGIN).prices, 1 / _LIMIT_MARGIN
 
 
 def cheapest_within(
     problem: Problem,
-    constraints: Sequence[SideConstraint],
+    constraints: Sequence[GuardLimit],
     start: Choice,
     ceiling: float,
     time_limit: float,
-    gap: float = 0.0,
 ) -> tuple[Choice, float]:
     """The cheapest choice under constraints, by an integer program, and the bound that it proves on its price.
 
@@ -41,7 +55,6 @@ def cheapest_within(
         ceiling: a price that the cheapest choice does not exceed. If it does, the bound is about the ceiling or infinite, and
             the result is the start or some choice above the ceiling.
         time_limit: seconds.
-        gap: the difference of the price to the bound at which the search ends.
     """
     lower = problem.lower_bound()
     limit = max(ceiling - lower, TOLERANCE)
@@ -53,7 +66,7 @@ def cheapest_within(
         "random_seed": 0,
         "mip_rel_gap": TOLERANCE,
         "objective_bound": 1.0 + TOLERANCE,
-        "mip_abs_gap": max(_ABSOLUTE_GAP, gap / limit),
+        "mip_abs_gap": _ABSOLUTE_GAP,
         "time_limit": time_limit,
     }
     for name, setting in settings.items():
@@ -75,4 +88,4 @@ def cheapest_within(
     return program.choice(values), bound
 
 
-__all__ = ["SideConstraint", "cheapest_within"]
+__all__ = ["GuardLimit", "cheapest_within"]

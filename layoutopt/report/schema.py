@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _BEFORE = (
     "of the graph after the passes before planning, every op in canonical formats, with the fusions of the runtime; the "
@@ -222,63 +222,6 @@ class MeasurementReport(ReportModel):
     sizes: list[MeasuredReport] = Field(default_factory=list, description="the first at the sizes of the plan")
 
 
-class VariantReport(ReportModel):
-    """A variant of planning and rewriting that was tried."""
-
-    name: str = Field(description="its settings in words")
-    outcome: Literal["chosen", "faster", "not faster", "same file", "not possible", "failed"] = Field(
-        description="`faster` than the best version until then; `same file` as an earlier one or as the original; `not "
-        "possible` on this machine; `failed` through a fault of layoutopt"
-    )
-    gain: float | None = Field(default=None, description="median speed-up over the best version until then")
-    low: float | None = Field(default=None, description="lower end of the confidence interval of the gain")
-    high: float | None = Field(default=None, description="upper end of it")
-    speed_up: float | None = Field(
-        default=None, description="speed-up over the original: the gain times that of the best version until then"
-    )
-    over_first: float | None = Field(default=None, description="speed-up over the first plan, likewise")
-    estimated_extra: float | None = Field(
-        default=None,
-        description="estimated extra time over the first plan, as a fraction; null if it differs otherwise than by the plan",
-    )
-    seconds: float = Field(description="time for rewriting and measuring it")
-    reason: str = Field(default="", description="the reason why it was not measured, or the error")
-
-
-class LearntPriceReport(ReportModel):
-    """A price that was corrected by measured runs of the whole model."""
-
-    kind: Literal["kernel", "conversion"]
-    name: str = Field(description="the op of a kernel, or the tensor of a conversion")
-    formats: str = Field(description="the formats of inputs and outputs, or those before and after the conversion")
-    factor: float = Field(description="the factor of its price")
-
-
-class TuningReport(ReportModel):
-    """Variants of planning and rewriting, tried one after the other, each against the best version until then."""
-
-    seconds: float = Field(description="the time that was given")
-    spent: float = Field(default=0.0, description="the time that was taken, with the measurement of the chosen variant")
-    stopped: Literal["time", "no more variants", "interrupted"] | None = None
-    reason: str = Field(default="", description="if no variant was tried: why")
-    chosen: str = Field(default="", description="the name of the chosen variant; empty for the first plan")
-    over_first: float | None = Field(
-        default=None,
-        description="speed-up of the best variant over the first plan, measured once more at the end; the variant is chosen if "
-        "the interval is above 1",
-    )
-    low: float | None = Field(default=None, description="lower end of the confidence interval of `over_first`")
-    high: float | None = Field(default=None, description="upper end of it")
-    variants: list[VariantReport] = Field(default_factory=list, description="in the order in which they were tried")
-    runs_learnt_from: int = Field(
-        default=0,
-        description="the number of measured variants that differ from the best version until then by the plan only",
-    )
-    learnt: list[LearntPriceReport] = Field(
-        default_factory=list, description="the at most 20 prices with the largest corrections above 5 %"
-    )
-
-
 class PortableReport(ReportModel):
     """The branches of a portable model."""
 
@@ -384,7 +327,6 @@ class Report(ReportModel):
     )
     calibration: PricesReport | None = Field(default=None, description="null if nothing was planned")
     measurement: MeasurementReport | None = Field(default=None, description="null if nothing was rewritten")
-    tuning: TuningReport | None = Field(default=None, description="null unless it was requested")
     ops: list[OpReport]
     casts: list[CastReport]
     portable: PortableReport | None = Field(

@@ -8,18 +8,12 @@ from layoutopt.report.schema import NoteReport, Report
 def warnings_of(report: Report) -> list[str]:
     """Warnings about the result of `optimize`, besides those about repairs."""
     verification = report.verification
-    variants = report.tuning.variants if report.tuning is not None else []
-    failed = [
-        f"{report.model}: the variant '{each.name}' failed: {each.reason}; please report it with the model"
-        for each in variants
-        if each.outcome == "failed"
-    ]
     if verification.status == "not verified":
-        return [f"{report.model}: not verified: {verification.reason}", *failed]
+        return [f"{report.model}: not verified: {verification.reason}"]
     if verification.outputs_depend_on_inputs is False:
         what = "the outputs do not depend on the inputs, so the verification is weak evidence"
-        return [f"{report.model}: {what}", *failed]
-    return failed
+        return [f"{report.model}: {what}"]
+    return []
 
 
 def repairs_of(notes: Iterable[NoteReport]) -> list[tuple[str, str]]:

@@ -61,7 +61,6 @@ class SharedOptions(Table):
     verify: bool | None = None
     allow_unverified: bool | None = None
     measure: bool | None = None
-    tune: Positive | None = None
     threads: Annotated[int, Field(ge=1)] | None = None
     calibrate: bool | None = None
     profile: str | None = None

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,7 +29,6 @@ class ModelSettings:
     verify: bool = True
     allow_unverified: bool = False
     measure: bool = True
-    tune: float | None = None
     threads: int = 1
     calibrate: bool = True
     profile: Path | None = None
@@ -65,10 +63,6 @@ class ModelSettings:
         """
         if self.time_limit is not None and not self.time_limit > 0:
             raise UsageError("not a time", where=f"--time-limit {self.time_limit:g}", hint="give a number above 0")
-        if self.tune is not None and not 0 < self.tune < inf:
-            raise UsageError("not a time", where=f"--tune {self.tune:g}", hint="give seconds above 0")
-        if self.tune is not None and not self.measure:
-            raise UsageError("tuning needs measurements", where="--tune", hint="leave out --no-measure")
         if self.max_growth is not None and not self.max_growth >= 1:
             raise UsageError("not a growth factor", where=f"--max-growth {self.max_growth:g}", hint="give 1 or more")
         assignments.parse_pins(self.pin)
@@ -90,7 +84,7 @@ class ModelSettings:
                 "sessions",
                 "portable",
             ),
-            *("measure", "tune", "threads", "calibrate", "profile", "strict", "custom_ops"),
+            *("measure", "threads", "calibrate", "profile", "strict", "custom_ops"),
         )
         return {name: getattr(self, name) for name in same} | {
             "pins": assignments.parse_pins(self.pin),

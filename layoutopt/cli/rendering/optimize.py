@@ -8,7 +8,6 @@ from layoutopt.cli.files.outputs import Outputs
 from layoutopt.cli.rendering.movement import movement_rows
 from layoutopt.cli.rendering.stages import print_stages
 from layoutopt.cli.rendering.terminal import key_values, seconds, show, size, styled_line, text
-from layoutopt.cli.rendering.tuning import print_learnt_prices, print_variants, tuning_lines
 from layoutopt.files import path_text
 from layoutopt.report.output_formats import count_output_formats
 from layoutopt.report.schema import (
@@ -46,13 +45,10 @@ def print_summary(report: Report, outputs: Outputs, *, is_verbose: bool = False)
         *_repaired(report),
         ("verification", _verified(report.verification)),
         *_measured(report.measurement),
-        *tuning_lines(report.tuning),
         ("written", _written(outputs, report)),
         *_unused(outputs),
     ]
     show(title(report), key_values(*rows))
-    print_variants(report.tuning)
-    print_learnt_prices(report.tuning)
     if is_verbose:
         print_stages(report)
 
@@ -68,7 +64,6 @@ def summary_texts(report: Report) -> list[tuple[str, str]]:
         *_repaired(report),
         ("verification", _verified(report.verification)),
         *_measured(report.measurement),
-        *tuning_lines(report.tuning),
     ]
     return [(label, line.plain) for label, line in rows]
 
