@@ -27,7 +27,11 @@ _NOT_THE_MODEL = re.compile(
 
 
 class OutOfMemoryError(LayoutoptError, MemoryError):
-    """There is too little memory."""
+    """There is too little memory: for the model `where`, by the message `what`."""
+
+    def __str__(self) -> str:
+        model = f" for {self.where}" if self.where else ""
+        return f"not enough memory{model}: {self.what}; {self.hint}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -60,7 +64,7 @@ def raise_if_out_of_memory(error: BaseException, where: str = "") -> None:
     if is_out_of_memory(error):
         reason = error_message(error, str(error) or "an array cannot be allocated")
         hint = "close other programs or use a machine with more"
-        raise OutOfMemoryError(f"not enough memory: {reason}", where=where, hint=hint) from error
+        raise OutOfMemoryError(reason, where=where, hint=hint) from error
 
 
 def error_message(error: BaseException, text: str | None = None) -> str:

@@ -219,7 +219,7 @@ def test_too_little_memory_is_an_error_of_layoutopt(cli: Cli, target: str) -> No
     onnx.save(onnx.parser.parse_model(HUGE), "huge.onnx")
     with pytest.raises(layoutopt.LayoutoptError, match="not enough memory") as caught:
         layoutopt.optimize("huge.onnx", target)
-    assert isinstance(caught.value, MemoryError) and str(caught.value).startswith("huge.onnx: ")
+    assert isinstance(caught.value, MemoryError) and str(caught.value).startswith("not enough memory for huge.onnx: ")
     failed = cli("huge.onnx", "-o", "o.onnx", "-t", target)
     assert failed.code == 1 and not Path("o.onnx").exists()
     assert_one_line(failed.err)
