@@ -106,7 +106,7 @@ def optimize(
             not take the inputs.
         VerificationError: if the result is not equivalent to the model; there is no result then.
         UnverifiedError: if the result could not be compared with the original; there is no result then.
-        MemoryError: if there is too little memory.
+        LayoutoptError: if there is too little memory; this error is a MemoryError, too.
     """
     options = Options(
         model=model,

@@ -1,7 +1,7 @@
 """The cache: outcomes by key, in a folder that several processes and machines may use at the same time.
 
     FOLDER/CACHEDIR.TAG                 marks the folder as a cache
-    FOLDER/3f/3f9a.../outcome           the SHA-256 of the second line; a line of JSON: report, and SHA-256 of each file
+    FOLDER/3f/3f9a.../outcome           the SHA-256 of the second line; a line of JSON: key, report, SHA-256 of model and files
     FOLDER/3f/3f9a.../model.onnx        the result, with its external data
 
 An entry is written to a temporary folder, which is then renamed, so that it is complete or absent; of two processes with the
@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from layoutopt.batch.keys import file_digest
+from layoutopt.batch.keys import file_digest, model_digest
 from layoutopt.errors import ArgumentError, LayoutoptError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.report.schema import Report
@@ -35,7 +35,7 @@ _OUTCOME, _KEY = "outcome", re.compile(r"[0-9a-f]{64}")
 
 
 class DamagedEntryError(Exception):
-    """The content of an entry does not have its hash."""
+    """The content of an entry does not have its hash, its key or its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,12 @@ class Cache:
             what = "is no cache of layoutopt"
             raise ArgumentError(what, where=path_text(folder), hint="name a new or an empty folder")
 
-    def find(self, key: str) -> Entry | None:
-        """The entry of a key; None if there is none. An entry that is damaged is removed.
+    def find(self, key: str, source: Path) -> Entry | None:
+        """The entry of a key; None if there is none. An entry that is damaged, or that of another key or model, is removed.
+
+        Args:
+            key: the key.
+            source: the model file.
 
         Raises:
             DamagedEntryError: the entry was damaged.
@@ -95,6 +99,8 @@ class Cache:
             if hashlib.sha256(line).hexdigest().encode() != digest:
                 raise ValueError("another hash")
             content = json.loads(line)
+            if (content["key"], content["source"]) != (key, model_digest(source)):
+                raise ValueError("another key or model")
             for name, expected in content["files"].items():
                 if file_digest(folder / name) != expected:
                     raise ValueError("another hash")
@@ -103,10 +109,8 @@ class Cache:
             if not (folder / _OUTCOME).exists():  # never written, or removed meanwhile
                 return None
             damage = "a file is missing"
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            damage = (
-                (error.strerror or "").lower() if isinstance(error, OSError) else "its content does not have its hash"
-            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            damage = (error.strerror or "").lower() if isinstance(error, OSError) else "its key or a hash does not fit"
         else:
             with suppress(OSError):
                 os.utime(folder / _OUTCOME)
@@ -114,11 +118,12 @@ class Cache:
         _remove(folder)
         raise DamagedEntryError(damage)
 
-    def keep(self, key: str, report: Report, save: Callable[[Path], object] | None) -> None:
+    def keep(self, key: str, source: Path, report: Report, save: Callable[[Path], object] | None) -> None:
         """Keep an outcome; an entry of the same key stays.
 
         Args:
             key: the key.
+            source: the model file.
             report: the report.
             save: writes the result to a file, and external data next to it; None for no file.
 
@@ -132,7 +137,9 @@ class Cache:
             if save is not None:
                 save(temporary / MODEL)
             files = {each.name: file_digest(each) for each in sorted(temporary.iterdir())}
-            line = json.dumps({"key": key, "files": files, "report": report.model_dump(mode="json")}).encode()
+            line = json.dumps(
+                {"key": key, "source": model_digest(source), "files": files, "report": report.model_dump(mode="json")}
+            ).encode()
             with (temporary / _OUTCOME).open("xb") as file:
                 file.write(hashlib.sha256(line).hexdigest().encode() + b"\n" + line)
                 file.flush()

@@ -114,7 +114,7 @@ def _placed(
     """Pairs of a model and the file of its result.
 
     Raises:
-        ArgumentError: `models` is one path, or two results have one file.
+        ArgumentError: `models` is one path, `output` is no folder, or two results have one file.
     """
     if isinstance(models, str | PathLike):
         raise ArgumentError("is one model", where=f"models={os.fspath(models)!r:.80}", hint="give a list")
@@ -124,6 +124,8 @@ def _placed(
             raise ArgumentError("models have their results", where=f"output={output!r:.80}", hint="leave it out")
         placed = [(Path(model), Path(result)) for model, result in models.items()]
     else:
+        if output is not None and Path(output).suffix == ".onnx" and not Path(output).is_dir():
+            raise ArgumentError("is no folder", where=f"output={os.fspath(output)!r:.80}", hint="name a folder")
         paths = [Path(each) for each in models]
         placed = [(each, None if output is None else Path(output) / each.name) for each in paths]
     results = Counter(os.path.realpath(result) for _, result in placed if result is not None)

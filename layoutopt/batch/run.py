@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from layoutopt.batch.cluster import Failure, open_cluster
@@ -13,6 +13,7 @@ from layoutopt.errors import ArgumentError, LayoutoptError
 from layoutopt.files import output_error, path_text
 from layoutopt.files.temporary import remove_stale_files
 
+_SAFE_PATH = "PYTHONSAFEPATH"
 Progress = Callable[[int, str], None]
 
 
@@ -80,12 +81,26 @@ def _in_workers(
 ) -> Iterator[tuple[int, Outcome]]:
     """The outcomes of some of the tasks, which run in a cluster."""
     with (
+        _without_working_folder(),
         open_cluster(url, jobs) as cluster,
         closing(cluster.map_unordered(run_task, [tasks[index] for index in indices])) as outcomes,
     ):
         for number, outcome in outcomes:
             index = indices[number]
             yield index, _failed(tasks[index], outcome) if isinstance(outcome, Failure) else outcome
+
+
+@contextmanager
+def _without_working_folder() -> Iterator[None]:
+    """Context in which new Python processes do not import modules from the working folder, which may be a stranger's."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_SAFE_PATH]
+        if before is not None:
+            os.environ[_SAFE_PATH] = before
 
 
 def _failed(task: ModelTask, failure: Failure) -> Outcome:

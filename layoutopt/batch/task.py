@@ -146,7 +146,7 @@ def _key(task: ModelTask) -> str:
 def _find(cache: Cache, key: str, task: ModelTask, notes: list[str]) -> Entry | None:
     """The entry of the cache; None without a usable one."""
     try:
-        return cache.find(key)
+        return cache.find(key, task.model)
     except DamagedEntryError as error:
         what = f"the entry of {path_text(task.model)} is damaged ({error}) and removed; the model is optimised again"
         notes.append(f"{path_text(cache.folder)}: {what}")
@@ -161,7 +161,7 @@ def _keep(cache: Cache, key: str, task: ModelTask, result: Result, notes: list[s
 
     has_file = result.report.changed or task.external_data is not None or external_files(task.model)
     try:
-        cache.keep(key, result.report, save if has_file else None)
+        cache.keep(key, task.model, result.report, save if has_file else None)
     except (OSError, LayoutoptError) as error:
         what = f"the outcome of {path_text(task.model)} is not kept: {reason_of(error)}"
         notes.append(f"{path_text(cache.folder)}: {what}")

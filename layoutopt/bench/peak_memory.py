@@ -40,7 +40,7 @@ def measure_memory(model: Path, runtime: str, threads: int, feed: Feed, measures
         inputs.write_bytes(pickle.dumps(feed))
         sessions = SESSIONS if measures_anonymous else 0
         arguments = [str(model), runtime, str(threads), str(sessions), str(inputs), *registered_libraries()]
-        command = [sys.executable, "-m", "layoutopt.bench.peak_memory_process", *arguments]
+        command = [sys.executable, "-P", "-m", "layoutopt.bench.peak_memory_process", *arguments]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         what = f"the process that measures its memory exited with code {process.returncode}"

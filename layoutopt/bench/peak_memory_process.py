@@ -1,6 +1,6 @@
 """The process that `peak_memory` starts.
 
-    python -m layoutopt.bench.peak_memory_process MODEL RUNTIME THREADS SESSION_COUNT INPUTS_PICKLE [CUSTOM_OP_LIBRARY ...]
+    python -P -m layoutopt.bench.peak_memory_process MODEL RUNTIME THREADS SESSION_COUNT INPUTS_PICKLE [CUSTOM_OP_LIBRARY ...]
 
 The process prints one line of JSON. If SESSION_COUNT is not 0, it also measures anonymous memory with 1 and with SESSION_COUNT
 sessions open. Peak resident memory is VmHWM on Linux and ru_maxrss elsewhere; on Linux ru_maxrss survives exec and includes the

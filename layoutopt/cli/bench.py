@@ -71,7 +71,7 @@ def bench(
     """
     if not 0 < seconds < float("inf"):
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")
-    values = {"threads": threads, "dim": dim, "custom_ops": custom_ops}
+    values = {"threads": threads, "dim": dim}
     options = configured(context, requested_config(config, no_config), models[0], values)
     dims = assignments.parse_dim_sizes(dim or assignments.without_ranges(options["dim"] or []))
 
@@ -87,7 +87,7 @@ def bench(
     given = read_inputs(inputs) if inputs is not None else {}
     reads = [*models, *([inputs] if inputs is not None else [])]
     record = JsonRecord(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
-    with kernel_libraries(options["custom_ops"] or ()), ProgressLine(is_silent=quiet) as progress:
+    with kernel_libraries(custom_ops or ()), ProgressLine(is_silent=quiet) as progress:
         try:
             report = run_benchmark(
                 models,

@@ -6,15 +6,13 @@ from typing import Annotated
 from typer import Argument, Option
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.options.config_file import ConfigFile, NoConfig, requested_config
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
-
-_FOLDER = "The folder of the cache; by default `cache` of the configuration."
+from layoutopt.cli.options.quiet import Quiet
 
 
 def cache(
-    folder: Annotated[Path | None, Argument(metavar="FOLDER", help=_FOLDER)] = None,
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder of the cache.")],
     max_size: Annotated[
         str | None,
         Option("--max-size", metavar="SIZE", help="Remove the entries unused for longest beyond this, as 10GB."),
@@ -25,8 +23,7 @@ def cache(
     remove_all: Annotated[bool, Option("--all", help="Remove all entries.")] = False,
     json: JsonFile = None,
     force: Force = False,
-    config: ConfigFile = None,
-    no_config: NoConfig = False,
+    quiet: Quiet = False,
 ) -> None:
     """Print the size of a cache of `optimize --cache`, and remove entries.
 
@@ -37,12 +34,6 @@ def cache(
         raise UsageError("not a number of days", where=f"--max-age {max_age:g}", hint="give 0 or more")
     if remove_all and not (max_size is None and max_age is None):
         raise UsageError("removes all entries", where="--all", hint="leave out --max-size and --max-age")
-    configuration = requested_config(config, no_config)
-    if folder is None:
-        found = configuration.options_for(Path()).get("cache") if configuration is not None else None
-        if not isinstance(found, Path):
-            raise UsageError("missing", where="FOLDER", hint="name the folder of the cache")
-        folder = found
 
     from layoutopt.batch.cache import Cache
     from layoutopt.cli.files.json_record import JsonRecord
@@ -57,7 +48,7 @@ def cache(
     if remove_all or max_bytes is not None or max_age is not None:
         max_seconds = None if max_age is None else max_age * 24 * 3600
         removed = opened.prune(max_bytes=0 if remove_all else max_bytes, max_age=max_seconds)
-    print_cache(opened, removed, record)
+    print_cache(opened, removed, record, is_quiet=quiet)
 
 
 def _bytes(text: str) -> int:

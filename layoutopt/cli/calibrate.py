@@ -7,6 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from layoutopt.cli.exit_codes import CalibrationInterruptedError, UsageError
+from layoutopt.cli.options.config_file import NAMES_OUTPUT
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.quiet import Quiet
@@ -19,13 +20,15 @@ _STATE = (
 
 def calibrate(
     output: Annotated[
-        Path, Option("--output", "-o", metavar="FILE.toml", help="The target file to write, for --target.")
+        Path,
+        Option("--output", "-o", metavar="FILE.toml", help="The target file to write, for --target."),
+        NAMES_OUTPUT,
     ] = Path("calibrated.toml"),
     quick: Annotated[bool, Option("--quick", help="Measure a third of the kernels, each once.")] = False,
     threads: Annotated[
         int, Option("--threads", metavar="N", min=1, help="Threads per session; 1 also pins the process to one CPU.")
     ] = 1,
-    resume: Annotated[Path | None, Option("--resume", metavar="STATE", help=_STATE)] = None,
+    resume: Annotated[Path | None, Option("--resume", metavar="STATE", help=_STATE), NAMES_OUTPUT] = None,
     json: JsonFile = None,
     force: Force = False,
     quiet: Quiet = False,

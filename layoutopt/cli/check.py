@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from layoutopt.cli.exit_codes import IncompatibleError
-from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
@@ -14,7 +13,6 @@ from layoutopt.cli.options.quiet import Quiet
 
 
 def check(
-    context: Context,
     model: Annotated[
         Path | None,
         Argument(
@@ -29,8 +27,6 @@ def check(
         ),
     ] = False,
     json: JsonFile = None,
-    config: ConfigFile = None,
-    no_config: NoConfig = False,
     custom_ops: CustomOps = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -44,9 +40,7 @@ def check(
     """
     from layoutopt.runtime.custom_ops import kernel_libraries
 
-    found = requested_config(config, no_config)
-    options = configured(context, found, model or Path(), {"custom_ops": custom_ops})
-    with kernel_libraries(options["custom_ops"] or ()):
+    with kernel_libraries(custom_ops or ()):
         if model is None:
             _check_kernels(show_all, json, force=force, is_quiet=quiet)
         else:

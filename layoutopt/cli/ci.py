@@ -10,11 +10,12 @@ from typer import Argument, Context, Option
 
 from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
 from layoutopt.cli.optimization.settings import ModelSettings
-from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
+from layoutopt.cli.options.config_file import NAMES_OUTPUT, ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.plan import Dialect, Dims, Runtime
+from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.options.target_names import complete_target
 
@@ -54,15 +55,21 @@ def ci(
         bool, Option("--measured", help="Run the models, and compare the measured speed-up with --min-speedup.")
     ] = False,
     threads: Annotated[int, Option("--threads", metavar="N", min=1, help="Threads of the sessions of --measured.")] = 1,
-    baseline: Annotated[Path | None, Option("--baseline", metavar="FILE.json", help=_BASELINE)] = None,
+    baseline: Annotated[Path | None, Option("--baseline", metavar="FILE.json", help=_BASELINE), NAMES_OUTPUT] = None,
     update_baseline: Annotated[
         bool, Option("--update-baseline", help="Write the numbers to the baseline file instead of comparing.")
     ] = False,
     write: Annotated[
-        Path | None, Option("--write", metavar="FOLDER", help="Write the optimised models, verified, to this folder.")
+        Path | None,
+        Option("--write", metavar="FOLDER", help="Write the optimised models, verified, to this folder."),
+        NAMES_OUTPUT,
     ] = None,
-    junit: Annotated[Path | None, Option("--junit", metavar="FILE.xml", help="Write a JUnit report.")] = None,
-    sarif: Annotated[Path | None, Option("--sarif", metavar="FILE.sarif", help="Write a SARIF 2.1.0 report.")] = None,
+    junit: Annotated[
+        Path | None, Option("--junit", metavar="FILE.xml", help="Write a JUnit report."), NAMES_OUTPUT
+    ] = None,
+    sarif: Annotated[
+        Path | None, Option("--sarif", metavar="FILE.sarif", help="Write a SARIF 2.1.0 report."), NAMES_OUTPUT
+    ] = None,
     json: JsonFile = None,
     github: Annotated[
         bool, Option("--github", help="Print annotations for GitHub, and append to the step summary.")
@@ -75,6 +82,7 @@ def ci(
     force: Force = False,
     config: ConfigFile = None,
     no_config: NoConfig = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check models against budgets and a baseline.
 
@@ -148,13 +156,13 @@ def ci(
         results,
         force,
     )
-    with ProgressLine() as progress:
+    with ProgressLine(is_silent=quiet) as progress:
         gate.check_all(paths, progress)
     for path, repairs in gate.repairs.items():
         warn_of_repairs(repairs, str(path))
     report = gate.report(old)
     outputs.write_reports(report, gate.updated_baseline(old, paths) if update_baseline else None)
-    _print_report(report, outputs, github=github)
+    _print_report(report, outputs, github=github, is_quiet=quiet)
     if gate.errors:
         raise gate.errors[0]
     _raise_for_status(report)
@@ -174,8 +182,11 @@ def _require_one_target(settings: Mapping[Path, ModelSettings]) -> None:
         raise UsageError(what, where=str(other), hint=hint)
 
 
-def _print_report(report: "GateReport", outputs: "GateOutputs", *, github: bool) -> None:
-    """Print the results on stdout, and the annotations and the step summary of GitHub if requested."""
+def _print_report(report: "GateReport", outputs: "GateOutputs", *, github: bool, is_quiet: bool) -> None:
+    """Print the results on stdout, and the annotations and the step summary of GitHub if requested.
+
+    With `is_quiet`, only the annotations and the summary.
+    """
     from secrets import token_hex
 
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
@@ -185,9 +196,9 @@ def _print_report(report: "GateReport", outputs: "GateOutputs", *, github: bool)
 
     with reporting_written_files(outputs.files):
         if github:
-            table = without_commands(gates_text(report), token_hex(16))
+            table = "" if is_quiet else without_commands(gates_text(report), token_hex(16))
             show_text("".join([table, *(f"{line}\n" for line in annotations(report))]))
-        elif not outputs.prints_json:
+        elif not outputs.prints_json and not is_quiet:
             show_text(gates_text(report))
     if github:
         outputs.append_summary(summary(report, HEADER, [cells(each) for each in report.models]))

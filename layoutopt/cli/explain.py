@@ -79,7 +79,6 @@ def explain(
         "time_limit": time_limit,
         "profile": profile,
         "strict": strict,
-        "custom_ops": custom_ops,
     }
     options = configured(context, requested_config(config, no_config), model, values)
     record = JsonRecord(json, model, kind="the model", force=force)
@@ -94,7 +93,7 @@ def explain(
             limit=limit,
             time_limit=options["time_limit"],
             strict=options["strict"],
-            custom_ops=options["custom_ops"] or (),
+            custom_ops=custom_ops or (),
             calibrate=calibrate,
             profile=options["profile"],
             progress=progress,

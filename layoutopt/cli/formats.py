@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.options.config_file import NAMES_OUTPUT
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.shapes import parse_shape
@@ -25,7 +26,7 @@ def formats(
         str | None, Option("--system", metavar="S", help="List the formats of one system only, such as ascend.")
     ] = None,
     plot: Annotated[
-        Path | None, Option("--plot", metavar="OUT.svg", help="Draw the memory of the tensor as SVG.")
+        Path | None, Option("--plot", metavar="OUT.svg", help="Draw the memory of the tensor as SVG."), NAMES_OUTPUT
     ] = None,
     force: Force = False,
     json: JsonFile = None,

@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from layoutopt.cli.options import assignments
-from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
+from layoutopt.cli.options.config_file import NAMES_OUTPUT, ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
@@ -27,8 +27,10 @@ def inspect(
     runtime: Runtime = None,
     dim: Dims = None,
     show_all: Annotated[bool, Option("--all", help="Print one row per op, not per op type.")] = False,
-    plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan as SVG.")] = None,
-    html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
+    plot: Annotated[
+        Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan as SVG."), NAMES_OUTPUT
+    ] = None,
+    html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP), NAMES_OUTPUT] = None,
     force: Force = False,
     strict: Strict = False,
     custom_ops: CustomOps = None,
@@ -63,17 +65,16 @@ def inspect(
         require_pages()
     figures = [path for path in (plot, html) if path is not None]
     record = JsonRecord(json, model, *figures, kind="the model, the figure or the page", force=force)
-    values = {"target": target, "runtime": runtime, "dim": dim, "strict": strict, "custom_ops": custom_ops}
+    values = {"target": target, "runtime": runtime, "dim": dim, "strict": strict}
     options = configured(context, requested_config(config, no_config), model, values)
     dims = assignments.parse_dim_ranges(options["dim"] or [])
-    libraries = options["custom_ops"] or ()
     found = inspect_model(
         model,
         options["target"],
         options["runtime"],
         dims,
         strict=options["strict"],
-        custom_ops=libraries,
+        custom_ops=custom_ops or (),
         records=html is not None,
     )
     if isinstance(found, PlannedModel):

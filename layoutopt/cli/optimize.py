@@ -10,7 +10,14 @@ from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.optimization.settings import ModelSettings
 from layoutopt.cli.options.assignments import INPUTS_HELP
 from layoutopt.cli.options.clusters import complete_cluster
-from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
+from layoutopt.cli.options.config_file import (
+    LOADS_CODE,
+    NAMES_OUTPUT,
+    ConfigFile,
+    NoConfig,
+    configured,
+    requested_config,
+)
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.pages import NODE_DATA_HELP, PAGE_HELP
@@ -57,7 +64,7 @@ _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr;
 def optimize(
     context: Context,
     models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
-    output: Annotated[str | None, Option("--output", "-o", metavar="OUT", help=_OUTPUT)] = None,
+    output: Annotated[str | None, Option("--output", "-o", metavar="OUT", help=_OUTPUT), NAMES_OUTPUT] = None,
     target: Annotated[
         str,
         Option("--target", "-t", metavar="T", help=_TARGET, autocompletion=complete_target),
@@ -112,19 +119,25 @@ def optimize(
     ] = False,
     jobs: Annotated[int | None, Option("--jobs", "-j", metavar="N", envvar="LAYOUTOPT_JOBS", help=_JOBS)] = None,
     cluster: Annotated[
-        str | None, Option("--cluster", metavar="URL", help=_CLUSTER, autocompletion=complete_cluster)
+        str | None, Option("--cluster", metavar="URL", help=_CLUSTER, autocompletion=complete_cluster), LOADS_CODE
     ] = None,
-    cache: Annotated[Path | None, Option("--cache", metavar="FOLDER", help=_CACHE)] = None,
-    json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON)] = None,
-    html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
-    certificate: Annotated[Path | None, Option("--certificate", metavar="FILE", help=_CERTIFICATE)] = None,
-    model_explorer: Annotated[Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP)] = None,
+    cache: Annotated[Path | None, Option("--cache", metavar="FOLDER", help=_CACHE), NAMES_OUTPUT] = None,
+    json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON), NAMES_OUTPUT] = None,
+    html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP), NAMES_OUTPUT] = None,
+    certificate: Annotated[
+        Path | None, Option("--certificate", metavar="FILE", help=_CERTIFICATE), NAMES_OUTPUT
+    ] = None,
+    model_explorer: Annotated[
+        Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP), NAMES_OUTPUT
+    ] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
     external_data: Annotated[
-        str | None, Option("--external-data", metavar="NAME", help="Store weights in this file next to OUT.")
+        str | None,
+        Option("--external-data", metavar="NAME", help="Store weights in this file next to OUT."),
+        NAMES_OUTPUT,
     ] = None,
-    dump_ir: Annotated[list[str] | None, Option("--dump-ir", metavar="WHAT", help=_DUMP)] = None,
+    dump_ir: Annotated[list[str] | None, Option("--dump-ir", metavar="WHAT", help=_DUMP), NAMES_OUTPUT] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Plan and verify, but write no model.")] = False,
     force: Force = False,
     config: ConfigFile = None,
@@ -176,10 +189,7 @@ def optimize(
     def settings_of(model: Path) -> ModelSettings:
         return settings.updated(configured(context, configuration, model, settings.values()))
 
-    batch_values = {"jobs": jobs, "cluster": cluster, "cache": cache}
-    batch = BatchSettings(
-        **configured(context, configuration, Path(), batch_values), is_requested=bool(cluster or cache)
-    )
+    batch = BatchSettings(**configured(context, configuration, Path(), {"jobs": jobs}), cluster=cluster, cache=cache)
     request = Request(json, html, model_explorer, certificate, dump_ir or (), dry_run, force, quiet, verbose)
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, batch, has_traceback=has_traceback):

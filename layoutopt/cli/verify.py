@@ -59,13 +59,13 @@ def verify(
     from layoutopt.runtime.custom_ops import kernel_libraries
     from layoutopt.sample_inputs import read_inputs
 
-    values = {"dim": dim, "inputs": inputs, "strict": strict, "custom_ops": custom_ops}
+    values = {"dim": dim, "inputs": inputs, "strict": strict}
     options = configured(context, requested_config(config, no_config), original, values)
     arrays = options["inputs"] or []
     given = [read_inputs(path) for path in arrays]
     record = JsonRecord(json, original, rewritten, *arrays, kind="a model or an input", force=force)
     dims = assignments.parse_dim_ranges(options["dim"] or [])
-    with kernel_libraries(options["custom_ops"] or ()):
+    with kernel_libraries(custom_ops or ()):
         comparison = compare_models(original, rewritten, tolerance, rounds, dims, given, strict=options["strict"])
     for path, repairs in comparison.repairs.items():
         warn_of_repairs(repairs, str(path))

@@ -10,6 +10,8 @@ from layoutopt import onnx_io
 from layoutopt.driver.gain import without_declined_algorithms
 from layoutopt.driver.job import Job
 from layoutopt.driver.result import Result
+from layoutopt.driver.rewriting import UNVERIFIED
+from layoutopt.errors import UnverifiedError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
 from layoutopt.planner import Plan
@@ -30,6 +32,7 @@ from layoutopt.report.schema import (
     VerificationReport,
 )
 from layoutopt.report.warnings import repairs_of, warnings_of
+from layoutopt.runtime.errors import is_about_the_model
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import DataMovement, Verification, out_of_core_memory, run_out_of_core
 from layoutopt.verification.original_runs import run_model_once
@@ -49,18 +52,36 @@ def finish(
         graph: its graph, planned if the model was rewritten.
         samples: the generator of inputs on which an unchanged model is run, if the call requests verification.
         rewritten: the rewritten model; None if the original stays unchanged.
+
+    Raises:
+        UnverifiedError: the original stays unchanged, and ONNX Runtime refuses to run it.
     """
     if rewritten is None and job.options.verify:
         memory = out_of_core_memory(source)
-        job.verification = (
-            run_model_once(source, job.path, samples)
-            if memory is None
-            else run_out_of_core(source, graph, samples, memory)
-        )
+        if memory is None:
+            job.verification = run_model_once(source, job.path, samples)
+            _raise_if_refused(job)
+        else:
+            job.verification = run_out_of_core(source, graph, samples, memory)
     model = source if rewritten is None else rewritten
     report = _report(job, model, graph, is_changed=rewritten is not None)
     _log(report)
     return Result(model, job.context.plan, report, graph, job.source if rewritten is None else None, job.path)
+
+
+def _raise_if_refused(job: Job) -> None:
+    """Raise an error if ONNX Runtime refuses to run an unchanged model, unless `allow_unverified` is given.
+
+    A model that it has no kernels, inputs or time for may be valid, and is left to the reader of the report.
+
+    Raises:
+        UnverifiedError: it refuses the model.
+    """
+    verdict = job.verification
+    if verdict is None or verdict.status != "not verified" or job.options.allow_unverified:
+        return
+    if is_about_the_model(verdict.reason):
+        raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)
 
 
 def _log(report: Report) -> None:

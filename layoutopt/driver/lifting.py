@@ -8,14 +8,15 @@ import onnx_ir
 from layoutopt import inference, onnx_io
 from layoutopt.cost.size_growth import Growth
 from layoutopt.driver.job import Job
+from layoutopt.driver.model_faults import raise_if_refused
 from layoutopt.driver.pins import pinned_format
-from layoutopt.errors import PinError
+from layoutopt.errors import ModelError, PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import as_range, symbols
-from layoutopt.ops import rules
+from layoutopt.ops import rule_of, rules
 from layoutopt.passes.base import Note
 from layoutopt.report.builder import counts
 from layoutopt.report.stamp import KEY
@@ -72,7 +73,22 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
         job.options.sizes_found(job.context.sizes)
     if not job.context.reason_to_keep:
         job.before = counts(graph)
+    if not job.options.verify:
+        _check_operands(job, graph)
     return graph, samples
+
+
+def _check_operands(job: Job, graph: Graph) -> None:
+    """Check operand shapes that onnx's inference does not check, for a call that does not run the model.
+
+    Raises:
+        ModelError: no runtime accepts those of an op, and ONNX Runtime refuses the model.
+    """
+    for op in (op for each in graph.regions() for op in each.ops):
+        rule = rule_of(op)
+        if rule is not None and (fault := rule.operand_fault(op)):
+            name = op.name or f"{op.op_type} -> {op.outputs[0].name if op.outputs[0] is not None else ''}"
+            raise_if_refused(job.given, job.dims, ModelError(fault, where=name))
 
 
 def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:

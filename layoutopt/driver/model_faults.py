@@ -41,19 +41,19 @@ def reporting_invalid_model(model: Model, dims: Dims) -> Iterator[None]:
 
     Raises:
         ModelError: the model is invalid.
-        MemoryError: there is too little memory, whatever the exception was.
+        OutOfMemoryError: there is too little memory, whatever the exception was.
     """
+    name = str(model) if isinstance(model, str | PathLike) else "model"
     try:
         yield
     except Exception as error:
-        raise_if_out_of_memory(error)
+        raise_if_out_of_memory(error, name)
         is_deliberate = isinstance(error, LayoutoptError) and not isinstance(error, FormatError | InvariantError)
         if is_deliberate or isinstance(error, OSError):
             raise
         reason = _refusal(model, dims)
         if not reason:
             raise
-        name = str(model) if isinstance(model, str | PathLike) else "model"
         raise ModelError(reason, where=name, hint=_HINT) from error
 
 

@@ -9,6 +9,7 @@ written, the times stay in memory, and the next process times the kernels again.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -41,7 +42,12 @@ class KernelStore:
         self.is_complete = False
         text = json.dumps({"kernel_times": _VERSION, **asdict(machine)})
         self.path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
-        self._seconds = _read(self.path) if self.path is not None else {}
+        self._seconds: dict[str, float] = {}
+        if self.path is not None and _header(self.path) in ("", text):
+            self._seconds = _read(self.path)
+        elif self.path is not None:  # the times of another machine
+            with suppress(OSError):
+                self.path.unlink()
 
     @classmethod
     def of_file(cls, path: Path) -> "KernelStore":
@@ -87,6 +93,14 @@ class KernelStore:
                 file.write(text)
         except OSError:
             self.path = None  # the folder cannot be written: the times stay in memory
+
+
+def _header(path: Path) -> str:
+    """The first line of a file; empty if there is none, or the file cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").partition("\n")[0]
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _read(path: Path) -> dict[str, float]:

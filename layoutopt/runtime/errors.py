@@ -5,6 +5,8 @@ import re
 
 from onnxruntime.capi import onnxruntime_pybind11_state
 
+from layoutopt.errors import LayoutoptError
+
 _OWN = (each for each in vars(onnxruntime_pybind11_state).values() if isinstance(each, type))
 RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     *(each for each in _OWN if issubclass(each, Exception)),
@@ -17,11 +19,19 @@ _MESSAGE_LENGTH = 300
 
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
 _NOT_THE_MODEL = re.compile(
-    r"not a registered function/op|no op registered|could not find an implementation|not_?implemented"
+    r"not a registered function/op|no op registered|could not find an implementation|not_?implemented|did not finish within"
     r"|external|no such file|no random values|out of (data )?bounds|within the inclusive range|is out of range",
     re.I,
 )
-"""Errors of valid models: no kernel, a missing file, random values as indices."""
+"""Errors of valid models: no kernel, the time limit, a missing file, random values as indices."""
+
+
+class OutOfMemoryError(LayoutoptError, MemoryError):
+    """There is too little memory: for the model `where`, by the message `what`."""
+
+    def __str__(self) -> str:
+        model = f" for {self.where}" if self.where else ""
+        return f"not enough memory{model}: {self.what}; {self.hint}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -38,16 +48,23 @@ def is_out_of_memory(error: BaseException) -> bool:
     return False
 
 
-def raise_if_out_of_memory(error: BaseException) -> None:
-    """Raise a MemoryError if an exception reports too little memory.
+def raise_if_out_of_memory(error: BaseException, where: str = "") -> None:
+    """Raise an OutOfMemoryError if an exception reports too little memory.
+
+    Args:
+        error: the exception.
+        where: the name of the model, for an error without one.
 
     Raises:
-        MemoryError: the exception reports too little memory.
+        OutOfMemoryError: the exception reports too little memory.
     """
-    if isinstance(error, MemoryError):
+    if isinstance(error, OutOfMemoryError):
+        error.where = error.where or where
         raise error
     if is_out_of_memory(error):
-        raise MemoryError(" ".join(str(error).split())) from error
+        reason = error_message(error, str(error) or "an array cannot be allocated")
+        hint = "close other programs or use a machine with more"
+        raise OutOfMemoryError(reason, where=where, hint=hint) from error
 
 
 def error_message(error: BaseException, text: str | None = None) -> str:

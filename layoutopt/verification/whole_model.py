@@ -96,7 +96,11 @@ def verify_models(
             return _compare(models, request, only_optimised=only_optimised)
         blocks = tuple(block_of(each) for each in models)
         models = with_definitions(models[0]), with_definitions(models[1])
-        verdict = _compare(models, request, only_optimised=only_optimised)
+        try:
+            verdict = _compare(models, request, only_optimised=only_optimised)
+        except MemoryError as error:
+            raise_if_out_of_memory(error, str(models[0].source) if isinstance(models[0].source, str) else "model")
+            raise
         return replace(verdict, defined_block=max(map(defined_block, blocks)))
 
 

@@ -105,6 +105,8 @@ def test_an_interruption_ends_in_one_line_and_leaves_nothing_half_written(tmp_pa
         ("m/a.onnx --cache cache", "is for several models"),
         ("m --cache m", "is no cache of layoutopt"),
         ("m -o out --cache out", "is the folder of the results"),
+        ("m -o out/o.onnx", "several models need a folder"),
+        ("m/a.onnx m/relu.onnx -o o.onnx", "several models need a folder"),
     ],
 )
 def test_wrong_options_are_one_line(cli: Cli, tmp_path: Path, arguments: str, expected: str) -> None:
@@ -115,13 +117,13 @@ def test_wrong_options_are_one_line(cli: Cli, tmp_path: Path, arguments: str, ex
     assert files(tmp_path) == before and not Path("out").exists()
 
 
-def test_the_configuration_names_the_cache(cli: Cli, tmp_path: Path) -> None:
-    Path("layoutopt.toml").write_text('cache = "kept"\njobs = 0\n')
-    assert cli("m", "-o", "out", *FAST, "-q").code == 3
+def test_the_cache_is_listed_and_emptied(cli: Cli, tmp_path: Path) -> None:
+    Path("layoutopt.toml").write_text("jobs = 0\n")
+    assert cli("m", "-o", "out", *FAST, "--cache", "kept", "-q").code == 3
     assert len(entries("kept")) == 3
-    assert "entries    3, " in cli("cache").out
-    assert cli("cache", "--all").code == 0 and not entries("kept")
-    assert cli("m/a.onnx", "-o", "a.onnx", *FAST, "-q").code == 0 and not entries("kept")
+    assert "entries    3, " in cli("cache", "kept").out
+    assert cli("cache", "kept", "-q").out == ""
+    assert cli("cache", "kept", "--all").code == 0 and not entries("kept")
 
 
 # --- Python ------------------------------------------------------------------------------------------------

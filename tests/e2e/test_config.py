@@ -8,6 +8,7 @@ import pytest
 from command_line import Cli, assert_one_line, convolutions, relu
 
 from layoutopt.cli.config import find_config, load_config
+from layoutopt.cli.config.files import typed_only
 from layoutopt.cli.config.lines import line_of
 from layoutopt.cli.config.schema import Budgets, ConfigTable, ModelOptions, keys
 from layoutopt.cli.exit_codes import UsageError
@@ -16,7 +17,6 @@ from layoutopt.cli.optimization.settings import ModelSettings
 WHOLE = """\
 target = "cpu"
 dim = ["batch=1"]
-custom-ops = ["k.so"]
 [budgets]
 max-transposes = 4
 min-speedup = 1.1
@@ -39,15 +39,13 @@ def write(path: str, text: str) -> Path:
 
 def test_options_and_budgets_of_a_model(tmp_path: Path) -> None:
     config = load_config(write(f"{tmp_path}/layoutopt.toml", WHOLE))
-    kernels = [tmp_path / "k.so"]
-    shared = {"target": "cpu", "dim": ["batch=1"], "custom-ops": kernels}
+    shared = {"target": "cpu", "dim": ["batch=1"]}
     assert config.options_for(tmp_path / "other.onnx") == shared
     assert config.budgets_for(tmp_path / "other.onnx") == {"max-transposes": 4.0, "min-speedup": 1.1}
     assert config.budgets_for(tmp_path / "detector/deep/a.onnx") == {"max-transposes": 0.0, "min-speedup": 1.1}
     assert config.options_for(tmp_path / "detector/b.onnx") == {
         "target": f"{tmp_path}/boards/npu.toml,gpu-hopper",
         "dim": [],
-        "custom-ops": kernels,
         "inputs": [tmp_path / "a.npz"],
         "threads": 2,
     }
@@ -58,10 +56,13 @@ def test_the_closest_file_is_found(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     write(f"{tmp_path}/layoutopt.toml", "threads = 1")
     write(f"{tmp_path}/a/pyproject.toml", "[tool.layoutopt]\nthreads = 2")
-    write(f"{tmp_path}/a/b/pyproject.toml", "[tool.ruff]\nline-length = 1")
-    write(f"{tmp_path}/a/b/c/pyproject.toml", "not TOML")
     found = [find_config(folder) for folder in (deep, tmp_path / "a", tmp_path)]
     assert [each.path.parent.name for each in found if each] == ["a", "a", tmp_path.name]
+    write(f"{tmp_path}/a/b/c/pyproject.toml", "not TOML")
+    assert find_config(deep) is None
+    write(f"{tmp_path}/a/b/c/pyproject.toml", "[tool.ruff]")
+    assert find_config(deep) is None
+    Path(f"{tmp_path}/a/b/c/pyproject.toml").unlink()
     write(f"{tmp_path}/a/layoutopt.toml", "threads = 3")
     config = find_config(deep)
     assert config is not None and config.options_for(Path("m.onnx")) == {"threads": 3}
@@ -106,10 +107,10 @@ def test_lines() -> None:
 
 
 def test_the_keys_are_options() -> None:
-    """Every key is an option of `optimize`, and each option that sets a result is a key, as are those of batches."""
-    fields = {name.replace("_", "-") for name in ModelSettings.__dataclass_fields__}
+    """Every key is an option of `optimize`, and each option that sets a result and may be set here is a key."""
+    fields = {name.replace("_", "-") for name in ModelSettings.__dataclass_fields__} - typed_only().keys()
     assert set(keys(ModelOptions)) - {"budgets"} == fields
-    assert set(keys(ConfigTable)) - {"models", "budgets", "jobs", "cluster", "cache"} < fields
+    assert set(keys(ConfigTable)) - {"models", "budgets", "jobs"} < fields
     assert keys(Budgets) == ["max-transposes", "max-casts", "max-bytes-moved", "min-speedup", "max-size-growth"]
 
 

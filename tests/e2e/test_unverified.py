@@ -96,7 +96,11 @@ def test_in_python(foreign: Path) -> None:
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
 def test_a_model_that_cannot_be_run_is_left_alone(cli: Cli, unrunnable: Path, quiet: tuple[str, ...]) -> None:
     out = unrunnable.with_name("out.onnx")
-    done = cli("optimize", str(unrunnable), "-o", str(out), "-t", "gpu-hopper", *quiet)
+    command = ("optimize", str(unrunnable), "-o", str(out), "-t", "gpu-hopper", *quiet)
+    refused = cli(*command)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (11, "", 1)
+    assert "not verified: the original cannot be run" in refused.err and "Conv" in refused.err and not out.exists()
+    done = cli(*command, "--allow-unverified")
     assert done.code == 0
     assert out.read_bytes() == unrunnable.read_bytes()
     warnings = [line for line in done.err.splitlines() if line.startswith("warning: ")]
@@ -112,6 +116,11 @@ def test_a_model_that_cannot_be_run_is_left_alone(cli: Cli, unrunnable: Path, qu
         ("bench {model} --seconds 0.1", 3),
         ("verify {sound} {model}", 7),
         ("check {model}", None),
+        ("inspect {model} -t gpu-hopper", 3),
+        ("explain {model} -t gpu-hopper", 3),
+        ("ci {model} -t gpu-hopper -q", 3),
+        ("optimize {model} -t gpu-hopper --no-verify --dry-run", 3),
+        ("optimize {model} -t cpu-avx2 --no-verify --no-measure --dry-run", 3),
     ],
 )
 def test_other_commands_say_so_in_one_line(cli: Cli, unrunnable: Path, command: str, code: int | None) -> None:
@@ -120,6 +129,7 @@ def test_other_commands_say_so_in_one_line(cli: Cli, unrunnable: Path, command: 
     assert code is None or done.code == code
     assert "Traceback" not in done.err
     assert code is None or (done.err.count("\n") == 1 and "Conv" in done.err)
+    assert code != 3 or done.out == ""
 
 
 def test_a_model_that_runs_has_passed(cli: Cli, unrunnable: Path) -> None:

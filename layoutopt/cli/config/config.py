@@ -9,7 +9,7 @@ from typing import Any
 
 from layoutopt.cli.config.schema import ConfigTable, ModelOptions, Table
 
-_PATHS = ("profile", "inputs", "custom-ops", "cache")
+_PATHS = ("profile", "inputs")
 """The options with files, which are relative to the folder of the configuration."""
 
 

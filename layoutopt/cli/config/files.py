@@ -5,31 +5,37 @@ import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
+from layoutopt.cli.app import app
 from layoutopt.cli.config.config import Config
 from layoutopt.cli.config.lines import line_of
 from layoutopt.cli.config.schema import Budgets, ConfigTable, ModelOptions, Table, keys
 from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.options.config_file import TypedOnly
 from layoutopt.files import path_text
 
 _OWN, _PROJECT = "layoutopt.toml", "pyproject.toml"
+_TOP = (".git", _PROJECT)
 _SECTION = ("tool", "layoutopt")
 _FOR_ONE_MODEL = [key for key in keys(ModelOptions) if key not in keys(ConfigTable)]
 
 
 def find_config(start: Path) -> Config | None:
-    """The configuration of a folder: of the folder itself, or of the closest one above it that has one.
+    """The configuration of a folder: of the folder itself, or of the closest one above it in its project that has one.
 
+    The top folder of the project is the closest one with `.git` or `pyproject.toml`; without one, no folder above is searched.
     `layoutopt.toml` goes before `pyproject.toml`; a `pyproject.toml` without `[tool.layoutopt]` is ignored.
 
     Raises:
         UsageError: the file cannot be read, or its content is wrong.
     """
     folder = Path(os.path.abspath(start))
-    for each in (folder, *folder.parents):
+    folders = (folder, *folder.parents)
+    tops = (number for number, each in enumerate(folders) if any(os.path.lexists(each / mark) for mark in _TOP))
+    for each in folders[: next(tops, 0) + 1]:
         if os.path.isfile(each / _OWN):
             return load_config(each / _OWN)
         if os.path.isfile(each / _PROJECT) and _has_section(each / _PROJECT):
@@ -112,6 +118,8 @@ def _first_error(path: Path, text: str, prefix: Sequence[str], error: Validation
 def _unknown_key(where: str, names: Sequence[str], prefix: Sequence[str]) -> UsageError:
     key, table = names[-1], _table(names[:-1])
     known = keys(table)
+    if reason := typed_only().get(key.replace("_", "-")):
+        return UsageError(f"{key} {reason}", where=where, hint="type it as an option of the command line")
     if table is ConfigTable and key in _FOR_ONE_MODEL:
         table_of_models = ".".join([*prefix, 'models."detector/*.onnx"'])
         hint = f"write it in a table of models, such as [{table_of_models}]"
@@ -123,6 +131,16 @@ def _unknown_key(where: str, names: Sequence[str], prefix: Sequence[str]) -> Usa
         hint = f"did you mean {near[0]}" if near else f"there are {', '.join(known)}"
     kind = "budget" if table is Budgets else "option"
     return UsageError(f"no {kind} '{key}'", where=where, hint=hint)
+
+
+def typed_only() -> dict[str, str]:
+    """The options that a configuration must not set: the reasons by key."""
+    found: dict[str, str] = {}
+    for command in app.registered_commands:
+        for name, annotation in get_type_hints(command.callback, include_extras=True).items():
+            marks = [each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, TypedOnly)]
+            found |= {name.replace("_", "-"): each.reason for each in marks}
+    return found
 
 
 def _table(names: Sequence[str]) -> type[Table]:

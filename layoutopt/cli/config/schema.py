@@ -1,4 +1,4 @@
-"""The tables of a configuration. A key has the name of its option, without the leading dashes.
+"""The tables of a configuration. A key has the name of its option, without the leading dashes; none is marked `TypedOnly`.
 
 target = "cpu"                          options of all models
 [budgets]                               limits of all models
@@ -70,7 +70,6 @@ class SharedOptions(Table):
     sessions: Literal["balanced", "fast"] | None = None
     least: bool | None = None
     strict: bool | None = None
-    custom_ops: list[str] | None = None
 
 
 class ModelOptions(SharedOptions):
@@ -78,7 +77,6 @@ class ModelOptions(SharedOptions):
 
     pin: Annotated[list[str], _checked(assignments.parse_pins)] | None = None
     inputs: list[str] | None = None
-    external_data: str | None = None
     budgets: Budgets = Budgets()
 
 
@@ -86,8 +84,6 @@ class ConfigTable(SharedOptions):
     """A whole configuration."""
 
     jobs: Annotated[int, Field(ge=0)] | None = None
-    cluster: str | None = None
-    cache: str | None = None
     budgets: Budgets = Budgets()
     models: dict[str, ModelOptions] = Field(default_factory=dict)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
+from layoutopt.cli.optimization.placements import is_file_name
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import show_text
 from layoutopt.errors import OutputError
@@ -142,7 +143,7 @@ def result_paths(models: Sequence[Path], arguments: Sequence[Path], folder: Path
         OutputError: a file must not be replaced.
     """
     where = f"--write {path_text(folder)}"
-    if folder.exists() and not folder.is_dir():
+    if is_file_name(folder):
         raise UsageError("is not a folder", where=where, hint="name a folder")
     inside = next((each for each in models if _is_inside(each, folder)), None)
     if inside is not None:

@@ -12,10 +12,8 @@ class BatchSettings:
         jobs: the number of worker processes; 0 for none, None for the default.
         cluster: the URL of a cluster.
         cache: the folder of the cache.
-        is_requested: whether the command line names a cluster or a cache.
     """
 
     jobs: int | None = None
     cluster: str | None = None
     cache: Path | None = None
-    is_requested: bool = False

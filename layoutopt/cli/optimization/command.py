@@ -44,8 +44,8 @@ def run_optimize(
     has_one_model = len(models) == 1 and not is_several(models[0])
     if not has_one_model:
         _refuse_options_for_one_model(given, request)
-    elif batch.is_requested:
-        option = "--cache" if batch.cluster is None else "--cluster"
+    elif batch.cluster or batch.cache:
+        option = "--cluster" if batch.cluster else "--cache"
         raise UsageError("is for several models", where=option, hint="name several models, or a folder")
     placements = place(models, output)
     if not has_one_model:

@@ -13,7 +13,7 @@ from layoutopt.files import path_text, was_written_for
 STDIO = Path("-")
 """The argument that denotes stdin or stdout."""
 
-_SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
+SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def find_models(arguments: Sequence[Path], output: Path | None) -> list[ModelFil
 
 def default_output(model: Path) -> Path:
     """The default output of a model, in its folder: `model.opt.onnx` for `model.onnx`."""
-    return model.with_name(f"{model.name.removesuffix(_SUFFIX)}{_OUTPUT_SUFFIX}")
+    return model.with_name(f"{model.name.removesuffix(SUFFIX)}{_OUTPUT_SUFFIX}")
 
 
 def _is_default_result(path: Path) -> bool:
@@ -59,7 +59,7 @@ def _is_default_result(path: Path) -> bool:
 
 
 def _original_of(path: Path) -> Path:
-    return path.with_name(f"{path.name.removesuffix(_OUTPUT_SUFFIX)}{_SUFFIX}")
+    return path.with_name(f"{path.name.removesuffix(_OUTPUT_SUFFIX)}{SUFFIX}")
 
 
 def _named_by(argument: Path, output: Path | None) -> list[ModelFile]:
@@ -90,7 +90,7 @@ def _below(folder: Path) -> Iterator[Path]:
         for name in sorted(names):
             path = Path(parent, name)
             is_pipe_or_device = os.path.exists(path) and not os.path.isfile(path)
-            if name.endswith(_SUFFIX) and not name.startswith(".") and not is_pipe_or_device:
+            if name.endswith(SUFFIX) and not name.startswith(".") and not is_pipe_or_device:
                 yield path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from layoutopt.cli.arguments import is_pattern
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.optimization.model_files import STDIO, ModelFile, default_output, find_models
+from layoutopt.cli.optimization.model_files import STDIO, SUFFIX, ModelFile, default_output, find_models
 from layoutopt.files import is_same_file, output_errors, path_text
 
 
@@ -43,7 +43,7 @@ def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
     """
     target = None if output is None else Path(output)
     takes_folder = len(arguments) > 1 or any(is_several(each) for each in arguments)
-    if takes_folder and target is not None and (target == STDIO or os.path.isfile(target)):
+    if takes_folder and target is not None and (target == STDIO or is_file_name(target)):
         what = "several models need a folder"
         raise UsageError(what, where=f"-o {output}", hint="name a folder, or leave out -o to write next to each model")
     if takes_folder and STDIO in arguments:
@@ -53,6 +53,11 @@ def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
     placements = [_placement(each, target, is_folder=is_folder) for each in found]
     _check_distinct(placements)
     return placements
+
+
+def is_file_name(output: Path) -> bool:
+    """Whether a path cannot be the folder of several results: it is no folder, or a new name that ends in .onnx."""
+    return not os.path.isdir(output) and (os.path.exists(output) or output.suffix == SUFFIX)
 
 
 def is_several(argument: Path) -> bool:

@@ -1,5 +1,8 @@
-"""The options `--config` and `--no-config`, and the values of other options that the configuration sets."""
+"""The options `--config` and `--no-config`, the values of other options that the configuration sets, and the mark of those that
+it must not set, since a configuration may be a stranger's.
+"""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -12,11 +15,26 @@ if TYPE_CHECKING:  # --help imports this module, and not pydantic
 
 _CONFIG = (
     "Read options from this file; by default layoutopt.toml, or pyproject.toml with [tool.layoutopt], of this folder or of "
-    "the closest one above it."
+    "the closest one above it, up to that with .git or pyproject.toml."
 )
 
 ConfigFile: TypeAlias = Annotated[Path | None, Option("--config", metavar="FILE.toml", help=_CONFIG)]
 NoConfig: TypeAlias = Annotated[bool, Option("--no-config", help="Read no configuration.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TypedOnly:
+    """The mark, in the annotation of an option, that the option may be typed and not be set by a configuration.
+
+    Attributes:
+        reason: the use of its value, such as "loads code".
+    """
+
+    reason: str
+
+
+LOADS_CODE = TypedOnly("loads code")
+NAMES_OUTPUT = TypedOnly("names a file to be written")
 
 
 def requested_config(path: Path | None, is_off: bool) -> "Config | None":

@@ -5,6 +5,8 @@ from typing import Annotated, TypeAlias
 
 from typer import Option
 
+from layoutopt.cli.options.config_file import LOADS_CODE
+
 CustomOps: TypeAlias = Annotated[
     list[Path] | None,
     Option(
@@ -12,4 +14,5 @@ CustomOps: TypeAlias = Annotated[
         metavar="LIB.so",
         help="A library with kernels of custom operators for onnxruntime; can be repeated.",
     ),
+    LOADS_CODE,
 ]

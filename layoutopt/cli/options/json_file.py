@@ -5,6 +5,8 @@ from typing import Annotated, TypeAlias
 
 from typer import Option
 
+from layoutopt.cli.options.config_file import NAMES_OUTPUT
+
 _HELP = "Print the results as JSON, or write them to FILE.json."
 
-JsonFile: TypeAlias = Annotated[Path | None, Option("--json", metavar="[FILE.json]", help=_HELP)]
+JsonFile: TypeAlias = Annotated[Path | None, Option("--json", metavar="[FILE.json]", help=_HELP), NAMES_OUTPUT]

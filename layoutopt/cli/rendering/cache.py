@@ -13,8 +13,8 @@ from layoutopt.files import path_text
 _UNITS = (("days", 24 * 3600), ("hours", 3600), ("minutes", 60), ("s", 1))
 
 
-def print_cache(cache: Cache, removed: Sequence[StoredEntry], record: JsonRecord) -> None:
-    """Print the number, the size and the age of the entries, and of those that were removed."""
+def print_cache(cache: Cache, removed: Sequence[StoredEntry], record: JsonRecord, *, is_quiet: bool) -> None:
+    """Print the number, the size and the age of the entries, and of those that were removed; `is_quiet`: only the record."""
     now = time.time()
     entries = sorted(cache.entries(), key=lambda entry: entry.used)
     record.write(
@@ -27,7 +27,7 @@ def print_cache(cache: Cache, removed: Sequence[StoredEntry], record: JsonRecord
             "removed": [each.folder.name for each in removed],
         }
     )
-    if record.is_printed:
+    if record.is_printed or is_quiet:
         return
     rows = [("entries", _counted(entries))]
     if entries:

@@ -15,6 +15,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.onnx_io.reader.lossless import graphs
 from layoutopt.onnx_io.sidecar import write_sidecar
+from layoutopt.runtime.errors import raise_if_out_of_memory
 
 _LIMIT = 2**31 - 1  # bytes, the largest message of protobuf
 IN_ONE_FILE = 1_900_000_000  # bytes of weights, below protobuf's limit by a margin for the rest of the message
@@ -40,7 +41,7 @@ def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
 
     Raises:
         OutputError: the message would be larger than protobuf allows.
-        MemoryError: there is too little memory for the message.
+        OutOfMemoryError: there is too little memory for the message.
     """
     too_large = OutputError("is larger than the 2 GB of one file", where="model", hint="write external data")
     size = sum(tensor.nbytes for value, tensor in weights(model) if value not in (external or {}))
@@ -50,7 +51,7 @@ def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
         return bytes(to_proto(model, external).SerializeToString(deterministic=True))
     except (EncodeError, ValueError) as error:
         if size < IN_ONE_FILE:  # protobuf raises the same error where it cannot allocate the bytes
-            raise MemoryError(str(error)) from error
+            raise_if_out_of_memory(MemoryError(str(error)), "model")
         raise too_large from error
 
 
