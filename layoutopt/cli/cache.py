@@ -46,12 +46,13 @@ def cache(
 
     from layoutopt.batch.cache import Cache
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.read_files import read_files
     from layoutopt.cli.rendering.cache import print_cache
     from layoutopt.files import path_text
 
     if not folder.is_dir():
         raise UsageError("no such folder", where=path_text(folder), hint="name the folder of --cache")
-    record = JsonRecord(json, force=force)
+    record = JsonRecord("cache", json, reads=read_files({}, configuration), force=force)
     opened = Cache(folder)
     removed = []
     if remove_all or max_bytes is not None or max_age is not None:
