@@ -2,7 +2,6 @@
 
 import inspect
 import os
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from os import PathLike
@@ -14,7 +13,7 @@ from layoutopt.batch.cache import Cache
 from layoutopt.batch.run import run_tasks
 from layoutopt.batch.task import ModelTask, Outcome
 from layoutopt.errors import ArgumentError
-from layoutopt.files import path_text
+from layoutopt.files import conflict, path_text
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims
 
@@ -66,7 +65,7 @@ def optimize_many(
         target: a target's name, a target file, or several of these separated by commas.
         output: the folder of the results, which have the names of the models; None to write none.
         external_data: the name of a file for weights, next to each result: only for results in different folders.
-        force: replace existing files that are no ONNX models.
+        force: replace existing files that are no results of their models.
         jobs: the number of worker processes. By default as many as the memory and the CPU cores of this machine permit, one
             if times are measured on it; 0 for none: then the models are optimised in this process, one after the other.
         cluster: `dask://HOST:PORT`, `ray://HOST:PORT` or another URL of `layoutopt.batch.open_cluster`, whose workers have
@@ -114,7 +113,7 @@ def _placed(
     """Pairs of a model and the file of its result.
 
     Raises:
-        ArgumentError: `models` is one path, `output` is no folder, or two results have one file.
+        ArgumentError: `models` is one path, `output` is no folder, two results have one file, or one that is read.
     """
     if isinstance(models, str | PathLike):
         raise ArgumentError("is one model", where=f"models={os.fspath(models)!r:.80}", hint="give a list")
@@ -128,10 +127,10 @@ def _placed(
             raise ArgumentError("is no folder", where=f"output={os.fspath(output)!r:.80}", hint="name a folder")
         paths = [Path(each) for each in models]
         placed = [(each, None if output is None else Path(output) / each.name) for each in paths]
-    results = Counter(os.path.realpath(result) for _, result in placed if result is not None)
-    if twice := next((path for path, count in results.items() if count > 1), None):
+    written = [(model, result) for model, result in placed if result is not None]
+    if wrong := conflict(written, may_replace_source=isinstance(models, Mapping)):
         hint = "give a mapping from the models to different files"
-        raise ArgumentError("is the result of two models", where=path_text(twice), hint=hint)
+        raise ArgumentError(wrong[1], where=path_text(wrong[0]), hint=hint)
     return placed
 
 

@@ -17,9 +17,7 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.files import (
     FileKind,
     Overwrite,
-    check_default_result,
     external_files,
-    is_same_file,
     path_text,
 )
 from layoutopt.onnx_io.writer.weights_file import check_name
@@ -38,8 +36,8 @@ class ModelTask:
         options: arguments of `layoutopt.optimize`, without the model, inputs and functions.
         inputs: files with inputs for the verification.
         external_data: the name of the file for weights, next to the result.
-        is_default: whether nobody typed the name of the result.
-        force: whether existing files of another kind may be replaced.
+        force: whether files are replaced that are no result of the model.
+        reads: other files that the command reads.
         cache: the folder of the cache; None for none.
         folder: the working folder, to which paths are relative.
     """
@@ -49,8 +47,8 @@ class ModelTask:
     options: Mapping[str, Any] = field(default_factory=lambda: {"target": "cpu"})
     inputs: tuple[Path, ...] = ()
     external_data: str | None = None
-    is_default: bool = False
     force: bool = False
+    reads: tuple[Path, ...] = ()
     cache: Path | None = None
     folder: Path = field(default_factory=Path.cwd)
 
@@ -128,10 +126,8 @@ def _check_output(task: ModelTask) -> None:
     """
     if task.output is None:
         return
-    overwrite = Overwrite((task.model, *task.inputs), task.output, task.force)
+    overwrite = Overwrite((task.model,), task.output, task.force, task.reads)
     overwrite.check(task.output, FileKind.MODEL)
-    if task.is_default and not task.force:
-        check_default_result(task.output, task.model)
     if task.external_data is not None:
         check_name(task.output, task.external_data, overwrite)
 
@@ -157,7 +153,9 @@ def _keep(cache: Cache, key: str, task: ModelTask, result: Result, notes: list[s
     """Keep an outcome in the cache; a failure is a note."""
 
     def save(path: Path) -> None:
-        result.save(path, external_data=task.external_data)
+        onnx_io.write(
+            result.model, path, task.external_data
+        )  # without a mark: the entry is for all files of this content
 
     has_file = result.report.changed or task.external_data is not None or external_files(task.model)
     try:
@@ -172,11 +170,9 @@ def _restore(entry: Entry, task: ModelTask) -> WrittenFiles | None:
     if task.output is None:
         return None
     if entry.model is None:
-        if is_same_file(task.model, task.output):
-            return WrittenFiles(task.output)
-        return onnx_io.copy(task.model, task.output, force=task.force)
+        return onnx_io.copy(task.model, task.output, source=task.model, force=task.force)
     if not external_files(entry.model):
-        return onnx_io.copy(entry.model, task.output, force=task.force)
+        return onnx_io.copy(entry.model, task.output, source=task.model, force=task.force)
     model = onnx_io.read_as_written(entry.model)
     return onnx_io.write(model, task.output, task.external_data, source=task.model, force=task.force)
 

@@ -111,7 +111,7 @@ class MachineReport(ReportModel):
     cpu_share: float = Field(description="CPU time over wall time of the timed rounds; 1 is one CPU all the time")
 
 
-class BenchReport(ReportModel):
+class BenchReport(ReportModel, extra="ignore"):
     """The results of one benchmark."""
 
     schema_version: int = SCHEMA_VERSION

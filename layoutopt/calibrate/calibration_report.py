@@ -40,7 +40,7 @@ class KernelTime(ReportModel):
     predicted_before: float
 
 
-class CalibrationReport(ReportModel):
+class CalibrationReport(ReportModel, extra="ignore"):
     """The results of a calibration."""
 
     layoutopt_version: str

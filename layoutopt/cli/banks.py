@@ -36,4 +36,4 @@ def banks(
     from layoutopt.cli.rendering.banks import print_banks
 
     shape = parse_shape("--extent", extent) if extent is not None else None
-    print_banks(parse_operand(layout, dtype, shape, stride), JsonRecord(json, force=force))
+    print_banks(parse_operand(layout, dtype, shape, stride), JsonRecord("banks", json, force=force))

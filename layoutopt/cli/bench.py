@@ -71,12 +71,14 @@ def bench(
     """
     if not 0 < seconds < float("inf"):
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")
-    values = {"threads": threads, "dim": dim}
-    options = configured(context, requested_config(config, no_config), models[0], values)
+    values = {"threads": threads, "dim": dim, "custom_ops": custom_ops}
+    configuration = requested_config(config, no_config)
+    options = configured(context, configuration, models[0], values)
     dims = assignments.parse_dim_sizes(dim or assignments.without_ranges(options["dim"] or []))
 
     from layoutopt.bench.benchmark import bench as run_benchmark
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.read_files import read_files
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.bench import print_bench
     from layoutopt.cli.rendering.progress import ProgressLine
@@ -85,8 +87,8 @@ def bench(
     from layoutopt.sample_inputs import read_inputs
 
     given = read_inputs(inputs) if inputs is not None else {}
-    reads = [*models, *([inputs] if inputs is not None else [])]
-    record = JsonRecord(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
+    reads = read_files({**options, "inputs": inputs}, configuration)
+    record = JsonRecord("bench", json, *models, reads=reads, force=force)
     with kernel_libraries(custom_ops or ()), ProgressLine(is_silent=quiet) as progress:
         try:
             report = run_benchmark(

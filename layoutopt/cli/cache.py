@@ -42,7 +42,7 @@ def cache(
 
     if not folder.is_dir():
         raise UsageError("no such folder", where=path_text(folder), hint="name the folder of --cache")
-    record = JsonRecord(json, force=force)
+    record = JsonRecord("cache", json, force=force)
     opened = Cache(folder)
     removed = []
     if remove_all or max_bytes is not None or max_age is not None:

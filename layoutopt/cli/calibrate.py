@@ -56,10 +56,10 @@ def calibrate(
     state = resume or output.with_suffix(".state")
     if is_same_file(state, output):
         raise UsageError("that is the target file", where=f"--resume {resume}", hint="name another file")
-    overwrite = Overwrite(force=force)
+    overwrite = Overwrite(force=force, command="calibrate")
     overwrite.check(output, FileKind.TARGET)
-    (overwrite if resume is None else Overwrite()).check(state, FileKind.MEASUREMENTS)
-    record = JsonRecord(json, output, state, kind="another file of the calibration", force=force)
+    (overwrite if resume is None else Overwrite(command="calibrate")).check(state, FileKind.MEASUREMENTS)
+    record = JsonRecord("calibrate", json, others=[output, state], kind="another file of the calibration", force=force)
     if resume is None:
         state.unlink(missing_ok=True)  # left over from an interrupted run
     with ProgressLine(is_silent=quiet) as progress:

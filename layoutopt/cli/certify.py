@@ -31,7 +31,7 @@ def certify(
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.certify import print_verdict
 
-    record = JsonRecord(json, original, result, certificate, kind="a model or the certificate", force=force)
+    record = JsonRecord("certify", json, original, result, certificate, kind="a model or the certificate", force=force)
     verdict = check(read_certificate(certificate), read(original), read(result))
     with reporting_written_files(record.files):
         print_verdict(verdict, original, result, record, is_quiet=quiet)

@@ -1,7 +1,7 @@
 """`layoutopt check`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -10,6 +10,9 @@ from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.quiet import Quiet
+
+if TYPE_CHECKING:  # --help imports this module, and no large library
+    from layoutopt.cli.files.json_record import JsonRecord
 
 
 def check(
@@ -38,23 +41,24 @@ def check(
     queries onnxruntime for every kernel that layoutopt emits. The exit code is 10 if the file
     is incompatible with this machine or a kernel is missing.
     """
+    from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.read_files import read_files
     from layoutopt.runtime.custom_ops import kernel_libraries
 
+    reads = read_files({"custom_ops": custom_ops})
     with kernel_libraries(custom_ops or ()):
         if model is None:
-            _check_kernels(show_all, json, force=force, is_quiet=quiet)
+            _check_kernels(show_all, JsonRecord("check", json, reads=reads, force=force), is_quiet=quiet)
         else:
-            _check_model(model, show_all, json, force=force, is_quiet=quiet)
+            _check_model(model, show_all, JsonRecord("check", json, model, reads=reads, force=force), is_quiet=quiet)
 
 
-def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool, is_quiet: bool) -> None:
-    from layoutopt.cli.files.json_record import JsonRecord
+def _check_model(model: Path, show_all: bool, record: "JsonRecord", *, is_quiet: bool) -> None:
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.check import model_record, print_model
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.report.compatibility import check_model
 
-    record = JsonRecord(json, model, force=force)
     with ProgressLine() as progress:
         compatibility = check_model(model, progress)
     record.write(model_record(model, compatibility))
@@ -66,13 +70,11 @@ def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool,
         raise IncompatibleError(problem, where=str(model), hint=hint)
 
 
-def _check_kernels(show_all: bool, json: Path | None, *, force: bool, is_quiet: bool) -> None:
-    from layoutopt.cli.files.json_record import JsonRecord
+def _check_kernels(show_all: bool, record: "JsonRecord", *, is_quiet: bool) -> None:
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.check import kernels_record, print_kernels
     from layoutopt.report.compatibility import check_kernels, this_machine
 
-    record = JsonRecord(json, force=force)
     machine, found = this_machine(), check_kernels()
     record.write(kernels_record(machine, found))
     if not record.is_printed and not is_quiet:

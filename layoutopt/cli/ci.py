@@ -115,6 +115,7 @@ def ci(
     given.check()
 
     from layoutopt.cli.files.gate_outputs import GateOutputs, result_paths
+    from layoutopt.cli.files.read_files import read_files
     from layoutopt.cli.gating import Gate
     from layoutopt.cli.optimization.model_files import find_models
     from layoutopt.cli.rendering.progress import ProgressLine
@@ -125,25 +126,28 @@ def ci(
     requested = {key: value for key, value in limits.items() if value is not None}
     found = requested_config(config, no_config)
     budgets = {path: budgets_of(path, requested, found.budgets_for(path) if found else {}) for path in paths}
-    results = result_paths(paths, models, write, force=force) if write is not None else {}
     settings = {
         path: replace(
             given.updated(configured(context, found, path, given.values())),
-            verify=measured or path in results,
+            verify=measured or write is not None,
             measure=measured,
             calibrate=False,
         )
         for path in paths
     }
     _require_one_target(settings)
+    reads = [each for values in settings.values() for each in read_files(values.values(), found)]
+    results = result_paths(paths, models, write, reads, force=force) if write is not None else {}
     summary = os.environ.get("GITHUB_STEP_SUMMARY") if github else None
     outputs = GateOutputs(
         paths,
+        models,
         {"--json": json, "--junit": junit, "--sarif": sarif},
         baseline,
         results=results.values(),
         is_updated=update_baseline,
         summary=Path(summary) if summary else None,
+        reads=reads,
         force=force,
     )
     old = (read_old_baseline if update_baseline else read_baseline)(baseline) if baseline is not None else None

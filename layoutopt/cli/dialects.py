@@ -9,4 +9,4 @@ def dialects(json: JsonFile = None, force: Force = False) -> None:
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.dialects import print_dialects
 
-    print_dialects(JsonRecord(json, force=force))
+    print_dialects(JsonRecord("dialects", json, force=force))

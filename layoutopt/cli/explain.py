@@ -65,6 +65,7 @@ def explain(
     """
     from layoutopt import explanation
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.read_files import read_files
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.rendering.explain import print_explained
     from layoutopt.cli.rendering.progress import ProgressLine
@@ -79,9 +80,11 @@ def explain(
         "time_limit": time_limit,
         "profile": profile,
         "strict": strict,
+        "custom_ops": custom_ops,
     }
-    options = configured(context, requested_config(config, no_config), model, values)
-    record = JsonRecord(json, model, kind="the model", force=force)
+    configuration = requested_config(config, no_config)
+    options = configured(context, configuration, model, values)
+    record = JsonRecord("explain", json, model, reads=read_files(options, configuration), kind="the model", force=force)
     with ProgressLine() as progress:
         found = explanation.explain(
             model,

@@ -49,7 +49,7 @@ def formats(
 
     from layoutopt.cli.files.json_record import JsonRecord
 
-    record = JsonRecord(json, *([plot] if plot is not None else []), kind="the figure", force=force)
+    record = JsonRecord("formats", json, others=[plot] if plot is not None else [], kind="the figure", force=force)
     if markdown:
         from layoutopt.cli.rendering.formats_by_system import formats_by_system
         from layoutopt.cli.rendering.terminal import show_text

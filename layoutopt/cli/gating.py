@@ -77,7 +77,7 @@ class Gate:
         baseline: the baseline to compare with; None for no comparison.
         baseline_path: the baseline file; None without one.
         outputs: the path of each result; empty if none is written.
-        force: whether the results may replace files that are not ONNX models.
+        force: whether files are replaced that are no results of these models.
 
     Attributes:
         target: the name of the target.

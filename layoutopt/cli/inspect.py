@@ -47,6 +47,7 @@ def inspect(
     from layoutopt.cli.files.figures import require_plot_libraries
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.pages import require_pages
+    from layoutopt.cli.files.read_files import read_files
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model, write_inspected_page
     from layoutopt.cli.rendering.inspect import print_inspected
@@ -54,7 +55,11 @@ def inspect(
     from layoutopt.files import FileKind, Overwrite, is_same_file, path_text
     from layoutopt.report.warnings import repairs_of
 
-    overwrite = Overwrite((model,), None, force)
+    values = {"target": target, "runtime": runtime, "dim": dim, "strict": strict, "custom_ops": custom_ops}
+    configuration = requested_config(config, no_config)
+    options = configured(context, configuration, model, values)
+    reads = read_files(options, configuration)
+    overwrite = Overwrite((model,), None, force, reads, "inspect")
     if plot is not None:
         overwrite.check(plot, FileKind.FIGURE)
         require_plot_libraries()
@@ -64,9 +69,9 @@ def inspect(
         overwrite.check(html, FileKind.PAGE)
         require_pages()
     figures = [path for path in (plot, html) if path is not None]
-    record = JsonRecord(json, model, *figures, kind="the model, the figure or the page", force=force)
-    values = {"target": target, "runtime": runtime, "dim": dim, "strict": strict}
-    options = configured(context, requested_config(config, no_config), model, values)
+    record = JsonRecord(
+        "inspect", json, model, others=figures, reads=reads, kind="the model, the figure or the page", force=force
+    )
     dims = assignments.parse_dim_ranges(options["dim"] or [])
     found = inspect_model(
         model,

@@ -30,4 +30,4 @@ def ops(
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.ops import print_operators
 
-    print_operators(name, family, json=JsonRecord(json, force=force), as_markdown=as_markdown)
+    print_operators(name, family, json=JsonRecord("ops", json, force=force), as_markdown=as_markdown)

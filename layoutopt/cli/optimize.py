@@ -190,7 +190,8 @@ def optimize(
         return settings.updated(configured(context, configuration, model, settings.values()))
 
     batch = BatchSettings(**configured(context, configuration, Path(), {"jobs": jobs}), cluster=cluster, cache=cache)
-    request = Request(json, html, model_explorer, certificate, dump_ir or (), dry_run, force, quiet, verbose)
+    reads = () if configuration is None else (configuration.path,)
+    request = Request(json, html, model_explorer, certificate, dump_ir or (), dry_run, force, quiet, verbose, reads)
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, batch, has_traceback=has_traceback):
         raise Exit(code)

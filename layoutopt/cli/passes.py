@@ -9,4 +9,4 @@ def passes(json: JsonFile = None, force: Force = False) -> None:
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.passes import print_passes
 
-    print_passes(JsonRecord(json, force=force))
+    print_passes(JsonRecord("passes", json, force=force))

@@ -9,4 +9,4 @@ def runtimes(json: JsonFile = None, force: Force = False) -> None:
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.runtimes import print_runtimes
 
-    print_runtimes(JsonRecord(json, force=force))
+    print_runtimes(JsonRecord("runtimes", json, force=force))

@@ -33,10 +33,11 @@ def targets(
     With NAME, prints every parameter of the cost model with its source, and the kernels.
     """
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.read_files import read_files
     from layoutopt.cli.rendering.target_costs import print_estimates
     from layoutopt.cli.rendering.targets import print_target, print_targets
 
-    record = JsonRecord(json, force=force)
+    record = JsonRecord("targets", json, reads=read_files({"target": name}), force=force)
     if name is None:
         if explain or op is not None:
             raise UsageError("no target named", hint="write layoutopt targets --explain NAME")
@@ -44,7 +45,7 @@ def targets(
     elif op is not None or (explain and record.is_printed):
         print_estimates(name, op, record)
     elif explain:
-        print_target(name, JsonRecord(None))
+        print_target(name, JsonRecord("targets", None))
         print_estimates(name, op, record)
     else:
         print_target(name, record)

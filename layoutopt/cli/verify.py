@@ -53,17 +53,26 @@ def verify(
         raise UsageError("not a tolerance", where=f"--tolerance {tolerance:g}", hint="give 0 or more")
 
     from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.files.read_files import read_files
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
     from layoutopt.cli.model_comparison import compare_models
     from layoutopt.cli.rendering.verify import print_comparison
     from layoutopt.runtime.custom_ops import kernel_libraries
     from layoutopt.sample_inputs import read_inputs
 
-    values = {"dim": dim, "inputs": inputs, "strict": strict}
-    options = configured(context, requested_config(config, no_config), original, values)
+    values = {"dim": dim, "inputs": inputs, "strict": strict, "custom_ops": custom_ops}
+    configuration = requested_config(config, no_config)
+    options = configured(context, configuration, original, values)
     arrays = options["inputs"] or []
     given = [read_inputs(path) for path in arrays]
-    record = JsonRecord(json, original, rewritten, *arrays, kind="a model or an input", force=force)
+    record = JsonRecord(
+        "verify",
+        json,
+        original,
+        rewritten,
+        reads=read_files(options, configuration),
+        force=force,
+    )
     dims = assignments.parse_dim_ranges(options["dim"] or [])
     with kernel_libraries(custom_ops or ()):
         comparison = compare_models(original, rewritten, tolerance, rounds, dims, given, strict=options["strict"])

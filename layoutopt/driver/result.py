@@ -90,7 +90,7 @@ class Result:
             path: the file; it may be the one that the original was read from.
             external_data: the name of a file next to it for the weights; where the existing model uses that file, other
                 weights get a name with a hash.
-            force: replace an existing file that is no ONNX model, and external data of other models in the folder.
+            force: replace an existing file that is no result of the same file, and external data of other models.
 
         Returns:
             The files that were written, and external data that no model uses any more.
@@ -104,7 +104,7 @@ class Result:
             return WrittenFiles(Path(path))
         if onnx_io.has_external_data(self.model):
             return onnx_io.write(self.model, path, source=self.origin, force=force)
-        return onnx_io.copy(self.source, path, force=force)
+        return onnx_io.copy(self.source, path, source=self.origin, force=force)
 
 
 def _restored(

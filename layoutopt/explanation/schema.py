@@ -119,7 +119,7 @@ class ItemExplanation(ReportModel):
     more_choices: int = Field(default=0, description="candidates that are not priced, because of the limit")
 
 
-class Explanation(ReportModel):
+class Explanation(ReportModel, extra="ignore"):
     """The explanation of the plan of a model, or of one tensor or op in it."""
 
     layoutopt_version: str

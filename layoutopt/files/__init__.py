@@ -1,14 +1,15 @@
 """Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
-from layoutopt.files.default_result import check_default_result, was_written_for
-from layoutopt.files.kinds import FIGURE_MARK, PAGE_MARK, SARIF_TOOL, FileKind, is_predecessor
-from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file, metadata_keys
+from layoutopt.files.kinds import MARK, FileKind, has_kind, marked
+from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file, metadata
 from layoutopt.files.overwrite import (
     Overwrite,
     append_text,
-    directory_entry,
+    conflict,
+    is_result,
     is_same_file,
     models_with_weights,
+    result_mark,
     staged_text,
     write_text,
 )
@@ -17,30 +18,29 @@ from layoutopt.files.staging import Staging, check_writable, output_error, outpu
 from layoutopt.files.temporary import scratch_folder
 
 __all__ = [
-    "FIGURE_MARK",
-    "PAGE_MARK",
-    "SARIF_TOOL",
+    "MARK",
     "FileKind",
     "Overwrite",
     "Staging",
     "append_text",
-    "check_default_result",
     "check_writable",
+    "conflict",
     "copy_range",
-    "directory_entry",
     "external_files",
     "external_locations",
+    "has_kind",
     "is_onnx_file",
-    "is_predecessor",
+    "is_result",
     "is_same_file",
-    "metadata_keys",
+    "marked",
+    "metadata",
     "models_with_weights",
     "output_error",
     "output_errors",
     "path_text",
+    "result_mark",
     "scratch_folder",
     "staged_text",
-    "was_written_for",
     "write_text",
     "write_with_holes",
 ]

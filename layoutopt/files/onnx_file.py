@@ -48,14 +48,15 @@ def external_locations(path: Path) -> list[str] | None:
         return None
 
 
-def metadata_keys(path: Path) -> list[str]:
-    """The keys of the metadata of an ONNX file; empty if the file is not a readable ONNX model."""
+def metadata(path: Path) -> dict[str, str]:
+    """The metadata of an ONNX file; empty if the file is not a readable ONNX model."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             fields = _fields(content, (0, len(content)))
-            return [_text(content, inner, 1) for number, inner in fields if number == _METADATA]
+            entries = [inner for number, inner in fields if number == _METADATA]
+            return {_text(content, each, 1): _text(content, each, 2) for each in entries}
     except (OSError, ValueError, IndexError):  # ValueError also for an empty file
-        return []
+        return {}
 
 
 def is_onnx_file(path: Path) -> bool:

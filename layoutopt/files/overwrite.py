@@ -1,45 +1,45 @@
-"""Overwrite rules for every file that layoutopt writes.
+"""The rule for every file that layoutopt writes: which existing file it may replace.
 
-An existing file is replaced if it is a predecessor. For the output model that is an ONNX model or a file named `.onnx`, for
-every other file one of the same kind that layoutopt wrote, which `kinds.is_predecessor` recognises by its content. Never
-replaced are
+Replaced are only an empty file and the result of the same sources, which has the same mark (`kinds.mark_of`); of a model
+also a copy of its source. The source itself is replaced where it is named as the output model. Never replaced are
 
-- a file that the command reads, unless it is named as the output model,
+- another file that the command reads,
 - external data of a file that the command reads, or of the existing output model.
 
-Only with `force` are replaced
-
-- an existing file that is no predecessor,
-- external data of another ONNX model in the same folder.
-
-Files are compared by `os.path.samefile`, so that symbolic links, hard links and names that differ in case do not matter.
+Every other file is replaced only with `force`. Files are compared by `os.path.samefile`, so that symbolic links, hard
+links and names that differ in case do not matter.
 """
 
+import filecmp
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt.errors import OutputError
-from layoutopt.files.kinds import FileKind, is_predecessor, is_text_file
-from layoutopt.files.onnx_file import external_files, is_onnx_file
+from layoutopt.files.kinds import MARK, FileKind, has_kind, is_text_file, mark_of, marked
+from layoutopt.files.onnx_file import external_files, is_onnx_file, metadata
 from layoutopt.files.staging import Staging, check_writable, output_errors, path_text
 
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """The overwrite rules of one command.
+    """The rule for the files of one command.
 
     Attributes:
-        sources: the files that the command reads.
-        output: the output model, if the command writes one.
-        force: whether files that are not predecessors may be replaced.
+        sources: the models from which the files are made.
+        output: the output model, if the command line names it.
+        force: whether files are replaced that are no result of the same sources.
+        reads: other files that the command reads.
+        command: the name of the command.
     """
 
     sources: tuple[Path, ...] = ()
     output: Path | None = None
     force: bool = False
+    reads: tuple[Path, ...] = ()
+    command: str = "optimize"
 
     def check(self, path: Path, kind: FileKind) -> None:
         """Check that a file may be replaced and can be written.
@@ -55,7 +55,8 @@ class Overwrite:
                 return
             if reason := self._protected(path, kind):
                 raise OutputError(reason, where=path_text(path), hint="name another file")
-            if not self.force and (reason := _needs_force(path, kind)):
+            if not self.force and not self._is_predecessor(path, kind):
+                reason = _description(path, kind)
                 raise OutputError(reason, where=path_text(path), hint="name another file, or replace it with --force")
 
     def check_append(self, path: Path) -> None:
@@ -73,45 +74,87 @@ class Overwrite:
             if not is_text_file(path):
                 raise OutputError("is not a text file", where=path_text(path), hint="name another file")
 
+    def mark(self, path: Path, kind: FileKind, sources: Sequence[Path] | None = None) -> str:
+        """The mark of a text file, of some of the sources if they are given."""
+        return mark_of(kind, self.command, self.sources if sources is None else sources, path.parent)
+
     def _protected(self, path: Path, kind: FileKind) -> str:
         """The reason why a file is never replaced; empty if it may be."""
         is_output = kind is FileKind.MODEL and self.output is not None and is_same_file(path, self.output)
-        if not is_output and any(is_same_file(path, source) for source in self.sources):
+        reads = self.reads if is_output else (*self.sources, *self.reads)
+        if any(is_same_file(path, each) for each in reads):
             return "is read by this command"
-        users = [*self.sources, *([self.output] if self.output is not None else [])]
+        users = [*self.sources, *self.reads, *([self.output] if self.output is not None else [])]
         user = next((each for each in users if _refers_to(each, path)), None)
         return f"holds weights of {path_text(user)}" if user is not None else ""
 
+    def _is_predecessor(self, path: Path, kind: FileKind) -> bool:
+        """Whether an existing file is empty, or the result of the same sources."""
+        if path.stat().st_size == 0:
+            return True
+        if kind is FileKind.MODEL:
+            return any(is_same_file(path, each) or is_result(path, each) for each in self.sources)
+        each_alone = (self.mark(path, kind, [each]) for each in self.sources)
+        return has_kind(path, kind, [self.mark(path, kind), *each_alone])
 
-def _needs_force(path: Path, kind: FileKind) -> str:
-    """The reason why a file is replaced only with `force`; empty if it is a predecessor."""
-    if is_predecessor(path, kind):
-        return ""
+
+def _description(path: Path, kind: FileKind) -> str:
+    """Why an existing file is replaced only with `force`."""
     if user := next(models_with_weights(path), None):
         return f"holds weights of {path_text(user)}"
-    if kind is FileKind.MODEL and path.suffix == ".onnx":
-        return ""  # a damaged model
-    return "is an ONNX model" if is_onnx_file(path) else f"exists and is not {kind.value}"
+    if kind is not FileKind.MODEL and is_onnx_file(path):
+        return "is an ONNX model"
+    return f"exists and is not {kind.value} that layoutopt wrote from the same source"
+
+
+def result_mark(source: Path, folder: Path) -> str:
+    """The mark of the result of a model in a folder, by whichever command."""
+    return mark_of(FileKind.MODEL, "result", [source], folder)
+
+
+def is_result(path: Path, source: Path) -> bool:
+    """Whether an existing file is the result of a model: it has the mark for it, or is a copy of the model."""
+    if metadata(path).get(MARK) == result_mark(source, path.parent):
+        return True
+    try:
+        return filecmp.cmp(path, source, shallow=False)
+    except OSError:
+        return False
+
+
+def conflict(placed: Iterable[tuple[Path, Path]], *, may_replace_source: bool) -> tuple[Path, str] | None:
+    """The first result of a batch that has the file of another result or of a model that is read, and what is wrong.
+
+    Args:
+        placed: the models with the files of their results.
+        may_replace_source: whether a result may replace its own model.
+    """
+    pairs = list(placed)
+    models = {_identity(model): model for model, _ in pairs}
+    results: dict[object, Path] = {}
+    for model, result in pairs:
+        identity = _identity(result)
+        other = results.setdefault(identity, model)
+        if other is not model:
+            return result, f"is the result of {path_text(other)} and of {path_text(model)}"
+        if identity in models and not (may_replace_source and identity == _identity(model)):
+            return result, f"is the result of {path_text(model)}, and a model that is read"
+    return None
+
+
+def _identity(path: Path) -> object:
+    """A value that is equal for all paths of one file; for a missing file its path without case."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        folder, name = os.path.split(os.path.abspath(path))
+        return os.path.realpath(folder), name.casefold()
+    return found.st_dev, found.st_ino
 
 
 def is_same_file(first: Path, second: Path) -> bool:
     """Whether two paths lead to one file; if neither file exists, whether their names are equal but for case."""
-    try:
-        exist = os.path.exists(first), os.path.exists(second)
-        return os.path.samefile(first, second) if all(exist) else not any(exist) and _folded(first) == _folded(second)
-    except (OSError, ValueError):
-        return False
-
-
-def _folded(path: Path) -> tuple[str, str]:
-    folder, name = directory_entry(path)
-    return folder, name.casefold()
-
-
-def directory_entry(path: Path) -> tuple[str, str]:
-    """The folder and the name of a path; links in the folder's path are followed, a link at the end is not."""
-    whole = Path(os.path.abspath(path))
-    return os.path.realpath(whole.parent), whole.name
+    return _identity(first) == _identity(second)
 
 
 def _refers_to(model: Path, path: Path) -> bool:
@@ -127,8 +170,17 @@ def models_with_weights(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def staged_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) -> Iterator[None]:
-    """Write a text file under a temporary name, and rename it when the context ends without an error.
+def staged_text(
+    path: Path, content: str, kind: FileKind, overwrite: Overwrite, sources: Sequence[Path] | None = None
+) -> Iterator[None]:
+    """Write a text file with its mark under a temporary name, and rename it when the context ends without an error.
+
+    Args:
+        path: the file.
+        content: its content without the mark.
+        kind: its kind.
+        overwrite: the rule of the command.
+        sources: the sources of the file, if they are not all sources of the command.
 
     Raises:
         OutputError: it cannot be written, or must not replace the existing file.
@@ -137,7 +189,7 @@ def staged_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) 
     with Staging(path.parent) as staging:
         with output_errors(path):
             file = staging.open()
-            file.write(content.encode("utf-8"))
+            file.write(marked(content, kind, overwrite.mark(path, kind, sources)).encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
         yield
@@ -156,11 +208,13 @@ def append_text(path: Path, content: str, overwrite: Overwrite) -> None:
         file.write(content.encode("utf-8"))
 
 
-def write_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) -> None:
-    """Write a text file atomically.
+def write_text(
+    path: Path, content: str, kind: FileKind, overwrite: Overwrite, sources: Sequence[Path] | None = None
+) -> None:
+    """Write a text file atomically; the arguments are those of `staged_text`.
 
     Raises:
         OutputError: it cannot be written, or must not replace the existing file.
     """
-    with staged_text(path, content, kind, overwrite):
+    with staged_text(path, content, kind, overwrite, sources):
         pass

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from layoutopt.errors import ArgumentError
-from layoutopt.files import FileKind, is_predecessor, path_text
+from layoutopt.files import FileKind, has_kind, path_text
 from layoutopt.gates.numbers import Numbers
 from layoutopt.report.schema import ReportModel
 from layoutopt.version import VERSION
@@ -101,7 +101,7 @@ def read_old_baseline(path: Path) -> Baseline:
     Raises:
         ArgumentError: it is a baseline, but cannot be understood.
     """
-    if not path.is_file() or not path.stat().st_size or not is_predecessor(path, FileKind.BASELINE):
+    if not path.is_file() or not path.stat().st_size or not has_kind(path, FileKind.BASELINE, ()):
         return Baseline()
     return read_baseline(path)
 

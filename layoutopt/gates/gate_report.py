@@ -45,7 +45,7 @@ class ModelResult(ReportModel):
         return [each for each in self.findings if each.level == "warning"]
 
 
-class GateReport(ReportModel):
+class GateReport(ReportModel, extra="ignore"):
     """The results of one run of `ci`."""
 
     layoutopt_version: str

@@ -16,7 +16,6 @@ from pathlib import PurePath
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from layoutopt.files import PAGE_MARK
 from layoutopt.page.encoding import encode, legend
 from layoutopt.page.facts import headline_facts
 from layoutopt.page.graphs import PageGraph
@@ -52,7 +51,7 @@ def page_html(
     scripts = [*(each.script for each in libraries()), _own_script()]
     style = (_FOLDER / "page.css").read_text("utf-8")
     return _template().render(
-        mark=Markup(f'{PAGE_MARK} {VERSION}">'),
+        mark=Markup(f'<meta name="generator" content="layoutopt {VERSION}">'),
         policy=_policy(scripts, style),
         scripts=[Markup(each) for each in scripts],
         style=Markup(style),

@@ -296,7 +296,7 @@ class DataMovementReport(ReportModel):
         return sum(self.ops.values())
 
 
-class Report(ReportModel):
+class Report(ReportModel, extra="ignore"):  # files have a mark
     """The results of one run of `optimize`."""
 
     schema_version: int = SCHEMA_VERSION

@@ -70,7 +70,10 @@ def test_numbers_are_those_of_the_report_of_optimize(
 ) -> None:
     assert cli("ci", "models", *arguments, "--json", "r.json").code == 0
     for name, found in record(tmp_path).items():
-        assert cli("optimize", name, *arguments, "--no-verify", "--no-calibrate", "--report", "o.json").code == 0
+        assert (
+            cli("optimize", name, *arguments, "--no-verify", "--no-calibrate", "--report", "o.json", "--force").code
+            == 0
+        )
         report = Report.model_validate_json((tmp_path / "o.json").read_text())
         numbers = found["numbers"]
         assert isinstance(numbers, dict)

@@ -42,7 +42,7 @@ def test_optimize(cli: Cli, model: str, tmp_path: Path) -> None:
 
 def test_same_bytes_and_nothing_more_to_do(cli: Cli, model: str, tmp_path: Path) -> None:
     for dialect in ("functions", "ops"):
-        command = ("optimize", "--target", TARGET, "--dialect", dialect, "--quiet")
+        command = ("optimize", "--target", TARGET, "--dialect", dialect, "--force", "--quiet")
         for source, out in ((model, "first.onnx"), (model, "second.onnx"), ("first.onnx", "third.onnx")):
             assert cli(*command, source, "-o", out) == CommandResult(0, "", "")
         written = [(tmp_path / name).read_bytes() for name in ("first.onnx", "second.onnx", "third.onnx")]

@@ -54,7 +54,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "report is a folder": (8, "is a folder", "optimize model.onnx -o out.onnx --report folder"),
     "external data": (8, "is a folder", "optimize model.onnx -o out.onnx --external-data folder"),
     "dialect": (2, "no such dialect", "optimize model.onnx -o out.onnx --dialect french"),
-    "no default output": (8, "was not written by layoutopt", "optimize other.onnx"),
+    "no default output": (8, "is not a model that layoutopt wrote", "optimize other.onnx"),
     "report is the model": (2, "that is MODEL", "optimize model.onnx --report model.onnx"),
     "report is the output": (2, "that is OUT", "optimize model.onnx -o out.onnx --report ./out.onnx"),
     "external data elsewhere": (2, "not a name", "optimize model.onnx -o out.onnx --external-data a/b"),
@@ -94,6 +94,7 @@ def test_errors(cli: Cli, model: str, tmp_path: Path, case: str) -> None:
     arguments = command.split()
     if arguments[0] == "optimize" and "-t" not in arguments:
         arguments += [*PLANNED]
+    arguments += ["--force"] if "out.onnx" in arguments else []  # else it is refused before the model is read
     failed = cli(*arguments)
     assert failed.code == code, failed
     assert_one_line(failed.err)
@@ -192,7 +193,7 @@ def test_as_a_process(tmp_path: Path, model: str) -> None:
     out = tmp_path / "out.onnx"
     done = process("optimize", model, "-o", str(out), *PLANNED, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    failed = process("optimize", "none.onnx", "-o", str(out), *PLANNED, cwd=tmp_path)
+    failed = process("optimize", "none.onnx", "-o", str(out), "--force", *PLANNED, cwd=tmp_path)
     assert failed.returncode == 3
     assert_one_line(failed.stderr)
     assert process("--version").stdout.startswith("layoutopt ")

@@ -36,18 +36,6 @@ def test_the_default_output_is_next_to_the_model(cli: Cli, model: str, tmp_path:
     assert cli(*FAST, model).code == 0  # options may come first, and its own result is replaced
 
 
-def test_the_default_output_replaces_only_results(cli: Cli, tmp_path: Path) -> None:
-    onnx.save(relu(), "relu.onnx")
-    assert cli("relu.onnx", *FAST).code == cli("relu.onnx", *FAST).code == 0  # a copy of the model is a result too
-    save("relu.opt.onnx")
-    before = files(tmp_path)
-    refused = cli("relu.onnx", *FAST)
-    assert refused.code == 8
-    assert_one_line(refused.err)
-    assert files(tmp_path) == before
-    assert cli("relu.onnx", *FAST, "--force").code == 0
-
-
 def test_a_model_in_a_folder(cli: Cli, model: str) -> None:
     Path("out").mkdir()
     assert cli(model, "-o", "out", *FAST).code == cli(model, "-o", "new/", *FAST).code == 0
@@ -70,7 +58,6 @@ def test_placements(cli: Cli) -> None:
     expected = {"m/b.onnx": "out/b.onnx", "m/sub/c.onnx": "out/sub/c.onnx"}
     assert outputs("m", output="out") == outputs("m/**/*.onnx", output="out") == expected
     assert outputs("a.onnx", "m", output="out") == {"a.onnx": "out/a.onnx", **expected}
-    assert outputs("m/sub", output="m/sub") == {"m/sub/c.onnx": "m/sub/c.onnx"}
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
@@ -86,7 +73,8 @@ def test_results_are_no_models(cli: Cli, tmp_path: Path) -> None:
     save("m/a.onnx", "m/foreign.opt.onnx")
     assert cli("m", *FAST).code == cli("m", "-o", "m/out", *FAST).code == 0
     names = {"m/a.onnx", "m/foreign.opt.onnx"}
-    assert outputs("m", output="m/out").keys() == outputs("m/*.onnx").keys() == names
+    for found in (outputs("m"), outputs("m", output="m/out"), outputs("m", output="new"), outputs("m/**/*.onnx")):
+        assert found.keys() == names
     assert outputs(*(str(path) for path in Path("m").glob("*.onnx"))).keys() == names
 
 
@@ -120,6 +108,9 @@ def test_one_line_of_json_per_model(cli: Cli, tmp_path: Path) -> None:
         ("m/a.onnx n/a.onnx -o out", "is the result of m/a.onnx and of n/a.onnx"),
         ("m n -o out", "is the result of"),
         ("m p", "is the result of p/a.onnx, and a model that is read"),
+        ("m -o m --force", "is the result of m/a.onnx, and a model that is read"),
+        ("m -o link --force", "is the result of m/a.onnx, and a model that is read"),
+        ("m/a.onnx -o m --force", "is the result of m/a.onnx, and a model that is read"),
         ("m -o m/a.onnx", "several models need a folder"),
         ("m/a.onnx n/a.onnx --external-data w.bin", "is for one model"),
         ("m --dump-ir all", "is for one model"),
@@ -127,6 +118,7 @@ def test_one_line_of_json_per_model(cli: Cli, tmp_path: Path) -> None:
 )
 def test_nothing_is_written_on_a_wrong_request(cli: Cli, tmp_path: Path, arguments: str, expected: str) -> None:
     save("m/a.onnx", "n/a.onnx", "p/a.onnx")
+    Path("link").symlink_to("m")
     onnx.save(relu(), "p/a.opt.onnx")
     before = files(tmp_path)
     refused = cli(*arguments.split(), *FAST)
@@ -149,7 +141,7 @@ def test_a_pipe(
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert main([*arguments, "--no-verify", *PLANNED]) == 0
         printed = capsysbinary.readouterr()
-        assert printed.out == Path("out.onnx").read_bytes()
+        assert Path("out.onnx").read_bytes().startswith(printed.out)  # and ends with the mark of the file
         assert b"to stdout" in printed.err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"no model at all")))
     assert main(["-", "-o", "new.onnx"]) == 3

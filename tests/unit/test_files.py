@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ from onnx import helper, numpy_helper
 
 from layoutopt.errors import OutputError
 from layoutopt.files import (
-    FIGURE_MARK,
     FileKind,
     Overwrite,
     Staging,
@@ -24,6 +24,7 @@ from layoutopt.files import (
     external_files,
     external_locations,
     is_onnx_file,
+    result_mark,
     scratch_folder,
     write_text,
 )
@@ -31,23 +32,18 @@ from layoutopt.files.onnx_file import CHILDREN
 from layoutopt.files.temporary import remove_stale_files, remove_stale_folders, temporary_name
 
 JSON = json.dumps({"layoutopt_version": "1"})
-CONTENTS: dict[FileKind, bytes] = {
-    FileKind.REPORT: JSON.encode(),
-    FileKind.FIGURE: f"<?xml?>\n{FIGURE_MARK}\n<svg/>".encode(),
-    FileKind.TARGET: b'inherits = "cpu-avx2"\ndescription = "layoutopt calibrate"\n',
-    FileKind.MEASUREMENTS: b'{"calibration": 1}\n{"kernel": "x"}\n',
-    FileKind.GRAPH_TEXT: b"graph g() -> ()\n",
-    FileKind.JUNIT: b'<testsuites name="layoutopt ci" tests="0"></testsuites>',
-    FileKind.SARIF: b'{"runs": [{"tool": {"driver": {"name": "layoutopt"}}}]}',
-    FileKind.BASELINE: b'{"layoutopt_baseline": 1, "entries": []}',
+CONTENTS = {
+    **dict.fromkeys((FileKind.REPORT, FileKind.NODE_DATA, FileKind.CERTIFICATE), JSON),
+    FileKind.FIGURE: "<svg/>",
+    FileKind.PAGE: "<!DOCTYPE html>\n<html></html>\n",
+    FileKind.TARGET: 'inherits = "cpu-avx2"\n',
+    FileKind.GRAPH_TEXT: "graph g() -> ()\n",
+    FileKind.JUNIT: "<testsuites></testsuites>",
+    FileKind.SARIF: '{"runs": []}',
 }
-OTHERS = {
-    "config.json": b'{"model_type": "bert"}',
-    "logo.svg": b"<svg/>",
-    "target.toml": b'inherits = "cpu"\nname = "mine"\n',
-    "notes.txt": b"precious",
-    "zeros.bin": bytes(999),
-    "deep.json": b"[" * 100_000,
+CONTINUED = {
+    FileKind.BASELINE: '{"layoutopt_baseline": 1}',
+    FileKind.MEASUREMENTS: '{"calibration": 1}\n{"kernel": "x"}\n',
 }
 
 
@@ -76,19 +72,42 @@ def allowed(path: Path, kind: FileKind, rule: Overwrite) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kind", list(FileKind))
-def test_a_file_is_replaced_by_its_kind_only(tmp_path: Path, kind: FileKind) -> None:
-    """Whatever exists, of our kinds and of others: only the predecessor is replaced without force, and everything with it."""
-    for other, content in CONTENTS.items():
-        (tmp_path / other.name).write_bytes(content)
-    for name, content in OTHERS.items():
-        (tmp_path / name).write_bytes(content)
-    save(tmp_path, FileKind.MODEL.name)
+@pytest.mark.parametrize("kind", list(CONTENTS))
+def test_a_text_file_is_replaced_by_its_kind_and_source_only(tmp_path: Path, kind: FileKind) -> None:
+    """Whatever exists, of all kinds, commands and sources: only one is replaced without force, and everything with it."""
+    rule = Overwrite((tmp_path / "a.onnx",), command="inspect")
+    written = {tmp_path / each.name: (each, rule) for each in CONTENTS}
+    written |= {tmp_path / "other": (kind, replace(rule, sources=(tmp_path / "b.onnx",)))}
+    written |= {tmp_path / "command": (kind, replace(rule, command="bench"))}
+    for path, (each, by) in written.items():
+        write_text(path, CONTENTS[each], each, by)
+    texts = {
+        "none": CONTENTS[kind],
+        "twice": (tmp_path / kind.name).read_text() * 2,
+        "deep": "[" * 100_000,
+        "{": "{" * 9,
+    }
+    for name, text in {**texts, **{each.name: text for each, text in CONTINUED.items()}}.items():
+        (tmp_path / name).write_text(text)
+    save(tmp_path, "model")
     for path in sorted(tmp_path.iterdir()):
-        assert allowed(path, kind, Overwrite()) == (path.name == kind.name), path.name
-        assert allowed(path, kind, Overwrite(force=True)), path.name
+        assert allowed(path, kind, rule) == (path.name == kind.name), path.name
+        assert allowed(path, kind, replace(rule, force=True)), path.name
+        for continued in CONTINUED:
+            assert allowed(path, continued, rule) == (path.name == continued.name), path.name
     (tmp_path / "empty").touch()
-    assert allowed(tmp_path / "empty", kind, Overwrite()) and allowed(tmp_path / "new", kind, Overwrite())
+    assert allowed(tmp_path / "empty", kind, rule) and allowed(tmp_path / "new", kind, rule)
+
+
+def test_a_mark_moves_with_its_folder(tmp_path: Path) -> None:
+    marks = []
+    for name in ("one", "two"):
+        folder = tmp_path / name / "in"
+        folder.mkdir(parents=True)
+        (tmp_path / f"{name}.link").symlink_to(tmp_path / name)
+        marks += [result_mark(root / "m.onnx", root / "in") for root in (tmp_path / name, tmp_path / f"{name}.link")]
+    assert len({*marks}) == 1
+    assert result_mark(tmp_path / "two" / "m.onnx", tmp_path / "one" / "in") not in marks
 
 
 def test_text_is_appended_to_text_that_the_command_does_not_read(tmp_path: Path) -> None:
@@ -138,8 +157,6 @@ def test_external_data_of_the_output_and_of_siblings(tmp_path: Path) -> None:
     named_like_a_model = tmp_path / "w.onnx"
     save(tmp_path, "sibling.onnx", "w.onnx")
     assert not allowed(named_like_a_model, FileKind.MODEL, Overwrite((), named_like_a_model))
-    (tmp_path / "damaged.onnx").write_bytes(b"precious")
-    assert allowed(tmp_path / "damaged.onnx", FileKind.MODEL, Overwrite((), tmp_path / "damaged.onnx"))
 
 
 def test_a_text_file_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -147,7 +164,7 @@ def test_a_text_file_is_whole_or_not_there(tmp_path: Path) -> None:
     write_text(path, JSON, FileKind.REPORT, Overwrite())
     path.chmod(0o640)
     write_text(path, f"{JSON}\n", FileKind.REPORT, Overwrite())
-    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == (f"{JSON}\n", 0o640)
+    assert (path.read_text().endswith("\n"), stat.S_IMODE(path.stat().st_mode)) == (True, 0o640)
     with pytest.raises(OutputError, match="the name is too long"):
         write_text(tmp_path / ("n" * 300), JSON, FileKind.REPORT, Overwrite())
     with pytest.raises(OutputError, match="not a file name"):

@@ -99,10 +99,11 @@ def of_message(message: onnx.ModelProto) -> Model:
 
 
 def _digest(message: onnx.ModelProto) -> str:
-    """The SHA-256 of the content of a model: it does not depend on where weights are stored."""
+    """The SHA-256 of a model without its metadata: it does not depend on where weights are stored."""
     found = sha256()
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(message)
+    del skeleton.metadata_props[:]
     for tensor in skeleton.graph.initializer:
         elements = numpy_helper.to_array(tensor)
         if elements.dtype == object:

@@ -78,7 +78,7 @@ def parse(text: str, where: str = "certificate") -> Certificate:
     """
     try:
         record = json.loads(text)
-        if record["certificate"] != VERSION or set(record) != _FIELDS:
+        if record["certificate"] != VERSION or set(record) - {"layoutopt_file"} != _FIELDS:
             raise ValueError(f"it is no certificate of version {VERSION}")
         claims = tuple(_claim(entry) for entry in record["claims"])
         block = record["block"]

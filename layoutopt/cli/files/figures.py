@@ -4,9 +4,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from layoutopt.files import FIGURE_MARK, FileKind, Overwrite, write_text
+from layoutopt.files import FileKind, Overwrite, write_text
 
-_HEADER = f'<?xml version="1.0" encoding="UTF-8"?>\n{FIGURE_MARK}\n'
+_HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def require_plot_libraries() -> None:

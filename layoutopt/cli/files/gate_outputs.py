@@ -32,12 +32,14 @@ class GateOutputs:
 
     Args:
         models: the models that are read.
+        arguments: the files, folders and patterns that name them.
         reports: the path of each report by option: `--json`, `--junit`, `--sarif`; None for no report.
         baseline: the baseline file; None without one.
         results: the paths of the optimised models that are written.
         is_updated: whether the baseline is written; otherwise it is read.
         summary: the step summary of GitHub, which is appended to; None for none.
-        force: whether existing files of another kind may be replaced.
+        reads: other files that the command reads.
+        force: whether files are replaced that `ci` did not write for the same arguments.
 
     Attributes:
         prints_json: whether the JSON report goes to stdout.
@@ -52,12 +54,14 @@ class GateOutputs:
     def __init__(
         self,
         models: Sequence[Path],
+        arguments: Sequence[Path],
         reports: dict[str, Path | None],
         baseline: Path | None,
         *,
         results: Collection[Path],
         is_updated: bool,
         summary: Path | None,
+        reads: Sequence[Path],
         force: bool,
     ) -> None:
         self.prints_json = reports.get("--json") == _STDOUT
@@ -67,7 +71,7 @@ class GateOutputs:
         if baseline is not None and is_updated:
             self._paths["--update-baseline"] = baseline
         read = [baseline] if baseline is not None and not is_updated else []
-        self._overwrite = Overwrite((*models, *read), None, force)
+        self._overwrite = Overwrite(tuple(arguments), None, force, (*models, *read, *reads), "ci")
         self._check(models, read, results)
 
     def _check(self, models: Sequence[Path], read: Sequence[Path], results: Collection[Path]) -> None:
@@ -129,14 +133,17 @@ class GateOutputs:
             append_text(self._summary, content, self._overwrite)
 
 
-def result_paths(models: Sequence[Path], arguments: Sequence[Path], folder: Path, *, force: bool) -> dict[Path, Path]:
+def result_paths(
+    models: Sequence[Path], arguments: Sequence[Path], folder: Path, reads: Sequence[Path], *, force: bool
+) -> dict[Path, Path]:
     """The path of each result in a folder: the path of its model from the deepest folder that contains all models.
 
     Args:
         models: the models.
         arguments: the files, folders and patterns that name them.
         folder: the folder of the results.
-        force: whether the results may replace files that are not ONNX models.
+        reads: other files that the command reads.
+        force: whether files are replaced that are no results of these models.
 
     Raises:
         UsageError: the folder is a file, contains one of the models, or is in a folder whose models are read.
@@ -153,10 +160,9 @@ def result_paths(models: Sequence[Path], arguments: Sequence[Path], folder: Path
     if outer is not None:
         raise UsageError(f"is in {path_text(outer)}, whose models are read", where=where, hint="name a folder outside")
     paths = dict(_result_paths(models, folder))
-    overwrite = Overwrite(tuple(models), None, force)
-    for path in paths.values():
+    for model, path in paths.items():
         if path.parent.exists():
-            overwrite.check(path, FileKind.MODEL)
+            Overwrite((model,), None, force, tuple(reads)).check(path, FileKind.MODEL)
     return paths
 
 

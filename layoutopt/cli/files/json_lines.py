@@ -1,5 +1,6 @@
 """The JSON records of several models (`--json FILE`): one line of JSON per model as it ends, in a file or on stdout."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ class JsonLines:
 
     Args:
         path: the file, `-` for stdout, or None.
-        sources: the other files that the command reads or writes.
-        force: whether an existing file of another kind may be replaced.
+        models: the models.
+        others: further files that the command writes.
+        reads: further files that the command reads.
+        force: whether a file is replaced that has other lines than those of these models.
 
     Attributes:
         are_printed: whether the lines go to stdout.
@@ -25,8 +28,10 @@ class JsonLines:
         OutputError: the file cannot be written, or must not be replaced.
     """
 
-    def __init__(self, path: Path | None, *sources: Path, force: bool) -> None:
-        self._record = JsonRecord(path, *sources, force=force)
+    def __init__(
+        self, path: Path | None, models: Sequence[Path], others: Sequence[Path], reads: Sequence[Path], *, force: bool
+    ) -> None:
+        self._record = JsonRecord("optimize", path, *models, others=others, reads=reads, force=force)
         self.are_printed = self._record.is_printed
         self._error: OutputError | None = None
 
@@ -35,7 +40,7 @@ class JsonLines:
         """The written file; empty before it is written."""
         return self._record.files
 
-    def add(self, data: Any) -> None:
+    def add(self, data: Any, model: Path) -> None:
         """Print the line of a model, or write it to the file; after an error the file gets no more lines.
 
         Raises:
@@ -45,7 +50,7 @@ class JsonLines:
             show_text(json_line(data))
         elif self._record.is_requested and self._error is None:
             try:
-                self._record.append_text(json_line(data))
+                self._record.append_text(json_line(data), model)
             except OutputError as error:
                 self._error = error
 

@@ -1,12 +1,13 @@
 """The JSON record of a command (`--json FILE`), in a file, or on stdout instead of tables."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import show_text
-from layoutopt.files import FileKind, Overwrite, is_same_file, output_errors, write_text
+from layoutopt.files import FileKind, Overwrite, is_same_file, marked, output_errors, write_text
 from layoutopt.version import VERSION
 
 _STDOUT = Path("-")
@@ -16,10 +17,13 @@ class JsonRecord:
     """The destination of a command's JSON record, checked before the command starts its work.
 
     Args:
+        command: the name of the command.
         path: the file, `-` for stdout, or None.
-        sources: the other files that the command reads or writes.
-        kind: the name of the sources in error messages, such as "a model".
-        force: whether an existing file of another kind may be replaced.
+        sources: the files that the record is about.
+        others: further files that the command writes.
+        reads: further files that the command reads.
+        kind: the name of sources and others in error messages, such as "a model".
+        force: whether a file is replaced that is no record of this command about the sources.
 
     Attributes:
         is_requested: whether there is a destination.
@@ -31,15 +35,24 @@ class JsonRecord:
         OutputError: the file cannot be written, or must not be replaced.
     """
 
-    def __init__(self, path: Path | None, *sources: Path, kind: str = "a model", force: bool = False) -> None:
+    def __init__(
+        self,
+        command: str,
+        path: Path | None,
+        *sources: Path,
+        others: Sequence[Path] = (),
+        reads: Sequence[Path] = (),
+        kind: str = "a model",
+        force: bool = False,
+    ) -> None:
         self.is_requested = path is not None
         self.is_printed = path == _STDOUT
         self.files: list[Path] = []
         self._path = None if self.is_printed else path
-        self._overwrite = Overwrite(sources, None, force)
+        self._overwrite = Overwrite(sources, None, force, tuple(reads), command)
         if self._path is None:
             return
-        if any(is_same_file(self._path, source) for source in sources):
+        if any(is_same_file(self._path, each) for each in (*sources, *others)):
             raise UsageError(f"that is {kind}", where=f"--json {path}", hint="name another file")
         self._overwrite.check(self._path, FileKind.REPORT)
 
@@ -51,30 +64,32 @@ class JsonRecord:
             StdoutError: stdout cannot be written.
         """
         if self.is_requested:
-            self.write_text(json_text({"layoutopt_version": VERSION} | data if isinstance(data, dict) else data))
+            self._write(json_text({"layoutopt_version": VERSION} | data if isinstance(data, dict) else data))
 
-    def write_text(self, text: str) -> None:
-        """Write or print a record that is serialised already.
-
-        Raises:
-            OutputError: the file cannot be written.
-            StdoutError: stdout cannot be written.
-        """
+    def _write(self, text: str, sources: Sequence[Path] | None = None) -> None:
+        """Write or print a record that is serialised already, about some of the sources if they are given."""
         if self.is_printed:
             show_text(text)
         if self._path is not None:
-            write_text(self._path, text, FileKind.REPORT, self._overwrite)
+            write_text(self._path, text, FileKind.REPORT, self._overwrite, sources)
             self.files = [self._path]
 
-    def append_text(self, text: str) -> None:
+    def append_text(self, text: str, source: Path) -> None:
         """Write the first text to the file, and append the following ones; a text that does not fit leaves no part behind.
+
+        Args:
+            text: a line.
+            source: the model that it is about.
 
         Raises:
             OutputError: the file cannot be written.
         """
-        if self._path is None or not self.files:
-            self.write_text(text)
+        if self._path is None:
             return
+        if not self.files:
+            self._write(text, [source])
+            return
+        text = marked(text, FileKind.REPORT, self._overwrite.mark(self._path, FileKind.REPORT, [source]))
         with output_errors(self._path), self._path.open("ab", buffering=0) as file:
             size = file.tell()
             try:

@@ -14,7 +14,6 @@ from layoutopt.driver.result import Result
 from layoutopt.files import (
     FileKind,
     Overwrite,
-    check_default_result,
     external_files,
     is_same_file,
     path_text,
@@ -52,8 +51,8 @@ class Outputs:
         report: the path of the report; None to write no report, `-` for stdout.
         external_data: the name of the file for weights, in the folder of the result.
         texts: further files.
-        force: whether existing files of another kind may be replaced.
-        is_default: whether `model` is the default name for the source; then only a result of layoutopt is replaced.
+        reads: other files that the command reads.
+        force: whether files are replaced that are no result of the source.
 
     Attributes:
         prints_report: whether the report goes to stdout.
@@ -74,8 +73,8 @@ class Outputs:
         external_data: str | None,
         texts: Sequence[TextOutput] = (),
         *,
+        reads: Sequence[Path] = (),
         force: bool,
-        is_default: bool = False,
     ) -> None:
         self.prints_report, self.prints_model = report == _STDOUT, model == _STDOUT
         if self.prints_report and self.prints_model:
@@ -86,11 +85,10 @@ class Outputs:
         self.source_size = _model_size(source) if source is not None else 0
         self.written: WrittenFiles | None = None
         self.printed_size = 0
-        self._compared = source if is_default else None
         self._model = model
         self._report = None if self.prints_report else report
         self._external_data = external_data if model is not None else None
-        self._overwrite = Overwrite((source,) if source is not None else (), model, force)
+        self._overwrite = Overwrite((source,) if source is not None else (), model, force, tuple(reads))
         weights = None if model is None or external_data is None else _weights_path(model, external_data)
         others = {"MODEL": source, "OUT": model, "the external data": weights}
         self._texts = list(texts)
@@ -113,7 +111,6 @@ class Outputs:
         """
         if self._model is not None:
             self._overwrite.check(self._model, FileKind.MODEL)
-            self._check_default(self._model)
         if self._model is not None and self._external_data is not None:
             check_name(self._model, self._external_data, self._overwrite)
         for each in self._texts:
@@ -133,11 +130,6 @@ class Outputs:
         if self.prints_report:
             with reporting_written_files(self.files):
                 show_text(json_text(result.report))
-
-    def _check_default(self, path: Path) -> None:
-        """Check that an existing file with the default name of the result was written by layoutopt."""
-        if self._compared is not None and not self._overwrite.force:
-            check_default_result(path, self._compared)
 
     def _save(self, result: Result) -> None:
         if self.prints_model:

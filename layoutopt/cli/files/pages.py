@@ -61,7 +61,7 @@ class PageOptions:
         if html is not None:
             self.outputs.append(TextOutput("--html", html, FileKind.PAGE, self._page))
         if node_data is not None:
-            self.outputs.append(TextOutput("--model-explorer", node_data, FileKind.REPORT, _node_data))
+            self.outputs.append(TextOutput("--model-explorer", node_data, FileKind.NODE_DATA, _node_data))
 
     def _page(self, result: Result) -> str:
         assert self._original is not None

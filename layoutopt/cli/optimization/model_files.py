@@ -2,13 +2,13 @@
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt.cli.arguments import is_pattern
 from layoutopt.errors import ModelError
-from layoutopt.files import path_text, was_written_for
+from layoutopt.files import MARK, is_result, metadata, path_text, result_mark
 
 STDIO = Path("-")
 """The argument that denotes stdin or stdout."""
@@ -32,8 +32,8 @@ class ModelFile:
 def find_models(arguments: Sequence[Path], output: Path | None) -> list[ModelFile]:
     """The models that the arguments name, without duplicates, in the order of the arguments and sorted in each folder.
 
-    Folders are searched recursively for *.onnx. Hidden folders, files below `output`, and files that layoutopt wrote next to
-    their models are left out.
+    Folders are searched recursively for *.onnx. Hidden folders, files below `output`, and results of other models that are
+    found are left out.
 
     Raises:
         ModelError: a folder or a pattern leads to no model.
@@ -42,10 +42,8 @@ def find_models(arguments: Sequence[Path], output: Path | None) -> list[ModelFil
     found: dict[Path, ModelFile] = {}
     for each in named:
         found.setdefault(Path(os.path.abspath(each.path)), each)
-    if len(found) > 1:  # a shell that expands *.onnx names the results of an earlier run too
-        for path in [path for path in found if _is_default_result(path) and _original_of(path) in found]:
-            del found[path]
-    return list(found.values())
+    results = _results(found)  # also those that a shell names when it expands *.onnx
+    return [each for path, each in found.items() if path not in results]
 
 
 def default_output(model: Path) -> Path:
@@ -53,13 +51,19 @@ def default_output(model: Path) -> Path:
     return model.with_name(f"{model.name.removesuffix(SUFFIX)}{_OUTPUT_SUFFIX}")
 
 
-def _is_default_result(path: Path) -> bool:
-    """Whether a file has the default name of a result and was written by layoutopt."""
-    return path.name.endswith(_OUTPUT_SUFFIX) and was_written_for(path, _original_of(path))
-
-
-def _original_of(path: Path) -> Path:
-    return path.with_name(f"{path.name.removesuffix(_OUTPUT_SUFFIX)}{SUFFIX}")
+def _results(found: Collection[Path]) -> set[Path]:
+    """The files that are results of other files found: they have the mark, or the default name and the content."""
+    originals = {each: each.with_name(f"{each.name.removesuffix(_OUTPUT_SUFFIX)}{SUFFIX}") for each in found}
+    results = {
+        each
+        for each, original in originals.items()
+        if each != original and original in found and is_result(each, original)
+    }
+    marked = {each: mark for each in found if each not in results and (mark := metadata(each).get(MARK))}
+    for folder in {each.parent for each in marked}:
+        of_folder = {result_mark(each, folder): each for each in found}
+        results |= {each for each in marked if each.parent == folder and of_folder.get(marked[each], each) != each}
+    return results
 
 
 def _named_by(argument: Path, output: Path | None) -> list[ModelFile]:
@@ -72,7 +76,7 @@ def _named_by(argument: Path, output: Path | None) -> list[ModelFile]:
     else:
         return [ModelFile(argument, Path(argument.name))]
     excluded = None if output is None or _is_same_folder(output, argument) else output
-    found = [each for each in found if not _is_default_result(each.path) and not _is_below(each.path, excluded)]
+    found = [each for each in found if not _is_below(each.path, excluded)]
     if not found:
         what = "contains no *.onnx file to optimise" if os.path.isdir(argument) else "matches no model"
         raise ModelError(what, where=path_text(argument), hint="name a model, a folder of models or a pattern")

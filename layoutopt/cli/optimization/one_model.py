@@ -9,6 +9,7 @@ from layoutopt.cli.files.dump import parse_dumps
 from layoutopt.cli.files.model_streams import read_stdin
 from layoutopt.cli.files.outputs import Outputs, TextOutput
 from layoutopt.cli.files.pages import PageOptions
+from layoutopt.cli.files.read_files import read_files
 from layoutopt.cli.optimization.model_files import STDIO
 from layoutopt.cli.optimization.placements import Placement, output_folder
 from layoutopt.cli.optimization.settings import ModelSettings
@@ -32,9 +33,10 @@ class Request:
         certificate: the file of the certificate.
         dump_ir: the values of `--dump-ir`.
         dry_run: whether no model is written.
-        force: whether existing files of another kind may be replaced.
+        force: whether files are replaced that are no result of the model.
         is_quiet: whether only warnings and errors are printed.
         is_verbose: whether stages and notes are printed too.
+        reads: files that the command reads for all models: the configuration.
     """
 
     json: Path | None
@@ -46,6 +48,7 @@ class Request:
     force: bool
     is_quiet: bool
     is_verbose: bool
+    reads: Sequence[Path] = ()
 
 
 def optimize_model(placement: Placement, settings: ModelSettings, request: Request) -> tuple[Result, Outputs]:
@@ -64,20 +67,22 @@ def optimize_model(placement: Placement, settings: ModelSettings, request: Reque
         source = None if is_stdin else placement.model
         pages = PageOptions(request.html, request.model_explorer, settings.target, settings.runtime, settings.dialect)
         originals: list[bytes | Path] = []
+        reads = (*request.reads, *read_files(settings.values()))
         outputs = Outputs(
             source,
             None if request.dry_run else placement.output,
             request.json,
             settings.external_data,
             [*pages.outputs, *_certificates(request.certificate, originals)],
+            reads=reads,
             force=request.force,
-            is_default=placement.is_default,
         )
         outputs.check()
-        reads = (*([source] if source is not None else []), *settings.inputs)
         pipeline = pipeline_for(settings.mode, settings.target, settings.runtime, settings.dialect)
         output = None if placement.output == STDIO else placement.output
-        watch = parse_dumps(request.dump_ir, pipeline, Overwrite(reads, output, request.force))
+        watch = parse_dumps(
+            request.dump_ir, pipeline, Overwrite((source,) if source else (), output, request.force, reads)
+        )
         model = read_stdin() if is_stdin else placement.model
         originals.append(model)
         outputs.source_size = len(model) if isinstance(model, bytes) else outputs.source_size
@@ -102,7 +107,7 @@ def _certificates(path: Path | None, originals: list[bytes | Path]) -> list[Text
     def text(result: Result) -> str:
         return result.certificate(originals[0])
 
-    return [] if path is None else [TextOutput("--certificate", path, FileKind.REPORT, text)]
+    return [] if path is None else [TextOutput("--certificate", path, FileKind.CERTIFICATE, text)]
 
 
 def warn_about(report: Report, model: Path | None = None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from layoutopt.cli.arguments import is_pattern
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.optimization.model_files import STDIO, SUFFIX, ModelFile, default_output, find_models
-from layoutopt.files import is_same_file, output_errors, path_text
+from layoutopt.files import conflict, output_errors, path_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,11 @@ class Placement:
     Attributes:
         model: the file; `-` for stdin.
         output: the file of the result; `-` for stdout.
-        is_default: whether the result has the default name, which nobody typed.
         is_in_folder: whether the folder of the result is created if it does not exist.
     """
 
     model: Path
     output: Path
-    is_default: bool = False
     is_in_folder: bool = False
 
 
@@ -51,7 +49,11 @@ def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
     is_folder = takes_folder or (output is not None and (output.endswith(os.sep) or os.path.isdir(output)))
     found = find_models(arguments, target if is_folder else None)
     placements = [_placement(each, target, is_folder=is_folder) for each in found]
-    _check_distinct(placements)
+    named = not is_folder and output is not None
+    if wrong := conflict(
+        ((each.model, each.output) for each in placements if each.output != STDIO), may_replace_source=named
+    ):
+        raise UsageError(wrong[1], where=path_text(wrong[0]), hint="name another file or folder")
     return placements
 
 
@@ -69,27 +71,10 @@ def _placement(found: ModelFile, output: Path | None, *, is_folder: bool) -> Pla
     if output is None and found.path == STDIO:
         return Placement(STDIO, STDIO)
     if output is None:
-        return Placement(found.path, default_output(found.path), is_default=True)
+        return Placement(found.path, default_output(found.path))
     if is_folder and found.path == STDIO:
         raise UsageError("a model from stdin has no name", where=f"-o {output}", hint=f"name a file in {output}")
     return Placement(found.path, output / found.relative if is_folder else output, is_in_folder=is_folder)
-
-
-def _check_distinct(placements: Sequence[Placement]) -> None:
-    """Check that no two results have one file, and that no result replaces the model of another one."""
-    models = {os.path.realpath(each.model): each for each in placements}
-    outputs: dict[str, Placement] = {}
-    for each in placements:
-        output = os.path.realpath(each.output)
-        other = outputs.setdefault(output.casefold(), each)
-        if other is not each:
-            what = f"is the result of {path_text(other.model)} and of {path_text(each.model)}"
-            hint = "name the folder that contains both, or run them one by one"
-            raise UsageError(what, where=path_text(each.output), hint=hint)
-        read = models.get(output, each)
-        if read is not each and not is_same_file(read.model, each.model):
-            what = f"is the result of {path_text(each.model)}, and a model that is read"
-            raise UsageError(what, where=path_text(each.output), hint="name another output folder")
 
 
 @contextmanager

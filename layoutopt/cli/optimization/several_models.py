@@ -13,6 +13,7 @@ from layoutopt.cli.error_line import report_error
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.json_lines import JsonLines
 from layoutopt.cli.files.outputs import Outputs
+from layoutopt.cli.files.read_files import read_files
 from layoutopt.cli.files.reporting_written_files import reporting_written_files
 from layoutopt.cli.optimization.batch_settings import BatchSettings
 from layoutopt.cli.optimization.one_model import Request, warn_about
@@ -52,8 +53,9 @@ class Batch:
         *,
         has_traceback: bool,
     ) -> None:
-        files = (path for each in placements for path in (each.model, each.output))
-        self._lines = JsonLines(request.json, *files, force=request.force)
+        models, results = ([getattr(each, name) for each in placements] for name in ("model", "output"))
+        reads = [*request.reads, *(each for model in models for each in read_files(settings(model).values()))]
+        self._lines = JsonLines(request.json, models, results, reads, force=request.force)
         if batch.cache is not None:
             Cache(batch.cache)
             _check_distinct(batch.cache, placements)
@@ -115,15 +117,16 @@ class Batch:
         """
         settings, force = self._settings(placement.model), self._request.force
         output = None if self._request.dry_run else placement.output
-        self._outputs[index] = Outputs(placement.model, output, None, settings.external_data, force=force)
+        reads = (*self._request.reads, *read_files(settings.values()))
+        self._outputs[index] = Outputs(placement.model, output, None, settings.external_data, reads=reads, force=force)
         return ModelTask(
             placement.model,
             output,
             settings.arguments(),
             tuple(settings.inputs),
             settings.external_data if output is not None else None,
-            placement.is_default,
             force,
+            reads,
             self._batch.cache,
         )
 
@@ -135,13 +138,13 @@ class Batch:
             warn(note)
         if outcome.report is None:
             line = self._report_error(index, placement, outcome)
-            self._lines.add(line)
+            self._lines.add(line, placement.model)
             return
         warn_about(outcome.report, placement.model)
         if self._request.is_verbose:
             self._outputs[index].written = outcome.written
             print_summary(outcome.report, self._outputs[index], is_verbose=True)
-        self._lines.add(outcome.report)
+        self._lines.add(outcome.report, placement.model)
 
     def _report_error(self, index: int, placement: Placement, outcome: Outcome) -> dict[str, object]:
         """Print the error of a model, and return its JSON record."""

@@ -44,7 +44,7 @@ def print_format(
     if plot is not None and layout is not None:
         from layoutopt.plot import draw_memory
 
-        write_figure(draw_memory(layout, name, letters), plot, Overwrite(force=force))
+        write_figure(draw_memory(layout, name, letters), plot, Overwrite(force=force, command="formats"))
     with reporting_written_files([plot] if plot is not None else []):
         json.write(_record(name, format, letters, entry, layout, element))
         if not json.is_printed:

@@ -3,7 +3,6 @@
 import hashlib
 from typing import Any
 
-from layoutopt.files import SARIF_TOOL
 from layoutopt.gates.exporters.location import is_in_repository
 from layoutopt.gates.findings import DESCRIPTIONS, Finding, Rule, level_of
 from layoutopt.gates.gate_report import GateReport, ModelResult
@@ -15,7 +14,7 @@ _RULES = {rule: number for number, rule in enumerate(Rule)}
 def sarif(report: GateReport) -> dict[str, Any]:
     """The SARIF log of a run, as data for JSON."""
     driver = {
-        "name": SARIF_TOOL,
+        "name": "layoutopt",
         "version": report.layoutopt_version,
         "rules": [
             {

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
+from layoutopt.files import MARK
 from layoutopt.onnx_io.reader.external import DataFolder
 from layoutopt.onnx_io.reader.lossless import check_versions, graphs, refuse_losses
 from layoutopt.onnx_io.reader.parse import parse_message
@@ -90,6 +91,7 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Re
     folder.open_linked(model)
     if repairs is not None:
         attach(model, repairs)
+    model.metadata_props.pop(MARK, None)  # it is that of this file
     _sort(model)
     return model
 

@@ -141,15 +141,6 @@ def _has_content(path: Path, file: BinaryIO) -> bool:
     return path.is_file() and filecmp.cmp(path, file.name, shallow=False)
 
 
-def is_named_by_content(path: Path) -> bool:
-    """Whether a file has the hash of its content in its name and no other link, so that layoutopt wrote it."""
-    match = re.search(rf"-([0-9a-f]{{{_DIGITS}}})$", path.stem)
-    if match is None or path.is_symlink() or path.stat().st_nlink > 1:
-        return False
-    with path.open("rb") as file:
-        return _hash(file) == match[1]
-
-
 def _is_hashed(path: Path, requested: Path) -> bool:
     """Whether a path has the form that `free_name` derives from `requested` with a hash."""
     pattern = rf"{re.escape(requested.stem)}-[0-9a-f]{{{_DIGITS}}}{re.escape(requested.suffix)}"

@@ -8,7 +8,6 @@ import errno
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,21 +16,21 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.files import (
+    MARK,
     FileKind,
     Overwrite,
     Staging,
-    directory_entry,
     external_files,
     is_same_file,
     models_with_weights,
     output_errors,
+    result_mark,
 )
 from layoutopt.onnx_io.writer.serialize import IN_ONE_FILE, to_bytes, weight_bytes, weights
 from layoutopt.onnx_io.writer.weights_file import (
     check_name,
     default_name,
     free_name,
-    is_named_by_content,
     place_weights,
     references,
 )
@@ -76,12 +75,12 @@ def write(
 
     Args:
         model: the model; unchanged afterwards.
-        path: the file; an existing model is replaced, a symbolic link to one too.
+        path: the file; an existing result of `source` is replaced.
         external_data: the name of a file in the same folder for weights of 1 KiB and more. By default
             weights of up to 1.9 GB, and up to a sixth of the available memory, are in the model file, larger ones in a file
             with the model's name and `.data`. If the existing model refers to that file, other weights get a name with a hash.
         source: the file that the model was read from.
-        force: replace an existing file that is no model, and external data of other models in the folder.
+        force: replace an existing file that is no result of `source`, and external data of other models in the folder.
 
     Raises:
         OutputError: the folder does not exist or is not writable, the target is no file or must not be replaced
@@ -100,42 +99,64 @@ def write(
             requested = path.with_name(name)
             may_replace = force and external_data is not None and not _is_any(requested, replaced)
             staged = _stage_weights(model, staging.open(), requested, may_replace=may_replace)
-        unused = _Unused.of(replaced, path, staged.target if staged else None, source)
-        _map(model, [path, *unused.removable, *([staged.target] if staged else [])])
+        _map(model, [path, *([staged.target] if staged else [])])
         message = staging.open()
-        message.write(to_bytes(model, staged.placed if staged else None))
+        message.write(to_bytes(model, staged.placed if staged else None) + _mark(source, path))
         if staged is not None and staged.renames and not staged.may_replace and os.path.lexists(staged.target):
             raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
         staging.commit(*(staged.renames if staged else ()), (message, path))
-        unused.remove()
-    return WrittenFiles(path, staged.target if staged else None, unused.kept)
+        needed = external_files(Path(source)) if source is not None else []
+        return WrittenFiles(path, staged.target if staged else None, _unused(replaced, needed))
 
 
 def copy(
-    source: str | os.PathLike[str] | onnx.ModelProto, path: str | os.PathLike[str], *, force: bool = False
+    content: str | os.PathLike[str] | onnx.ModelProto,
+    path: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> WrittenFiles:
     """Write the bytes of a file or of a message to another file, atomically.
+
+    Args:
+        content: the file or message.
+        path: the file to write.
+        source: the file that the model was read from; if it is not `content`, the mark of its result is added.
+        force: as for `write`.
 
     Raises:
         OutputError: as for `write`.
     """
     path = Path(path)
-    origin = None if isinstance(source, onnx.ModelProto) else Path(source)
+    origin = None if source is None else Path(source)
     Overwrite(() if origin is None else (origin,), path, force).check(path, FileKind.MODEL)
     with output_errors(path):
-        if origin is not None and path.exists() and path.samefile(origin):
-            return WrittenFiles(path)
-        unused = _Unused.of(external_files(path), path, None, origin)
+        if isinstance(content, onnx.ModelProto):
+            is_source = False
+        else:
+            if path.exists() and path.samefile(content):
+                return WrittenFiles(path)
+            is_source = origin is not None and origin.samefile(content)
+        replaced = external_files(path)
         with Staging(path.parent) as staging:
             file = staging.open()
-            if isinstance(source, onnx.ModelProto):
-                file.write(source.SerializeToString(deterministic=True))
+            if isinstance(content, onnx.ModelProto):
+                file.write(content.SerializeToString(deterministic=True))
             else:
-                with Path(source).open("rb") as original:
+                with Path(content).open("rb") as original:
                     shutil.copyfileobj(original, file)
+            if not is_source:
+                file.write(_mark(source, path))
             staging.commit((file, path))
-        unused.remove()
-    return WrittenFiles(path, None, unused.kept)
+    return WrittenFiles(path, None, _unused(replaced, []))
+
+
+def _mark(source: str | os.PathLike[str] | None, path: Path) -> bytes:
+    """The metadata with the mark of a result, as bytes that are appended to its message; empty without a source."""
+    if source is None:
+        return b""
+    entry = onnx.StringStringEntryProto(key=MARK, value=result_mark(Path(source), path.parent))
+    return bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,45 +182,9 @@ def _stage_weights(model: ir.Model, file: BinaryIO, requested: Path, *, may_repl
     return _Weights(target, () if is_there else ((file, target),), may_replace, references(tensors, target.name))
 
 
-@dataclass(frozen=True, slots=True)
-class _Unused:
-    """External data of a replaced model that the new one does not refer to.
-
-    Attributes:
-        removable: files that layoutopt wrote for the replaced model alone.
-        kept: other files that no model in the folder refers to.
-    """
-
-    removable: tuple[Path, ...]
-    kept: tuple[Path, ...]
-
-    @classmethod
-    def of(
-        cls, replaced: Sequence[Path], model: Path, target: Path | None, source: str | os.PathLike[str] | None
-    ) -> "_Unused":
-        """Sort the files of a replaced model.
-
-        Args:
-            replaced: its external data.
-            model: the model.
-            target: the external data of the new model.
-            source: the file that the new model was read from.
-        """
-        needed = [] if target is None else [target]
-        if source is not None and not is_same_file(Path(source), model):
-            needed += external_files(Path(source))
-        unused = [each for each in replaced if not _is_any(each, needed)]
-        entry = directory_entry(model)  # another link to the replaced file still refers to its content
-        alone = [each for each in unused if all(directory_entry(user) == entry for user in models_with_weights(each))]
-        is_near = {each: directory_entry(each)[0] == entry[0] for each in alone}
-        removable = tuple(each for each in alone if is_near[each] and is_named_by_content(each))
-        return cls(removable, tuple(each for each in alone if each not in removable))
-
-    def remove(self) -> None:
-        """Remove the removable files."""
-        for each in self.removable:
-            with suppress(OSError):
-                each.unlink()
+def _unused(replaced: Sequence[Path], needed: Sequence[Path]) -> tuple[Path, ...]:
+    """The external data of a model that was replaced, without files that are needed or that a model in their folder uses."""
+    return tuple(each for each in replaced if not _is_any(each, needed) and not any(models_with_weights(each)))
 
 
 def _needed_name(model: ir.Model, path: Path) -> str | None:
