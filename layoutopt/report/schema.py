@@ -4,13 +4,14 @@ New fields keep the schema version; a removed field or a changed meaning increme
 
     1    formats with the letters that the positions of the axes have in NCHW
     2    formats with the letters of the axes by their roles, which the fields `axes`, `input_axes` and `output_axes` list
+    3    one system of prices: without the comparison of plans at two
 """
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _BEFORE = (
     "of the graph after the passes before planning, every op in canonical formats, with the fusions of the runtime; the "
@@ -188,16 +189,10 @@ class PricesReport(ReportModel):
     )
     known: int = Field(default=0, description="kernels of the plan with a time, from this call or an earlier one")
     share: float = Field(default=0.0, description="their share of the plan's estimated time")
+    skipped: int = Field(
+        default=0, description="kernels with estimates, because the processor time for timing kernels was spent"
+    )
     seconds: float = Field(default=0.0, description="for timing and planning")
-    is_refined: bool = Field(
-        default=False,
-        description="whether the plan is the one at measured prices; false if that of the target is as fast, which then stays",
-    )
-    speed_up: float | None = Field(
-        default=None,
-        description="time of the kernels of the plan at the target's prices, divided by that of the plan at measured prices, "
-        "all timed in the same rounds; null if the plans are equal or were not compared",
-    )
     cpu: str = Field(default="", description="the processor of the times")
 
 

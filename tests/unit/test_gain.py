@@ -205,9 +205,6 @@ def refined(*, has_original: bool) -> RefinedPlan:
     return RefinedPlan(
         load_target("cpu-avx2"),
         plan,
-        is_refined=True,
-        speed_up=None,
-        num_newly_timed=0,
         kernels=kernels(85, 3.5),
         kernels_with_default_algorithms=kernels(86, 3.5),
         original_kernels=kernels(100, 9) if has_original else [],

@@ -271,17 +271,9 @@ def _calibrated(found: PricesReport | None) -> list[tuple[str, Text]]:
     if found is None or found.reason:
         return []
     now = f", kernels timed now: {found.timed}, in {seconds(found.seconds)}" if found.timed else ""
-    return [
-        ("prices", styled_line(f"{found.share:.0%} from kernels timed on this machine", (now, "dim"), _compared(found)))
-    ]
-
-
-def _compared(found: PricesReport) -> str:
-    """What the comparison of two plans changed; empty if there was one plan."""
-    if found.speed_up is None:
-        return ""
-    kept = "the new plan is used" if found.is_refined else "the plan of the target stays"
-    return f"; plan at these prices {found.speed_up:.2f}x, {kept}"
+    spent = "; the processor time for timing them was spent"
+    skipped = (f", kernels with estimates: {found.skipped}{spent}" if found.skipped else "", "yellow")
+    return [("prices", styled_line(f"{found.share:.0%} from kernels timed on this machine", (now, "dim"), skipped))]
 
 
 def _measured(found: MeasurementReport | None) -> list[tuple[str, Text]]:
