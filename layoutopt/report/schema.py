@@ -164,7 +164,8 @@ class GainReport(ReportModel):
     )
     seconds_before: float = Field(description="estimated time of the original as the runtime runs it by itself")
     seconds_after: float = Field(
-        description="estimated time of the plan at the same prices, which for timed kernels are newer than those of planning"
+        description="estimated time of the plan at the same prices; more than `plan.seconds_after` if the file may not grow by "
+        "all constants of the plan"
     )
     folding: float = Field(
         default=0.0, description="by the passes before planning: folded affines, pads and constants, fused patterns"
