@@ -19,7 +19,7 @@ from layoutopt.cost import CostModel
 from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, OutOfTimeError, PlanningStage
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution
+from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
 from layoutopt.planner.program import Program
 from layoutopt.planner.side_constraints import SideConstraint, cheapest_within
 
@@ -103,9 +103,8 @@ def guarded_solution(
     except OutOfTimeError as error:
         unchanged = Solution(baseline, problem.price(baseline), solution.lower_bound, False).with_optimality()
         return GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
-    ceiling, remaining = problem.price(baseline), deadline.remaining
-    time_limit = DEFAULT_TIME_LIMIT if remaining is None else remaining
-    choice, bound = cheapest_within(problem, limits, baseline, ceiling, time_limit)
+    ceiling = problem.price(baseline)
+    choice, bound = cheapest_within(problem, limits, baseline, ceiling, deadline.remaining)
     price = problem.price(choice)
     if price > ceiling or not all(limit.allows(choice) for limit in limits):
         choice, price = baseline, ceiling

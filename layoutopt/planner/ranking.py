@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution
+from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
 from layoutopt.planner.program import Program
 from layoutopt.planner.side_constraints import SideConstraint, cheapest_within
 from layoutopt.planner.unit_signatures import storage_key
@@ -147,7 +147,7 @@ def _cheapest_from(
     step, price = _FIRST_STEP * last.price, last.price
     while True:
         upper = min(ceiling, price + step)
-        choice, bound = cheapest_within(problem, constraints, last.choice, upper, _seconds(deadline), gap * price)
+        choice, bound = cheapest_within(problem, constraints, last.choice, upper, deadline.remaining, gap * price)
         is_above = bound >= upper * (1 - TOLERANCE)
         if is_above and upper == ceiling:
             return Solution(choice, inf, ceiling, False)
@@ -178,14 +178,8 @@ def _with_fewest_changes(
         ]
         for options, old, new in zip(problem.ops, cheapest, found.choice, strict=True)
     ]
-    choice, _ = cheapest_within(replace(problem, ops=ops), constraints, found.choice, ceiling, _seconds(deadline))
+    choice, _ = cheapest_within(replace(problem, ops=ops), constraints, found.choice, ceiling, deadline.remaining)
     return replace(found, choice=choice, price=problem.price(choice))
-
-
-def _seconds(deadline: Deadline) -> float:
-    """The seconds for an integer program."""
-    remaining = deadline.remaining
-    return DEFAULT_TIME_LIMIT if remaining is None else remaining
 
 
 def formats_of_options(formulation: Formulation) -> Formats:

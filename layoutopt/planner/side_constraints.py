@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import highspy
 import numpy as np
 
-from layoutopt.planner.problem import TOLERANCE, Choice, Problem
+from layoutopt.planner.problem import TOLERANCE, Choice, Problem, search_limit
 from layoutopt.planner.program import Program
 
 _ABSOLUTE_GAP = 1e-6  # of the integer program, whose prices are at most 1
@@ -28,7 +28,7 @@ def cheapest_within(
     constraints: Sequence[SideConstraint],
     start: Choice,
     ceiling: float,
-    time_limit: float,
+    time_limit: float | None,
     gap: float = 0.0,
 ) -> tuple[Choice, float]:
     """The cheapest choice under constraints, by an integer program, and the bound that it proves on its price.
@@ -40,7 +40,7 @@ def cheapest_within(
             infinite if there is none.
         ceiling: a price that the cheapest choice does not exceed. If it does, the bound is about the ceiling or infinite, and
             the result is the start or some choice above the ceiling.
-        time_limit: seconds.
+        time_limit: seconds; None for a limit that does not depend on the speed of the machine.
         gap: the difference of the price to the bound at which the search ends.
     """
     lower = problem.lower_bound()
@@ -54,7 +54,7 @@ def cheapest_within(
         "mip_rel_gap": TOLERANCE,
         "objective_bound": 1.0 + TOLERANCE,
         "mip_abs_gap": max(_ABSOLUTE_GAP, gap / limit),
-        "time_limit": time_limit,
+        **search_limit(time_limit),
     }
     for name, setting in settings.items():
         solver.setOptionValue(name, setting)
