@@ -118,7 +118,8 @@ def rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: 
     job.passes = job.pipeline.run(graph, context, job.watch)
     requests = context.growth.requests
     job.gain = within_growth(job.gain, requests)
-    if not context.reason_to_keep and not context.pins and context.sessions != "fast":
+    is_tried = context.pins or context.sessions == "fast" or job.options.tune is not None
+    if not context.reason_to_keep and not is_tried:
         context.reason_to_keep = reason_of_loss(job.gain, requests)
     emitted = None if context.reason_to_keep else _emitted(job, source)
     if emitted is None:
