@@ -120,6 +120,6 @@ class CertificateError(LayoutoptError):
 
 
 class InvariantError(LayoutoptError):
-    """A pass left the graph in a state that breaks one of its invariants."""
+    """A pass broke an invariant of the graph, or a lower bound exceeds its plan."""
 
     exit_code = 70

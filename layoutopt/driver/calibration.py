@@ -1,7 +1,7 @@
 """The prices of a job from kernels timed on this machine, if the result is for this machine."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,15 @@ from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
-from layoutopt.kernel_times import KernelStore, Machine, RefinedPlan, default_folder, refine_prices, time_graphs
+from layoutopt.kernel_times import (
+    KernelStore,
+    Machine,
+    RefinedPlan,
+    RequestedTimes,
+    default_folder,
+    refine_prices,
+    time_graphs,
+)
 from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.check_gain import has_quantized_ops
@@ -28,7 +36,7 @@ VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
 
 MAX_SECONDS = 5.0
-"""Seconds for timing kernels and planning again; what was timed is in the store for later calls."""
+"""Seconds of the processor for timing the kernels of plans, and as many for those of tilings; earlier runs count as well."""
 
 
 def calibrated_plan(
@@ -45,33 +53,48 @@ def calibrated_plan(
     """
     model = context.cost_model
     reason = _obstacle(job, graph)
+    first = plan_with(model)
+    if not reason and first.stopped:
+        reason = "the time limit ended planning"
+    if not reason and isinstance(model, RooflineModel):
+        store = _store(job)
+        times = RequestedTimes(store, MAX_SECONDS)
+        with scratch_folder() as folder:
+            original = _optimised_original(job, source, graph, folder)
+            found = refine_prices(graph, model, context.sizes, first, plan_with, times, original, job.progress)
+        if found is not None:
+            job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
+            job.has_times = found.has_times
+            context.time_graphs = partial(_tiling_times, job, RequestedTimes(store, MAX_SECONDS), job.calibration)
+            return found.model, found.plan
+        reason = "the time limit ended planning at the times of kernels"
     job.calibration = PricesReport(reason=reason)
-    if reason or not isinstance(model, RooflineModel):
-        plan = plan_with(model)
-        job.gain = gain_at_target_prices(
-            graph, model, context.sizes, plan, chooses_blocked_formats=job.dialect.is_native
-        )
-        return model, plan
-    store = _store(job)
-    context.time_graphs = partial(time_graphs, store=store, max_seconds=MAX_SECONDS)
-    with scratch_folder() as folder:
-        original = _optimised_original(job, source, graph, folder)
-        found = refine_prices(graph, model, context.sizes, plan_with, store, MAX_SECONDS, original, job.progress)
-    job.calibration, job.gain = _report(found, store), gain_at_timed_prices(found)
-    job.has_times = found.has_times
-    return found.model, found.plan
+    job.gain = gain_at_target_prices(graph, model, context.sizes, first, chooses_blocked_formats=job.dialect.is_native)
+    return model, first
 
 
-def _report(found: RefinedPlan, store: KernelStore) -> PricesReport:
+def _report(found: RefinedPlan, times: RequestedTimes, machine: Machine) -> PricesReport:
     return PricesReport(
-        timed=found.num_newly_timed,
+        timed=times.num_newly_timed,
         known=found.num_timed,
         share=found.timed_share,
+        skipped=len(times.skipped),
         seconds=found.seconds,
-        is_refined=found.is_refined,
-        speed_up=found.speed_up,
-        cpu=store.machine.cpu,
+        cpu=machine.cpu,
     )
+
+
+def _tiling_times(
+    job: Job, times: RequestedTimes, plan_report: PricesReport, graphs: Sequence[Graph]
+) -> list[float | None]:
+    """The times of lowered graphs, whose number is added to the report on the plan."""
+    found = time_graphs(graphs, times)
+    numbers = {
+        "timed": plan_report.timed + times.num_newly_timed,
+        "skipped": plan_report.skipped + len(times.skipped),
+    }
+    job.calibration = plan_report.model_copy(update=numbers)
+    return found
 
 
 def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> OptimisedOriginal | None:

@@ -7,7 +7,7 @@ from time import perf_counter
 import onnx_ir
 
 from layoutopt import onnx_io
-from layoutopt.driver.gain import without_declined_algorithms
+from layoutopt.driver.gain import check_bound
 from layoutopt.driver.job import Job
 from layoutopt.driver.result import Result
 from layoutopt.driver.rewriting import UNVERIFIED
@@ -97,6 +97,8 @@ def _log(report: Report) -> None:
 def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -> Report:
     """The report of a result, `model`, that was rewritten or is the original."""
     context, sizes, verdict = job.context, job.context.sizes, job.verification
+    if context.plan is not None:
+        check_bound(context.plan, job.gain)
     repairs = [Note("read", where, reason) for where, reason in graph.repairs]
     context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
     found = graph_report(
@@ -125,7 +127,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         moved_before=_movement(verdict.moved_before) if verdict is not None else None,
         moved_after=_movement(verdict.moved_after) if verdict is not None else None,
         dims=dim_reports(sizes),
-        gain=without_declined_algorithms(job.gain, context.growth.requests),
+        gain=job.gain,
         calibration=job.calibration,
         measurement=job.measurement,
         ops=found.ops,

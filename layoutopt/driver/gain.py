@@ -13,14 +13,20 @@ from collections.abc import Iterable, Sequence
 from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.dialects.onnxruntime.passes.winograd import Winograd
+from layoutopt.errors import InvariantError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.kernel_times import RefinedPlan
 from layoutopt.kernel_times.baseline import kernels_in_default_formats
 from layoutopt.kernel_times.plan_kernels import UsedKernel, total_seconds
 from layoutopt.passes.check_gain import has_quantized_ops
+from layoutopt.passes.pretransform_weights import PretransformWeights
 from layoutopt.planner import Plan
+from layoutopt.planner.problem import TOLERANCE
 from layoutopt.report.schema import GainReport
+from layoutopt.report.units import seconds
+
+_NEGLIGIBLE = 1e-3  # of the time of the original
 
 
 def gain_at_target_prices(
@@ -63,7 +69,7 @@ def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
     )
     before = total_seconds(found.original_kernels or found.folded_kernels)
     folded, fused = total_seconds(found.folded_kernels), total_seconds(with_all_fusions)
-    formatted, after = total_seconds(with_planned_formats), total_seconds(found.kernels)
+    formatted, after = total_seconds(with_planned_formats), found.plan.seconds
     return GainReport(
         baseline="optimised" if found.original_kernels else "folded",
         seconds_before=before,
@@ -76,19 +82,54 @@ def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
     )
 
 
-def without_declined_algorithms(gain: GainReport | None, requests: Iterable[GrowthRequest]) -> GainReport | None:
-    """The gain without that of convolutions whose transformed filters exceed the permitted growth of the file.
+def within_growth(gain: GainReport | None, requests: Iterable[GrowthRequest]) -> GainReport | None:
+    """The gain without that of constants that exceed the permitted growth of the file.
 
     Args:
-        gain: the gain of the plan with all algorithms that are faster.
-        requests: the requests for growth, of which Winograd's that were declined count.
+        gain: the gain of the plan, for which all constants may be packed and all algorithms that are faster may be used.
+        requests: the requests for growth, of which those that were declined count: Winograd's, and packed constants, which are
+            converted at run time instead.
     """
     if gain is None:
         return None
-    declined = sum(each.seconds for each in requests if each.source == Winograd.name and not each.is_accepted)
-    lost = max(0.0, min(declined, gain.algorithms))
-    changes = {"seconds_after": gain.seconds_after + lost, "algorithms": gain.algorithms - lost}
-    return gain.model_copy(update=changes) if lost else gain
+    declined = [each for each in requests if not each.is_accepted]
+    converting = sum(each.seconds for each in declined if each.source == PretransformWeights.name)
+    direct = sum(each.seconds for each in declined if each.source == Winograd.name)
+    lost = max(0.0, min(direct, gain.algorithms))
+    changes = {
+        "seconds_after": gain.seconds_after + lost + converting,
+        "formats": gain.formats - converting,
+        "algorithms": gain.algorithms - lost,
+    }
+    return gain.model_copy(update=changes) if lost or converting else gain
+
+
+def reason_of_loss(gain: GainReport | None, requests: Iterable[GrowthRequest]) -> str:
+    """The reason to keep the original if the plan is estimated to be slower; empty if it is not.
+
+    Args:
+        gain: the gain within the permitted growth.
+        requests: the requests for growth.
+    """
+    if gain is None or gain.seconds_after <= gain.seconds_before * (1 + _NEGLIGIBLE):
+        return ""
+    slower = f"{seconds(gain.seconds_before)} -> {seconds(gain.seconds_after)}"
+    growth = "" if all(each.is_accepted for each in requests) else ", within the permitted growth of the file"
+    return f"the best plan is estimated to be slower than the original{growth}: {slower}"
+
+
+def check_bound(plan: Plan, gain: GainReport | None) -> None:
+    """Check that the lower bound has the prices of the estimates.
+
+    Raises:
+        InvariantError: it exceeds the estimated time of the plan.
+    """
+    after = plan.seconds if gain is None else gain.seconds_after
+    if plan.lower_bound > min(after, plan.seconds) * (1 + TOLERANCE):
+        what = (
+            f"the lower bound {plan.lower_bound:g} s exceeds the estimate {after:g} s of the plan of {plan.seconds:g} s"
+        )
+        raise InvariantError(what, hint="this is a bug; please report it with the model")
 
 
 def _move_seconds(kernels: Sequence[UsedKernel]) -> float:
@@ -96,4 +137,10 @@ def _move_seconds(kernels: Sequence[UsedKernel]) -> float:
     return total_seconds(each for each in kernels if each.is_move)
 
 
-__all__ = ["gain_at_target_prices", "gain_at_timed_prices", "without_declined_algorithms"]
+__all__ = [
+    "check_bound",
+    "gain_at_target_prices",
+    "gain_at_timed_prices",
+    "reason_of_loss",
+    "within_growth",
+]

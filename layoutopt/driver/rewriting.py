@@ -7,6 +7,7 @@ import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.driver.calibration import calibrated_plan
+from layoutopt.driver.gain import reason_of_loss, within_growth
 from layoutopt.driver.job import Job
 from layoutopt.driver.measuring import measure
 from layoutopt.driver.model_faults import has_same_fault, is_loadable, raise_if_refused
@@ -115,6 +116,11 @@ def rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: 
     )
     context.make_plan = partial(calibrated_plan, job, source)
     job.passes = job.pipeline.run(graph, context, job.watch)
+    requests = context.growth.requests
+    job.gain = within_growth(job.gain, requests)
+    is_tried = context.pins or context.sessions == "fast"
+    if not context.reason_to_keep and not is_tried:
+        context.reason_to_keep = reason_of_loss(job.gain, requests)
     emitted = None if context.reason_to_keep else _emitted(job, source)
     if emitted is None:
         return None

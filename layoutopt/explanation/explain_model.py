@@ -131,8 +131,6 @@ def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
     calibration = job.calibration
     if calibration is not None and calibration.reason:
         yield f"the prices are those of the target: {calibration.reason}"
-    elif calibration is not None and not calibration.is_refined:
-        yield "the prices are those of the target: its plan is as fast as the one at the times of kernels on this machine"
     elif calibration is not None:
         yield f"the prices are from timed kernels, which are {calibration.share:.0%} of the time"
     if plan is not None and plan.stopped:

@@ -9,13 +9,14 @@ from layoutopt.kernel_times.machine import Machine
 from layoutopt.kernel_times.refinement import RefinedPlan, refine_prices
 from layoutopt.kernel_times.run_estimate import RunEstimate, estimate_run
 from layoutopt.kernel_times.store import KernelStore, default_folder
-from layoutopt.kernel_times.timed_batches import time_graphs
+from layoutopt.kernel_times.timed_batches import RequestedTimes, time_graphs
 
 __all__ = [
     "ExecutedKernel",
     "KernelStore",
     "Machine",
     "RefinedPlan",
+    "RequestedTimes",
     "RunEstimate",
     "default_folder",
     "estimate_run",

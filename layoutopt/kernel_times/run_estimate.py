@@ -66,12 +66,13 @@ def estimate_run(
         progress(f"timing {len(missing)} kernels")
         with pinned(threads):
             timed = [(each.key, seconds) for each, seconds in time_kernels(missing, threads)]
-        store.add({key: seconds for key, seconds in timed if seconds is not None})
+        store.add(dict(timed))
     return RunEstimate([_timed(each, store) for each in kernels])
 
 
 def _timed(kernel: ExecutedKernel, store: KernelStore) -> TimedKernel:
-    seconds = store.get(kernel.model.key) if kernel.model is not None else None
+    found = store.get(kernel.model.key) if kernel.model is not None else None
+    seconds = None if found is None else found.seconds
     return TimedKernel(kernel, kernel.traced if seconds is None else seconds, seconds is not None)
 
 

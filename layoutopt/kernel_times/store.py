@@ -1,10 +1,11 @@
 """The store of kernel times: one file per machine, onnxruntime and number of threads, in the user's cache folder.
 
-    {"kernel_times": 4, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
-    {"kernel": "com.microsoft.nchwc::Conv-1 (...) 0f3a...", "seconds": 0.000129}
+    {"kernel_times": 5, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
+    {"kernel": "com.microsoft.nchwc::Conv-1 (...) 0f3a...", "seconds": 0.000129, "cost": 0.011}
 
-A line is appended for every measurement. A damaged line is ignored, and its kernel is timed again. If the folder cannot be
-written, the times stay in memory, and the next process times the kernels again.
+A line is appended for every kernel, and the first line of a kernel counts, so that later runs and other processes have its
+time. A damaged line is ignored, and its kernel is timed again. If the folder cannot be written, the times stay in memory, and
+the next process times the kernels again.
 """
 
 import json
@@ -12,13 +13,27 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
+from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 import platformdirs
 
 from layoutopt.kernel_times.machine import Machine
 
-_VERSION = 4
+_VERSION = 5
+
+
+class StoredTime(NamedTuple):
+    """The time of a kernel.
+
+    Attributes:
+        seconds: of a run; None if onnxruntime does not run the kernel alone.
+        cost: seconds of the processor that timing it took.
+    """
+
+    seconds: float | None
+    cost: float
 
 
 def default_folder() -> Path:
@@ -42,9 +57,9 @@ class KernelStore:
         self.is_complete = False
         text = json.dumps({"kernel_times": _VERSION, **asdict(machine)})
         self.path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
-        self._seconds: dict[str, float] = {}
+        self._times: dict[str, StoredTime] = {}
         if self.path is not None and _header(self.path) in ("", text):
-            self._seconds = _read(self.path)
+            self._times = _read(self.path)
         elif self.path is not None:  # the times of another machine
             with suppress(OSError):
                 self.path.unlink()
@@ -67,24 +82,25 @@ class KernelStore:
         if version != _VERSION:
             raise ValueError(f"has kernel times of version {version}, and this layoutopt reads version {_VERSION}")
         store = cls(machine)
-        store._seconds, store.is_complete = _read(path), True
+        store._times, store.is_complete = _read(path), True
         return store
 
-    def get(self, key: str) -> float | None:
-        """The time of a kernel; None if it was not measured."""
-        return self._seconds.get(key)
+    def get(self, key: str) -> StoredTime | None:
+        """The time of a kernel; None if it was not timed."""
+        return self._times.get(key)
 
-    def add(self, times: Mapping[str, float], *, is_kept: bool = True) -> None:
-        """Store the times of kernels.
+    def add(self, times: Mapping[str, float | None], cost: float = 0.0) -> None:
+        """Store the times of kernels that have none.
 
         Args:
-            times: seconds by the keys of kernels.
-            is_kept: whether they are written to the file.
+            times: seconds by the keys of kernels; None for a kernel that onnxruntime does not run alone.
+            cost: seconds of the processor that timing each of them took.
         """
-        self._seconds.update(times)
-        if self.path is None or not times or not is_kept:
+        new = {key: StoredTime(seconds, cost) for key, seconds in times.items() if key not in self._times}
+        self._times |= new
+        if self.path is None or not new:
             return
-        lines = [{"kernel": key, "seconds": seconds} for key, seconds in times.items()]
+        lines = [{"kernel": key, **each._asdict()} for key, each in new.items()]
         header = [] if self.path.exists() else [{"kernel_times": _VERSION, **asdict(self.machine)}]
         text = "".join(f"{json.dumps(each)}\n" for each in [*header, *lines])
         try:
@@ -93,6 +109,8 @@ class KernelStore:
                 file.write(text)
         except OSError:
             self.path = None  # the folder cannot be written: the times stay in memory
+        else:
+            self._times |= _read(self.path)  # another process may have written the first line of a kernel
 
 
 def _header(path: Path) -> str:
@@ -103,22 +121,23 @@ def _header(path: Path) -> str:
         return ""
 
 
-def _read(path: Path) -> dict[str, float]:
-    """The times of a file, in seconds by the keys of kernels, without damaged lines; empty if the file cannot be read."""
+def _read(path: Path) -> dict[str, StoredTime]:
+    """The first time of every kernel in a file, without damaged lines; empty if the file cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return {}
-    found: dict[str, float] = {}
+    found: dict[str, StoredTime] = {}
     for line in lines:
         try:
             record = json.loads(line)
-            key, seconds = record["kernel"], float(record["seconds"])
+            key, seconds, cost = record["kernel"], record["seconds"], float(record["cost"])
+            time = StoredTime(None if seconds is None else float(seconds), cost)
         except (ValueError, TypeError, KeyError):
             continue
-        if isinstance(key, str) and 0 <= seconds < float("inf"):
-            found[key] = seconds
+        if isinstance(key, str) and all(0 <= each < inf for each in time if each is not None):
+            found.setdefault(key, time)
     return found
 
 
-__all__ = ["KernelStore", "default_folder"]
+__all__ = ["KernelStore", "StoredTime", "default_folder"]

@@ -1,4 +1,4 @@
-"""Prices from stored kernel times, with corrected estimates for kernels that were not timed.
+"""Prices from requested kernel times, with corrected estimates for kernels that were not timed.
 
 price of a timed kernel     its time
 price of any other one      estimate * geometric mean of time / estimate over the timed kernels of the same kind, or, if there
@@ -18,7 +18,7 @@ from layoutopt.cost_models.price_caches import structure
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot, TensorType
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
-from layoutopt.kernel_times.store import KernelStore
+from layoutopt.kernel_times.timed_batches import RequestedTimes
 
 _CAUTION = 1.1
 _LIMIT = log(4)
@@ -43,15 +43,15 @@ class PricedKernel:
 
 
 class StoredPrices(MeasuredPrices):
-    """The prices of a store.
+    """The prices of one run.
 
     Args:
-        store: the times of kernels on this machine.
+        times: the requested times of kernels on this machine.
         opsets: the operator sets of the model.
     """
 
-    def __init__(self, store: KernelStore, opsets: Mapping[str, int]) -> None:
-        self._store = store
+    def __init__(self, times: RequestedTimes, opsets: Mapping[str, int]) -> None:
+        self._requested = times
         self._opsets = dict(opsets)
         self._corrections: dict[Hashable, float] = {}
         self._op_type_corrections: dict[Hashable, float] = {}
@@ -98,15 +98,17 @@ class StoredPrices(MeasuredPrices):
 
     def _times(self, kernel: LoweredKernel) -> list[float]:
         """The times of the default algorithm and of the others that were timed; empty if the default one was not."""
-        seconds = self._store.get(kernel.key)
+        seconds = self._requested.get(kernel.key)
         if seconds is None:
             return []
-        others = [self._store.get(key) for key in (self._alternatives_of(kernel) if self._uses_alternatives else [])]
+        others = [
+            self._requested.get(key) for key in (self._alternatives_of(kernel) if self._uses_alternatives else [])
+        ]
         return [seconds, *(each for each in others if each is not None)]
 
     def has_all_times(self, kernel: LoweredKernel) -> bool:
         """Whether the kernel and the other algorithms for its op have times."""
-        return all(self._store.get(key) is not None for key in (kernel.key, *self._alternatives_of(kernel)))
+        return all(self._requested.get(key) is not None for key in (kernel.key, *self._alternatives_of(kernel)))
 
     def _alternatives_of(self, kernel: LoweredKernel) -> list[str]:
         """The keys of other algorithms for the op of a kernel."""

@@ -1,53 +1,84 @@
-"""Kernels timed in batches, whose times are added to a store as if the machine always had one speed.
+"""The kernel times that one run of the compiler uses: those that it has requested, within a budget of processor time.
 
-The speed of a shared machine varies by up to a half within minutes. Each batch includes reference kernels, and the times of a
-batch are multiplied by (first time of the references / their time in the batch). Times of a busy machine are not written to the
-file of the store.
+A run requests kernels in an order that depends on the times of its earlier requests only, whatever else the store has. The
+store keeps the first time of every kernel, with the processor time that timing it took, which counts against the budget of
+every run that requests the kernel. So a second run makes the same requests, gets the same times, and its budget ends at the
+same request: also if the first run was interrupted, if other models were optimised in between, or if the machine is busy.
+
+Kernels are timed in batches, and stored as if the machine always had one speed. The speed of a shared machine varies by up to a
+half within minutes. Each batch includes reference kernels, and the times of a batch are multiplied by (first time of the
+references / their time in the batch).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from time import perf_counter, process_time
+from time import process_time
 
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
 from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.store import KernelStore
-from layoutopt.kernel_times.timed_kernels import MAX_INTERLEAVED, QUICK, TimedModel, TimingBudget, time_kernels
+from layoutopt.kernel_times.timed_kernels import QUICK, TimedModel, time_kernels
 from layoutopt.timing.interleaved import pinned
 
+_BATCH = 32  # kernels
 _SPACING = 8  # kernels for each reference kernel, so that a batch of long ones has enough of its times
-_MIN_CPU_SHARE = 0.9  # the processor time of a batch over its duration, below which the machine is busy
-LARGEST_BATCH = MAX_INTERLEAVED * _SPACING // (_SPACING + 1)
-"""Kernels that run in the same rounds, with reference kernels between them."""
+_CREATION_SHARE = 1 / 3  # of the time for a batch: two rounds take twice as long as the first runs of new sessions
 
 
-def time_batches(
-    kernels: Sequence[TimedModel], store: KernelStore, end: float, budget: TimingBudget = QUICK, size: int = 32
-) -> list[str]:
-    """Add the times of kernels to a store, and return the keys of those that were run or that failed to run.
+class RequestedTimes:
+    """The times of the kernels that one run has requested.
 
     Args:
-        kernels: the kernels, the most important ones first.
-        store: new times are added to it.
-        end: in seconds of `perf_counter`; kernels whose sessions do not exist then are not timed.
-        budget: how often each kernel runs.
-        size: kernels of a batch, at most `LARGEST_BATCH`.
+        store: the times of kernels on a machine; new ones are added.
+        max_seconds: the budget in seconds of the processor, for each thread of a session.
+
+    Attributes:
+        skipped: the keys of kernels that were requested when the budget was spent; they have no times.
+        num_newly_timed: the number of kernels that got a time in this run.
     """
-    tried: list[str] = []
-    threads = store.machine.threads
-    with pinned(threads):
-        for start in range(0, len(kernels), size):
-            batch = [*_with_references(kernels[start : start + size])]
-            begin, begin_cpu = perf_counter(), process_time()
-            found = {each.key: seconds for each, seconds in time_kernels(batch, threads, budget, end)}
-            share = (process_time() - begin_cpu) / (perf_counter() - begin)
-            times = _normalised({key: seconds for key, seconds in found.items() if seconds is not None}, store)
-            store.add(times, is_kept=threads != 1 or share >= _MIN_CPU_SHARE)
-            tried += (key for key in found if not _is_reference(key))
-            if perf_counter() >= end:
-                break
-    return tried
+
+    def __init__(self, store: KernelStore, max_seconds: float) -> None:
+        self.skipped: set[str] = set()
+        self.num_newly_timed = 0
+        self._store = store
+        self._seconds: dict[str, float | None] = {}
+        self._remaining = max_seconds * store.machine.threads
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the budget is spent, so that no further kernel gets a time."""
+        return self._remaining <= 0
+
+    def get(self, key: str) -> float | None:
+        """The time of a kernel; None if it was not requested, or has none."""
+        return self._seconds.get(key)
+
+    def request(self, kernels: Iterable[TimedModel]) -> bool:
+        """Request the times of kernels, the most important ones first, and return whether there were new requests."""
+        pending = [each for each in {each.key: each for each in kernels}.values() if each.key not in self._seconds]
+        for number, kernel in enumerate(pending):
+            if self.is_spent:
+                self.skipped.update(each.key for each in pending[number:])
+                return number > 0
+            if self._store.get(kernel.key) is None and not self._store.is_complete:
+                batch = pending[number : number + _BATCH]
+                self._time([each for each in batch if self._store.get(each.key) is None])
+            found = self._store.get(kernel.key)
+            self._seconds[kernel.key] = None if found is None else found.seconds
+            self._remaining -= 0.0 if found is None else found.cost
+        return bool(pending)
+
+    def _time(self, kernels: Sequence[TimedModel]) -> None:
+        """Add the times of kernels to the store; at least that of the first."""
+        threads = self._store.machine.threads
+        begin = process_time()
+        with pinned(threads):
+            end = begin + self._remaining * _CREATION_SHARE
+            found = {each.key: time for each, time in time_kernels(_with_references(kernels), threads, QUICK, end)}
+        times = _normalised(found, self._store)
+        self._store.add(times, (process_time() - begin) / len(found))
+        self.num_newly_timed += sum(time is not None and not _is_reference(key) for key, time in times.items())
 
 
 def _with_references(kernels: Sequence[TimedModel]) -> Iterator[TimedModel]:
@@ -61,30 +92,28 @@ def _is_reference(key: str) -> bool:
     return key.startswith(ReferenceKernel.NAME)
 
 
-def _normalised(times: Mapping[str, float], store: KernelStore) -> Mapping[str, float]:
-    """The times scaled to the speed of the first measurement of reference kernels; none if no reference kernel ran."""
-    references = [seconds for key, seconds in times.items() if _is_reference(key)]
-    if not references:
-        return {}
-    now = fmean(references)
-    first = store.get(ReferenceKernel.NAME) or now
-    scaled = {key: seconds * first / now for key, seconds in times.items() if not _is_reference(key)}
-    return {ReferenceKernel.NAME: first, **scaled}
+def _normalised(times: Mapping[str, float | None], store: KernelStore) -> dict[str, float | None]:
+    """The times scaled to the speed of the first measurement of reference kernels."""
+    now = fmean(seconds for key, seconds in times.items() if _is_reference(key) and seconds is not None)
+    first = store.get(ReferenceKernel.NAME)
+    scale = 1.0 if first is None or first.seconds is None else first.seconds / now
+    kernels = {key: seconds for key, seconds in times.items() if not _is_reference(key)}
+    return {
+        ReferenceKernel.NAME: now,
+        **{key: None if seconds is None else seconds * scale for key, seconds in kernels.items()},
+    }
 
 
-def time_graphs(graphs: Sequence[Graph], store: KernelStore, max_seconds: float) -> list[float | None]:
-    """The times of lowered graphs in seconds; None for those that do not run, or for which no time is left.
+def time_graphs(graphs: Sequence[Graph], times: RequestedTimes) -> list[float | None]:
+    """The times of lowered graphs in seconds; None for those that do not run, or after the budget was spent.
 
     Args:
         graphs: the graphs, the most important ones first.
-        store: the times of kernels on this machine; new ones are added.
-        max_seconds: the seconds after which no further session is created.
+        times: requests them.
     """
     models = [LoweredGraph(each) for each in graphs]
-    missing = {each.key: each for each in models if store.get(each.key) is None}
-    if missing and not store.is_complete:
-        time_batches([*missing.values()], store, perf_counter() + max_seconds)
-    return [store.get(each.key) for each in models]
+    times.request(models)
+    return [times.get(each.key) for each in models]
 
 
-__all__ = ["LARGEST_BATCH", "time_batches", "time_graphs"]
+__all__ = ["RequestedTimes", "time_graphs"]

@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import zip_longest
 from math import inf
 from statistics import fmean
-from time import perf_counter
+from time import process_time
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -36,7 +36,7 @@ class TimingBudget:
             seconds affects one repetition only.
         min_rounds: the smallest number of rounds in a repetition.
         max_rounds: the largest number.
-        seconds: per kernel and repetition, after which no round begins beyond the smallest number.
+        seconds: of the processor per kernel, thread and repetition, after which no round begins beyond the smallest number.
     """
 
     repetitions: int
@@ -85,7 +85,7 @@ def time_kernels(
         kernels: distinct kernels.
         threads: threads of onnxruntime; with one, the time is that of the processor, without other processes.
         budget: how often each runs.
-        end: kernels whose sessions do not exist at this time, in seconds of `perf_counter`, are left out.
+        end: kernels without sessions at this time, in seconds of `process_time`, are left out, but for the first two.
     """
     pending = list(kernels)
     _share_arena()
@@ -101,7 +101,7 @@ def _repetition(kernels: Sequence[TimedModel], threads: int, budget: TimingBudge
     found: list[float | None] = []
     for start in range(0, len(kernels), MAX_INTERLEAVED):
         found += _in_turns(kernels[start : start + MAX_INTERLEAVED], threads, budget, end)
-        if perf_counter() >= end:
+        if process_time() >= end:
             break
     return found
 
@@ -126,13 +126,15 @@ def _in_turns(kernels: Sequence[TimedModel], threads: int, budget: TimingBudget,
     scratch = ScratchMemory()
     for kernel in kernels:
         sessions.append(_session_of(kernel, threads, scratch))
-        if perf_counter() >= end:
+        if len(sessions) > 1 and process_time() >= end:
             break
     running = [each for each in sessions if each is not None]
-    limit = budget.seconds * len(running)
+    limit = budget.seconds * len(running) * threads
+    begin = process_time()
 
     def is_over(done: int, passed: float) -> bool:
-        return done >= budget.max_rounds or (done >= budget.min_rounds and passed >= limit)
+        is_spent = process_time() - begin >= limit  # not by `passed`, in which other processes may have run
+        return done >= budget.max_rounds or (done >= budget.min_rounds and is_spent)
 
     starts = range(0, len(running), _SPACING)
     tiny = [TinySessions.of(number, threads) for number in range(len(starts))]

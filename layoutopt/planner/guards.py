@@ -17,7 +17,7 @@ from layoutopt.cost import CostModel
 from layoutopt.planner.candidates import Candidates
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, OutOfTimeError, PlanningStage
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, Choice, Problem, Solution
+from layoutopt.planner.problem import Choice, Problem, Solution
 from layoutopt.planner.side_constraints import GuardLimit, cheapest_within
 
 Formulate: TypeAlias = Callable[[CostModel, Candidates, Deadline], Formulation]
@@ -74,9 +74,8 @@ def guarded_solution(
         unchanged = Solution(baseline, problem.price(baseline), solution.lower_bound, False).with_optimality()
         return GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
     limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
-    ceiling, remaining = problem.price(baseline), deadline.remaining
-    time_limit = DEFAULT_TIME_LIMIT if remaining is None else remaining
-    choice, bound = cheapest_within(problem, limits, baseline, ceiling, time_limit)
+    ceiling = problem.price(baseline)
+    choice, bound = cheapest_within(problem, limits, baseline, ceiling, deadline.remaining)
     price = problem.price(choice)
     if price > ceiling or not all(limit.allows(choice) for limit in limits):
         choice, price = baseline, ceiling

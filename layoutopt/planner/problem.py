@@ -17,13 +17,25 @@ from typing import TypeAlias
 
 TOLERANCE = 1e-6  # relative; a smaller gap counts as zero
 TIE_TOLERANCE = 1e-9  # relative; prices that differ by less are one price
-DEFAULT_TIME_LIMIT = 20.0  # seconds of an integer program with additional rows, if the caller sets no limit
+_MAX_NODES = 500  # of an integer program with additional rows, if the caller sets no time limit
+_MAX_SECONDS = 120.0  # for such a program on a machine on which these nodes take longer
 
 Choice: TypeAlias = tuple[int, ...]
 """The number of the chosen option, per op."""
 
 Ranks: TypeAlias = Callable[[int, int], float]
 """The rank of an option, by the numbers of the op and of the option: an integer of at most 9 digits."""
+
+
+def search_limit(seconds: float | None) -> dict[str, float]:
+    """The settings that end the search of an integer program with additional rows.
+
+    Args:
+        seconds: the time that is left; None to end it after a number of nodes, with which every run finds the same choice.
+    """
+    if seconds is not None:
+        return {"time_limit": seconds}
+    return {"mip_max_nodes": _MAX_NODES, "time_limit": _MAX_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import highspy
 import numpy as np
 
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Option, Problem, Solution, Tensor
+from layoutopt.planner.problem import TOLERANCE, Choice, Option, Problem, Solution, Tensor, search_limit
 from layoutopt.planner.program import Program
 from layoutopt.planner.solver import solve
 
@@ -150,8 +150,7 @@ class _MinimaxSearch:
         programs = [Program(problem, limit) for problem, limit in zip(self.problems, limits, strict=True)]
         model = programs[0].model(integral=True)
         count = model.num_col_
-        remaining = self.deadline.remaining
-        solver = _solver(mip_rel_gap=TOLERANCE, time_limit=DEFAULT_TIME_LIMIT if remaining is None else remaining)
+        solver = _solver(mip_rel_gap=TOLERANCE, **search_limit(self.deadline.remaining))
         model.col_cost_ = np.zeros(count)
         solver.passModel(model)
         solver.addCol(1.0, bound, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))

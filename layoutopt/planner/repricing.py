@@ -13,7 +13,7 @@ from time import monotonic
 
 from layoutopt.planner.guards import GuardLimit
 from layoutopt.planner.nearest_choice import NearestChoice
-from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Problem, Solution, Tensor
+from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution, Tensor
 from layoutopt.planner.problem_edit import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.planner.side_constraints import cheapest_within
 from layoutopt.planner.solver import components, renumbered, solve
@@ -137,12 +137,12 @@ class Repricer:
             constant = limit.problem.price(self.choice) - own
             limits.append(GuardLimit(self._local(limit.problem, ops, tensors, edit), limit.price - constant))
         active, start = self._start(ops, edit)
-        choice, bound = cheapest_within(problem, limits, tuple(start), problem.upper_bound(), self._search_seconds)
+        choice, bound = cheapest_within(problem, limits, tuple(start), problem.upper_bound(), self._remaining)
         if not all(limit.allows(choice) for limit in limits):
             return Repriced(inf, inf if bound == inf else 0.0, self.choice)
         found = Solution(choice, problem.price(choice), bound, False).with_optimality()
         if not found.optimal:  # the tolerances of the solver are relative to the ceiling
-            choice, bound = cheapest_within(problem, limits, choice, found.price, self._search_seconds)
+            choice, bound = cheapest_within(problem, limits, choice, found.price, self._remaining)
             found = Solution(choice, problem.price(choice), max(bound, found.lower_bound), False).with_optimality()
         before = self._local(self.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
         numbers = [options[option] for options, option in zip(active, choice, strict=True)]
@@ -217,11 +217,6 @@ class Repricer:
         for op, option in zip(ops, choice, strict=True):
             found[op] = option
         return tuple(found)
-
-    @property
-    def _search_seconds(self) -> float:
-        """The time limit of one integer program with guards."""
-        return DEFAULT_TIME_LIMIT if self._remaining is None else self._remaining
 
     @property
     def _remaining(self) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from layoutopt.planner.problem import TOLERANCE, Choice, Problem
+from layoutopt.planner.problem import TOLERANCE, Choice, Problem, search_limit
 from layoutopt.planner.program import Program
 
 _LIMIT_MARGIN = 1.01  # prices are clamped slightly above the limit of a guard
@@ -43,7 +43,7 @@ def cheapest_within(
     constraints: Sequence[GuardLimit],
     start: Choice,
     ceiling: float,
-    time_limit: float,
+    time_limit: float | None,
 ) -> tuple[Choice, float]:
     """The cheapest choice under constraints, by an integer program, and the bound that it proves on its price.
 
@@ -54,7 +54,7 @@ def cheapest_within(
             infinite if there is none.
         ceiling: a price that the cheapest choice does not exceed. If it does, the bound is about the ceiling or infinite, and
             the result is the start or some choice above the ceiling.
-        time_limit: seconds.
+        time_limit: seconds; None for a limit that does not depend on the speed of the machine.
     """
     lower = problem.lower_bound()
     limit = max(ceiling - lower, TOLERANCE)
@@ -67,7 +67,7 @@ def cheapest_within(
         "mip_rel_gap": TOLERANCE,
         "objective_bound": 1.0 + TOLERANCE,
         "mip_abs_gap": _ABSOLUTE_GAP,
-        "time_limit": time_limit,
+        **search_limit(time_limit),
     }
     for name, setting in settings.items():
         solver.setOptionValue(name, setting)

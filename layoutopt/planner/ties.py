@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import highspy
 import numpy as np
 
-from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TIE_TOLERANCE, Choice, Problem, Ranks
+from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Problem, Ranks, search_limit
 from layoutopt.planner.program import Program, Run
 
 _INTEGRAL = 1e-6  # a value that is closer to an integer is that integer
@@ -173,8 +173,10 @@ class _Selection:
 
     def _limit_time(self, solver: Any) -> None:
         """Give the solver the remaining time."""
-        remaining = DEFAULT_TIME_LIMIT if self.deadline is None else max(self.deadline - monotonic(), 0.0)
-        solver.setOptionValue("time_limit", float(solver.getRunTime()) + remaining)
+        limit = search_limit(None if self.deadline is None else max(self.deadline - monotonic(), 0.0))
+        limit["time_limit"] += float(solver.getRunTime())
+        for name, setting in limit.items():
+            solver.setOptionValue(name, setting)
 
 
 def _solver(**settings: object) -> Any:

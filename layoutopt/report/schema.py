@@ -4,6 +4,7 @@ New fields keep the schema version; a removed field or a changed meaning increme
 
     1    formats with the letters that the positions of the axes have in NCHW
     2    formats with the letters of the axes by their roles, which the fields `axes`, `input_axes` and `output_axes` list
+    3    one system of prices: without the comparison of plans at two
 """
 
 from typing import Literal
@@ -163,7 +164,8 @@ class GainReport(ReportModel):
     )
     seconds_before: float = Field(description="estimated time of the original as the runtime runs it by itself")
     seconds_after: float = Field(
-        description="estimated time of the plan at the same prices, which for timed kernels are newer than those of planning"
+        description="estimated time of the plan at the same prices; more than `plan.seconds_after` if the file may not grow by "
+        "all constants of the plan"
     )
     folding: float = Field(
         default=0.0, description="by the passes before planning: folded affines, pads and constants, fused patterns"
@@ -188,16 +190,10 @@ class PricesReport(ReportModel):
     )
     known: int = Field(default=0, description="kernels of the plan with a time, from this call or an earlier one")
     share: float = Field(default=0.0, description="their share of the plan's estimated time")
+    skipped: int = Field(
+        default=0, description="kernels with estimates, because the processor time for timing kernels was spent"
+    )
     seconds: float = Field(default=0.0, description="for timing and planning")
-    is_refined: bool = Field(
-        default=False,
-        description="whether the plan is the one at measured prices; false if that of the target is as fast, which then stays",
-    )
-    speed_up: float | None = Field(
-        default=None,
-        description="time of the kernels of the plan at the target's prices, divided by that of the plan at measured prices, "
-        "all timed in the same rounds; null if the plans are equal or were not compared",
-    )
     cpu: str = Field(default="", description="the processor of the times")
 
 

@@ -10,9 +10,10 @@ verification        passed, largest error 8.8e-07
 
 from html import escape
 
-from layoutopt.report.schema import MeasurementReport, Report, VerificationReport
+from layoutopt.report.schema import MeasurementReport, PricesReport, Report, VerificationReport
 from layoutopt.report.units import seconds, size
 
+TIME_IS_SPENT = "the processor time for timing kernels was spent"
 _STYLE = "text-align: left; padding: 0 1em 0 0"
 _LABEL_WIDTH = 20  # columns
 
@@ -23,6 +24,7 @@ def summary_rows(report: Report) -> list[tuple[str, str]]:
         ("result", "rewritten" if report.changed else f"unchanged: {report.reason}"),
         ("data movement", _movement(report)),
         ("estimated time", _estimate(report)),
+        ("prices", _skipped(report.calibration)),
         ("measured time", _measured(report.measurement)),
         ("verification", _verified(report.verification)),
     ]
@@ -64,6 +66,13 @@ def _estimate(report: Report) -> str:
     return _change(found.seconds_before, found.seconds_after)
 
 
+def _skipped(found: PricesReport | None) -> str:
+    """The kernels that were not timed; empty if none was left out."""
+    if found is None or not found.skipped:
+        return ""
+    return f"{found.share:.0%} from timed kernels, {found.skipped} kernels have estimates: {TIME_IS_SPENT}"
+
+
 def _measured(found: MeasurementReport | None) -> str:
     if found is None or found.reason == "off":
         return ""
@@ -84,4 +93,4 @@ def _verified(found: VerificationReport) -> str:
     return f"{found.status}{error}{f': {found.reason}' if found.reason else ''}"
 
 
-__all__ = ["summary_html", "summary_rows", "summary_text"]
+__all__ = ["TIME_IS_SPENT", "summary_html", "summary_rows", "summary_text"]

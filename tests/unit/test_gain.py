@@ -1,6 +1,9 @@
 """The baseline of a plan, what the runtime would run by itself, and the causes of the estimated gain."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,7 +15,15 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost import EpilogueRule, Epilogues, find_epilogues, with_epilogues
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import find_runtime, load_target
-from layoutopt.driver.gain import gain_at_timed_prices, without_declined_algorithms
+from layoutopt.driver import calibration
+from layoutopt.driver.gain import (
+    check_bound,
+    gain_at_target_prices,
+    gain_at_timed_prices,
+    reason_of_loss,
+    within_growth,
+)
+from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Signature, Storage
@@ -205,9 +216,6 @@ def refined(*, has_original: bool) -> RefinedPlan:
     return RefinedPlan(
         load_target("cpu-avx2"),
         plan,
-        is_refined=True,
-        speed_up=None,
-        num_newly_timed=0,
         kernels=kernels(85, 3.5),
         kernels_with_default_algorithms=kernels(86, 3.5),
         original_kernels=kernels(100, 9) if has_original else [],
@@ -237,19 +245,63 @@ def test_with_unknown_extents_the_baseline_is_that_of_the_plan() -> None:
     assert (gain.baseline, gain.seconds_before, gain.seconds_after, causes(gain)) == ("folded", 100, 85, 15)
 
 
-def test_algorithms_that_the_file_size_does_not_permit_gain_nothing() -> None:
+def declined(source: str, seconds: float) -> GrowthRequest:
+    return GrowthRequest(source, "conv", 1, seconds, is_accepted=False)
+
+
+@pytest.mark.parametrize(
+    ("requests", "changes"),
+    [
+        ([], {}),
+        ([GrowthRequest("winograd", "other", 1, 5.0, is_accepted=True)], {}),
+        ([declined("fold-affines", 9)], {}),  # its op is in the plan
+        ([declined("winograd", 0.25)], {"algorithms": 0.75, "seconds_after": 85.25}),
+        ([declined("winograd", 3.0)], {"algorithms": 0, "seconds_after": 86}),
+        ([declined("pretransform-weights", 3.0)], {"formats": -1, "seconds_after": 88}),
+        ([declined("winograd", 3.0), declined("pretransform-weights", 16.0)], {"formats": -14, "seconds_after": 102}),
+    ],
+)
+def test_constants_that_the_file_size_does_not_permit_gain_nothing(
+    requests: list[GrowthRequest], changes: dict[str, float]
+) -> None:
     gain = gain_at_timed_prices(refined(has_original=True))
-    declined = [
-        GrowthRequest(source, "conv", 1, seconds, is_accepted=False)
-        for source, seconds in (("winograd", 0.25), ("folding", 9))
-    ]
-    accepted = GrowthRequest("winograd", "other", 1, 5.0, is_accepted=True)
-    found = without_declined_algorithms(gain, [*declined, accepted])
-    assert found is not None and (found.algorithms, found.seconds_after) == (0.75, 85.25)
+    found = within_growth(gain, requests)
+    assert found is not None and within_growth(None, requests) is None
+    assert {name: getattr(found, name) for name in changes} == changes
+    assert (found == gain) is (not changes)
     assert causes(found) == found.seconds_before - found.seconds_after
-    more = without_declined_algorithms(gain, [replace(declined[0], seconds=3.0)])
-    assert more is not None and (more.algorithms, more.seconds_after) == (0, 86)
-    assert without_declined_algorithms(gain, [accepted]) is gain and without_declined_algorithms(None, declined) is None
+    assert bool(reason_of_loss(found, requests)) is (found.seconds_after > found.seconds_before)
+
+
+@pytest.mark.parametrize(("bound", "is_wrong"), [(0.0, False), (85.0, False), (85.5, True), (95.0, True)])
+def test_a_lower_bound_above_the_plan_is_a_fault(bound: float, is_wrong: bool) -> None:
+    gain = gain_at_timed_prices(refined(has_original=True))
+    plan = replace(refined(has_original=True).plan, lower_bound=bound)
+    cheaper = gain.model_copy(update={"seconds_after": 80.0})
+    with pytest.raises(InvariantError, match="lower bound") if is_wrong else nullcontext():
+        check_bound(plan, gain)
+    with pytest.raises(InvariantError, match="lower bound") if bound else nullcontext():
+        check_bound(plan, cheaper)
+
+
+def test_a_plan_that_is_estimated_to_be_slower_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if a pass has rewritten the graph."""
+    given = model(NORMALISED)
+    assert layoutopt.optimize(given, "cpu-avx2").report.changed
+    slower = partial(gain_at_target_prices_of, factor=2.0)
+    monkeypatch.setattr(calibration, "gain_at_target_prices", slower)
+    found = layoutopt.optimize(given, "cpu-avx2")
+    assert not found.report.changed and found.proto == given
+    assert found.report.reason.startswith("the best plan is estimated to be slower than the original: ")
+    assert layoutopt.optimize(given, "cpu-avx2", sessions="fast").report.changed
+
+
+def gain_at_target_prices_of(*arguments: Any, factor: float, **options: Any) -> GainReport:
+    """The gain of a plan that is slower than the original by a factor."""
+    found = gain_at_target_prices(*arguments, **options)
+    assert found is not None
+    before = found.seconds_after / factor
+    return found.model_copy(update={"seconds_before": before, "formats": before - found.seconds_after})
 
 
 def test_runtimes_that_compile_fuse_epilogues() -> None:

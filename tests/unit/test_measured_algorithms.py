@@ -26,7 +26,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, Signature, Slot, TensorType, Value
-from layoutopt.kernel_times import KernelStore
+from layoutopt.kernel_times import KernelStore, RequestedTimes
 from layoutopt.kernel_times.lowered_graph import LoweredGraph
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.stored_prices import StoredPrices
@@ -75,8 +75,10 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
     """The pass chooses it by estimates where no tiling was timed, so the price of the plan has it, too."""
     cases = [(case, kernel) for case in kernel_cases(BLOCK) if (kernel := kernel_of(case)) is not None]
     case, kernel = next(each for each in cases if each[1].estimated_speed_up > 1)
-    model, store, speed_up = load_target("cpu-avx2"), KernelStore(MACHINE), kernel.estimated_speed_up
-    prices, estimate = StoredPrices(store, OPSETS), case.price(model)
+    target = "cpu-avx512" if BLOCK == 16 else "cpu-avx2"
+    model, store, speed_up = load_target(target), KernelStore(MACHINE), kernel.estimated_speed_up
+    times = RequestedTimes(store, 60.0)
+    prices, estimate = StoredPrices(times, OPSETS), case.price(model)
 
     def priced() -> tuple[float, float, bool]:
         """The price, that of the direct convolution, and whether the former is a time."""
@@ -86,9 +88,10 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
             return found, case.price(model.with_measured(prices)), recorded[0].is_timed
 
     assert priced() == (pytest.approx(estimate / speed_up), pytest.approx(estimate), False)
-    store.add({kernel.key: 2 * estimate})
+    store.add({kernel.key: 2 * estimate, kernel.alternatives[0].key: 1.9 * estimate})
+    assert times.request([kernel])
     assert priced() == (pytest.approx(2 * estimate / speed_up), pytest.approx(2 * estimate), False)
-    store.add({kernel.alternatives[0].key: 1.9 * estimate})
+    assert times.request(kernel.alternatives[:1])
     assert priced() == (pytest.approx(1.9 * estimate), pytest.approx(2 * estimate), True)
 
 

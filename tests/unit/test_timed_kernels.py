@@ -1,7 +1,5 @@
 """Kernels timed alone: all families, their keys, the overhead of a run, the speed of the machine."""
 
-from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,12 +7,11 @@ from kernel_samples import MACHINE, InventedTimes, families, kernel_of
 
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.kernel_times import KernelStore, timed_batches, timed_kernels
+from layoutopt.kernel_times import KernelStore, RequestedTimes, timed_batches, timed_kernels
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel
 from layoutopt.kernel_times.random_arrays import RandomConstant
 from layoutopt.kernel_times.reference_models import ReferenceKernel
 from layoutopt.kernel_times.run_overhead import TinySessions
-from layoutopt.kernel_times.timed_batches import time_batches
 from layoutopt.kernel_times.timed_kernels import QUICK, time_kernels
 
 
@@ -35,29 +32,21 @@ def test_equal_kernels_have_equal_keys_and_others_have_other_keys() -> None:
 
 
 def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    times, store = InventedTimes(4.0), KernelStore(MACHINE)
+    times, requested = InventedTimes(4.0), RequestedTimes(KernelStore(MACHINE), 60.0)
     monkeypatch.setattr(timed_batches, "time_kernels", times)
     kernels = [found for each in families()[:6] if (found := kernel_of(each)) is not None]
-    time_batches(kernels[:3], store, 0.0)
+    requested.request(kernels[:3])
     times.speed = 0.4
-    time_batches(kernels[3:], store, 0.0)
-    assert [store.get(each.key) for each in kernels] == pytest.approx([times.seconds(each) for each in kernels])
+    requested.request(kernels[3:])
+    assert [requested.get(each.key) for each in kernels] == pytest.approx([times.seconds(each) for each in kernels])
 
 
-@pytest.mark.parametrize(("cpu_seconds", "is_kept"), [(0.95, True), (0.5, False)])
-def test_times_of_a_busy_machine_are_not_kept(
-    cpu_seconds: float, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timed_batches, "time_kernels", InventedTimes(4.0))
-    monkeypatch.setattr(timed_batches, "perf_counter", count().__next__)
-    monkeypatch.setattr(timed_batches, "process_time", count(step=cpu_seconds).__next__)
-    store = KernelStore(MACHINE, tmp_path)
-    kernels = [found for each in families()[:2] if (found := kernel_of(each)) is not None]
-    time_batches(kernels, store, 0.0)
-    again = KernelStore(MACHINE, tmp_path)
-    for each in kernels:
-        assert store.get(each.key) is not None
-        assert again.get(each.key) == (store.get(each.key) if is_kept else None)
+def test_a_budget_of_any_size_times_a_kernel() -> None:
+    """The first batch ends when the processor time is spent; the wall time does not count."""
+    kernels = [found for each in families()[:6] if (found := kernel_of(each)) is not None]
+    requested = RequestedTimes(KernelStore(MACHINE), 1e-9)
+    assert requested.request(kernels)
+    assert requested.get(kernels[0].key) is not None and requested.skipped == {each.key for each in kernels[1:]}
 
 
 class Run:

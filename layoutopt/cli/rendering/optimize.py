@@ -24,6 +24,7 @@ from layoutopt.report.schema import (
     Report,
     VerificationReport,
 )
+from layoutopt.report.summary import TIME_IS_SPENT
 from layoutopt.report.warnings import repairs_of
 from layoutopt.sample_inputs import sizes_text
 
@@ -208,13 +209,13 @@ def _proof(plan: PlanReport) -> str:
 
 
 def _bound(plan: PlanReport, gain: GainReport | None) -> Text:
-    """The lower bound with its proof; kernels that were timed after planning have changed the estimate, but not the bound."""
-    is_at_other_prices = gain is not None and abs(gain.seconds_after - plan.seconds_after) > 1e-6 * plan.seconds_after
-    prices = f", at the prices of planning, {seconds(plan.seconds_after)} for the plan" if is_at_other_prices else ""
+    """The lower bound with its proof; it holds for files that may grow, which the estimate does not presume."""
+    is_limited = gain is not None and gain.seconds_after > plan.seconds_after * (1 + 1e-6)
+    growth = f", {seconds(plan.seconds_after)} for the plan if the file may grow" if is_limited else ""
     if plan.optimal and plan.gap <= 0:
-        return styled_line(seconds(plan.lower_bound), (f"  {_proof(plan)}{prices}", "dim"))
+        return styled_line(seconds(plan.lower_bound), (f"  {_proof(plan)}{growth}", "dim"))
     style = "" if plan.optimal else "yellow"
-    return styled_line(seconds(plan.lower_bound), (f"  gap {plan.gap:.2%}{_stopped(plan)}{prices}", style))
+    return styled_line(seconds(plan.lower_bound), (f"  gap {plan.gap:.2%}{_stopped(plan)}{growth}", style))
 
 
 def _growth(growth: GrowthReport | None) -> list[tuple[str, Text]]:
@@ -266,17 +267,8 @@ def _calibrated(found: PricesReport | None) -> list[tuple[str, Text]]:
     if found is None or found.reason:
         return []
     now = f", kernels timed now: {found.timed}, in {seconds(found.seconds)}" if found.timed else ""
-    return [
-        ("prices", styled_line(f"{found.share:.0%} from kernels timed on this machine", (now, "dim"), _compared(found)))
-    ]
-
-
-def _compared(found: PricesReport) -> str:
-    """What the comparison of two plans changed; empty if there was one plan."""
-    if found.speed_up is None:
-        return ""
-    kept = "the new plan is used" if found.is_refined else "the plan of the target stays"
-    return f"; plan at these prices {found.speed_up:.2f}x, {kept}"
+    skipped = (f", {found.skipped} kernels have estimates: {TIME_IS_SPENT}" if found.skipped else "", "yellow")
+    return [("prices", styled_line(f"{found.share:.0%} from kernels timed on this machine", (now, "dim"), skipped))]
 
 
 def _measured(found: MeasurementReport | None) -> list[tuple[str, Text]]:
