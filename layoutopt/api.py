@@ -85,7 +85,7 @@ def optimize(
         portable: write a model for all machines: its native kernels run where blocks have the size of the target, and standard
             operators, planned for the runtime "any", on all other machines. Weights of convolutions are in the file twice.
         measure: run the original and the result in turns, for one to three seconds, if this machine's onnxruntime has the
-            kernels of the result. The original stays unchanged if the result is not faster: `report.measurement`.
+            kernels of the result. The original stays unchanged if the result is slower: `report.measurement`.
         tune: seconds for further plans and rewrites, which are measured whole against the best so far: `report.tuning`. The
             fastest one that is verified and nowhere slower than the original is returned. Ctrl-C ends the search.
         threads: threads of the sessions that are measured and of the kernels that are timed; with one, the process is pinned to

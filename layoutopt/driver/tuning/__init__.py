@@ -35,7 +35,7 @@ from layoutopt.report.schema import LearntPriceReport, TuningReport, VariantRepo
 from layoutopt.runtime.errors import error_message
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.timing.speed_up import SizedFeed
-from layoutopt.timing.statistics import MedianEstimate
+from layoutopt.timing.statistics import Estimate
 from layoutopt.verification import MAX_PREPACKED_BYTES, as_runnable
 from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
 
@@ -109,7 +109,7 @@ def _trials(
         return f"more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights"
     session = original.timed_session(job.options.threads)
     sizes = measured_sizes(graph, replace(job.context.sizes, guards=()))
-    found = [feed_at(session, samples, each) for each in sizes]
+    found = [feed_at(session, samples, each, job.options.threads) for each in sizes]
     feeds: list[SizedFeed] = [each for each in found if each is not None]
     if len(feeds) < len(found):
         return "the original does not run on random inputs, or takes too long"
@@ -173,7 +173,7 @@ def _report(
     found: list[Trial],
     stopped: Stopped,
     best: Version,
-    over_first: MedianEstimate | None,
+    over_first: Estimate | None,
     spent: float,
 ) -> TuningReport:
     chosen = best.variant.text if best.candidate is not None else ""
@@ -183,7 +183,7 @@ def _report(
             "spent": spent,
             "stopped": stopped,
             "chosen": chosen,
-            "over_first": over_first.median if over_first is not None else None,
+            "over_first": over_first.value if over_first is not None else None,
             "low": over_first.low if over_first is not None else None,
             "high": over_first.high if over_first is not None else None,
             "variants": rows,

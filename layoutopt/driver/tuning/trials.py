@@ -1,6 +1,6 @@
 """Trials: a variant is rewritten, compared with the original, and measured in turns with the best version until then.
 
-rewrite -> same plan or file as before? -> outputs -> two blocks, twice -> six blocks if these are promising -> verification
+rewrite -> same plan or file as before? -> outputs -> two blocks, twice -> twelve blocks if these are promising -> verification
 -> measurement against the original at every size -> the new best version
 """
 
@@ -40,14 +40,14 @@ _SCREENINGS = 2  # one alone takes noise for a gain too often
 _SCREENING_BLOCKS = 2
 _SCREENING_SECONDS = 0.4
 _SECONDS = 1.0
-_MIN_ROUNDS = 3  # in a block
+_MIN_ROUNDS = 2  # in a block
 _MAX_SECONDS = 15.0
 """The time after which no further block begins, for models that load or run slowly."""
 
 CONFIRMATION_SECONDS = 8.0
 """The same for the measurement of the chosen variant against the first plan."""
 
-_MIN_BLOCKS = 4  # for a variant to be faster: a confidence of 88 %, 97 % with six
+_MIN_BLOCKS = 4  # for a variant to be faster
 _LARGEST_DIFFERENCE = 1e-2  # relative to the largest magnitude of an output; verification decides beyond it
 
 
@@ -185,7 +185,7 @@ class Trials:
         return all(are_close(expected, session.run(None, each.feed)) for each, expected in pairs)
 
     def _compared(self, runnable: Runnable) -> list[SpeedUp]:
-        """The speed-up over the best version at the sizes of the plan: six blocks if two and again two are promising."""
+        """The speed-up over the best version at the sizes of the plan: twelve blocks if two and again two are promising."""
         for _ in range(_SCREENINGS):
             screening = self._speed_ups(self.best.runnable, runnable, _SCREENING_SECONDS, _SCREENING_BLOCKS)
             if not is_promising(screening):
@@ -215,6 +215,7 @@ class Trials:
             seconds,
             blocks=blocks,
             max_seconds=max_seconds,
+            max_blocks=blocks,
         )
 
     def _trial(self, variant: Variant, found: Sequence[SpeedUp], parts: Parts) -> Trial:
@@ -224,11 +225,11 @@ class Trials:
         return Trial(
             variant,
             "faster" if is_faster(found) else "not faster",
-            gain=runs.median,
+            gain=runs.value,
             low=runs.low,
             high=runs.high,
-            over_original=runs.median * best.over_original,
-            over_first=None if best.over_first is None else runs.median * best.over_first,
+            over_original=runs.value * best.over_original,
+            over_first=None if best.over_first is None else runs.value * best.over_first,
             estimated_extra=total_seconds(parts) / self._first_seconds - 1 if is_plan_of_same_ops else None,
             observation=self._observation(changes, parts, found),
         )
@@ -243,7 +244,7 @@ class Trials:
         if not is_about_plan or len(found) > 1:
             return None
         runs = found[0].runs
-        ratio = MeasuredRatio.of(runs.median, runs.low, runs.high, runs.confidence)
+        ratio = MeasuredRatio.of(runs.value, runs.low, runs.high, CONFIDENCE)
         if best.parts is not None:
             return Observation.of(best.parts, parts, ratio, self._deviation)
         if self._first_over_original is None:
@@ -265,7 +266,7 @@ def _measured_ratio(job: Job) -> MeasuredRatio | None:
 
 def is_promising(found: Sequence[SpeedUp]) -> bool:
     """Whether a variant may be faster: by its median at one size at least, and slower at none."""
-    return _has_gain(found) and not any(each.runs.median < 1 / SMALLEST_GAIN for each in found)
+    return _has_gain(found) and not any(each.runs.value < 1 / SMALLEST_GAIN for each in found)
 
 
 def is_faster(found: Sequence[SpeedUp]) -> bool:
@@ -275,7 +276,7 @@ def is_faster(found: Sequence[SpeedUp]) -> bool:
 
 
 def _has_gain(found: Sequence[SpeedUp]) -> bool:
-    return any(each.runs.median >= SMALLEST_GAIN for each in found)
+    return any(each.runs.value >= SMALLEST_GAIN for each in found)
 
 
 def are_close(expected: Sequence[Any], actual: Sequence[Any]) -> bool:
