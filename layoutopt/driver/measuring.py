@@ -23,7 +23,7 @@ from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, RunnableCopies
 from layoutopt.verification.original_runs import RUN_ERRORS, RUN_OR_MEMORY_ERRORS
 
 _MAX_RUN_SECONDS = 5.0
-"""Processor time per thread of a run of the original above which it is not measured: a measurement has at least 18 runs."""
+"""Processor time per thread of a run of the original above which it is not measured: a measurement has at least 24 runs."""
 
 
 def measure(
@@ -147,8 +147,7 @@ def _row(found: SpeedUp) -> MeasuredReport:
         speed_up=found.runs.value,
         low=found.runs.low,
         high=found.runs.high,
-        null_low=found.null.low,
-        null_high=found.null.high,
+        null=(found.null.low, found.null.high),
         creation_speed_up=found.creation,
         sessions=found.blocks,
     )

@@ -210,8 +210,7 @@ class MeasuredReport(ReportModel):
     speed_up: float = Field(description="mean ratio of the two, from the medians of the blocks")
     low: float = Field(description="lower end of the 95 % confidence interval of the speed-up")
     high: float = Field(description="upper end of it")
-    null_low: float = Field(description="lower end of the same interval of the original against itself")
-    null_high: float = Field(description="upper end of it")
+    null: tuple[float, float] = Field(description="the same interval of the original against itself")
     creation_speed_up: float = Field(description="of session creation")
     sessions: int = Field(description="the number of blocks, each with new sessions of both; 12 on a quiet machine")
 
@@ -222,9 +221,7 @@ class MeasurementReport(ReportModel):
     threads: int
     reason: str = Field(default="", description="if nothing was measured: why; `off` if it was not requested")
     sizes: list[MeasuredReport] = Field(default_factory=list, description="the first at the sizes of the plan")
-    skipped: list[dict[str, int]] = Field(
-        default_factory=list, description="sizes at which the original does not run on random inputs, or takes too long"
-    )
+    skipped: list[dict[str, int]] = Field(default_factory=list, description="sizes at which the original did not run")
 
 
 class VariantReport(ReportModel):
@@ -238,9 +235,7 @@ class VariantReport(ReportModel):
     gain: float | None = Field(default=None, description="median speed-up over the best version until then")
     low: float | None = Field(default=None, description="lower end of the confidence interval of the gain")
     high: float | None = Field(default=None, description="upper end of it")
-    speed_up: float | None = Field(
-        default=None, description="speed-up over the original: the gain times that of the best version until then"
-    )
+    speed_up: float | None = Field(default=None, description="speed-up over the original: a product with the gain")
     over_first: float | None = Field(default=None, description="speed-up over the first plan, likewise")
     estimated_extra: float | None = Field(
         default=None,

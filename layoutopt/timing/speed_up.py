@@ -27,6 +27,7 @@ _MAX_BLOCKS = 36  # on a busy machine
 _MIN_BLOCKS = 3
 _MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
+_WARM_UP = 2  # runs: the first plans the memory, and the second gets it from the system
 
 Feed: TypeAlias = Mapping[str, Any]
 Clock: TypeAlias = Callable[[], float]
@@ -120,7 +121,7 @@ class _Subjects:
         sessions = {number: self._created(number, block) for number in order}
         for size, (each, limit) in enumerate(self._limits(seconds)):
             actions = [timed(partial(sessions[number].run, None, each.feed), self.clock) for number in (0, 1)]
-            in_rounds(actions, _ends_after(1, 0.0))  # warm-up
+            in_rounds(actions, _ends_after(_WARM_UP, 0.0))
             found = in_rounds(actions, _ends_after(2, limit), starts_last=starts_last, clock=self.budget_clock)
             for number, times in enumerate(found.times):
                 block.runs[number][size] += times
@@ -137,7 +138,7 @@ class _Subjects:
             assert session is not None
             for size, (each, limit) in enumerate(self._limits(seconds / 4)):
                 action = [timed(partial(session.run, None, each.feed), self.clock)]
-                in_rounds(action, _ends_after(1, 0.0))  # warm-up
+                in_rounds(action, _ends_after(_WARM_UP, 0.0))
                 found = in_rounds(action, _ends_after(1, limit), clock=self.budget_clock)
                 block.runs[number][size].append(median(found.times[0]))
         return block

@@ -113,12 +113,6 @@ def test_a_clear_effect_raises_no_doubt() -> None:
     assert list(ratio_caveats([model("A", first), model("B", [[1.0, 1.0]] * 6, first)])) == []
 
 
-def test_a_spread_that_is_wider_than_the_effect() -> None:
-    first = [[0.8, 1.1, 1.1, 1.4]] * 6
-    (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0] * 4] * 6, first)])
-    assert caveat.startswith("B against A: the spread of the rounds, 0.")
-
-
 def test_an_interval_that_includes_one() -> None:
     first = [[0.9], [1.0], [1.1], [1.0], [1.0]]
     (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 5, first)])
@@ -130,12 +124,11 @@ def test_a_machine_that_is_not_quiet() -> None:
     assert noisy is not None
     (busy,) = machine_caveats(QUIET, [model("A", [[1.0, 1.2]] * 4)], noisy)
     assert busy.startswith("the machine is busy: A is 0.") and busy.endswith(" times as fast as itself")
-    slower = model("A", [[1.0]] * 3 + [[1.2]] * 3)
+    even = model("A", [[1.0]] * 6)
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None, cpu_share=0.5)
-    assert list(machine_caveats(machine, [slower], None)) == [
+    assert list(machine_caveats(machine, [even], None)) == [
         "this system cannot pin the process to one CPU",
         "the machine is shared: the process had its CPU for 50% of the time",
-        "the machine is not steady: second half of the rounds against the first, A +20%",
     ]
     crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None, cpu_share=2)
     assert list(machine_caveats(crowded, [model("A", [[1.0]] * 6)], None)) == ["4 threads share 2 CPUs"]
