@@ -131,7 +131,7 @@ def predict(path: Path, out: Path, store: KernelStore | None, seconds: float) ->
     gain = result.report.gain
     assert gain is not None
     plan = gain.seconds_before / gain.seconds_after
-    return Row(path.stem, kernels, plan, found.runs.median, found.runs.low, found.runs.high, passed)
+    return Row(path.stem, kernels, plan, found.runs.value, found.runs.low, found.runs.high, passed)
 
 
 def summary(name: str, predicted: Sequence[float], measured: Sequence[float]) -> str:

@@ -69,8 +69,8 @@ def ratios(report: BenchReport) -> list[float]:
     """The ratios of a row."""
     _, one, external, fast = report.models
     samples = [np.concatenate(each.samples) for each in (external, fast)]
-    created = [each.creation_speed_up.median for each in (one, external, fast)]
-    return [*created, external.speed_up.median, fast.speed_up.median, float(np.median(samples[0] / samples[1]))]
+    created = [each.creation_speed_up.value for each in (one, external, fast)]
+    return [*created, external.speed_up.value, fast.speed_up.value, float(np.median(samples[0] / samples[1]))]
 
 
 def texts(report: BenchReport) -> list[str]:

@@ -60,9 +60,9 @@ def main() -> None:
             options = {"threads": arguments.threads, "seconds": arguments.seconds, **sized(path)}
             report = bench([path, out], **options)
             before, after = report.models
-            speed_ups.append(after.speed_up.median)
-            sessions.append(after.creation_speed_up.median)
-            other = openvino_ratio(path, after.time.median, options) if has_openvino else ""
+            speed_ups.append(after.speed_up.value)
+            sessions.append(after.creation_speed_up.value)
+            other = openvino_ratio(path, after.time.value, options) if has_openvino else ""
             spread = f"{after.speed_up.lower_quartile:.2f} to {after.speed_up.upper_quartile:.2f}"
             share = f"{before.profile.reorder_share:.1%} to {after.profile.reorder_share:.1%}"
             error = f"{result.report.verification.largest_error or 0:.1e}"
@@ -168,7 +168,7 @@ def openvino_ratio(path: Path, seconds: float, options: dict[str, Any]) -> str:
         (report,) = bench([path], runtimes=["openvino"], **options).models
     except LayoutoptError:
         return "cannot run it"
-    return f"{report.time.median / seconds:.2f}"
+    return f"{report.time.value / seconds:.2f}"
 
 
 def mean(ratios: list[float]) -> float:

@@ -45,8 +45,8 @@ def measured(original: Path, optimized: Path) -> str:
     report = bench([original, optimized], seconds=SECONDS)
     speed_up = report.models[1].speed_up
     assert speed_up is not None
-    interval = f"{speed_up.confidence:.0%} confidence interval {speed_up.low:.2f} to {speed_up.high:.2f}"
-    return f"{speed_up.median:.2f} times as fast ({interval}; {report.machine.cpu}, 1 thread)"
+    interval = f"95% confidence interval {speed_up.low:.2f} to {speed_up.high:.2f}"
+    return f"{speed_up.value:.2f} times as fast ({interval}; {report.machine.cpu}, 1 thread)"
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def optimize(
         portable: write a model for all machines: its native kernels run where blocks have the size of the target, and standard
             operators, planned for the runtime "any", on all other machines. Weights of convolutions are in the file twice.
         measure: run the original and the result in turns, for one to three seconds, if this machine's onnxruntime has the
-            kernels of the result. The original stays unchanged if the result is not faster: `report.measurement`.
+            kernels of the result. The original stays unchanged if the result is slower: `report.measurement`.
         threads: threads of the sessions that are measured and of the kernels that are timed; with one, the process is pinned to
             one CPU.
         calibrate: plan for this machine with kernels that are timed on it, for up to five seconds, and kept in the user's cache

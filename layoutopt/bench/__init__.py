@@ -2,10 +2,10 @@
 
     from layoutopt.bench import bench
     report = bench(["model.onnx", "out.onnx"], threads=1)
-    report.models[1].speed_up      # median of the rounds, quartiles, confidence interval, verdict
+    report.models[1].speed_up      # mean of the blocks, confidence interval, quartiles, verdict
 
 All models run in one process, in turns, on the same random inputs. Ratios are taken within each round, in which other load of
-the machine affects both models; the report has the median of the ratios with its confidence interval and quartiles.
+the machine affects both models; the report has the mean ratio of the blocks with its confidence interval.
 
 Modules are loaded on first use, because the process that measures memory should load only one runtime.
 """

@@ -6,9 +6,9 @@ New fields keep the schema version; a removed field or a changed meaning increme
 from pydantic import Field
 
 from layoutopt.report.schema import ReportModel
-from layoutopt.timing.statistics import MedianEstimate, Ratio
+from layoutopt.timing.statistics import Estimate, Ratio
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class OpTime(ReportModel):
@@ -91,9 +91,9 @@ class ModelReport(ReportModel):
     runtime: str
     runtime_version: str
     inputs: list[InputReport]
-    time: MedianEstimate = Field(description="seconds per run")
+    time: Estimate = Field(description="seconds per run")
     speed_up: Ratio | None = Field(description="null for the first, which is the baseline")
-    creation: MedianEstimate = Field(description="seconds from the file to a session")
+    creation: Estimate = Field(description="seconds from the file to a session")
     creation_speed_up: Ratio | None
     memory: PeakMemory
     profile: Profile
@@ -123,5 +123,6 @@ class BenchReport(ReportModel, extra="ignore"):
     blocks: int = Field(description="each with new sessions of all models")
     rounds: int = Field(description="timed, in all blocks together; every model runs once in each")
     seconds: float = Field(description="wall time of the timed rounds")
+    null: Ratio | None = Field(description="the baseline against itself; null with fewer than two rounds in a block")
     models: list[ModelReport]
     warnings: list[str] = Field(description="caveats: reasons why the numbers may be misleading")

@@ -21,7 +21,7 @@ from layoutopt.onnx_io.interface import Interface, read_interface
 from layoutopt.runtime.processor import processor_name
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
 from layoutopt.timing.interleaved import pinned, usable_cpus
-from layoutopt.timing.statistics import median_estimate, ratio
+from layoutopt.timing.statistics import estimate, null_ratio, ratio
 from layoutopt.version import VERSION
 
 _MIN_RUNS = 2
@@ -49,7 +49,7 @@ def bench(
     Args:
         models: the files.
         threads: threads of each runtime; with one, the process is pinned to one CPU.
-        runs: the number of timed rounds, at least two; by default as many as fit into `seconds`, at least twelve.
+        runs: the number of timed rounds, at least two; by default as many as fit into `seconds`, at least 24.
         seconds: the time for the timed rounds if `runs` is None.
         warm_up: untimed rounds of new sessions, at least one.
         seed: of the random inputs.
@@ -100,6 +100,7 @@ def bench(
     ]
     wall, busy = (sum(getattr(each, of) for each in measured.timed) for of in ("seconds", "cpu_seconds"))
     machine = MachineReport(cpu=processor_name(), cpus=cpus, threads=threads, pinned_to=cpu, cpu_share=busy / wall)
+    null = null_ratio(reports[0].samples)
     return BenchReport(
         layoutopt_version=VERSION,
         machine=machine,
@@ -109,11 +110,12 @@ def bench(
         blocks=len(limits),
         rounds=reports[0].time.count,
         seconds=wall,
+        null=null,
         models=reports,
         warnings=[
             *exclusions,
             *input_caveats(cases, measured.output_types, dimensions),
-            *machine_caveats(machine, reports),
+            *machine_caveats(machine, reports, null),
             *ratio_caveats(reports),
         ],
     )
@@ -178,9 +180,9 @@ def _model_report(
         runtime=case.runtime.name,
         runtime_version=case.runtime.version,
         inputs=inputs,
-        time=median_estimate(times),
+        time=estimate(times),
         speed_up=ratio(baseline, times) if index else None,
-        creation=median_estimate(created),
+        creation=estimate(created),
         creation_speed_up=ratio(first, created) if index else None,
         memory=memory,
         profile=measured.profiles[index],

@@ -2,51 +2,34 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from layoutopt.bench.bench_inputs import DimensionSizes
 from layoutopt.bench.bench_report import MachineReport, ModelReport
 from layoutopt.bench.measure import BenchCase
-from layoutopt.timing.statistics import CONFIDENCE
+from layoutopt.timing.statistics import Ratio, is_quiet
 
-_MAX_DRIFT = 0.05  # of the median, between the first and the second half of the rounds
 MIN_CPU_SHARE = 0.95  # CPU time over wall time, for one thread
 
 
 def ratio_caveats(models: Sequence[ModelReport]) -> Iterator[str]:
-    """Caveats of speed-ups: too few rounds; no difference is shown, or the spread is wider than the effect."""
+    """Caveats of speed-ups: no difference is shown."""
     baseline = models[0]
     for model in models[1:]:
         pair, speed_up = f"{model.label} against {baseline.label}", model.speed_up
         assert speed_up is not None
-        if speed_up.confidence < CONFIDENCE:
-            yield f"{pair}: too few rounds, the interval covers only {speed_up.confidence:.0%}"
-        width, effect = speed_up.upper_quartile - speed_up.lower_quartile, abs(speed_up.median - 1)
         if speed_up.verdict == "no difference shown":
             yield f"{pair}: no difference is shown, the confidence interval includes 1"
-        elif width > effect:
-            yield f"{pair}: the spread of the rounds, {width:.3f}, is wider than the effect, {effect:.3f}"
 
 
-def machine_caveats(machine: MachineReport, models: Sequence[ModelReport]) -> Iterator[str]:
-    """Caveats of the machine: threads that share CPUs, drift, and for one thread other load or a system without pinning."""
+def machine_caveats(machine: MachineReport, models: Sequence[ModelReport], null: Ratio | None) -> Iterator[str]:
+    """Caveats of the machine: threads that share CPUs, noise, and for one thread other load or no pinning."""
+    if null is not None and not is_quiet(null):
+        yield f"the machine is busy: {models[0].label} is {null.low:.3f} to {null.high:.3f} times as fast as itself"
     if machine.threads > machine.cpus:
         yield f"{machine.threads} threads share {machine.cpus} CPUs"
     if machine.threads == 1 and machine.pinned_to is None:
         yield "this system cannot pin the process to one CPU"
     if machine.threads == 1 and machine.cpu_share < MIN_CPU_SHARE:
-        yield f"the machine is busy: the process had its CPU for {machine.cpu_share:.0%} of the time"
-    drifts = {model.label: _drift(model.samples) for model in models}
-    if max(map(abs, drifts.values())) > _MAX_DRIFT:
-        listed = ", ".join(f"{label} {drift:+.0%}" for label, drift in drifts.items())
-        yield f"the machine is not steady: second half of the rounds against the first, {listed}"
-
-
-def _drift(blocks: Sequence[Sequence[float]]) -> float:
-    """The relative change of the median between the first and the second half of the rounds."""
-    samples = [sample for block in blocks for sample in block]
-    middle = len(samples) // 2
-    return float(np.median(samples[middle:]) / np.median(samples[:middle])) - 1 if middle else 0.0
+        yield f"the machine is shared: the process had its CPU for {machine.cpu_share:.0%} of the time"
 
 
 def input_caveats(

@@ -19,10 +19,10 @@ from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.interface import Interface
 from layoutopt.timing.interleaved import Action, IsOver, Rounds, in_rounds, timed
+from layoutopt.timing.speed_up import BLOCKS
 
 Progress: TypeAlias = Callable[[str], None]
 
-BLOCKS = 6  # the smallest number with a confidence interval of 95 %
 MIN_ROUNDS, MAX_ROUNDS = 2, 1_000  # rounds in a block of limited time
 PROFILE_RUNS = (3, 20, 2.0)  # runs with profiling: smallest and largest number, and time limit in seconds
 
@@ -101,8 +101,8 @@ def by_time(seconds: float) -> list[IsOver]:
 
 
 def by_count(rounds: int) -> list[IsOver]:
-    """End conditions of blocks that have `rounds` rounds together."""
-    blocks = min(BLOCKS, rounds)
+    """End conditions of at least two blocks that have `rounds` rounds together, two or more each if there are enough."""
+    blocks = max(2, min(BLOCKS, rounds // 2))
     return [_after(rounds * (block + 1) // blocks - rounds * block // blocks) for block in range(blocks)]
 
 

@@ -64,10 +64,9 @@ def bench(
     """Time models against each other, in pairs.
 
     All models run in this process, in turns (A B, B A, A B, ...), on the same inputs, in each runtime with
-    default session options. A speed-up is the median, over the rounds, of A's time divided by B's. It is
-    printed with the quartiles of the rounds, and with a confidence interval from up to six blocks of rounds,
-    each with new sessions. Also measured: session creation, peak memory, and the share of kernel time that only
-    moves data, with Transpose and Reorder nodes listed separately.
+    default session options. A speed-up is A's time divided by B's, as a mean over twelve blocks of rounds, each with new
+    sessions. It is printed with its confidence interval and the quartiles of the rounds. Also measured: session creation,
+    peak memory, and the share of kernel time that only moves data, with Transpose and Reorder nodes listed separately.
     """
     if not 0 < seconds < float("inf"):
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")

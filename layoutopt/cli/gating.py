@@ -201,7 +201,8 @@ class Gate:
 def _speed_up(result: Result, estimated: float | None, measured: float | None, *, is_requested: bool) -> SpeedUp:
     """The speed-up that the budget limits: the measured one if it was requested and possible."""
     if measured is not None and result.report.plan is not None:
-        return SpeedUp(value=measured, is_measured=True)
+        found = result.report.measurement if result.report.changed else None
+        return SpeedUp(value=measured, high=measured if found is None else found.sizes[0].high)
     if estimated is None:
         return SpeedUp(value=None, reason=result.report.reason or "the plan has no estimated time")
     reason = reason_not_measured(result.report.measurement) if is_requested else ""

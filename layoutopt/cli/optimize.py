@@ -88,7 +88,7 @@ def optimize(
         ),
     ] = False,
     measure: Annotated[
-        bool, Option("--measure/--no-measure", help="Run both models in turns, and keep MODEL if OUT is not faster.")
+        bool, Option("--measure/--no-measure", help="Run both models in turns, and keep MODEL if OUT is slower.")
     ] = True,
     threads: Annotated[int, Option("--threads", metavar="N", help="Threads of the sessions that are measured.")] = 1,
     calibrate: Annotated[

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from time import perf_counter
+from time import process_time
 
 import onnx_ir
 
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.job import Job
+from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, point_of_range, symbols
 from layoutopt.ir.types import DType
@@ -22,7 +23,7 @@ from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, RunnableCopies
 from layoutopt.verification.original_runs import RUN_ERRORS, RUN_OR_MEMORY_ERRORS
 
 _MAX_RUN_SECONDS = 5.0
-"""Time of a run of the original above which it is not measured: a measurement has at least eight runs."""
+"""Processor time per thread of a run of the original above which it is not measured: a measurement has at least 24 runs."""
 
 
 def measure(
@@ -33,7 +34,7 @@ def measure(
     final: onnx_ir.Model,
     copies: RunnableCopies,
 ) -> str:
-    """Measure the speed-up, and return the reason why the original should stay; empty if the rewritten model is faster.
+    """Measure the speed-up, and return the reason why the original should stay; empty unless a loss is shown.
 
     The report of the measurement is in `job.measurement`, also where nothing can be measured: then with the reason.
 
@@ -49,18 +50,16 @@ def measure(
     if job.measurement.reason:
         return ""
     job.progress("measuring")
-    found, reason = list[SpeedUp](), ""
-    if max(weight_bytes(source), weight_bytes(final)) > MAX_PREPACKED_BYTES:
-        reason = f"more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights"
-    else:
-        try:
-            original = Runnable.of(job.path, graph.has_dtype(DType.FLOAT16)) if job.path else copies.of(source)
-            found = _speed_ups(job, graph, samples, original, copies.of(final))
-            reason = "" if found else f"the original does not run within {_MAX_RUN_SECONDS:.0f} s on random inputs"
-        except RUN_OR_MEMORY_ERRORS as error:
-            reason = error_message(error)
+    try:
+        if weight_bytes(source) > MAX_PREPACKED_BYTES:
+            raise LayoutoptError(f"the original has more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights")
+        original = Runnable.of(job.path, graph.has_dtype(DType.FLOAT16)) if job.path else copies.of(source)
+        found, skipped = _speed_ups(job, graph, samples, original, copies.of(final))
+    except RUN_OR_MEMORY_ERRORS as error:
+        job.measurement = MeasurementReport(threads=job.options.threads, reason=error_message(error))
+        return ""
     rows = [_row(each) for each in found]
-    job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows)
+    job.measurement = MeasurementReport(threads=job.options.threads, sizes=rows, skipped=skipped)
     return reason_to_keep(found)
 
 
@@ -76,36 +75,58 @@ def obstacle(job: Job) -> str:
     return ""
 
 
-def _speed_ups(job: Job, graph: Graph, samples: SampleInputs, original: Runnable, rewritten: Runnable) -> list[SpeedUp]:
-    """The speed-up at the sizes that the plan is for, first, and at its guard points; without sizes that do not run."""
+def _speed_ups(
+    job: Job, graph: Graph, samples: SampleInputs, original: Runnable, rewritten: Runnable
+) -> tuple[list[SpeedUp], list[dict[str, int]]]:
+    """The speed-up at the sizes that the plan is for, first, and at its guard points; and the sizes that do not run.
+
+    Raises:
+        LayoutoptError: the original does not run at the sizes of the plan, or the machine is busy.
+    """
     threads = job.options.threads
     session = original.timed_session(threads)
-    found = [feed_at(session, samples, sizes) for sizes in measured_sizes(graph, job.context.sizes)]
+    sizes = measured_sizes(graph, job.context.sizes)
+    feeds = [feed_at(session, samples, each, threads) for each in sizes]
     del session
-    feeds = [each for each in found if each is not None]
-    if found[0] is None:
-        return []
-    return measure_speed_up(
+    if feeds[0] is None:
+        raise LayoutoptError(
+            f"the original does not run within {_MAX_RUN_SECONDS:.0f} s of processor time on random inputs"
+        )
+    found = measure_speed_up(
         lambda: original.timed_session(threads),
         lambda: rewritten.timed_session(threads),
-        feeds,
+        [each for each in feeds if each is not None],
         threads,
-        ends_when_clear=True,
     )
+    for each in found:
+        if not each.is_measured:
+            null = (
+                f"the original is {each.null.low:.2f} to {each.null.high:.2f} times as fast as itself{_at(each.sizes)}"
+            )
+            raise LayoutoptError(f"this machine is busy: {null}")
+    return found, [each for each, feed in zip(sizes, feeds, strict=True) if feed is None]
 
 
-def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int]) -> SizedFeed | None:
-    """Inputs on which the original runs; None if there are none, a run takes too long, or memory is too small."""
+def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], threads: int = 1) -> SizedFeed | None:
+    """Inputs on which the original runs; None if there are none, a run takes too long, or memory is too small.
+
+    Args:
+        session: a session of the original.
+        samples: the generator of inputs.
+        sizes: of symbolic dimensions, by name.
+        threads: of the session, whose processor times count together.
+    """
+    limit = _MAX_RUN_SECONDS * threads
     for style in Style:
         try:
             feed = samples.feed(session, sizes, style)
-            begin = perf_counter()
-            session.run(None, feed, _MAX_RUN_SECONDS)
+            begin = process_time()
+            session.run(None, feed, limit)
         except (TimeoutError, MemoryError):
             return None
         except RUN_ERRORS:
             continue
-        return SizedFeed(sizes, feed) if perf_counter() - begin <= _MAX_RUN_SECONDS else None
+        return SizedFeed(sizes, feed) if process_time() - begin <= limit else None
     return None
 
 
@@ -121,26 +142,28 @@ def measured_sizes(graph: Graph, sizes: Sizes) -> list[dict[str, int]]:
 def _row(found: SpeedUp) -> MeasuredReport:
     return MeasuredReport(
         sizes=dict(found.sizes),
-        seconds_before=found.before.median,
-        seconds_after=found.after.median,
-        speed_up=found.runs.median,
+        seconds_before=found.before,
+        seconds_after=found.after,
+        speed_up=found.runs.value,
         low=found.runs.low,
         high=found.runs.high,
-        creation_speed_up=found.creation.median,
+        null=(found.null.low, found.null.high),
+        creation_speed_up=found.creation,
         sessions=found.blocks,
     )
 
 
 def reason_to_keep(found: list[SpeedUp]) -> str:
-    """The reason to leave the original alone; empty if the rewritten model is faster, or nothing was measured."""
+    """The reason to leave the original alone: a loss that is shown at some size; otherwise empty."""
     for each in found:
         if each.is_slower:
-            at = f" at {sizes_text(each.sizes)}" if each.sizes else ""
-            return f"measured, the result is slower: {each.runs.median:.2f} times as fast{at}"
-    if found and not any(each.is_faster for each in found):
-        runs = found[0].runs
-        return f"measured, the result is not faster: {runs.low:.2f} to {runs.high:.2f} times as fast"
+            interval = f"{each.runs.low:.2f} to {each.runs.high:.2f}"
+            return f"measured, the result is slower: {interval} times as fast{_at(each.sizes)}"
     return ""
+
+
+def _at(sizes: Mapping[str, int]) -> str:
+    return f" at {sizes_text(sizes)}" if sizes else ""
 
 
 __all__ = ["feed_at", "measure", "measured_sizes", "obstacle", "reason_to_keep"]

@@ -23,12 +23,12 @@ class SpeedUp:
 
     Attributes:
         value: the speed-up; None if there is none.
-        is_measured: whether it was measured; otherwise it is an estimate.
+        high: the upper end of its confidence interval; None if it is an estimate.
         reason: the reason why there is no speed-up, or why it is not measured as requested; empty otherwise.
     """
 
     value: float | None
-    is_measured: bool = False
+    high: float | None = None
     reason: str = ""
 
 
@@ -58,9 +58,11 @@ def _speed_up(found: SpeedUp, budgets: Budgets) -> Iterator[Finding]:
     if found.reason:
         text = f"{Rule.MIN_SPEEDUP} is checked on the estimate, since the result was not measured: {found.reason}"
         yield Finding.of(Rule.NOT_MEASURED, text)
-    if found.value < least:
-        origin = "measured" if found.is_measured else "estimated"
-        yield Finding.of(Rule.MIN_SPEEDUP, f"{origin} speed-up: {found.value:.4g}, the budget is {least:g}")
+    if found.high is None and found.value < least:
+        yield Finding.of(Rule.MIN_SPEEDUP, f"estimated speed-up: {found.value:.4g}, the budget is {least:g}")
+    elif found.high is not None and found.high < least:
+        text = f"measured speed-up: {found.value:.4g}, at most {found.high:.4g}, the budget is {least:g}"
+        yield Finding.of(Rule.MIN_SPEEDUP, text)
 
 
 def _size_growth(numbers: Numbers, budgets: Budgets) -> Iterator[Finding]:

@@ -203,19 +203,21 @@ class MeasuredReport(ReportModel):
     sizes: dict[str, int] = Field(description="of symbolic dimensions, by name")
     seconds_before: float = Field(description="median of a run of the original, which onnxruntime optimises by itself")
     seconds_after: float = Field(description="median of a run of the result")
-    speed_up: float = Field(description="median of the ratios of the two, round by round")
-    low: float = Field(description="lower end of the confidence interval of the speed-up")
+    speed_up: float = Field(description="mean ratio of the two, from the medians of the blocks")
+    low: float = Field(description="lower end of the 95 % confidence interval of the speed-up")
     high: float = Field(description="upper end of it")
+    null: tuple[float, float] = Field(description="the same interval of the original against itself")
     creation_speed_up: float = Field(description="of session creation")
-    sessions: int = Field(description="the number of sessions of each model")
+    sessions: int = Field(description="the number of blocks, each with new sessions of both; 12 on a quiet machine")
 
 
 class MeasurementReport(ReportModel):
-    """The measured speed-up; the original stays unchanged if the result is not faster."""
+    """The measured speed-up; the original stays unchanged if the result is slower."""
 
     threads: int
     reason: str = Field(default="", description="if nothing was measured: why; `off` if it was not requested")
     sizes: list[MeasuredReport] = Field(default_factory=list, description="the first at the sizes of the plan")
+    skipped: list[dict[str, int]] = Field(default_factory=list, description="sizes at which the original did not run")
 
 
 class PortableReport(ReportModel):

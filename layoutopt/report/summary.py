@@ -77,7 +77,7 @@ def _measured(found: MeasurementReport | None) -> str:
     if found is None or found.reason == "off":
         return ""
     if found.reason or not found.sizes:
-        return f"not possible: {found.reason}"
+        return f"not measured: {found.reason}"
     first = found.sizes[0]
     interval = f"({first.low:.2f} to {first.high:.2f}), threads {found.threads}"
     return f"{seconds(first.seconds_before)} -> {seconds(first.seconds_after)}, {first.speed_up:.2f}x {interval}"

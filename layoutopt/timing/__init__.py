@@ -1,1 +1,1 @@
-"""Timing of models against each other: interleaved runs, and medians with confidence intervals."""
+"""Timing of models against each other: interleaved runs, and means of blocks with confidence intervals."""

@@ -34,25 +34,28 @@ class Rounds:
     cpu_seconds: float
 
 
-def in_rounds(actions: Sequence[Action], is_over: IsOver, *, starts_last: bool = False) -> Rounds:
+def in_rounds(
+    actions: Sequence[Action], is_over: IsOver, *, starts_last: bool = False, clock: Callable[[], float] = perf_counter
+) -> Rounds:
     """Time actions in rounds.
 
     Args:
         actions: run in every round.
         is_over: the end condition.
         starts_last: whether the first round is in reverse order.
+        clock: the clock of the end condition.
     """
     times: list[list[float]] = [[] for _ in actions]
     order = list(enumerate(actions))
     if starts_last:
         order.reverse()
     with without_collections():
-        begin, begin_cpu = perf_counter(), process_time()
-        while not is_over(len(times[0]), perf_counter() - begin):
+        begin, begin_wall, begin_cpu = clock(), perf_counter(), process_time()
+        while not is_over(len(times[0]), clock() - begin):
             for index, action in order:
                 times[index].append(action())
             order.reverse()
-        wall, cpu = perf_counter() - begin, process_time() - begin_cpu
+        wall, cpu = perf_counter() - begin_wall, process_time() - begin_cpu
     return Rounds(times, wall, cpu)
 
 

@@ -1,35 +1,33 @@
 """The speed-up of a rewritten model over the original in stock onnxruntime, measured in a few seconds.
 
-The two models run in turns. Runs come in blocks with new sessions, so that neither model keeps a better memory placement
-throughout. With one thread, the time of a run is the processor time of this thread, which other processes do not
-lengthen by much. With several, it is wall time, and one session exists at a time, because idle threads poll for work on the
-same CPUs.
+Runs come in blocks, each with new sessions, so that neither model keeps a better memory placement throughout. In a block the
+two models, A and B, run in the order A B B A, so that a steady drift cancels; the next block begins with B. With one thread,
+the time of a run is the processor time of this thread, which other processes do not lengthen by much. With several, it is
+wall time, and one session exists at a time, because idle threads poll for work on the same CPUs.
+
+The original against itself in the same blocks, the null ratio, shows whether the machine is quiet enough. If it is not, the
+measurement goes on with further blocks. The times that limit a measurement are processor times.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from time import perf_counter, thread_time
+from time import perf_counter, process_time, thread_time
 from typing import Any, Protocol, TypeAlias
 
 from layoutopt.timing.interleaved import IsOver, in_rounds, pinned, timed, without_collections
-from layoutopt.timing.statistics import Blocks, MedianEstimate, Ratio, median_estimate, ratio
+from layoutopt.timing.statistics import Ratio, is_quiet, null_ratio, ratio
 
 SECONDS = 1.0
-"""Time for the timed runs at the first sizes; half of it at each of the others."""
+"""Time for the timed runs at the first sizes in the first blocks; half of it at each of the others."""
 
-BLOCKS = 6
-"""Blocks with new sessions: the smallest number with a confidence interval of 95 %."""
-
-_MIN_BLOCKS = 2
-_MAX_SECONDS = 3.0  # after which no further block begins, for models that load or run slowly
-_CLEAR_SECONDS = 1.5  # after which a clear result ends the measurement: small models have had six blocks by then
-_CLEAR_BLOCKS = 3
-_CLEAR_SPEED_UP = 1.05  # in each of the blocks, at every size
+BLOCKS = 12
+_MAX_BLOCKS = 36  # on a busy machine
+_MIN_BLOCKS = 3
+_MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
-
-_SLOWER = 0.99  # a median below it counts as slower, however wide its confidence interval
+_WARM_UP = 2  # runs: the first plans the memory, and the second gets it from the system
 
 Feed: TypeAlias = Mapping[str, Any]
 Clock: TypeAlias = Callable[[], float]
@@ -47,26 +45,6 @@ Create: TypeAlias = Callable[[], Runs]
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
-    """The clocks of a measurement.
-
-    Attributes:
-        run: seconds before and after a run.
-        creation: seconds before and after session creation.
-        is_paired: whether the sessions of both models exist at the same time.
-    """
-
-    run: Clock
-    creation: Clock
-    is_paired: bool
-
-    @classmethod
-    def of(cls, threads: int, clock: Clock | None) -> "Clocks":
-        """The clocks for a number of threads; `clock` replaces all of them."""
-        return cls(clock or (thread_time if threads == 1 else perf_counter), clock or perf_counter, threads == 1)
-
-
-@dataclass(frozen=True, slots=True)
 class SizedFeed:
     """Inputs of both models, with the sizes of symbolic dimensions, by name."""
 
@@ -80,29 +58,104 @@ class SpeedUp:
 
     Attributes:
         sizes: of symbolic dimensions, by name.
-        before: seconds of a run of the original.
-        after: seconds of a run of the rewritten model.
+        before: median seconds of a run of the original.
+        after: median seconds of a run of the rewritten model.
         runs: the time of the original divided by that of the rewritten model, round by round.
-        creation: the same for session creation.
-        blocks: the number of sessions of each model.
+        null: the time of the original divided by its own in the neighbouring round.
+        creation: the median ratio of the times of session creation.
+        blocks: the number of blocks.
     """
 
     sizes: Mapping[str, int]
-    before: MedianEstimate
-    after: MedianEstimate
+    before: float
+    after: float
     runs: Ratio
-    creation: Ratio
+    null: Ratio
+    creation: float
     blocks: int
 
     @property
-    def is_slower(self) -> bool:
-        """Whether a run of the rewritten model takes longer."""
-        return self.runs.verdict == "slower" or self.runs.median < _SLOWER
+    def is_measured(self) -> bool:
+        """Whether the machine was quiet enough."""
+        return is_quiet(self.null)
 
     @property
-    def is_faster(self) -> bool:
-        """Whether runs are faster, or session creation is and runs are not slower."""
-        return not self.is_slower and "faster" in (self.runs.verdict, self.creation.verdict)
+    def is_slower(self) -> bool:
+        """Whether a loss is shown: the whole interval of the speed-up is below 1."""
+        return self.runs.verdict == "slower"
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The times of one block, in seconds.
+
+    Attributes:
+        created: of session creation, one list per model.
+        runs: of runs, one list of lists per model: one per size.
+    """
+
+    created: list[list[float]]
+    runs: list[list[list[float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Subjects:
+    """The two models, their inputs, and the clocks.
+
+    Attributes:
+        models: create sessions of the original and of the rewritten model.
+        feeds: the inputs at every size.
+        clock: of runs and session creation.
+        budget_clock: of the limits.
+    """
+
+    models: Sequence[Create]
+    feeds: Sequence[SizedFeed]
+    clock: Clock
+    budget_clock: Clock
+
+    def paired_block(self, seconds: float, starts_last: bool) -> _Block:
+        """A block in which the sessions of both models exist at the same time."""
+        block = self._empty_block()
+        order = [1, 0] if starts_last else [0, 1]
+        sessions = {number: self._created(number, block) for number in order}
+        for size, (each, limit) in enumerate(self._limits(seconds)):
+            actions = [timed(partial(sessions[number].run, None, each.feed), self.clock) for number in (0, 1)]
+            in_rounds(actions, _ends_after(_WARM_UP, 0.0))
+            found = in_rounds(actions, _ends_after(2, limit), starts_last=starts_last, clock=self.budget_clock)
+            for number, times in enumerate(found.times):
+                block.runs[number][size] += times
+        return block
+
+    def sequential_block(self, seconds: float, starts_last: bool) -> _Block:
+        """A block in which one session exists at a time; a time is the median of several runs."""
+        block = self._empty_block()
+        session, last = None, None
+        for number in [1, 0, 0, 1] if starts_last else [0, 1, 1, 0]:
+            if number != last:
+                session = None  # freed before the next one exists
+                session, last = self._created(number, block), number
+            assert session is not None
+            for size, (each, limit) in enumerate(self._limits(seconds / 4)):
+                action = [timed(partial(session.run, None, each.feed), self.clock)]
+                in_rounds(action, _ends_after(_WARM_UP, 0.0))
+                found = in_rounds(action, _ends_after(1, limit), clock=self.budget_clock)
+                block.runs[number][size].append(median(found.times[0]))
+        return block
+
+    def _empty_block(self) -> _Block:
+        return _Block([[], []], [[[] for _ in self.feeds] for _ in self.models])
+
+    def _limits(self, seconds: float) -> Iterator[tuple[SizedFeed, float]]:
+        """The inputs of every size and the time for them."""
+        for number, each in enumerate(self.feeds):
+            yield each, seconds if number == 0 else seconds / 2
+
+    def _created(self, number: int, block: _Block) -> Runs:
+        begin = self.clock()
+        session = self.models[number]()
+        block.created[number].append(self.clock() - begin)
+        return session
 
 
 def measure_speed_up(
@@ -114,8 +167,7 @@ def measure_speed_up(
     clock: Clock | None = None,
     blocks: int = BLOCKS,
     max_seconds: float = _MAX_SECONDS,
-    *,
-    ends_when_clear: bool = False,
+    max_blocks: int = _MAX_BLOCKS,
 ) -> list[SpeedUp]:
     """The speed-up at every size.
 
@@ -125,92 +177,46 @@ def measure_speed_up(
         feeds: the inputs at every size.
         threads: threads of the sessions; with one, the process is pinned to one CPU.
         seconds: time for the timed runs at the first sizes.
-        clock: the clock of runs and session creation, in seconds; by default that of the module's docstring.
-        blocks: the number of blocks with new sessions.
-        max_seconds: the time after which no further block begins.
-        ends_when_clear: whether no further block begins after 1.5 s if the rewritten model is clearly faster.
+        clock: the clock of everything, in seconds; by default those of the module's docstring.
+        blocks: the number of blocks on a quiet machine.
+        max_seconds: the processor time per thread after which no further block begins; there are three blocks at least.
+        max_blocks: the number of blocks on a busy machine.
     """
-    models = [original, rewritten]
-    clocks = Clocks.of(threads, clock)
-    created: list[list[list[float]]] = [[], []]
-    runs_of: list[list[list[list[float]]]] = [[[] for _ in feeds] for _ in models]
-    begin, block = perf_counter(), 0
+    subjects = _Subjects(
+        [original, rewritten],
+        feeds,
+        clock or (thread_time if threads == 1 else perf_counter),
+        clock or (lambda: process_time() / threads),
+    )
+    make = subjects.paired_block if threads == 1 else subjects.sequential_block
+    found: list[_Block] = []
     with pinned(threads), without_collections():
-        while block < blocks and (block < _MIN_BLOCKS or perf_counter() - begin < max_seconds):
-            if ends_when_clear and perf_counter() - begin > _CLEAR_SECONDS and _is_clearly_faster(runs_of):
-                break
-            for number, creation, runs in _block(models, feeds, clocks, seconds / blocks, block % 2 == 1):
-                created[number].append([creation])
-                for size, times in enumerate(runs):
-                    runs_of[number][size].append(times)
-            block += 1
-    creation_ratio = ratio(created[0], created[1])
-    return [
-        SpeedUp(
-            each.sizes, median_estimate(before), median_estimate(after), ratio(before, after), creation_ratio, block
-        )
-        for each, before, after in zip(feeds, *runs_of, strict=True)
-    ]
+        begin, planned = subjects.budget_clock(), blocks
+        while True:
+            found.append(make(seconds / blocks, len(found) % 2 == 1))
+            is_late = len(found) >= _MIN_BLOCKS and subjects.budget_clock() - begin >= max_seconds
+            if is_late or len(found) >= planned:
+                speed_ups = _speed_ups(feeds, found)
+                if is_late or planned >= max_blocks or all(each.is_measured for each in speed_ups):
+                    return speed_ups
+                planned = min(planned + blocks, max_blocks)
 
 
-def _is_clearly_faster(runs_of: Sequence[Sequence[Blocks]]) -> bool:
-    """Whether there are enough blocks, and the rewritten model is clearly faster in each of them, at every size."""
-    pairs = (zip(before, after, strict=True) for before, after in zip(*runs_of, strict=True))
-    speed_ups = [[median(a / b for a, b in zip(*block, strict=True)) for block in blocks] for blocks in pairs]
-    return all(len(each) >= _CLEAR_BLOCKS and min(each) >= _CLEAR_SPEED_UP for each in speed_ups)
-
-
-def _block(
-    models: Sequence[Create], feeds: Sequence[SizedFeed], clocks: Clocks, seconds: float, starts_last: bool
-) -> Iterable[tuple[int, float, list[list[float]]]]:
-    """One block: for every model, its number, the seconds of session creation, and the times of its runs at every size."""
-    order = list(enumerate(models))
-    if starts_last:
-        order.reverse()
-    if clocks.is_paired:
-        sessions = [(number, *_created(create, clocks)) for number, create in order]
-        times = _timed([session for _, _, session in sessions], feeds, seconds, clocks.run)
-        return [(number, creation, times[each]) for each, (number, creation, _) in enumerate(sessions)]
+def _speed_ups(feeds: Sequence[SizedFeed], blocks: Sequence[_Block]) -> list[SpeedUp]:
+    creation = median(before / after for block in blocks for before, after in zip(*block.created, strict=False))
     found = []
-    for number, create in order:
-        creation, session = _created(create, clocks)
-        (times_of_one,) = _timed([session], feeds, seconds / len(models), clocks.run)
-        found.append((number, creation, times_of_one))
-        del session
-    return _as_long(found)
-
-
-def _created(create: Create, clocks: Clocks) -> tuple[float, Runs]:
-    begin = clocks.creation()
-    session = create()
-    return clocks.creation() - begin, session
-
-
-def _timed(
-    sessions: Sequence[Runs], feeds: Sequence[SizedFeed], seconds: float, clock: Clock
-) -> list[list[list[float]]]:
-    """The times of every session at every size."""
-    found: list[list[list[float]]] = [[] for _ in sessions]
-    for number, each in enumerate(feeds):
-        actions = [timed(partial(session.run, None, each.feed), clock) for session in sessions]
-        limit = seconds if number == 0 else seconds / 2
-        in_rounds(actions, _ends_after(1, 0.0))  # warm-up
-        for session, times in enumerate(in_rounds(actions, _ends_after(_MAX_ROUNDS, limit)).times):
-            found[session].append(times)
+    for size, each in enumerate(feeds):
+        before, after = ([block.runs[number][size] for block in blocks] for number in (0, 1))
+        null = null_ratio(before)
+        assert null is not None, "each block has two rounds at least"
+        medians = [median(time for times in all_times for time in times) for all_times in (before, after)]
+        found.append(SpeedUp(each.sizes, medians[0], medians[1], ratio(before, after), null, creation, len(blocks)))
     return found
 
 
-def _as_long(found: list[tuple[int, float, list[list[float]]]]) -> list[tuple[int, float, list[list[float]]]]:
-    """The same with equally many times of each model, which pair them."""
-    shortest = [min(map(len, times)) for times in zip(*(runs for _, _, runs in found), strict=True)]
-    return [
-        (number, creation, [times[:count] for times, count in zip(runs, shortest, strict=True)])
-        for number, creation, runs in found
-    ]
-
-
 def _ends_after(rounds: int, seconds: float) -> IsOver:
-    return lambda done, passed: done >= rounds or (done >= 1 and passed >= seconds)
+    """The end after a multiple of a number of rounds, when the time is over or there are many rounds."""
+    return lambda done, passed: done > 0 and done % rounds == 0 and (passed >= seconds or done >= _MAX_ROUNDS)
 
 
-__all__ = ["Feed", "SizedFeed", "SpeedUp", "measure_speed_up"]
+__all__ = ["BLOCKS", "Feed", "SizedFeed", "SpeedUp", "measure_speed_up"]

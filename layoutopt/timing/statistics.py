@@ -1,17 +1,19 @@
-"""Medians, quartiles and the confidence interval of a median.
+"""Geometric means of blocks with confidence intervals, and the check of the machine.
 
 Values come in blocks with separate sessions. Runs of one session are not independent: they share its memory addresses and
-the load of the machine. The interval is therefore that of the blocks' medians x(1) <= ... <= x(n), by order statistics: the
-number of them below the true median is binomial, hence
+the load of the machine. The interval is therefore that of the logarithms of the blocks' medians. A sixth of them at either
+end is trimmed, for other programs that run now and then: with n blocks, of which h remain with the mean m, it is (Yuen 1974)
 
-    P(x(j) <= median <= x(n+1-j)) = 1 - 2 P(Bin(n, 1/2) < j)
+    exp(m - t s sqrt(n) / h) to exp(m + t s sqrt(n) / h)
 
-for every distribution (Conover, Practical Nonparametric Statistics, 3.2). j is the largest with at least 95 %; six blocks
-have 96.9 % with j = 1, the range of the medians; fewer blocks have less.
+where s is the standard deviation of all, with those trimmed replaced by the nearest that remain, and t the quantile of
+Student's distribution. Its degrees of freedom are h - 1 if nothing is trimmed and h - 2 otherwise: h - 1 then is too narrow
+on the simulated machines of tests/unit/test_noisy_machines.py, which counts how often the interval contains the truth.
 """
 
 from collections.abc import Sequence
-from math import comb
+from math import exp, log, sqrt
+from statistics import fmean, median, stdev
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -25,58 +27,81 @@ Verdict: TypeAlias = Literal["faster", "slower", "no difference shown"]
 
 CONFIDENCE = 0.95
 
+MAX_NULL_WIDTH = 0.03
+"""The width of the interval of the null ratio above which a machine is too busy for a measurement."""
 
-class MedianEstimate(ReportModel):
-    """A median with its confidence interval and quartiles."""
+# fmt: off
+_STUDENT = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201,
+    2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069,
+)
+# fmt: on
+"""Quantiles of Student's distribution for a two-sided interval of 95 %, with 1 to 23 degrees of freedom, up to 36 blocks."""
 
-    median: float
+
+class Estimate(ReportModel):
+    """The trimmed geometric mean of the blocks' medians, with its confidence interval and the quartiles of all values."""
+
+    value: float = Field(description="geometric mean of the blocks' medians, without a sixth of them at either end")
+    low: float = Field(description="lower end of the 95 % confidence interval, from the spread of the blocks")
+    high: float = Field(description="upper end of it")
     lower_quartile: float
     upper_quartile: float
-    low: float = Field(description="lower end of the confidence interval, by order statistics of the blocks' medians")
-    high: float = Field(description="upper end of it")
-    confidence: float = Field(description="confidence of the interval; 0.97 with six blocks, less with fewer")
     count: int
 
 
-class Ratio(MedianEstimate):
+class Ratio(Estimate):
     """The speed-up: the baseline's time divided by this model's within each round."""
 
     verdict: Verdict = Field(description="whether the whole confidence interval is above or below 1")
 
 
-def median_estimate(blocks: Blocks) -> MedianEstimate:
-    """The median of values with its confidence interval; every block has at least one value."""
+def estimate(blocks: Blocks) -> Estimate:
+    """The estimate of positive values in two blocks or more, each of which has a value."""
+    logs = sorted(median(map(log, block)) for block in blocks)
+    count, trimmed = len(logs), len(logs) // 6
+    kept = logs[trimmed : count - trimmed]
+    deviation = stdev([kept[0]] * trimmed + kept + [kept[-1]] * trimmed)
+    middle, freedom = fmean(kept), len(kept) - (2 if trimmed else 1)
+    half_width = _STUDENT[freedom - 1] * deviation * sqrt(count) / len(kept)
     values = [value for block in blocks for value in block]
-    medians = sorted(float(np.median(block)) for block in blocks)
-    rank = _rank(len(medians))
-    lower, middle, upper = (float(each) for each in np.quantile(values, (0.25, 0.5, 0.75)))
-    return MedianEstimate(
-        median=middle,
+    lower, upper = (float(each) for each in np.quantile(values, (0.25, 0.75)))
+    return Estimate(
+        value=exp(middle),
+        low=exp(middle - half_width),
+        high=exp(middle + half_width),
         lower_quartile=lower,
         upper_quartile=upper,
-        low=medians[rank - 1],
-        high=medians[-rank],
-        confidence=_confidence(len(medians), rank),
         count=len(values),
     )
 
 
 def ratio(baseline: Blocks, others: Blocks) -> Ratio:
-    """The median of baseline / others, value by value, with its confidence interval."""
+    """The estimate of baseline / others, value by value."""
     pairs = (zip(one, other, strict=True) for one, other in zip(baseline, others, strict=True))
-    found = median_estimate([[a / b for a, b in block] for block in pairs])
-    return Ratio(**found.model_dump(), verdict=_verdict(found))
+    found = estimate([[a / b for a, b in block] for block in pairs])
+    verdict: Verdict = "faster" if found.low > 1 else "slower" if found.high < 1 else "no difference shown"
+    return Ratio(**found.model_dump(), verdict=verdict)
 
 
-def _rank(count: int) -> int:
-    """The largest j with the required confidence; 1 if there is none."""
-    enough = (rank for rank in range(count // 2, 0, -1) if _confidence(count, rank) >= CONFIDENCE)
-    return next(enough, 1)
+def null_ratio(blocks: Blocks) -> Ratio | None:
+    """The null ratio: that of a model's own times, each divided by its neighbour's; None if a block has only one time.
+
+    The divisor is the later time in two blocks and the earlier one in the next two, and changes from pair to pair, so that
+    drift cancels: in every other block the model begins the rounds.
+    """
+    if min(map(len, blocks)) < 2:
+        return None
+    first, second = (
+        [
+            [block[at + (number // 2 + at // 2 + offset) % 2] for at in range(0, len(block) - 1, 2)]
+            for number, block in enumerate(blocks)
+        ]
+        for offset in (0, 1)
+    )
+    return ratio(first, second)
 
 
-def _confidence(count: int, rank: int) -> float:
-    return 1 - 2 * sum(comb(count, below) for below in range(rank)) / (1 << count)
-
-
-def _verdict(found: MedianEstimate) -> Verdict:
-    return "faster" if found.low > 1 else "slower" if found.high < 1 else "no difference shown"
+def is_quiet(null: Ratio) -> bool:
+    """Whether the null ratio shows a machine that is quiet enough: its interval contains 1 and is at most 3 % wide."""
+    return null.verdict == "no difference shown" and null.high - null.low <= MAX_NULL_WIDTH

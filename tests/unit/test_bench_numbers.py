@@ -1,14 +1,13 @@
 """The arithmetic of `bench`: spreads, ratios, profiles, caveats."""
 
-import random
-from statistics import median
+from math import exp, log
 
 import pytest
 
 from layoutopt.bench.bench_report import MachineReport, ModelReport, PeakMemory, Profile
 from layoutopt.bench.caveats import machine_caveats, ratio_caveats
 from layoutopt.bench.op_profile import read_profile
-from layoutopt.timing.statistics import median_estimate, ratio
+from layoutopt.timing.statistics import estimate, is_quiet, null_ratio, ratio
 
 # A profile of onnxruntime 1.31, shortened: two runs of Transpose and If, whose branch has a Conv and a Reshape.
 RECORDED = [
@@ -54,34 +53,42 @@ def test_a_profile_without_runs() -> None:
     assert (profile.runs, profile.ops, profile.movement_share) == (0, [], 0.0)
 
 
-def test_the_interval_is_that_of_the_blocks() -> None:
-    found = median_estimate([[1, 1, 9], [2, 2, 2], [3], [4], [5], [6]])
-    assert (found.low, found.high, found.confidence) == (1, 6, 0.96875)
-    assert (found.median, found.lower_quartile, found.upper_quartile, found.count) == (2.5, 2, 4.75, 10)
-
-
-@pytest.mark.parametrize(
-    ("count", "low", "confidence"),
-    [(1, 0, 0.0), (2, 0, 0.5), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609375), (20, 5, 0.9586)],
-)
-def test_ranks_are_those_of_the_tables(count: int, low: int, confidence: float) -> None:
-    found = median_estimate([[float(value)] for value in range(count)])
-    assert (found.low, found.high) == (low, count - 1 - low)
-    assert found.confidence == pytest.approx(confidence, abs=1e-4)
-
-
-def test_the_interval_covers_the_median_as_often_as_it_says() -> None:
-    generator = random.Random(0)
-    found = (median_estimate([[generator.expovariate(1)] for _ in range(6)]) for _ in range(2000))
-    covered = sum(each.low <= 0.6931 <= each.high for each in found)
-    assert covered / 2000 == pytest.approx(0.96875, abs=0.015)
+def test_the_interval_is_that_of_the_blocks_without_the_outermost() -> None:
+    """Yuen's interval; twelve blocks have t = 2.447, fewer than six are not trimmed."""
+    medians = [1.0, 2.0, *[4.0, 8.0] * 4, 512.0, 1024.0]
+    found = estimate([[each / 2, each, each * 4] for each in medians])
+    assert (found.value, found.count) == (pytest.approx(32**0.5), 36)
+    deviation = log(2) / 2 * (12 / 11) ** 0.5
+    assert found.high / found.value == pytest.approx(exp(2.447 * deviation * 12**0.5 / 8))
+    assert found.low * found.high == pytest.approx(found.value**2)
+    two = estimate([[1.0], [4.0]])
+    assert (two.value, two.high) == (pytest.approx(2.0), pytest.approx(2 * exp(12.706 * log(2))))
 
 
 def test_ratios_are_within_rounds() -> None:
     found = ratio([[2.0, 4.0]] * 6, [[1.0, 4.0]] * 6)
-    assert (found.median, found.low, found.high, found.verdict) == (1.5, 1.5, 1.5, "faster")
+    assert (found.value, found.verdict) == (pytest.approx(2**0.5), "faster")
     assert ratio([[1.0]] * 6, [[2.0]] * 6).verdict == "slower"
-    assert ratio([[1.0]] * 6, [[2.0]] * 5 + [[0.5]]).verdict == "no difference shown"
+    assert ratio([[1.0]] * 4, [[2.0]] * 3 + [[0.5]]).verdict == "no difference shown"
+
+
+def test_drift_cancels_in_the_null_ratio() -> None:
+    """The rounds are A B, B A, A B, ... and those of the next block B A, A B, ...; the clock slows down steadily."""
+    places = [[0, 3, 4, 7], [9, 10, 13, 14], [16, 19, 20, 23], [25, 26, 29, 30]]
+    found = null_ratio([[1.01**place for place in block] for block in places])
+    assert found is not None and found.value == pytest.approx(1.0)
+    assert null_ratio([[1.0, 1.0], [1.0]]) is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_quiet_machine"), [(1.0, True), (1.005, True), (1.05, False)], ids=["still", "quiet", "busy"]
+)
+def test_a_busy_machine_has_a_wide_null_interval(factor: float, is_quiet_machine: bool) -> None:
+    null = null_ratio([[1.0, factor], [1.0, factor], [1.0, factor], [factor, 1.0]] * 3)
+    assert null is not None and is_quiet(null) == is_quiet_machine
+
+
+QUIET = MachineReport(cpu="", cpus=2, threads=1, pinned_to=0, cpu_share=1)
 
 
 def model(label: str, samples: list[list[float]], baseline: list[list[float]] | None = None) -> ModelReport:
@@ -91,9 +98,9 @@ def model(label: str, samples: list[list[float]], baseline: list[list[float]] | 
         runtime="onnxruntime",
         runtime_version="1",
         inputs=[],
-        time=median_estimate(samples),
+        time=estimate(samples),
         speed_up=ratio(baseline, samples) if baseline else None,
-        creation=median_estimate(samples),
+        creation=estimate(samples),
         creation_speed_up=None,
         memory=PeakMemory(peak_bytes=2, bytes_before=1),
         profile=Profile(runs=1, seconds=0, movement_share=0, reorder_share=0, ops=[]),
@@ -106,34 +113,22 @@ def test_a_clear_effect_raises_no_doubt() -> None:
     assert list(ratio_caveats([model("A", first), model("B", [[1.0, 1.0]] * 6, first)])) == []
 
 
-def test_a_spread_that_is_wider_than_the_effect() -> None:
-    first = [[0.8, 1.1, 1.1, 1.4]] * 6
-    (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0] * 4] * 6, first)])
-    assert caveat.startswith("B against A: the spread of the rounds, 0.")
-
-
 def test_an_interval_that_includes_one() -> None:
-    first = [[0.9], [1.0], [1.1], [1.0], [1.0], [1.0]]
-    (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 6, first)])
+    first = [[0.9], [1.0], [1.1], [1.0], [1.0]]
+    (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 5, first)])
     assert caveat == "B against A: no difference is shown, the confidence interval includes 1"
 
 
 def test_a_machine_that_is_not_quiet() -> None:
-    slower = model("A", [[1.0]] * 3 + [[1.2]] * 3)
+    noisy = null_ratio([[1.0, 1.2]] * 4)
+    assert noisy is not None
+    (busy,) = machine_caveats(QUIET, [model("A", [[1.0, 1.2]] * 4)], noisy)
+    assert busy.startswith("the machine is busy: A is 0.") and busy.endswith(" times as fast as itself")
+    even = model("A", [[1.0]] * 6)
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None, cpu_share=0.5)
-    assert list(machine_caveats(machine, [slower])) == [
+    assert list(machine_caveats(machine, [even], None)) == [
         "this system cannot pin the process to one CPU",
-        "the machine is busy: the process had its CPU for 50% of the time",
-        "the machine is not steady: second half of the rounds against the first, A +20%",
+        "the machine is shared: the process had its CPU for 50% of the time",
     ]
     crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None, cpu_share=2)
-    assert list(machine_caveats(crowded, [model("A", [[1.0]] * 6)])) == ["4 threads share 2 CPUs"]
-
-
-def test_the_median_lies_in_its_interval() -> None:
-    generator = random.Random(1)
-    for _ in range(200):
-        blocks = [[generator.random() for _ in range(generator.randint(1, 5))] for _ in range(6)]
-        found = median_estimate(blocks)
-        assert found.low <= found.median <= found.high
-        assert found.median == pytest.approx(median(value for block in blocks for value in block))
+    assert list(machine_caveats(crowded, [model("A", [[1.0]] * 6)], None)) == ["4 threads share 2 CPUs"]

@@ -108,6 +108,12 @@ def test_a_speed_up_that_is_not_known_is_a_warning() -> None:
     assert (rules(estimated), rules(estimated, "warning")) == ([Rule.MIN_SPEEDUP], [Rule.NOT_MEASURED])
 
 
+@pytest.mark.parametrize(("high", "expected"), [(2.1, []), (1.9, [Rule.MIN_SPEEDUP])])
+def test_a_measured_speed_up_is_too_small_if_its_whole_interval_is(high: float, expected: list[Rule]) -> None:
+    found = Numbers(transposes=0, casts=0, bytes_moved=0, speed_up=1)
+    assert rules(check_budgets(found, SpeedUp(value=1.8, high=high), Budgets(min_speedup=2))) == expected
+
+
 def test_the_command_line_precedes_the_configuration() -> None:
     found = budgets_of(MODEL, {"max-bytes-moved": "12MB"}, {"max-bytes-moved": 1, "max-casts": 3})
     assert (found.max_bytes_moved, found.max_casts, found.max_transposes) == (12_000_000, 3, None)

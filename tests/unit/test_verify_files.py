@@ -127,5 +127,5 @@ def test_a_run_that_takes_too_long_ends() -> None:
     body = "".join(f"a{n + 1} = MatMul (a{n}, a0) " for n in range(60))
     text = f"{HEAD} (float[1500,1500] a0) => (float[1500,1500] a60) {{ {body} }}"
     session = Session(onnx.parser.parse_model(text).SerializeToString(), threads=1)
-    with pytest.raises(TimeoutError, match="did not finish within 0 s"):
+    with pytest.raises(TimeoutError, match="did not finish within 0 s of processor time"):
         session.run(None, {"a0": np.zeros((1500, 1500), np.float32)}, 0.05)

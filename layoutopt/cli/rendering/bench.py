@@ -17,9 +17,10 @@ from layoutopt.cli.rendering.terminal import (
     table,
     text,
 )
-from layoutopt.timing.statistics import MedianEstimate
+from layoutopt.timing.statistics import CONFIDENCE, Estimate
 
 _MAX_ROWS = 15  # rows of ops
+_INTERVAL = f"={CONFIDENCE:.0%} interval"
 _STYLES = {"faster": "green", "slower": "red", "no difference shown": "yellow"}
 
 
@@ -38,10 +39,10 @@ def print_bench(report: BenchReport, shows_ops: bool) -> None:
     ]
     show(key_values(*rows))
     if len(models) > 1:
-        title = f"time of {models[0].label} / time of the other model, per round; median of {report.rounds} rounds"
+        title = f"time of {models[0].label} / time of the other model, per round; mean of {report.blocks} blocks"
         section("speed-up", title, _speed_ups(models))
-    section("time", f"per run, median of {report.rounds} rounds", _times(models))
-    section("session creation", f"median of {report.blocks}", _sessions(models))
+    section("time", f"per run, mean of {report.blocks} blocks", _times(models))
+    section("session creation", f"mean of {report.blocks}", _sessions(models))
     if models[0].memory.anonymous is not None:
         section(
             "anonymous memory", "after a run, without Python, the runtime and the inputs", _anonymous_memory(models)
@@ -79,7 +80,7 @@ def _name(model: ModelReport, models: Sequence[ModelReport]) -> str:
 
 
 def _speed_ups(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">median", f"={models[0].time.confidence:.0%} interval", "=quartiles", "=")
+    rows = table("=", ">mean", _INTERVAL, "=quartiles", "=")
     for each in models[1:]:
         found = each.speed_up
         assert found is not None
@@ -88,36 +89,35 @@ def _speed_ups(models: Sequence[ModelReport]) -> Table:
             f"{found.low:.3f}…{found.high:.3f}",
             f"{found.lower_quartile:.3f}…{found.upper_quartile:.3f}",
         )
-        median = text(f"{found.median:.3f}", f"bold {style}")
+        mean = text(f"{found.value:.3f}", f"bold {style}")
         rows.add_row(
-            text(f"{models[0].label}/{each.label}", "dim"), median, interval, quartiles, text(found.verdict, style)
+            text(f"{models[0].label}/{each.label}", "dim"), mean, interval, quartiles, text(found.verdict, style)
         )
     return rows
 
 
 def _times(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">median", f"={models[0].time.confidence:.0%} interval", "=quartiles", ">fastest")
+    rows = table("=", ">mean", _INTERVAL, "=quartiles", ">fastest")
     for each in models:
         time = each.time
         quartiles = f"{seconds(time.lower_quartile)}…{seconds(time.upper_quartile)}"
         fastest = seconds(min(map(min, each.samples)))
-        rows.add_row(text(each.label, "dim"), seconds(time.median), _interval(time), quartiles, fastest)
+        rows.add_row(text(each.label, "dim"), seconds(time.value), _interval(time), quartiles, fastest)
     return rows
 
 
-def _interval(spread: MedianEstimate) -> str:
+def _interval(spread: Estimate) -> str:
     return f"{seconds(spread.low)}…{seconds(spread.high)}"
 
 
 def _sessions(models: Sequence[ModelReport]) -> Table:
-    interval = f"={models[0].creation.confidence:.0%} interval"
-    rows = table("=", ">median", interval, *((">speed-up", interval, "=") if len(models) > 1 else ()))
+    rows = table("=", ">mean", _INTERVAL, *((">speed-up", _INTERVAL, "=") if len(models) > 1 else ()))
     for each in models:
-        cells = [text(each.label, "dim"), text(seconds(each.creation.median)), text(_interval(each.creation))]
+        cells = [text(each.label, "dim"), text(seconds(each.creation.value)), text(_interval(each.creation))]
         if (gain := each.creation_speed_up) is not None:
             style = _STYLES[gain.verdict]
             cells += [
-                text(f"{gain.median:.2f}", style),
+                text(f"{gain.value:.2f}", style),
                 text(f"{gain.low:.2f}…{gain.high:.2f}"),
                 text(gain.verdict, style),
             ]

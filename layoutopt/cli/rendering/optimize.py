@@ -27,6 +27,7 @@ from layoutopt.report.schema import (
 from layoutopt.report.summary import TIME_IS_SPENT
 from layoutopt.report.warnings import repairs_of
 from layoutopt.sample_inputs import sizes_text
+from layoutopt.timing.speed_up import BLOCKS
 
 _MAX_FORMATS = 4  # formats
 _MIN_GROWTH = 1.1  # times as large
@@ -276,10 +277,12 @@ def _measured(found: MeasurementReport | None) -> list[tuple[str, Text]]:
     if found is None or found.reason == "off":
         return []
     if found.reason:
-        return [("measured", styled_line(("not possible: ", "yellow"), found.reason))]
-    return [
-        ("measured" if not number else "", _measured_at(each, found.threads)) for number, each in enumerate(found.sizes)
+        return [("measured", styled_line(("not measured: ", "yellow"), found.reason))]
+    lines = [_measured_at(each, found.threads) for each in found.sizes]
+    lines += [
+        text(f"not measured at {sizes_text(each)}: the original does not run there", "yellow") for each in found.skipped
     ]
+    return [("" if number else "measured", each) for number, each in enumerate(lines)]
 
 
 def _measured_at(found: MeasuredReport, threads: int) -> Text:
@@ -288,6 +291,8 @@ def _measured_at(found: MeasuredReport, threads: int) -> Text:
     gain = (f"  {found.speed_up:.2f}x", f"bold {style}".strip())
     where = f", {sizes_text(found.sizes)}" if found.sizes else ""
     aside = f"  {found.low:.2f} to {found.high:.2f}, threads {threads}{where}; session creation {found.creation_speed_up:.2f}x"
+    if found.sessions < BLOCKS:
+        aside += f"; {found.sessions} instead of {BLOCKS} blocks, since runs or sessions take long"
     return styled_line(times, gain, (aside, "dim"))
 
 
