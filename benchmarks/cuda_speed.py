@@ -1,13 +1,12 @@
-"""Times of results of `--runtime onnxruntime-cuda` in onnxruntime on the GPU of this machine, against the original.
+"""Times of results of `--runtime any` in onnxruntime on the GPU of this machine, against the original.
 
     python benchmarks/cuda_speed.py [--target gpu-hopper] [--dtypes float32,float16] [--batches 1,16] [--jobs N] [NETWORK ...]
 
-It requires onnxruntime-gpu. Four ways, one process per network, in turns, inputs and outputs on the device:
+It requires onnxruntime-gpu. Three ways, one process per network, in turns, inputs and outputs on the device:
 
 - original: the model at onnxruntime's default options,
 - prefer_nhwc: the same with the option `prefer_nhwc` of the CUDA execution provider, which converts what it can to NHWC,
-- any: the result of `--runtime any`, standard operators alone,
-- result: the result of `--runtime onnxruntime-cuda`.
+- any: the result of `--runtime any`, standard operators alone.
 
 Prints a Markdown table with the speed-ups over the original, the Transposes that onnxruntime runs in each way, and the largest
 differences of each way from the original in float32 on the CPU, relative to the largest magnitude, without TF32 (`use_tf32=0`).
@@ -38,7 +37,7 @@ from random_inputs import random_inputs
 
 import layoutopt
 
-WAYS = ("original", "prefer_nhwc", "any", "result")
+WAYS = ("original", "prefer_nhwc", "any")
 
 
 def batched(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:
@@ -53,21 +52,16 @@ def batched(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:
 
 
 def write_models(name: str, dtype: str, batch: int, target: str, folder: Path) -> dict[str, Any]:
-    """Write the original in float32 (`reference`) and in the type, and the results, to a folder."""
+    """Write the original in float32 (`reference`) and in the type, and the result, to a folder."""
     model, sizes = batched(zoo.load(name), batch), zoo.SIZES.get(name)
     onnx.save(model, folder / "reference.onnx")
     cpu(folder / "reference.onnx")
     original = to_float16(model) if dtype == "float16" else model
     onnx.save(original, folder / "original.onnx")
-    notes = {}
-    for way, runtime in (("any", "any"), ("result", "onnxruntime-cuda")):
-        result = layoutopt.optimize(
-            folder / "original.onnx", target, runtime=runtime, dims=sizes, allow_unverified=True
-        )
-        result.save(folder / f"{way}.onnx")
-        assert result.report.verification is not None
-        notes[way] = {"verified": result.report.verification.status, "is_changed": result.report.changed}
-    return notes
+    result = layoutopt.optimize(folder / "original.onnx", target, runtime="any", dims=sizes, allow_unverified=True)
+    result.save(folder / "any.onnx")
+    assert result.report.verification is not None
+    return {"verified": result.report.verification.status, "is_changed": result.report.changed}
 
 
 def cpu(path: Path) -> onnxruntime.InferenceSession:
@@ -159,7 +153,7 @@ def row(job: tuple[str, str, int], notes: Mapping[str, Any], found: Mapping[str,
     cells += [f"{taken['original'] / taken[way]:.2f}" if way in taken else "fails" for way in WAYS[1:]]
     cells += [" ".join(str(moved.get(way, "-")) for way in WAYS)]
     cells += [" ".join(f"{errors[way]:.0e}" if way in errors else "-" for way in WAYS)]
-    cells += [notes["result"]["verified"] + ("" if notes["result"]["is_changed"] else ", unchanged")]
+    cells += [notes["verified"] + ("" if notes["is_changed"] else ", unchanged")]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -186,8 +180,8 @@ def main() -> None:
         for dtype in arguments.dtypes.split(",")
     ]
     print(f"onnxruntime {onnxruntime.__version__}, target {arguments.target}\n")
-    print("| network | type | batch | original, ms | prefer_nhwc | any | result | Transposes | errors | verification |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("| network | type | batch | original, ms | prefer_nhwc | any | Transposes | errors | verification |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     records = []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
         folders = [Path(folder) / str(number) for number in range(len(jobs))]
@@ -195,20 +189,20 @@ def main() -> None:
         for job, path, notes in zip(jobs, folders, written, strict=True):
             name, dtype, batch = job
             if isinstance(notes, str):
-                print(f"| {name} | {dtype} | {batch} | not run: {notes} | | | | | | |", flush=True)
+                print(f"| {name} | {dtype} | {batch} | not run: {notes} | | | | | |", flush=True)
                 continue
             command = [sys.executable, __file__, name, "--dtypes", dtype, "--provider", arguments.provider]
             command += ["--rounds", str(arguments.rounds), "--run", str(path)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:200]
-                print(f"| {name} | {dtype} | {batch} | not run: {reason} | | | | | | |", flush=True)
+                print(f"| {name} | {dtype} | {batch} | not run: {reason} | | | | | |", flush=True)
                 continue
             found = json.loads((path / "found.json").read_text(encoding="utf-8"))
             records.append({"network": name, "dtype": dtype, "batch": batch, "notes": notes, **found})
             print(row(job, notes, found), flush=True)
             for way, reason in found["failed"].items():
-                print(f"| | | | {way}: {reason} | | | | | | |", flush=True)
+                print(f"| | | | {way}: {reason} | | | | | |", flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(records), encoding="utf-8")
     for way in WAYS[1:]:

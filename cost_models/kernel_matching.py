@@ -18,8 +18,8 @@ from math import sqrt
 from typing import Any, TypeAlias
 
 from layoutopt.cost_models.format_templates import expand
-from layoutopt.cost_models.spec import Count, KernelSpec, TargetSpec
-from layoutopt.formats import Dim, Format, Shape
+from layoutopt.cost_models.spec import KernelSpec, TargetSpec
+from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, X, estimated_volume
 from layoutopt.ops.interfaces.contraction_modes import AxisKind, ContractionOp
@@ -132,8 +132,7 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
             or value.dtype.label not in kernel.dtypes
             or (kernel.ops is not None and op.op_type not in kernel.ops)
             or (kernel.variant is not None and variant not in kernel.variant)
-            or not _is_applicable(kernel, op, rule.groups(op), value.shape)
-            or not all(_is_constant(op, roles.get(role)) for role in kernel.constant)
+            or not _is_applicable(kernel, op, value.shape)
         ):
             continue
         row = _bind_row(spec, kernel, op, rule, roles)
@@ -142,13 +141,12 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
     return bound
 
 
-def _is_applicable(kernel: KernelSpec, op: Op, groups: int, shape: Shape) -> bool:
+def _is_applicable(kernel: KernelSpec, op: Op, shape: Shape) -> bool:
     """Whether the kernel supports the sizes and the result type of an op; symbolic extents are not supported.
 
     Args:
         kernel: the kernel.
         op: the op.
-        groups: the number of groups that the channels of x are divided into.
         shape: the shape of x.
     """
     result = op.outputs[0] if op.outputs else None
@@ -160,19 +158,11 @@ def _is_applicable(kernel: KernelSpec, op: Op, groups: int, shape: Shape) -> boo
     least, most, multiple = kernel.min_batch, kernel.max_channels, kernel.channel_multiple
     if least is not None and (not isinstance(batch, int) or batch < least.value):
         return False
-    if kernel.rank is not None and len(shape) != kernel.rank.value:
-        return False
-    group = channels // groups if isinstance(channels, int) and groups > 0 else None
-    return _is_within(channels, most, multiple) and _is_within(group, kernel.max_group, kernel.group_multiple)
-
-
-def _is_within(extent: Dim | None, most: Count | None, multiple: Count | None) -> bool:
-    """Whether an extent is known, at most the one number and a multiple of the other, as far as there are such numbers."""
     if most is None and multiple is None:
         return True
-    if not isinstance(extent, int):
+    if not isinstance(channels, int):
         return False
-    return (most is None or extent <= most.value) and (multiple is None or extent % multiple.value == 0)
+    return (most is None or channels <= most.value) and (multiple is None or channels % multiple.value == 0)
 
 
 def _bind_row(
@@ -210,12 +200,6 @@ def _bind_row(
         formats[slot] = format
     keys = {slot: format.key(shapes[slot]) for slot, format in formats.items()}
     return BoundKernel(kernel, dtype, roles, shapes, formats, keys, op, rule)
-
-
-def _is_constant(op: Op, slot: Slot | None) -> bool:
-    """Whether the op has a constant at a slot."""
-    value = op.operand(slot) if slot is not None else None
-    return value is not None and value.is_constant
 
 
 def has_operand(op: Op, slot: Slot) -> bool:

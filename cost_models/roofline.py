@@ -301,11 +301,6 @@ class RooflineModel:
         supporting = self._supporting(op, signature, self._cache_of(op), formats_of(op, signature))
         return min(supporting, key=self.seconds, default=None)
 
-    def native_seconds(self, op: Op, signature: Signature) -> float | None:
-        """Estimated seconds in the fastest kernel of the target that supports the signature; None if none does."""
-        work = self.work(op, signature)
-        return self.seconds(work) if work is not None and work.kernel is not None else None
-
     def seconds(self, work: Work) -> float:
         """The estimated time of a kernel."""
         return self.terms(work).seconds

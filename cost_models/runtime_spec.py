@@ -5,12 +5,6 @@
     dialects = ["standard"]                     # the dialects of files that it runs, the default first
     kernels = "standard"                        # kernels in canonical format only; "target": all kernels of the target
 
-    [[kernel]]                                  # kernels in further formats that the file can name, if the target has them
-    family = "convolution"
-    dtypes = ["float16"]
-    formats = { x = "N*C", w = "O*I", y = "N*C" }
-    source = "read: ..."
-
     [[absorbs]]                                 # products that read an operand with its last two axes exchanged
     ops = ["MatMul"]
     dtypes = ["float32"]
@@ -42,16 +36,10 @@ from layoutopt.cost import (
     StandardOperators,
     find_epilogues,
 )
-from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import (
-    Count,
     DTypeNames,
     Families,
-    KernelSpec,
-    Role,
-    Roles,
     SpecModel,
-    Template,
     Text,
     Texts,
     as_rows,
@@ -102,43 +90,6 @@ class EpilogueSpec(SpecModel):
         return EpilogueRule(self.family, self.ops, self.with_constants)
 
 
-class NamedKernel(SpecModel):
-    """Kernels that a file can name in formats other than the canonical one.
-
-    Attributes:
-        family: the families of layout rules.
-        ops: op types; by default all of the family.
-        dtypes: element types of the first operand.
-        formats: the formats of operands, as in target files.
-        rank: the number of axes of x; by default any.
-        group_multiple: a divisor of the number of channels per group.
-        max_group: the largest number of channels per group.
-        constant: the operands that have to be constant.
-        source: where this was measured or read.
-    """
-
-    family: Families
-    ops: Texts | None = None
-    dtypes: DTypeNames
-    formats: dict[Role, Template]
-    rank: Count | None = None
-    group_multiple: Count | None = None
-    max_group: Count | None = None
-    constant: Roles = ()
-    source: Text
-
-    def restricted(self, kernel: KernelSpec) -> KernelSpec | None:
-        """A target's kernel, restricted to the ops, types and shapes that the file can name; None if there are none."""
-        dtypes = tuple(each for each in kernel.dtypes if each in self.dtypes)
-        families = tuple(each for each in kernel.family if each in self.family)
-        ops = kernel.ops if self.ops is None else tuple(each for each in kernel.ops or self.ops if each in self.ops)
-        if not dtypes or not families or ops == () or kernel.formats != self.formats:
-            return None
-        limits = {key: getattr(self, key) for key in ("rank", "group_multiple", "max_group", "constant")}
-        given = {key: limit for key, limit in limits.items() if limit}
-        return kernel.model_copy(update={"dtypes": dtypes, "family": families, "ops": ops, **given})
-
-
 class RuntimeSpec(SpecModel):
     """A runtime.
 
@@ -150,13 +101,12 @@ class RuntimeSpec(SpecModel):
         kernels: "standard" if the runtime has only kernels for operands in canonical format; "target" if it has all kernels of
             the target.
         is_emulated: whether onnxruntime on a CPU emulates the formats of the file.
-        kernel: kernels in other formats that a file can name, besides "standard" ones.
         converts_in_kernels: whether an op in the canonical format runs in a kernel for another format where that is faster.
         absorbs: the Transposes that the runtime folds into products.
         fuses: the element-wise ops that it computes in the kernel before them.
     """
 
-    tables = (AbsorbedTranspose, EpilogueSpec, NamedKernel)
+    tables = (AbsorbedTranspose, EpilogueSpec)
 
     name: Text
     description: Text
@@ -165,7 +115,6 @@ class RuntimeSpec(SpecModel):
     kernels: Literal["standard", "target"]
     is_emulated: bool = False
     converts_in_kernels: bool = False
-    kernel: Annotated[tuple[NamedKernel, ...], BeforeValidator(as_rows)] = ()
     absorbs: Annotated[tuple[AbsorbedTranspose, ...], BeforeValidator(as_rows)] = ()
     fuses: Annotated[tuple[EpilogueSpec, ...], BeforeValidator(as_rows)] = ()
 
@@ -176,7 +125,7 @@ class RuntimeSpec(SpecModel):
         kernels = InnerConversions(model) if self.converts_in_kernels else model
         if self.kernels == "target":
             return kernels
-        return StandardOperators(kernels, self.dialects[0], self._absorbed(), self._native(model))
+        return StandardOperators(kernels, self.dialects[0], self._absorbed())
 
     def epilogues(self, graph: Graph) -> Epilogues:
         """The ops of a graph, before planning, that the runtime computes in the kernel before them."""
@@ -185,13 +134,6 @@ class RuntimeSpec(SpecModel):
     def reads(self, dialect: str) -> bool:
         """Whether files for this runtime can be written in a dialect."""
         return dialect in self.dialects or runtime_of(dialect).name == self.name
-
-    def _native(self, model: CostModel) -> RooflineModel | None:
-        """The kernels of a target that files can name; None without any. Only target files declare kernels by format."""
-        if not self.kernel or not isinstance(model, RooflineModel):
-            return None
-        kernels = (named.restricted(kernel) for kernel in model.spec.kernel for named in self.kernel)
-        return RooflineModel(model.spec.model_copy(update={"kernel": tuple(each for each in kernels if each)}))
 
     def _absorbed(self) -> Absorbed:
         labels = {dtype.label: dtype for dtype in DType}
@@ -260,7 +202,6 @@ def read_runtime(path: Path) -> RuntimeSpec:
 __all__ = [
     "AbsorbedTranspose",
     "EpilogueSpec",
-    "NamedKernel",
     "RuntimeSpec",
     "find_runtime",
     "read_runtime",

@@ -233,10 +233,6 @@ class KernelSpec(SpecModel):
         max_channels: the largest number of input channels.
         channel_multiple: a divisor of the number of input channels.
         min_batch: the smallest batch size.
-        rank: the number of axes of x.
-        group_multiple: a divisor of the number of channels per group.
-        max_group: the largest number of channels per group.
-        constant: the operands that have to be constant.
         overhead: the constant overhead; by default that of the target.
         overlaps: whether arithmetic and memory traffic overlap, as in a roofline, or are sequential.
     """
@@ -257,10 +253,6 @@ class KernelSpec(SpecModel):
     max_channels: Count | None = None
     channel_multiple: Count | None = None
     min_batch: Count | None = None
-    rank: Count | None = None
-    group_multiple: Count | None = None
-    max_group: Count | None = None
-    constant: Roles = ()
     overhead: Duration | None = None
     overlaps: bool = True
 

@@ -61,7 +61,7 @@ def optimize(
             smallest worst regret: `report.plan.targets`.
         runtime: the program that runs the result: "onnxruntime", "any" (standard operators alone) or "compiler" (one that reads
             formats); None for the target's own. The plan has the kernels that both the target and the runtime have.
-        dialect: the form of the result, "functions", "ascend", "onnxruntime", "onnxruntime-cuda", "standard" or "ops"; None for
+        dialect: the form of the result, "functions", "ascend", "onnxruntime", "standard" or "ops"; None for
             the runtime's own.
         mode: "inference" packs weights ahead of time; "training" leaves them and their casts in the graph.
         pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC", with the

@@ -172,9 +172,6 @@ PASSES = (
     Coverage("widen-rows", "tested", "columns and channels are one axis", ("wider-rows",)),
     Coverage("split-transposes", "moved", "one Transpose is two"),
     Coverage("pad-colours", "tested", "a fourth channel of integers, with weights of zero", ("integer-sums",)),
-    Coverage(
-        "fuse-into-group-norms", "tested", "SiLU and residuals in onnxruntime's CUDA kernel", ("gated-activations",)
-    ),
 )
 """Every pass of every pipeline and dialect."""
 

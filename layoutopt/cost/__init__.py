@@ -12,7 +12,7 @@ from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel
 from layoutopt.cost.multi_target import MultiTargetCostModel
 from layoutopt.cost.runtime_blocks import RuntimeBlocks
 from layoutopt.cost.sized import SizedCostModel, sized
-from layoutopt.cost.standard import Absorbed, NativeKernels, StandardOperators
+from layoutopt.cost.standard import Absorbed, StandardOperators
 
 __all__ = [
     "Absorbed",
@@ -25,7 +25,6 @@ __all__ = [
     "InnerConversions",
     "MeasuredPrices",
     "MultiTargetCostModel",
-    "NativeKernels",
     "RuntimeBlocks",
     "SizedCostModel",
     "StandardOperators",

@@ -1,7 +1,7 @@
 """Prices of a target in a runtime of standard ONNX, whose kernels read operands in canonical format."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, CostModel, CostModelWrapper
 from layoutopt.formats import Format, Shape
@@ -28,16 +28,6 @@ _CACHE_LINE = 64
 """Bytes that a processor reads for any element of them."""
 
 
-class NativeKernels(Protocol):
-    """Kernels for operands in other formats than the canonical one, which a file can name."""
-
-    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        """The formats that they require for an op, the fastest kernel first."""
-
-    def native_seconds(self, op: Op, signature: Signature) -> float | None:
-        """Estimated seconds of the fastest of them that supports a signature; None if none does."""
-
-
 class StandardOperators(CostModelWrapper):
     """A cost model without the kernels for formats that standard ONNX cannot express.
 
@@ -45,23 +35,15 @@ class StandardOperators(CostModelWrapper):
     of its kernels. Any other op is priced as the canonical operator between Transposes, as it is written.
     """
 
-    def __init__(
-        self,
-        model: CostModel,
-        dialect: str = "standard",
-        absorbed: Absorbed = frozenset(),
-        native: NativeKernels | None = None,
-    ) -> None:
+    def __init__(self, model: CostModel, dialect: str = "standard", absorbed: Absorbed = frozenset()) -> None:
         """Restrict a cost model to standard operators.
 
         Args:
             model: the cost model of the target.
             dialect: the dialect in which they are written.
             absorbed: the Transposes that cost nothing.
-            native: further kernels that the dialect can name.
         """
         super().__init__(model)
-        self._native = native
         self._dialect = dialect
         self._absorbed = absorbed
 
@@ -71,15 +53,13 @@ class StandardOperators(CostModelWrapper):
         return self._dialect
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        """Those of native kernels. Canonical formats, and those of neighbours, are candidates anyway."""
-        return self._native.preferred_formats(op) if self._native is not None else ()
+        """None. Canonical formats, and those of neighbours, are candidates anyway."""
+        return ()
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the canonical op and of the conversions within it."""
         if isinstance(rule_of(op), View):
             return self._model.kernel_seconds(op, signature)
-        if (native := self._native_seconds(op, signature)) is not None:
-            return native
         inner = self._model.kernel_seconds(op, canonical_signature(op))
         run, absorbed = self._conversions(op, signature)
         moved = INNER_CONVERSION_FACTOR * (sum(run) + _ABSORBED * sum(absorbed))
@@ -87,12 +67,9 @@ class StandardOperators(CostModelWrapper):
 
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
         """The number of operands that are converted within the op, without constants."""
-        if isinstance(rule_of(op), View) or self._native_seconds(op, signature) is not None:
+        if isinstance(rule_of(op), View):
             return 0
         return len(self._conversions(op, signature)[0])
-
-    def _native_seconds(self, op: Op, signature: Signature) -> float | None:
-        return self._native.native_seconds(op, signature) if self._native is not None else None
 
     def _conversions(self, op: Op, signature: Signature) -> tuple[list[float], list[float]]:
         """Seconds of each conversion between an operand's format and the canonical one: those that run, and absorbed ones."""

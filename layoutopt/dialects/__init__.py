@@ -5,7 +5,6 @@ from layoutopt.dialects.functions import Functions
 from layoutopt.dialects.lower import Lower
 from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.onnxruntime import OnnxRuntime
-from layoutopt.dialects.onnxruntime_cuda import OnnxRuntimeCuda
 from layoutopt.dialects.ops import Ops
 from layoutopt.dialects.standard import Standard
 from layoutopt.registry import EntryPoints, Registry, instance_of
@@ -14,7 +13,7 @@ _NEEDS = "it has to derive from layoutopt.extend.Dialect"
 EXTENSIONS: EntryPoints[Dialect] = EntryPoints("layoutopt.dialects", instance_of(Dialect, _NEEDS))
 """Dialects of installed packages."""
 
-_BUILT_IN = (Functions(), Ascend(), OnnxRuntime(), OnnxRuntimeCuda(), Standard(), Ops())
+_BUILT_IN = (Functions(), Ascend(), OnnxRuntime(), Standard(), Ops())
 DIALECTS = Registry({dialect.name: dialect for dialect in _BUILT_IN}, EXTENSIONS)
 
-__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "Lower", "OnnxRuntime", "OnnxRuntimeCuda", "Ops", "Standard"]
+__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "Lower", "OnnxRuntime", "Ops", "Standard"]

@@ -170,8 +170,7 @@ def plan_report(plan: Plan, targets: Sequence[TargetReport] = (), least_moves: i
         gap=plan.gap,
         optimal=plan.optimal,
         stopped=plan.stopped,
-        examined=plan.examined,
-        unexamined=plan.unexamined,
+        cut=plan.cut,
         least_moves=least_moves,
     )
 

@@ -13,7 +13,6 @@ counted in whole channels, so no operand may have padding.
 from math import prod
 
 import numpy as np
-from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.cast import DOMAIN
@@ -34,10 +33,6 @@ class GroupNormalizationRule(SpatialRule):
 
     family = "normalization"
     padding = PADDING_REFUSED
-
-    @override
-    def groups(self, op: Op) -> int:
-        return op.integer("num_groups", 1)
 
     def flops(self, op: Op) -> float:
         """Six per element: a mean, a variance, a scale and a shift."""

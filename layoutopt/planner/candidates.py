@@ -17,27 +17,13 @@ class Candidates:
         signatures: the signatures of every op and boundary value, one for each padding state.
         formats: the formats of every value by their key for its shape: formats with one key store the same bytes.
         notes: per op, the reasons why proposed signatures are illegal.
-        offered: the number of signatures that are offered to the solver, of units that have more; these come first.
-        unexamined: the number of formats of values, and of operands to combine with others, that were not examined.
-        open_units: the units that may have signatures that were not examined.
+        cut: the number of formats and signatures beyond the limits.
     """
 
     signatures: dict[Unit, list[Signature]] = field(default_factory=dict)
     formats: dict[Value, dict[Key, Format]] = field(default_factory=dict)
     notes: dict[Op, list[str]] = field(default_factory=dict)
-    offered: dict[Unit, int] = field(default_factory=dict)
-    unexamined: int = 0
-    open_units: set[Unit] = field(default_factory=set)
-
-    @property
-    def examined(self) -> int:
-        """The number of signatures that are examined, but not offered."""
-        return sum(len(self.signatures[unit]) - offered for unit, offered in self.offered.items())
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no limit has cut candidates. Then they do not depend on prices, which only order them."""
-        return not self.offered and not self.unexamined
+    cut: int = 0
 
 
 @dataclass(slots=True)
@@ -46,7 +32,7 @@ class CandidateMemo:
 
     Attributes:
         found: the graph with its regions, its QDQ groups and its candidates; None before they are collected, or if a limit has
-            cut them.
+            cut them: then they depend on prices, which only order them otherwise.
     """
 
     found: tuple[RegionTree, QdqGroups, Candidates] | None = None

@@ -40,11 +40,6 @@ class Deadline:
         return None if self.limit is None else max(0.0, self.start + self.limit - monotonic())
 
     @property
-    def elapsed(self) -> float:
-        """The seconds since the start; 0 if there is no limit."""
-        return 0.0 if self.limit is None else monotonic() - self.start
-
-    @property
     def has_passed(self) -> bool:
         """Whether no time is left."""
         return self.remaining == 0.0

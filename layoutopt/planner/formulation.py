@@ -51,11 +51,8 @@ class Formulation:
         self.depths = _depths(tree)
         for value in tree.values:
             self._collect(value)
-        offered = {
-            number: candidates.offered[unit] for number, unit in enumerate(tree.units) if unit in candidates.offered
-        }
         ranks = self._rank if breaks_ties else None
-        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, ranks, offered, not pins)
+        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, ranks, not pins)
         self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:

@@ -87,7 +87,7 @@ def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidate
     """The candidates of the baseline and of the choice only, so that few prices are computed."""
     units = candidates.signatures.items()
     pairs = {unit: [each[a], each[b]] for (unit, each), a, b in zip(units, baseline, choice, strict=True)}
-    return replace(candidates, signatures=pairs, offered={})
+    return replace(candidates, signatures=pairs)
 
 
 def _is_slower(problem: Problem, baseline: Choice, choice: Choice) -> bool:

@@ -55,7 +55,3 @@ def enforce_pins(tree: RegionTree, candidates: Candidates, pins: Mapping[Value, 
                 hint=f"it can be {', '.join(offered)}; or pin a graph input or output",
             )
         candidates.signatures[writer] = kept
-        if writer in candidates.offered:
-            number = sum(each in kept for each in signatures[: candidates.offered.pop(writer)])
-            if number < len(kept):
-                candidates.offered[writer] = number

@@ -46,9 +46,7 @@ class Plan:
         notes: per op, the reasons why proposed formats are illegal.
         stopped: the stage that the time limit ended, or None. Before the stage `solver`, ops keep the model's formats, apart
             from pinned values, and the lower bound is 0 unless the formulation at the guard points was ended.
-        examined: the number of signatures beyond the limits of candidates for which the bound holds too.
-        unexamined: the number of formats beyond these limits that were not examined. The bound holds for their signatures too,
-            since ops that may have them count as free.
+        cut: the number of formats and signatures beyond the limits of candidates, for which the bound does not hold.
         is_limited_by_guards: whether a faster plan was rejected because it is slower than the original graph at other sizes.
         outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
             over the targets, and the gap is that of the worst ratio of the seconds to those of the best plan for
@@ -65,8 +63,7 @@ class Plan:
     outcomes: tuple[TargetOutcome, ...] = ()
     stopped: PlanningStage | None = None
     is_limited_by_guards: bool = False
-    examined: int = 0
-    unexamined: int = 0
+    cut: int = 0
 
     def __repr__(self) -> str:
         proof = "optimal" if self.optimal and not self.gap else f"gap {self.gap:.2%}"

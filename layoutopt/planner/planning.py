@@ -5,7 +5,7 @@ case of several targets in which the regret is zero.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 
 from layoutopt.cost import CostModel
@@ -24,7 +24,6 @@ from layoutopt.planner.qdq_groups import planned_qdq_groups
 from layoutopt.planner.region_tree import RegionTree
 from layoutopt.planner.regret import MinimaxSolution, least_regret
 from layoutopt.planner.request import PlanRequest
-from layoutopt.planner.unexamined import bound_with_open_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,6 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
     minimax = least_regret(problems, baseline, NO_DEADLINE if stopped else request.deadline)
     if stopped:  # the bound holds only for the few candidates that were collected
         minimax = minimax.unproven()
-    elif planning.candidates.unexamined:
-        minimax = planning.with_unexamined(minimax)
     if not stopped and request.deadline.has_passed and not minimax.is_optimal:
         stopped = "solver"
     checked = planning.check_guards(minimax)
@@ -94,8 +91,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         outcomes=() if is_single else outcomes,
         stopped=stopped,
         is_limited_by_guards=checked.is_replaced,
-        examined=candidates.examined,
-        unexamined=candidates.unexamined,
+        cut=candidates.cut,
     )
     return FormulatedPlan(plan, planning.mean_formulation, candidates, choice, checked.limits)
 
@@ -132,7 +128,7 @@ class _PlanningProblems:
         model, pins = request.cost_model, dict(request.pins)
         known = request.memo.found if request.memo is not None and propagates else None
         tree, groups, candidates = known or _collected(request, deadline, propagates)
-        if request.memo is not None and propagates and candidates.is_complete:
+        if request.memo is not None and propagates and not candidates.cut:
             request.memo.found = tree, groups, candidates
 
         def formulate(each: CostModel) -> Formulation:
@@ -150,21 +146,12 @@ class _PlanningProblems:
         """The choice of the original graph: every op in canonical formats, apart from pins."""
         return tuple(self.mean_formulation.baseline_choice)
 
-    def with_unexamined(self, minimax: MinimaxSolution) -> MinimaxSolution:
-        """The choice with bounds that hold for signatures that were not examined, too; for several targets without bounds."""
-        if len(minimax.best_solutions) > 1:
-            return minimax.unproven()
-        open_ops = {number for number, unit in enumerate(self.tree.units) if unit in self.candidates.open_units}
-        bound = bound_with_open_ops(self.problems[0], self.baseline_choice, open_ops, self.request.deadline.remaining)
-        solution = replace(minimax.best_solutions[0], lower_bound=bound, optimal=False).with_optimality()
-        return MinimaxSolution(minimax.choice, (solution,), solution.gap)
-
     def check_guards(self, minimax: MinimaxSolution) -> GuardedSolution:
         """The minimax choice, or the best choice that is not slower than the baseline at any guard point."""
         solution, mean_problem = minimax.best_solutions[0], self.mean_formulation.problem
         if len(minimax.best_solutions) > 1:
             solution = Solution(minimax.choice, mean_problem.price(minimax.choice), 0.0, minimax.is_optimal)
-        checked = guarded_solution(
+        return guarded_solution(
             self._formulate_at_guard,
             self.candidates,
             mean_problem,
@@ -173,10 +160,6 @@ class _PlanningProblems:
             solution,
             self.request.deadline,
         )
-        if checked.is_replaced and self.candidates.unexamined:  # the search proves a bound for the examined ones only
-            bounded = replace(checked.solution, lower_bound=solution.lower_bound, optimal=False).with_optimality()
-            return replace(checked, solution=bounded)
-        return checked
 
     def _formulate_at_guard(self, model: CostModel, candidates: Candidates, deadline: Deadline) -> Formulation:
         request = self.request

@@ -10,7 +10,7 @@ Choices of one price are distinguished by the bytes that their casts move, then 
 their tensors, so that casts are as late as possible, then by the ranks of options, which depend on contents and not on order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeAlias
@@ -80,14 +80,12 @@ class Problem:
         ops: the options of every op.
         tensors: the tensors between them.
         ranks: the ranks of the options; None if choices of one price are equally good.
-        offered: the number of options that are offered at first, for ops with more; the others enter if they may improve it.
         prefers_start: whether the first choice is preferred to others of its price.
     """
 
     ops: list[list[Option]]
     tensors: list[Tensor]
     ranks: Ranks | None = None
-    offered: Mapping[int, int] = field(default_factory=dict)
     prefers_start: bool = False
 
     def lower_bound(self) -> float:

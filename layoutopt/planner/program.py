@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
@@ -43,10 +43,6 @@ class _Rows:
         self.starts.append(len(self.columns))
         self.lower.append(lower)
         self.upper.append(upper)
-
-
-RowKey: TypeAlias = tuple[Literal["produced", "required", "cast"], int, int, int]
-"""The key of a row: the kind, the numbers of the tensor and of its use, and the number of the state or cast."""
 
 
 class Run(NamedTuple):
@@ -79,7 +75,6 @@ class Program:
         casts: 1 for the columns that are casts, 0 for all others.
         depths: the depth of the tensor for the columns that are casts, 0 for all others.
         rows: the rows; that of each op comes before those of tensors.
-        row_keys: the key of each row of a tensor, in order.
         first: the column of the first option of each op.
         binaries: the number of columns that are options.
     """
@@ -92,7 +87,6 @@ class Program:
         self.casts: array[int] = array("b")
         self.depths: array[int] = array("i")
         self.rows = _Rows()
-        self.row_keys: list[RowKey] = []
         self.first: list[int] = []
         for options in problem.ops:
             cheapest = min(option.price for option in options)
@@ -126,7 +120,7 @@ class Program:
     ) -> None:
         """Add the flows and casts of one tensor. A state with an empty list of columns is certain."""
         shared = [self._cast_column(index, cast) for cast in range(len(tensor.prices))] if len(uses) > 1 else None
-        for number, use in enumerate(uses):
+        for use in uses:
             flows: dict[tuple[int, int], int] = {}
             required: dict[int, list[int]] = defaultdict(list)
             for pair in ((g, n) for g in states for n in use):
@@ -138,14 +132,11 @@ class Program:
                     required[cast].append(flows[pair])
             for state, columns in states.items():
                 self._balance([flow for (g, _), flow in flows.items() if g == state], columns)
-                self.row_keys.append(("produced", index, number, state))
             for state, columns in use.items():
                 self._balance([flow for (_, n), flow in flows.items() if n == state], columns)
-                self.row_keys.append(("required", index, number, state))
             if shared is not None:
                 for cast, parts in required.items():
                     self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
-                    self.row_keys.append(("cast", index, number, cast))
 
     def _column(self, excess: float, nbytes: float = 0.0, casts: int = 0, depth: int = 0) -> int:
         self.excesses.append(excess)

@@ -4,10 +4,8 @@ Anchors (convolutions, matrix products) propose the formats of the target's kern
 propagated to the other ops that read or write the value. A layout-agnostic op propagates it to all its operands; a view op
 propagates it with other axes. So formats are propagated in both directions up to the next anchor.
 
-Values have at most `MAX_FORMATS` formats and ops at most about `MAX_COMBINATIONS` signatures at first: these are offered to the
-solver. If that cuts candidates, the propagation continues without these limits, and the solver examines the further signatures,
-which enter if they may improve the plan (`columns.py`). Only if there are more of them than `MIN_EXAMINED` and than offered
-ones, or if the time is over, some are not examined.
+Values have at most `MAX_FORMATS` formats and ops with independent operands about `MAX_COMBINATIONS` signatures; those beyond
+these limits are cut and counted.
 """
 
 from collections import deque
@@ -35,21 +33,14 @@ from layoutopt.planner.region_tree import RegionTree, Unit
 from layoutopt.planner.unit_signatures import (
     Key,
     canonical_of,
-    combined_formats,
     completed,
     ops_at_outputs,
-    reached_units,
     signature_key,
     signatures_with_padding,
 )
 
-MAX_FORMATS = (
-    8  # offered per value; more never improved a plan of a real network, and the problem grows with their square
-)
-MAX_COMBINATIONS = 64  # offered signatures of an op whose operands have independent formats
-EXAMINED_SHARE = 1.0  # further signatures that are examined, relative to the number of offered ones
-TIME_FACTOR = 3  # time of prices and solver, relative to that of the propagation
-MIN_EXAMINED = 1000  # further signatures that are examined even if fewer are offered
+MAX_FORMATS = 16  # per value; the problem grows with their square
+MAX_COMBINATIONS = 64  # signatures of an op whose operands have independent formats
 
 _IN_KEPT_GROUP = "it is part of a QDQ group, which stays as it is"
 _AT_OUTPUT = "its floating-point side is an output, so that the integers are converted instead"
@@ -99,13 +90,7 @@ class _FormatPropagation:
         padding: the worst padding state of each value.
         classes: the operand classes of each op.
         completed: the pairs of an operand class and a format for which each op has a signature.
-        max_formats: the largest number of formats of a value.
-        max_combinations: the largest number of signatures of an op whose operands have independent formats.
-        max_signatures: the largest number of signatures of all units together.
-        cut_formats: formats of values beyond the limit, by the value and their key.
-        cut_combinations: formats at slots of ops that were not combined with all formats of the other operands.
-        number: the number of signatures.
-        least_remaining: the seconds that the examination leaves for the other stages.
+        cut: the keys of formats and signatures beyond the limits, with their value or unit.
     """
 
     def __init__(
@@ -130,13 +115,7 @@ class _FormatPropagation:
         self.padding: dict[Value, Padding] = {}
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
         self.completed: dict[Op, set[Hashable]] = {}
-        self.max_formats: float = MAX_FORMATS
-        self.max_combinations: float = MAX_COMBINATIONS
-        self.max_signatures = inf
-        self.cut_formats: dict[tuple[Value, Key], Format] = {}
-        self.cut_combinations: dict[tuple[Op, Slot, Format], None] = {}
-        self.number = 0
-        self.least_remaining = 0.0
+        self.cut: set[Hashable] = set()
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
         units = self.tree.units
@@ -159,55 +138,11 @@ class _FormatPropagation:
         while self.queue:
             self.deadline.check("candidates")
             self._propagate(*self.queue.popleft())
-        offered = {unit: len(each) for unit, each in self.signatures.items()}
-        if self.propagates and (self.cut_formats or self.cut_combinations):
-            self._examine_cut()
+        self.result.cut = len(self.cut)
         for unit in units:
             self.deadline.check("candidates")
-            self.result.signatures[unit] = self._with_padding(unit, offered.get(unit, 1))
+            self.result.signatures[unit] = self._with_padding(unit)
         return self.result
-
-    def _examine_cut(self) -> None:
-        """Continue the propagation beyond the limits of formats and combinations, up to a number of signatures.
-
-        It ends early if less time is left than `TIME_FACTOR` times that of the propagation, which prices and solver need.
-        """
-        self.least_remaining = TIME_FACTOR * self.deadline.elapsed
-        self.max_formats = self.max_combinations = inf
-        self.max_signatures = self.number + max(MIN_EXAMINED, EXAMINED_SHARE * self.number)
-        while self.queue or self.cut_formats or self.cut_combinations:
-            if self._is_exhausted():
-                break
-            if self.queue:
-                self._propagate(*self.queue.popleft())
-            elif self.cut_formats:
-                (value, _), format = self.cut_formats.popitem()
-                self._add_format(value, format)
-            else:
-                (op, slot, format), _ = self.cut_combinations.popitem()
-                self._combine_all(op, slot, format)
-        self._add_products()
-        self.result.unexamined = len(self.queue) + len(self.cut_formats) + len(self.cut_combinations)
-        values = [value for value, _ in (*self.queue, *self.cut_formats)]
-        ops = [op for op, _, _ in self.cut_combinations]
-        self.result.open_units = reached_units(self.tree, values, ops, self.fixed)
-
-    def _is_exhausted(self) -> bool:
-        """Whether no further signatures are examined."""
-        remaining = self.deadline.remaining
-        return self.number >= self.max_signatures or (remaining is not None and remaining <= self.least_remaining)
-
-    def _add_products(self) -> None:
-        """Add the signatures with all combinations of the formats that the operands of an op have in its signatures."""
-        for op in [unit for unit in self.signatures if isinstance(unit, Op)]:
-            rule = rule_of(op)
-            if rule is None or rule.is_anchor or not rule.has_independent_operands or op in self.fixed:
-                continue
-            for formats in combined_formats(op, self.signatures[op]):
-                if self._is_exhausted():
-                    self.cut_combinations |= {(op, slot, format): None for slot, format in formats.items()}
-                    break
-                self._complete(op, formats)
 
     def _add_initial(self, op: Op) -> None:
         """Add the signatures of an op that do not depend on its neighbours."""
@@ -241,21 +176,13 @@ class _FormatPropagation:
         if op not in self.signatures and first is not None and first.rank is not None:
             self._complete(op, {Slot("in", 0): Format.canonical(first.rank)})
 
-    def _with_padding(self, unit: Unit, offered: int) -> list[Signature]:
-        """The signatures of a unit for the padding states that its inputs can have after the units before it.
-
-        Args:
-            unit: the unit.
-            offered: the number of its signatures without padding states that are offered.
-        """
+    def _with_padding(self, unit: Unit) -> list[Signature]:
+        """The signatures of a unit for the padding states that its inputs can have after the units before it."""
         signatures = list(self.signatures.get(unit, {}).values()) or [canonical_of(unit)]
         # By value and not by format: two formats may store the same bytes, and then they have the same padding.
         worst = [self.padding.get(value, Padding.ZERO) if value is not None else Padding.ZERO for value in unit.inputs]
         padded = [signatures_with_padding(unit, each, worst) for each in signatures]
         signatures = list(dict.fromkeys(signature for group in padded for signature in group))
-        first = len(dict.fromkeys(signature for group in padded[:offered] for signature in group))
-        if first < len(signatures):
-            self.result.offered[unit] = first
         for signature in signatures:
             for value, storage in zip(unit.outputs, signature.outputs, strict=True):
                 if value is not None and storage is not None and storage.padding:
@@ -263,15 +190,15 @@ class _FormatPropagation:
         return signatures
 
     def _add_format(self, value: Value, format: Format) -> None:
-        """Add a format to the candidates of a value, unless one with the same bytes is there or `max_formats` are."""
+        """Add a format to the candidates of a value, unless one with the same bytes is there or `MAX_FORMATS` are."""
         if value.shape is None or value.is_constant:
             return
         known = self.result.formats.setdefault(value, {})
         key = format.key(value.shape)
         if key in known:
             return
-        if len(known) >= self.max_formats:
-            self.cut_formats[value, key] = format
+        if len(known) >= MAX_FORMATS:
+            self.cut.add((value, key))
             return
         known[key] = format
         self.queue.append((value, format))
@@ -306,13 +233,6 @@ class _FormatPropagation:
         elif rule is not None and not rule.is_anchor and self.propagates and rule.has_independent_operands:
             self._combine(op, slot, format)
 
-    def _is_full(self, op: Op, slot: Slot, format: Format) -> bool:
-        """Whether an op has as many signatures as the limits allow; records the format, which is to be combined later."""
-        is_full = len(self.signatures[op]) >= self.max_combinations or self._is_exhausted()
-        if is_full:
-            self.cut_combinations[op, slot, format] = None
-        return is_full
-
     def _is_known(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
         """Whether an operand of the same class already has the format, so that the signature is known; records the format."""
         if op not in self.classes:
@@ -328,12 +248,10 @@ class _FormatPropagation:
     def _permute_channels(self, op: Op, rule: PermutableChannels, slot: Slot, format: Format) -> None:
         """Add the kernel's signatures with the channel order of a format, if the kernel is permutation-invariant."""
         for signature in list(self.signatures.get(op, {}).values()):
-            if self._is_full(op, slot, format):
-                return
             base = {each: storage.format for each in op.slots() if (storage := signature[each]) is not None}
             known = rule.permuted_formats(op, base, slot, format)
             if known is not None:
-                self._complete(op, dict(known))
+                self._complete(op, dict(known), MAX_COMBINATIONS)
 
     def _combine(self, unit: Op, slot: Slot, format: Format) -> None:
         """Add the signatures of a new format at a slot with all known formats of the other operands."""
@@ -342,12 +260,10 @@ class _FormatPropagation:
             for signature in self.signatures[unit].values()
         )
         for rest in combinations:
-            if self._is_full(unit, slot, format):
-                return
-            self._complete(unit, {**dict(rest), slot: format})
+            self._complete(unit, {**dict(rest), slot: format}, MAX_COMBINATIONS)
 
-    def _complete(self, unit: Unit, known: dict[Slot, Format]) -> None:
-        """Add the signature of a unit with known formats at some slots, or the reason why there is none."""
+    def _complete(self, unit: Unit, known: dict[Slot, Format], limit: float = inf) -> None:
+        """Add the signature of a unit with known formats at some slots if it has fewer than `limit`, or why there is none."""
         signature = completed(unit, known)
         rule = rule_of(unit) if isinstance(unit, Op) else None
         if unit in self.untransposable and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
@@ -361,15 +277,17 @@ class _FormatPropagation:
             if signature.reason not in notes:
                 notes.append(signature.reason)
             return
-        self._add_signature(unit, signature)
+        self._add_signature(unit, signature, limit)
 
-    def _add_signature(self, unit: Unit, signature: Signature) -> None:
+    def _add_signature(self, unit: Unit, signature: Signature, limit: float = inf) -> None:
         signatures = self.signatures.setdefault(unit, {})
         key = signature_key(unit, signature)
         if key in signatures:
             return
+        if len(signatures) >= limit:
+            self.cut.add((unit, key))
+            return
         signatures[key] = signature
-        self.number += 1
         for slot in unit.slots():
             value, storage = unit.operand(slot), signature[slot]
             if value is not None and storage is not None:

@@ -190,7 +190,7 @@ class _MinimaxSearch:
             )
             for several in zip(*(problem.tensors for problem in self.problems), strict=True)
         ]
-        return Problem(ops, tensors, offered=self.problems[0].offered)
+        return Problem(ops, tensors)
 
 
 def _solver(**settings: object) -> Any:

@@ -104,15 +104,14 @@ class Repricer:
 
     def _reprice_warm(self, component: int, edit: ProblemEdit) -> Repriced:
         ops, tensors = self._components[component]
-        if not any(op in self.problem.offered for op in ops):
-            if component not in self._warm:
-                problem = self._local(self.problem, ops, tensors, ProblemEdit())
-                self._warm[component] = WarmProgram(problem, [self.choice[op] for op in ops])
-            warm = self._warm[component]
-            found = warm.solve(_renumbered(edit, ops, tensors), self._remaining)
-            if found is not None:
-                self.warm_solves += 1
-                return self._repriced(found, warm.best, self._joined(ops, found.choice), edit)
+        if component not in self._warm:
+            problem = self._local(self.problem, ops, tensors, ProblemEdit())
+            self._warm[component] = WarmProgram(problem, [self.choice[op] for op in ops])
+        warm = self._warm[component]
+        found = warm.solve(_renumbered(edit, ops, tensors), self._remaining)
+        if found is not None:
+            self.warm_solves += 1
+            return self._repriced(found, warm.best, self._joined(ops, found.choice), edit)
         return self._reprice_cold(ops, tensors, edit)
 
     def _reprice_cold(self, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Repriced:
@@ -184,13 +183,7 @@ class Repricer:
             ]
             for op in ops
         ]
-        offered = {}
-        for position, op in enumerate(ops):
-            if op in self.problem.offered:
-                first = sum(edit.allows(op, option) for option in range(self.problem.offered[op]))
-                if 0 < first < len(options[position]):
-                    offered[position] = first
-        return Problem(options, [self._local_tensor(whole, each, edit) for each in tensors], offered=offered)
+        return Problem(options, [self._local_tensor(whole, each, edit) for each in tensors])
 
     def _local_tensor(self, whole: Problem, number: int, edit: ProblemEdit) -> Tensor:
         tensor = whole.tensors[number]

@@ -7,18 +7,20 @@ of each is solved first; the integer program is solved only if the relaxation le
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 import networkx as nx
 
-from layoutopt.planner.columns import Part, Relaxed, Solved, solve_with_columns
 from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Option, Problem, Ranks, Solution, Tensor
-from layoutopt.planner.program import Program
+from layoutopt.planner.program import Program, Run
 from layoutopt.planner.ties import select_among_cheapest
 
 PRICE_RANGE = (
     10.0  # largest ratio of the price limit of a program to the prices of its solution, given tolerances of 1e-7
 )
+
+
+Relaxed: TypeAlias = tuple[Program, Run]
 
 
 def solve(problem: Problem, start: Sequence[int], time_limit: float | None = None) -> Solution:
@@ -31,15 +33,15 @@ def solve(problem: Problem, start: Sequence[int], time_limit: float | None = Non
     """
     deadline = None if time_limit is None else monotonic() + time_limit
     solved = [
-        (ops, _solve_subproblem(subproblem, [start[op] for op in ops], deadline))
+        (ops, subproblem, _cheapest(subproblem, [start[op] for op in ops], deadline))
         for ops, subproblem in _subproblems(problem)
     ]
-    slack = sum(part.solution.price - part.solution.lower_bound for _, part in solved if not part.solution.optimal)
-    choice = _joined(start, ((ops, part.renumbered(part.solution.choice)) for ops, part in solved))
+    slack = sum(found.price - found.lower_bound for _, _, (found, _) in solved if not found.optimal)
+    choice = _joined(start, ((ops, found.choice) for ops, _, (found, _) in solved))
     if problem.prefers_start and problem.price(start) * (1 - TIE_TOLERANCE) <= problem.price(choice):
         choice = list(start)
     elif problem.ranks is not None:  # after all subproblems are solved, since this takes only the time that is left
-        choice = _joined(start, ((ops, part.renumbered(_selected(part, deadline))) for ops, part in solved))
+        choice = _joined(start, ((ops, _selected(part, *found, deadline)) for ops, part, found in solved))
     price = problem.price(choice)
     return Solution(tuple(choice), price, price - slack, False).with_optimality()
 
@@ -53,12 +55,11 @@ def _joined(start: Sequence[int], parts: Iterable[tuple[list[int], Choice]]) -> 
     return choice
 
 
-def _selected(part: Part, deadline: float | None) -> Choice:
+def _selected(problem: Problem, solution: Solution, relaxed: Relaxed | None, deadline: float | None) -> Choice:
     """The choice of a subproblem that moves the fewest bytes among the cheapest ones."""
-    solution = part.solution
     if not solution.optimal:
         return solution.choice
-    return select_among_cheapest(part.problem, solution.choice, part.relaxed, _remaining(deadline))
+    return select_among_cheapest(problem, solution.choice, relaxed, _remaining(deadline))
 
 
 def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
@@ -86,7 +87,6 @@ def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
                     for tensor, each in zip(number, tensors, strict=True)
                 ],
                 _renumbered_ranks(problem.ranks, ops),
-                {position: problem.offered[op] for position, op in enumerate(ops) if op in problem.offered},
             ),
         )
 
@@ -119,19 +119,12 @@ def _renumbered_ranks(ranks: Ranks | None, ops: Sequence[int]) -> Ranks | None:
     return None if ranks is None else lambda op, option: ranks(ops[op], option)
 
 
-def _solve_subproblem(problem: Problem, start: list[int], deadline: float | None) -> Part:
-    """The solution of a subproblem, by column generation if some options are not offered."""
+def _cheapest(problem: Problem, start: Sequence[int], deadline: float | None) -> tuple[Solution, Relaxed | None]:
+    """Solve the relaxation, then the integer program if a gap is left, each again with a smaller limit if far below it.
 
-    def solved(part: Problem, first: Sequence[int]) -> Solved:
-        return _cheapest(part, first, deadline)
-
-    return (
-        solve_with_columns(problem, start, solved) if problem.offered else Part.whole(problem, *solved(problem, start))
-    )
-
-
-def _cheapest(problem: Problem, start: Sequence[int], deadline: float | None) -> Solved:
-    """Solve the relaxation, then the integer program if a gap is left, each again with a smaller limit if far below it."""
+    Returns:
+        The solution, and the last linear program with its run, if there is one.
+    """
     lower = problem.lower_bound()
     best = Solution(tuple(start), problem.price(start), lower, False).with_optimality()
     upper = problem.upper_bound()

@@ -1,14 +1,11 @@
-"""Signatures of a unit, an op or a boundary value: their keys, completion from known formats, padding states and neighbours."""
+"""Signatures of a unit, an op or a boundary value: their keys, completion from known formats, and padding states."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import product, repeat
-from math import prod
+from collections.abc import Collection, Iterator
 from typing import Any, TypeAlias
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops import Inapplicable, canonical_signature, is_dequantizer, is_quantizer, rule_of, with_padding_states
-from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
 from layoutopt.planner.region_tree import BoundaryUnit, RegionTree, Unit
 
 Key: TypeAlias = tuple[Any, ...]
@@ -61,56 +58,4 @@ def signature_key(unit: Unit, signature: Signature) -> Key:
     return tuple(
         storage_key(value, storage) if value is not None else ()
         for value, storage in zip((*unit.inputs, *unit.outputs), (*signature.inputs, *signature.outputs), strict=True)
-    )
-
-
-def combined_formats(op: Op, signatures: Mapping[Key, Signature]) -> Iterator[dict[Slot, Format]]:
-    """All combinations of the formats that the operands of an op have in signatures, without those of the signatures."""
-    formats: dict[Slot, dict[Key, Format]] = {}
-    for slot in op.slots():
-        value = op.operand(slot)
-        assert value is not None
-        storages = [storage for signature in signatures.values() if (storage := signature[slot]) is not None]
-        if storages:
-            formats[slot] = {storage_key(value, each): each.format for each in storages}
-    if prod(map(len, formats.values())) > len(signatures):
-        known = {tuple(each[slot] for slot in formats) for each in map(_keys_by_slot, repeat(op), signatures.values())}
-        for keys in product(*formats.values()):
-            if keys not in known:
-                yield {slot: formats[slot][key] for slot, key in zip(formats, keys, strict=True)}
-
-
-def _keys_by_slot(op: Op, signature: Signature) -> dict[Slot, Key]:
-    return {slot: storage_key(value, signature[slot]) for slot in op.slots() if (value := op.operand(slot)) is not None}
-
-
-def reached_units(tree: RegionTree, values: Iterable[Value], ops: Iterable[Op], fixed: Collection[Op]) -> set[Unit]:
-    """The units whose signatures may change with new formats of some values and new signatures of some ops.
-
-    Args:
-        tree: the graph and its regions.
-        values: the values with new formats.
-        ops: the ops with new signatures.
-        fixed: the ops that keep their signatures.
-    """
-    found: set[Unit] = set(ops)
-    pending = [*values, *(value for op in found for value in (*op.inputs, *op.outputs) if value is not None)]
-    seen = set(pending)
-    while pending:
-        value = pending.pop()
-        writers = [tree.writers[value]] if value in tree.writers else []
-        for unit, _ in (*writers, *tree.readers.get(value, ())):
-            if unit not in found and unit not in fixed and _takes_formats(unit):
-                found.add(unit)
-                others = [each for each in (*unit.inputs, *unit.outputs) if each is not None and each not in seen]
-                seen.update(others)
-                pending += others
-    return found
-
-
-def _takes_formats(unit: Unit) -> bool:
-    """Whether the signatures of a unit depend on the formats of its neighbours."""
-    rule = rule_of(unit) if isinstance(unit, Op) else None
-    return isinstance(unit, BoundaryUnit) or (
-        rule is not None and (not rule.is_anchor or isinstance(rule, PermutableChannels))
     )

@@ -41,7 +41,7 @@ class WarmProgram:
     """The linear program of a component, solved, which continues from its optimal basis after an edit.
 
     Args:
-        problem: the planning problem of the component, whose options are all offered.
+        problem: the planning problem of the component.
         choice: its best choice.
     """
 

@@ -105,13 +105,8 @@ class PlanReport(ReportModel):
     stopped: Literal["candidates", "formulation", "solver"] | None = Field(
         default=None, description="the stage of planning that the time limit ended"
     )
-    examined: int = Field(
-        default=0, description="signatures beyond the limits of candidates that the lower bound covers too"
-    )
-    unexamined: int = Field(
-        default=0,
-        description="formats beyond the limits of candidates that were not examined; the lower bound covers them, since every "
-        "op that they may reach counts as free",
+    cut: int = Field(
+        default=0, description="formats and signatures beyond the limits, which the lower bound does not cover"
     )
     least_moves: int | None = Field(
         default=None,

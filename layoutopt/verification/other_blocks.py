@@ -6,7 +6,7 @@ not cover the kernels of the other machine.
 
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.onnx_io.reader.lossless import nodes
-from layoutopt.runtime.definitions import BLOCKED, CUDA, define
+from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.verification.runnable import Runnable
 
@@ -22,9 +22,6 @@ def with_definitions(model: Runnable) -> Runnable:
         message = model.message()
     except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
         return model
-    if CUDA.is_used_in(message):
-        define(message, CUDA)
-        return model.edited(message)
     block = packed_block(node.name for node in message.graph.node)
     if block is None or not defined_block(block):
         return model

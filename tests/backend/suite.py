@@ -29,7 +29,6 @@ from layoutopt.backend import Prepared
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
-from layoutopt.runtime.definitions import CUDA, define
 
 Configuration: TypeAlias = tuple[str | RandomTarget, str | None]
 Outcome: TypeAlias = Literal["passes", "fails", "cannot be loaded"]
@@ -242,7 +241,6 @@ def evaluate(case: Case, configuration: Configuration, before: Outcome) -> Verdi
     if is_foreign and any(NAME.split("{")[0] in node.name for node in result.proto.graph.node):
         return verdict(None, True, "packed for another machine")
     message = result.proto
-    define(message, CUDA)  # onnxruntime has no kernels for them on the CPU
     after, detail = outcome(message, case)
     return verdict(after, True, detail)
 

@@ -28,7 +28,6 @@ from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.pins import enforce_pins
-from layoutopt.runtime.definitions import CUDA, define
 from layoutopt.testing.lowering import lower
 
 BLOCKS = 10
@@ -395,7 +394,6 @@ def _run(graph: Graph, feed: dict[str, Array]) -> list[Array]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     message = onnx.ModelProto.FromString(onnx_io.to_bytes(onnx_io.emit(graph)))
-    define(message, CUDA)  # onnxruntime has no kernels for them on the CPU
     session = onnxruntime.InferenceSession(message.SerializeToString(), options)
     return list(session.run(None, feed))
 

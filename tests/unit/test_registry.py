@@ -167,12 +167,11 @@ def test_dialects(monkeypatch: pytest.MonkeyPatch) -> None:
         "functions",
         "ascend",
         "onnxruntime",
-        "onnxruntime-cuda",
         "standard",
         "ops",
         "plain",
     ]
-    assert len(dialects.DIALECTS) == 7 and "plain" in dialects.DIALECTS and "other" not in dialects.DIALECTS
+    assert len(dialects.DIALECTS) == 6 and "plain" in dialects.DIALECTS and "other" not in dialects.DIALECTS
 
 
 def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,6 @@ def test_every_dialect_has_one_runtime_of_its_own() -> None:
         "functions": "compiler",
         "ascend": "compiler",
         "onnxruntime": "onnxruntime",
-        "onnxruntime-cuda": "onnxruntime-cuda",
         "standard": "any",
         "ops": "compiler",
     }
@@ -138,8 +137,9 @@ def test_executed_data_movement_is_that_of_onnxruntime() -> None:
     assert (dict(found.ops), found.nbytes) == ({"Transpose": 1}, 2 * 4 * 5 * 6 * 4)
 
 
-ON_CPU = [spec for spec in RUNTIMES if spec.name != "onnxruntime-cuda"]
-ABSORBED = [(spec.name, op, dtype) for spec in ON_CPU for row in spec.absorbs for op in row.ops for dtype in row.dtypes]
+ABSORBED = [
+    (spec.name, op, dtype) for spec in RUNTIMES for row in spec.absorbs for op in row.ops for dtype in row.dtypes
+]
 
 
 @pytest.mark.parametrize("operand", [0, 1])
@@ -160,7 +160,7 @@ def test_onnxruntime_absorbs_the_transposes_that_a_runtime_file_lists(
 
 FUSED = [
     (spec.name, family, op)
-    for spec in ON_CPU
+    for spec in RUNTIMES
     if not spec.is_emulated
     for row in spec.fuses
     for family in row.family

@@ -204,9 +204,12 @@ def estimate(plan: PlanReport, gain: GainReport | None = None) -> Text:
 
 
 def _proof(plan: PlanReport) -> str:
-    """The statement that the plan is optimal, with the number of signatures beyond the limits of candidates."""
-    beyond = f" and {plan.examined} candidates beyond the limits" if plan.examined else ""
-    return f"proven optimal for these formats{beyond}"
+    """The statement that the plan is optimal, and the number of candidates for which it is not proven."""
+    return f"proven optimal for these formats{_cut(plan)}"
+
+
+def _cut(plan: PlanReport) -> str:
+    return f", {plan.cut} candidates beyond the limits were cut" if plan.cut else ""
 
 
 def _bound(plan: PlanReport, gain: GainReport | None) -> Text:
@@ -239,9 +242,8 @@ def _growth_requests(verb: str, rows: list[GrowthRequestReport]) -> list[Text]:
 
 
 def _stopped(plan: PlanReport) -> str:
-    """The reasons why the plan is not proven optimal: the time limit, and the candidates that were not examined."""
-    left = f", {plan.unexamined} formats or more beyond the limits were not examined" if plan.unexamined else ""
-    return f", time limit reached in stage {plan.stopped}{left}" if plan.stopped else left
+    """The reason why the plan is not proven optimal, and the number of candidates that were cut."""
+    return f", time limit reached in stage {plan.stopped}{_cut(plan)}" if plan.stopped else _cut(plan)
 
 
 def _verified(verdict: VerificationReport) -> Text:

@@ -134,9 +134,6 @@ def _remarks(kernel: KernelSpec) -> list[str]:
         "channels maximum": kernel.max_channels,
         "divides the channel count": kernel.channel_multiple,
         "batch minimum": kernel.min_batch,
-        "axes": kernel.rank,
-        "divides the channels per group": kernel.group_multiple,
-        "channels per group maximum": kernel.max_group,
         "s minimum": kernel.overhead,
     }
     given = ((number, what) for what, number in others.items() if number is not None)

@@ -26,10 +26,6 @@ class KernelProfile:
         del op
         return ""
 
-    def groups(self, op: Op) -> int:
-        """The number of groups that the channels of x are divided into; that of a grouped convolution by default."""
-        return op.integer("group", 1)
-
     def flops(self, op: Op) -> float:
         """The number of arithmetic operations, a multiply-add being two; one per element of the results by default."""
         shapes = [value.shape for value in op.outputs if value is not None and value.shape is not None]

@@ -7,10 +7,8 @@ Some operators exist on some machines only. A model with them runs elsewhere, af
 
 Every distinct call gets a function of its own, with its attributes as numbers. The modules:
 
-    body                         records the nodes of a definition
-    blocked                      com.microsoft.nchwc, which exists with the block size of the machine
-    channels_last_convolution    com.microsoft::NhwcConv, which exists on CUDA
-    channels_last_normalization  com.microsoft::GroupNorm and SkipGroupNorm, which exist on CUDA
+    body     records the nodes of a definition
+    blocked  com.microsoft.nchwc, which exists with the block size of the machine
 """
 
 from collections.abc import Mapping
@@ -21,7 +19,7 @@ import onnx
 from onnx import helper
 
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
-from layoutopt.runtime.definitions import blocked, channels_last_convolution, channels_last_normalization
+from layoutopt.runtime.definitions import blocked
 from layoutopt.runtime.definitions.blocked import placeholder
 from layoutopt.runtime.definitions.body import Body, Definition
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
@@ -52,13 +50,6 @@ class NativeOperators:
 
 BLOCKED = NativeOperators(BLOCKED_DOMAIN, "layoutopt.nchwc", blocked.DEFINITIONS)
 """Operators for blocks of channels; onnxruntime has them for the block size of the machine."""
-
-CUDA = NativeOperators(
-    "com.microsoft",
-    "layoutopt.cuda",
-    {**channels_last_convolution.DEFINITIONS, **channels_last_normalization.DEFINITIONS},
-)
-"""Operators for channels-last images, which onnxruntime has on CUDA alone."""
 
 
 def define(message: onnx.ModelProto, operators: NativeOperators, block: int = 1) -> None:
@@ -115,4 +106,4 @@ def _drop_omitted(node: onnx.NodeProto) -> None:
             del names[-1]
 
 
-__all__ = ["BLOCKED", "CUDA", "Definition", "NativeOperators", "define", "placeholder"]
+__all__ = ["BLOCKED", "Definition", "NativeOperators", "define", "placeholder"]
