@@ -76,7 +76,7 @@ def runtimes_page() -> str:
     parts = [
         "# Runtimes and dialects\n",
         "Generated from `cost_models/runtimes/*.toml` (`layoutopt runtimes`). [Runtimes](../runtimes.md) describes them, "
-        "[which program runs which dialect](../runtime-matrix.md) lists what was tried.\n",
+        "and lists which program was tried with which dialect.\n",
         table(("dialect", *(code(spec.name) for spec in specs)), rows),
         "",
     ]
