@@ -46,7 +46,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the home page and the generated pages."""
-    home = with_links((_CHECKOUT / "README.md").read_text(), "README.md", _CHECKOUT)
+    home = with_links((_CHECKOUT / "README.md").read_text(), "README.md", _CHECKOUT).replace(
+        "](docs/images/", "](images/"
+    )
     files.append(File.generated(config, "index.md", content=home))
     for path, page in _PAGES.items():
         files.append(File.generated(config, path, content=page()))
