@@ -1,4 +1,4 @@
-"""Runs ONNX's backend suite through layoutopt for every target in every dialect: the tables of docs/backend-suite.md.
+"""Runs ONNX's backend suite through layoutopt for every target in every dialect: see docs/correctness.md.
 
     python benchmarks/backend_suite.py [PROCESSES [SEED ...]]
 

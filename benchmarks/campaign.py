@@ -1,4 +1,4 @@
-"""Random graphs, mutants, damaged files, ONNX's backend suite, the zoo and injected faults in one campaign: docs/campaign.md.
+"""Random graphs, mutants, damaged files, ONNX's backend suite, the zoo and injected faults in one campaign.
 
     python benchmarks/campaign.py --minutes 480 --jobs 2 --output FOLDER       # all parts; again: goes on
     python benchmarks/campaign.py --only graphs:129                            # repeats one example

@@ -1,4 +1,4 @@
-"""Formats of two consecutive convolutions by element type, channels and generation of the target: a table of docs/megengine.md.
+"""Formats of two consecutive convolutions by element type, channels and generation of the target.
 
     python benchmarks/generations.py
 

@@ -1,4 +1,4 @@
-"""The networks of examples/zoo, optimised and verified for every target in every dialect: a table of docs/backend-suite.md.
+"""The networks of examples/zoo, optimised and verified for every target in every dialect: see docs/correctness.md.
 
     python benchmarks/networks.py [PROCESSES] [NETWORK ...]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cli_page import cli_page
 from github_markdown import for_python_markdown, with_links
-from listing_pages import formats_page, passes_page, runtimes_page
+from listing_pages import formats_page, operators_page, passes_page, runtimes_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
@@ -23,6 +23,7 @@ _PAGES = {
     "reference/report.md": report_page,
     "reference/targets.md": targets_page,
     "reference/formats.md": formats_page,
+    "reference/operators.md": operators_page,
     "reference/runtimes.md": runtimes_page,
     "reference/passes.md": passes_page,
 }
@@ -45,7 +46,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the home page and the generated pages."""
-    home = with_links((_CHECKOUT / "README.md").read_text(), "README.md", _CHECKOUT)
+    home = with_links((_CHECKOUT / "README.md").read_text(), "README.md", _CHECKOUT).replace(
+        "](docs/images/", "](images/"
+    )
     files.append(File.generated(config, "index.md", content=home))
     for path, page in _PAGES.items():
         files.append(File.generated(config, path, content=page()))

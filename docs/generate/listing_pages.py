@@ -1,19 +1,33 @@
-"""Pages of the catalogues: named formats, runtimes, passes and dialects."""
+"""Pages of the catalogues: named formats, operators, runtimes, passes and dialects."""
 
 import inspect
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import get_args
 
+from format_tables import formats_by_system
 from tables import code, table
 
 from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.dialects import DIALECTS
 from layoutopt.driver.pipeline import lowering_passes
 from layoutopt.formats import entries
+from layoutopt.onnx_io.schema import ONNX_VERSION
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass
+from layoutopt.report.operators import Operator, known_operators
 
+_OPERATORS = """\
+# Operators
+
+Generated from the layout rules (`layoutopt ops`): every operator of onnx {version}, and those that
+onnxruntime's optimiser writes.
+
+- *Opsets*: the versions that changed an operator, from 7 on. Models of older opsets are left unchanged.
+- *Formats*: the legal formats of the operands. The target decides which of them are fast.
+- *Padding*: the padding state of the outputs if the padding of all operands is zero, finite or any. *Kept* is zero → zero,
+  finite → finite, any → any.
+"""
 _KERNELS = {"target": "all kernels of the target", "standard": "operands in canonical formats"}
 
 
@@ -21,8 +35,10 @@ def formats_page() -> str:
     """Named formats by system, with their sources: `layoutopt formats`."""
     parts = [
         "# Named formats by system\n",
-        "Generated from the catalogue (`layoutopt formats`). [Formats](../formats.md) has the same formats side by side, and "
-        "the grammar of the notation. `{C0}` is the block size of the element type.\n",
+        "Generated from the catalogue (`layoutopt formats`). [Formats](../formats.md) has the grammar of the notation. `{C0}` "
+        "is the block size of the element type. A row with names of several systems is one format.\n",
+        "## Side by side\n",
+        formats_by_system(),
     ]
     in_order = sorted(entries(), key=lambda entry: entry.system.casefold())
     for system, group in groupby(in_order, key=lambda entry: entry.system):
@@ -33,6 +49,26 @@ def formats_page() -> str:
     return "\n".join(parts)
 
 
+def operators_page() -> str:
+    """The operators with their formats and padding, or the reason why they have no layout rule: `layoutopt ops`."""
+    every = known_operators()
+    ruled = [(each.kind, _opsets(each), each.family, each.formats, each.padding) for each in every if not each.reason]
+    left = [(each.kind, _opsets(each), each.reason) for each in every if each.reason]
+    return "\n".join(
+        [
+            _OPERATORS.format(version=ONNX_VERSION),
+            table(("operator", "opsets", "family", "formats", "padding"), ruled),
+            "## Operators without a layout rule\n",
+            "The operands of these operators, and of those in neither table, keep the canonical format.\n",
+            table(("operator", "opsets", "reason"), left),
+        ]
+    )
+
+
+def _opsets(each: Operator) -> str:
+    return ", ".join(map(str, each.opsets))
+
+
 def runtimes_page() -> str:
     """The runtimes with their dialects, and the matrix of both: `layoutopt runtimes`."""
     specs = [find_runtime(name) for name in runtime_names()]
@@ -40,7 +76,7 @@ def runtimes_page() -> str:
     parts = [
         "# Runtimes and dialects\n",
         "Generated from `cost_models/runtimes/*.toml` (`layoutopt runtimes`). [Runtimes](../runtimes.md) describes them, "
-        "[which program runs which dialect](../runtime-matrix.md) lists what was tried.\n",
+        "and lists which program was tried with which dialect.\n",
         table(("dialect", *(code(spec.name) for spec in specs)), rows),
         "",
     ]

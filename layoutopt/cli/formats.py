@@ -30,9 +30,6 @@ def formats(
     ] = None,
     force: Force = False,
     json: JsonFile = None,
-    markdown: Annotated[
-        bool, Option("--markdown", help="Print the formats of all systems side by side, as Markdown.")
-    ] = False,
 ) -> None:
     """List memory formats, or describe one.
 
@@ -44,18 +41,11 @@ def formats(
         raise UsageError("no format", where="--shape" if shape else "--dtype", hint="name a format too")
     if plot is not None and (name is None or extents is None):
         raise UsageError("nothing to draw", where=f"--plot {plot}", hint="name a format and give its --shape")
-    if markdown and json is not None:
-        raise UsageError("two forms of output", where="--json --markdown", hint="choose one")
 
     from layoutopt.cli.files.json_record import JsonRecord
 
     record = JsonRecord("formats", json, others=[plot] if plot is not None else [], kind="the figure", force=force)
-    if markdown:
-        from layoutopt.cli.rendering.formats_by_system import formats_by_system
-        from layoutopt.cli.rendering.terminal import show_text
-
-        show_text(formats_by_system())
-    elif name is None:
+    if name is None:
         from layoutopt.cli.rendering.formats import print_formats
 
         print_formats(system, record)

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 
@@ -18,16 +17,12 @@ def ops(
     ] = None,
     json: JsonFile = None,
     force: Force = False,
-    as_markdown: Annotated[bool, Option("--markdown", help="Print the page docs/operators.md, as Markdown.")] = False,
 ) -> None:
     """List operators, their formats and their padding.
 
     For an operator without a layout rule, prints the reason.
     """
-    if as_markdown and json is not None:
-        raise UsageError("two forms of output", where="--json --markdown", hint="choose one")
-
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.ops import print_operators
 
-    print_operators(name, family, json=JsonRecord("ops", json, force=force), as_markdown=as_markdown)
+    print_operators(name, family, json=JsonRecord("ops", json, force=force))

@@ -1,6 +1,6 @@
 """Padding transfer functions: the padding state of the results by the padding state of the inputs.
 
-`LayoutRule.transfer_padding` applies the function; `layoutopt ops` and docs/operators.md print it.
+`LayoutRule.transfer_padding` applies the function; `layoutopt ops` prints it.
 """
 
 from collections.abc import Sequence

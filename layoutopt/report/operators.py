@@ -1,27 +1,12 @@
 """The table of operators: layout rule, formats and padding of each, or the reason why it has no rule."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from layoutopt.onnx_io.schema import ONNX_VERSION, change_opsets, operators
+from layoutopt.onnx_io.schema import change_opsets, operators
 from layoutopt.ops import OPS_WITHOUT_RULE, rules
 from layoutopt.ops.base import OLDEST_OPSET
 
 UNKNOWN = "it is newer than this layoutopt, or was overlooked"
-
-_INTRODUCTION = (
-    "```sh",
-    "layoutopt ops Conv",
-    "```",
-    "",
-    f"prints the row of an operator. This page lists every operator of onnx {ONNX_VERSION}, and those of onnxruntime that its",
-    "optimiser writes; `layoutopt ops --markdown > docs/operators.md` generates it.",
-    "",
-    "*Opsets* are the versions that changed an operator, from 7 on; rules are tested at each of them. Models of older opsets",
-    "are left unchanged. *Formats* are the legal formats of the operands; the target decides which of them are fast. *Padding*",
-    "is the padding state of the outputs if the padding of all operands is zero, finite or any; kept is zero → zero,",
-    "finite → finite, any → any.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +54,3 @@ def _operator(kind: str) -> Operator:
     if rule is not None:
         return Operator(name, domain, tuple(versions), rule.family, rule.formats, str(rule.padding_of(kind)))
     return Operator(name, domain, tuple(versions), reason=OPS_WITHOUT_RULE.get(kind, UNKNOWN))
-
-
-def operators_page(found: Iterable[Operator]) -> str:
-    """The page docs/operators.md, as Markdown."""
-    every = list(found)
-    ruled, left = [each for each in every if each.family], [each for each in every if each.reason]
-    lines = [
-        "# Operators",
-        "",
-        *_INTRODUCTION,
-        "",
-        "| operator | opsets | family | formats | padding |",
-        "|---|---|---|---|---|",
-        *(f"| {each.kind} | {_opsets(each)} | {each.family} | {each.formats} | {each.padding} |" for each in ruled),
-        "",
-        "## Operators without a layout rule",
-        "",
-        "The operands of these operators keep the canonical format, row-major order of the axes, for the reason given. So do",
-        "those of operators that are in neither table.",
-        "",
-        "| operator | opsets | reason |",
-        "|---|---|---|",
-        *(f"| {each.kind} | {_opsets(each)} | {each.reason} |" for each in left),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _opsets(each: Operator) -> str:
-    return ", ".join(map(str, each.opsets))

@@ -39,13 +39,6 @@ def test_json(cli: Cli, model: str, command: str) -> None:
     assert cli(*arguments, "--json", "foreign.json", "--force").code == 0
 
 
-def test_two_forms_of_output(cli: Cli) -> None:
-    for command in ("ops", "formats"):
-        refused = cli(command, "--markdown", "--json")
-        assert (refused.code, refused.out) == (2, "")
-        assert_one_line(refused.err)
-
-
 def test_json_takes_only_names_in_json_as_its_file(cli: Cli, model: str) -> None:
     assert json.loads(cli("formats", "--json", "NHWC").out)["name"] == "NHWC"
     assert json.loads(cli("inspect", "--json", model, *PLANNED).out)["model"] == model

@@ -215,7 +215,6 @@ def test_a_malformed_file_is_one_line(text: str, message: str, tmp_path: Path) -
 def test_every_key_of_the_file_is_documented() -> None:
     root = Path(__file__).parents[2]
     page = (root / "docs" / "runtimes.md").read_text()
-    assert (root / "cost_models" / "runtimes" / "any.toml").read_text() in page
     keys = RuntimeSpec.known_keys()
     assert issubclass(RuntimeSpec, SpecModel) and {"dialects", "absorbs", "source"} <= keys
     assert all(f"`{key}`" in page or f"[[{key}]]" in page for key in keys)

@@ -4,11 +4,11 @@ from dataclasses import asdict
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.json_record import JsonRecord
-from layoutopt.cli.rendering.terminal import section, show, show_text, table, text
-from layoutopt.report.operators import Operator, known_operators, operators_page
+from layoutopt.cli.rendering.terminal import section, show, table, text
+from layoutopt.report.operators import Operator, known_operators
 
 
-def print_operators(name: str | None, family: str | None, *, json: JsonRecord, as_markdown: bool) -> None:
+def print_operators(name: str | None, family: str | None, *, json: JsonRecord) -> None:
     """Print the operators whose name contains `name` and whose family is `family`; without these, print all.
 
     Raises:
@@ -17,9 +17,6 @@ def print_operators(name: str | None, family: str | None, *, json: JsonRecord, a
     chosen = _chosen(known_operators(), name, family)
     json.write({"operators": [asdict(each) for each in chosen]})
     if json.is_printed:
-        return
-    if as_markdown:
-        show_text(operators_page(chosen))
         return
     with_rule, without_rule = [each for each in chosen if each.family], [each for each in chosen if each.reason]
     if with_rule:

@@ -1,4 +1,4 @@
-"""The output of `formats --markdown`: one row per format, one column per system."""
+"""Tables of the named formats: one row per format, one column per system."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ _COLUMNS = ("MegEngine", "oneDNN", "Ascend", "CUTLASS", "TVM", "PyTorch")
 _FEATURES, _FILTERS, _MATRICES = "Feature maps", "Filters", "Matrices"
 _C0 = 9973  # replaces {C0} while a notation is parsed: no format has such blocks
 _BEYOND = """\
-## Formats beyond the format algebra
+### Formats beyond the format algebra
 
 | physical shape | name | used for |
 |---|---|---|
@@ -22,7 +22,7 @@ def formats_by_system() -> str:
     """All named formats as Markdown tables: feature maps, filters, matrices."""
     parts = []
     for role in (_FEATURES, _FILTERS, _MATRICES):
-        parts += [f"## {role}\n", *_table(role), ""]
+        parts += [f"### {role}\n", *_table(role), ""]
     return "\n".join([*parts, _BEYOND])
 
 
