@@ -154,7 +154,7 @@ class Session:
         Args:
             names: of the outputs; None for all.
             feeds: the inputs by name.
-            seconds: the limit of the processor time of this process during the run, and a tenth of that of its wall time.
+            seconds: the limit of the processor time of this process during the run; ten times as much wall time ends it, too.
 
         Raises:
             TimeoutError: the run exceeds the time limit.
@@ -200,7 +200,9 @@ def _limited(seconds: float | None) -> Iterator[Any]:
         yield options
     except Exception as error:  # onnxruntime's exceptions have no common base
         if expired.is_set():
-            raise TimeoutError(f"it did not finish within {seconds:.0f} s of processor time") from error
+            raise TimeoutError(
+                f"it did not finish within {seconds:.0f} s of processor time, or {_WALL_FACTOR * seconds:.0f} s in all"
+            ) from error
         raise
     finally:
         ended.set()

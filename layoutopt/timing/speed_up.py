@@ -27,7 +27,7 @@ _MAX_BLOCKS = 36  # on a busy machine
 _MIN_BLOCKS = 3
 _MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
-_WARM_UP = 2  # runs: the first plans the memory, and the second gets it from the system
+_WARM_UP = 2  # runs: the second one of convnext_tiny, in turns with another model, takes a tenth longer than later ones
 
 Feed: TypeAlias = Mapping[str, Any]
 Clock: TypeAlias = Callable[[], float]

@@ -33,7 +33,7 @@ class Machine:
 
 
 class SimulatedSession:
-    """A session whose runs take `seconds`, by its placement and the noise; the first two, which get memory, take longer."""
+    """A session whose runs take `seconds`, by its placement and the noise; the first two take longer."""
 
     def __init__(self, machine: Machine, seconds: float) -> None:
         machine.now += CREATION
