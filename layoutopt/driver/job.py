@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx
 import onnx_ir
@@ -92,7 +92,7 @@ class Job:
         measurement: the measured speed-up; None before it.
         tuning: the variants that were tried; None without tuning.
         portable: the branches of a portable result; None for any other one.
-        omitted_passes: the names of passes after baking that do not run.
+        omitted_passes: the names of passes that do not run.
     """
 
     name: str
@@ -179,6 +179,15 @@ class Job:
             with_lowering(options.pipeline or default_pipeline(options.mode), dialect),
             context,
         )
+
+    def without(self, passes: frozenset[str], **options: Any) -> "Job":
+        """The same call from its start, without passes and with other options."""
+        job = Job.of(replace(self.options, model=self.given, target=self.target_model, **options))
+        job.name, job.dims, job.stamp, job.start = self.name, self.dims, self.stamp, self.start
+        job.target_model, job.omitted_passes = self.target_model, self.omitted_passes | passes
+        kept = (each for each in job.pipeline.passes if each.name not in job.omitted_passes)
+        job.pipeline = replace(job.pipeline, passes=tuple(kept))
+        return job
 
     @property
     def path(self) -> str | None:

@@ -4,12 +4,16 @@ from collections.abc import Iterable
 
 from layoutopt.report.schema import NoteReport, Report
 
+LEFT_OUT = "verify"
+"""Source of the notes on passes that were left out because the result differed with them."""
+
 
 def warnings_of(report: Report) -> list[str]:
     """Warnings about the result of `optimize`, besides those about repairs."""
     verification = report.verification
     variants = report.tuning.variants if report.tuning is not None else []
-    failed = [
+    left_out = [f"{report.model}: {note.where} {note.reason}" for note in report.notes if note.source == LEFT_OUT]
+    failed = left_out + [
         f"{report.model}: the variant '{each.name}' failed: {each.reason}; please report it with the model"
         for each in variants
         if each.outcome == "failed"
@@ -27,4 +31,4 @@ def repairs_of(notes: Iterable[NoteReport]) -> list[tuple[str, str]]:
     return [(note.where, note.reason) for note in notes if note.source == "read"]
 
 
-__all__ = ["repairs_of", "warnings_of"]
+__all__ = ["LEFT_OUT", "repairs_of", "warnings_of"]

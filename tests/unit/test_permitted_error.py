@@ -5,14 +5,19 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import onnx_ir
 import pytest
 from onnx import numpy_helper
 
 import layoutopt
+from layoutopt import onnx_io
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, estimate
-from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
+from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import Algorithm, minimal_filtering
 from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import error_growths as declared_growths
+from layoutopt.errors import VerificationError
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
+from layoutopt.report.warnings import warnings_of
 from layoutopt.runtime.session import Session
 from layoutopt.verification.file_comparison import verify_files
 from layoutopt.verification.perturbation import COHERENT, error_growths, perturb_sums
@@ -149,3 +154,34 @@ def test_growth_is_declared_by_names_and_belongs_to_the_convolution() -> None:
     for name in names:
         rewritten.graph.node.add().output.append(name)
     assert error_growths(original, rewritten) == {"c": two.error_growth * four.error_growth}
+
+
+@pytest.mark.usefixtures("prefers_winograd")
+@pytest.mark.parametrize("faulty", ["winograd", "weight"])
+def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong Winograd transform is left out with one line; a wrong weight remains without it, and is refused."""
+    if faulty == "winograd":
+        rows = Algorithm.window
+        monkeypatch.setattr(Algorithm, "window", lambda *a: (rows(*a)[0], tuple(2 * each for each in rows(*a)[1])))
+    else:
+        emit = onnx_io.emit
+
+        def emitted(graph: Graph) -> onnx_ir.Model:
+            model = emit(graph)
+            for value in model.graph.initializers.values():
+                if value.const_value is not None and value.const_value.dtype == onnx_ir.DataType.FLOAT:
+                    value.const_value = onnx_ir.tensor(value.const_value.numpy() * np.float32(1.01), name=value.name)
+            return model
+
+        monkeypatch.setattr(onnx_io, "emit", emitted)
+    model = network(BODIES["alone"], filters_of("random"))
+    options = {"measure": False, "calibrate": False, "max_growth": 100}
+    if faulty == "weight":
+        with pytest.raises(VerificationError, match="not equivalent"):
+            layoutopt.optimize(model, "cpu", **options)
+        return
+    result = layoutopt.optimize(model, "cpu", **options)
+    assert result.report.verification.status == "passed"
+    assert not any("/winograd/" in node.name for node in result.proto.graph.node)
+    (warning,) = warnings_of(result.report)
+    assert "winograd left out, because with it the rewritten model is not equivalent" in warning

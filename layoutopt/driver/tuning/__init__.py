@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import log
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnx_ir
 
@@ -22,6 +22,7 @@ from layoutopt.cost import sized
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.job import Job
 from layoutopt.driver.measuring import feed_at, measured_sizes, obstacle
+from layoutopt.driver.rewriting import Rewritten
 from layoutopt.driver.tuning.knobs import Changes
 from layoutopt.driver.tuning.learning import LearntPrices
 from layoutopt.driver.tuning.proposal import knobs_of
@@ -43,18 +44,9 @@ _MOST_LEARNT = 20  # in a report
 _SMALLEST_CORRECTION = 0.05
 
 
-class Tuned(NamedTuple):
-    """The version that is returned: its job, its planned graph, its inputs, and its model; None for the original."""
-
-    job: Job
-    graph: Graph
-    samples: SampleInputs
-    model: onnx_ir.Model | None
-
-
 def tuned(
     job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, rewritten: onnx_ir.Model | None
-) -> Tuned:
+) -> Rewritten:
     """The fastest version that was found. `tuning` of its job is the report.
 
     Args:
@@ -64,7 +56,7 @@ def tuned(
         samples: the generator of inputs.
         rewritten: the first result; None if the original is faster.
     """
-    first = Tuned(job, graph, samples, rewritten)
+    first = Rewritten(job, graph, samples, rewritten)
     seconds = job.options.tune
     assert seconds is not None
     begin = perf_counter()
@@ -137,7 +129,7 @@ def _trials(
     return found_trials
 
 
-def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
+def _searched(job: Job, trials: Trials, first: Rewritten, begin: float) -> Rewritten:
     """Try variants until time is up, and return the best version."""
     context, plan = job.context, job.context.plan
     assert plan is not None and job.tuning is not None
@@ -165,7 +157,7 @@ def _searched(job: Job, trials: Trials, first: Tuned, begin: float) -> Tuned:
         return first
     best.job.tuning = report
     report_like(job, best.job, best.graph, context.cost_model, best.variant.changes)
-    return Tuned(best.job, best.graph, best.samples, best.candidate.stamped())
+    return Rewritten(best.job, best.graph, best.samples, best.candidate.stamped())
 
 
 def _report(

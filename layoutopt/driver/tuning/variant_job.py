@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost.scaled import ScaledCostModel
@@ -61,16 +60,7 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
         cost_model: the cost model of the first plan.
         known_plans: the plans until now, which the job adds its own to.
     """
-    options: dict[str, Any] = {"model": first.given, "target": first.target_model, "watch": None, "sizes_found": None}
-    job = Job.of(replace(first.options, **options, calibrate=False, profile=None, progress=None))
-    job.name, job.dims, job.stamp, job.start, job.target_model = (
-        first.name,
-        first.dims,
-        first.stamp,
-        first.start,
-        first.target_model,
-    )
-    job.omitted_passes = changes.omitted
+    job = first.without(changes.omitted, watch=None, sizes_found=None, calibrate=False, profile=None, progress=None)
     model = job.context.cost_model if changes.has_target_prices else cost_model
     job.context.cost_model = ScaledCostModel(model, changes.factors) if changes.has_factors else model
     job.context.kernels -= changes.unfused
@@ -78,9 +68,7 @@ def variant_job(first: Job, changes: Changes, cost_model: CostModel, known_plans
     if changes.is_new_plan:
         job.context.is_known_plan = lambda signatures: plan_key(signatures, others) in known_plans
     job.context.time_graphs = None if changes.has_target_prices else first.context.time_graphs
-    passes = tuple(
-        _with_rates(each, changes.winograd) for each in job.pipeline.passes if each.name not in changes.omitted
-    )
+    passes = tuple(_with_rates(each, changes.winograd) for each in job.pipeline.passes)
     end = EndAtKnownPlan(known_plans, others)
     job.pipeline = Pipeline(passes, job.pipeline.verifies).extended([end])
     return job
