@@ -12,11 +12,11 @@ from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.finish import finish
 from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job, Options, Progress
-from layoutopt.driver.lifting import lift, read
+from layoutopt.driver.lifting import read
 from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.portability import make_portable
 from layoutopt.driver.result import Result
-from layoutopt.driver.rewriting import rewrite
+from layoutopt.driver.rewriting import rewrite_source
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Sizes
 from layoutopt.passes.base import Mode, Pipeline, Sessions, Watch
@@ -142,8 +142,7 @@ def optimize(
 def _run(job: Job) -> Result:
     """The result of a call whose arguments are checked."""
     source = read(job)
-    graph, samples = lift(job, source)
-    rewritten = rewrite(job, source, graph, samples)
+    job, graph, samples, rewritten = rewrite_source(job, source)
     if job.options.portable and rewritten is not None:
         rewritten = make_portable(job, source, graph, samples, rewritten)
     return finish(job, source, graph, samples, rewritten)

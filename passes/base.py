@@ -121,6 +121,7 @@ class Pass(ABC):
     Attributes:
         name: its name in reports and dumps.
         justifies_rewrite: whether a change by this pass is a reason to rewrite a model that no plan makes faster.
+        changes_rounding: whether it computes the same real numbers by other operations, which round differently.
         handles_bodies: whether it runs once, on the main graph, and handles bodies itself; if not, it runs on every graph,
             bodies first.
         before: for the pass of an extension: the name of the pass before whose first run it is inserted.
@@ -130,6 +131,7 @@ class Pass(ABC):
 
     name: ClassVar[str]
     justifies_rewrite: ClassVar[bool] = True
+    changes_rounding: ClassVar[bool] = False
     handles_bodies: ClassVar[bool] = False
     before: ClassVar[str] = ""
     after: ClassVar[str] = ""

@@ -30,6 +30,7 @@ class FoldAffines(Pass):
     """Fold per-channel affines into the weights of the convolution or matrix product before or behind them."""
 
     name = "fold-affines"
+    changes_rounding = True
     handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -173,6 +173,13 @@ class Job:
             with_lowering(options.pipeline or default_pipeline(options.mode), dialect),
             context,
         )
+
+    def without(self, name: str) -> "Job":
+        """The same call from its start, without the passes of a name."""
+        job = Job.of(replace(self.options, model=self.given))
+        job.name, job.start = self.name, self.start
+        job.pipeline = replace(self.pipeline, passes=tuple(each for each in self.pipeline.passes if each.name != name))
+        return job
 
     @property
     def path(self) -> str | None:

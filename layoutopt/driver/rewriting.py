@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import onnx_ir
 
@@ -9,6 +10,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.driver.calibration import calibrated_plan
 from layoutopt.driver.gain import reason_of_loss, within_growth
 from layoutopt.driver.job import Job
+from layoutopt.driver.lifting import lift
 from layoutopt.driver.measuring import measure
 from layoutopt.driver.model_faults import has_same_fault, is_loadable, raise_if_refused
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
@@ -17,6 +19,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.check_gain import has_quantized_ops, reason_to_keep
 from layoutopt.report.stamp import KEY
+from layoutopt.report.warnings import LEFT_OUT
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.sample_inputs import SampleInputs
@@ -88,6 +91,38 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         candidate.verify(copies)
         job.context.reason_to_keep = measure(job, source, graph, samples, candidate.final, copies)
     return None if job.context.reason_to_keep else candidate.stamped()
+
+
+class Rewritten(NamedTuple):
+    """A rewritten model, None if the original stays unchanged, with its job, its planned graph and its inputs."""
+
+    job: Job
+    graph: Graph
+    samples: SampleInputs
+    model: onnx_ir.Model | None
+
+
+def rewrite_source(job: Job, source: onnx_ir.Model) -> Rewritten:
+    """Lift and rewrite a model. While the result differs, a pass that changes the rounding is left out, the last one first.
+
+    Raises:
+        ModelError, VerificationError, UnverifiedError: as for `rewrite`; the result differs without these passes, too.
+    """
+    notes: list[Note] = []
+    while True:
+        graph, samples = lift(job, source)
+        try:
+            model = rewrite(job, source, graph, samples)
+        except VerificationError as error:
+            changing = {each.name for each in job.pipeline.passes if each.changes_rounding}
+            name = next((each.name for each in reversed(job.passes) if each.changed and each.name in changing), None)
+            if name is None:
+                raise
+            notes.append(Note(LEFT_OUT, name, f"left out, because with it {error.what}"))
+            job = job.without(name)
+        else:
+            job.context.notes += notes
+            return Rewritten(job, graph, samples, model)
 
 
 def rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> Candidate | None:
@@ -215,4 +250,4 @@ def _verified(candidate: Candidate, copies: RunnableCopies) -> onnx_ir.Model:
     return final
 
 
-__all__ = ["UNVERIFIED", "Candidate", "rewrite", "rewritten_candidate"]
+__all__ = ["UNVERIFIED", "Candidate", "Rewritten", "rewrite", "rewrite_source", "rewritten_candidate"]

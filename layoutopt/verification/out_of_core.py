@@ -51,10 +51,6 @@ MAX_SEGMENT_BYTES = 512_000_000
 MEMORY_PER_SEGMENT = 8
 """The available memory divided by the weights of one segment, which onnxruntime copies, as float32 if they have 16 bits."""
 
-MEMORY_PER_PERTURBED_BYTE = 40
-"""The available memory divided by the weights of one segment that are perturbed, which takes several copies of them. Others,
-the largest, stay mapped: the rounding spread is then smaller, and the comparison stricter."""
-
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -296,9 +292,7 @@ class OutOfCoreComparison:
         limits = TimeLimits(self.request.limits.run, self.request.limits.spread)
         request = replace(self.request, observed=[ends[name] for name in segment.names if name in ends], limits=limits)
         with scratch_folder() as folder:
-            original = self.original.runnable(
-                segment.original, runs[0].values, folder, "original.data", self.memory // MEMORY_PER_PERTURBED_BYTE
-            )
+            original = self.original.runnable(segment.original, runs[0].values, folder, "original.data")
             cut_runs = self._original_runs(exposed_session(original, cuts, request), segment, runs, failures)
             if self.rewritten is None or segment.rewritten is None or not runs:
                 return

@@ -1,35 +1,37 @@
-"""Perturbation of a model by units in the last place, as large as the effect of rounding.
+"""Perturbation of a model by as much as rounding may change it.
 
-Every element of an input moves by one unit up or down. Weights move by up to four ulps: every product of a weight and an
-activation is then rounded differently, as it is when a sum is computed in another order or a factor is folded into the
-weights. Results of reductions move by up to sqrt(n) units for n summands, the error of naive summation: kernels for other
-formats sum in other orders. Arrays of whole numbers are not perturbed: they are more often extents, indices, masks and scales
+Every element of an input moves by one unit up or down. Every sum, in a contraction, pooling, reduction or normalisation, moves
+by the error that an algorithm may make, which is relative to the magnitudes of its terms and not to the result: kernels for
+other formats sum in other orders. Inputs of whole numbers are not perturbed: they are more often extents, indices and masks
 than measurements.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
+from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import error_growths as declared_growths
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
 from layoutopt.verification.difference import EPSILONS
-
-WEIGHT_ULPS = 4
-"""Largest change of a weight in units in the last place. With 4 the outputs of 60 networks (14 architectures with random
-weights, 46 trained models) move 0.2 to 1.8 times as far as those of their rewrites for onnxruntime, Winograd convolutions
-included."""
-
-_MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds
-PERTURBED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-"""The element types of weights that are perturbed."""
+from layoutopt.verification.upcast import NARROW
 
 _PIECE = 1 << 22  # elements that are perturbed at a time
-MAX_PERTURBED_BYTES = 256_000_000
-"""Largest number of bytes of weights that are perturbed, the smallest tensors first; the other tensors stay mapped."""
+_MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds
+_AMPLITUDE = 3**0.5  # of uniform random numbers with the root mean square 1
+
+_UNITS = {
+    TensorProto.FLOAT: 2.0**-24,
+    TensorProto.DOUBLE: 2.0**-53,
+    TensorProto.FLOAT16: 2.0**-11,
+    TensorProto.BFLOAT16: 2.0**-8,
+}
+"""The relative error of one rounding, by element type."""
 
 
 def perturbed_inputs(feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
@@ -38,93 +40,218 @@ def perturbed_inputs(feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
     Arrays of whole numbers, and of other element types than those of `EPSILONS`, are the same objects as in `feed`.
     """
     generator = np.random.default_rng(seed)
-    return {name: _perturbed(value, generator, 1) for name, value in feed.items()}
+    return {name: _perturbed(value, generator) for name, value in feed.items()}
 
 
-def perturb_weights(model: onnx.ModelProto, seed: int, ulps: int = WEIGHT_ULPS) -> bool:
-    """Move the weights in a message by up to `ulps` units in the last place, and return whether any weight has moved.
-
-    Tensors in external data, of at most 8 elements, of whole numbers, and beyond `MAX_PERTURBED_BYTES` are not changed.
-    """
+def perturb_narrow_weights(model: onnx.ModelProto, seed: int) -> None:
+    """Move weights of 16 bits by one unit in the last place, without external data and tensors of at most 8 elements."""
     generator = np.random.default_rng(seed)
-    remaining, is_changed = MAX_PERTURBED_BYTES, False
-    for tensor in sorted(_weights(model), key=_count):
-        remaining -= _count(tensor) * 4
-        if remaining < 0:
-            break
-        array = numpy_helper.to_array(tensor)
-        moved = _perturbed(array, generator, ulps)
-        if moved is not array:
-            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(moved), tensor.name))
-            is_changed = True
-    return is_changed
-
-
-_REDUCTIONS = frozenset({"GlobalAveragePool", "ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare"})
-
-
-def perturb_sums(model: onnx.ModelProto, seed: int) -> bool:
-    """Move results of reductions by up to sqrt(n) units in the last place, and return whether the main graph has any.
-
-    before: x -> ReduceMean -> y
-    after:  x -> ReduceMean -> z      y = z + z u sqrt(size(x) / size(z)) 2^-23, u random in [-1, 1]
-
-    Results must be float32, or float64 from opset 15 on.
-    """
-    found = [node for node in model.graph.node if node.op_type in _REDUCTIONS]
-    has_cast_like = any(opset.domain in ("", "ai.onnx") and opset.version >= 15 for opset in model.opset_import)
-    for number, node in enumerate(found):
-        _add_noise(model.graph, node, seed + number, has_cast_like=has_cast_like)
-    return bool(found)
-
-
-def _add_noise(graph: onnx.GraphProto, node: onnx.NodeProto, seed: int, *, has_cast_like: bool) -> None:
-    """Add noise to the result of one reduction."""
-    name, exact = node.output[0], f"{node.output[0]}__exact"
-    node.output[0] = exact
-    cast = (
-        ("CastLike", [f"{exact}_units", exact], "like") if has_cast_like else ("Identity", [f"{exact}_units"], "like")
-    )
-    made = [
-        ("Size", [node.input[0]], "summands"),
-        ("Size", [exact], "sums"),
-        ("Div", [f"{exact}_summands", f"{exact}_sums"], "terms"),
-        ("Cast", [f"{exact}_terms"], "float"),
-        ("Sqrt", [f"{exact}_float"], "root"),
-        ("Mul", [f"{exact}_root", f"{exact}_unit"], "units"),
-        cast,
-        ("RandomUniformLike", [exact], "random"),
-        ("Mul", [f"{exact}_random", exact], "relative"),
-        ("Mul", [f"{exact}_relative", f"{exact}_like"], "noise"),
-    ]
-    attributes: dict[str, dict[str, Any]] = {
-        "Cast": {"to": TensorProto.FLOAT},
-        "RandomUniformLike": {"low": -1.0, "high": 1.0, "seed": float(seed)},
-    }
-    for kind, inputs, word in made:
-        graph.node.append(helper.make_node(kind, inputs, [f"{exact}_{word}"], **attributes.get(kind, {})))
-    graph.node.append(helper.make_node("Add", [exact, f"{exact}_noise"], [name]))
-    graph.initializer.append(numpy_helper.from_array(np.asarray(EPSILONS["float32"], np.float32), f"{exact}_unit"))
-
-
-def _weights(model: onnx.ModelProto) -> Iterator[TensorProto]:
     initializers = [tensor for graph in graphs(model) for tensor in graph.initializer]
     constants = [attr.t for node in nodes(model) for attr in node.attribute if attr.HasField("t")]
     for tensor in (*initializers, *constants):
-        if (
-            tensor.data_type in PERTURBED
-            and _count(tensor) > _MAX_PARAMETER_ELEMENTS
-            and tensor.data_location != TensorProto.EXTERNAL
-        ):
-            yield tensor
+        is_stored = tensor.data_location != TensorProto.EXTERNAL
+        if tensor.data_type in NARROW and is_stored and np.prod(tensor.dims) > _MAX_PARAMETER_ELEMENTS:
+            moved = _perturbed(numpy_helper.to_array(tensor), generator)
+            tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
 
 
-def _count(tensor: TensorProto) -> int:
-    return int(np.prod(tensor.dims, dtype=np.int64))
+COHERENT = -1
+"""The seed of noise that has one sign, as the rounding errors of equal sums have."""
+
+_SUMMANDS = {
+    "Conv": (1, 0),
+    "FusedConv": (1, 0),
+    "ConvTranspose": (1, 1),
+    "MatMul": (0, -1),
+    "FusedMatMul": (0, -1),
+    "Gemm": (0, -1),
+    "Einsum": (0, -1),
+}
+"""Contractions: each element sums as many products as an operand has elements per index
+of an axis; axis -1: as many as the axis has."""
+
+_REDUCTIONS = frozenset({"AveragePool", "CumSum", "GlobalAveragePool", "LpPool"}) | {
+    f"Reduce{each}" for each in ("L1", "L2", "LogSumExp", "Mean", "Sum", "SumSquare")
+}
+
+_NORMALIZATIONS = ("Batch", "Group", "Instance", "Layer", "Lp", "MeanVariance", "RMS", "SimplifiedLayer", "SkipLayer")
+_NONLINEAR = frozenset(
+    ["Attention", "GRU", "GroupQueryAttention", "LRN", "LSTM", "MatMulNBits", "MultiHeadAttention", "RNN"]
+) | {f"{each}Normalization" for each in _NORMALIZATIONS}
+"""Ops that contain sums, but no sum of the magnitudes of their operands bounds the error: their first operand is perturbed."""
+
+RANDOM_UNITS, COHERENT_UNITS = 0.5, 2.0
+"""The error of a sum of n products, in units of 2^-24 times the sum of their magnitudes and sqrt(n) / 3 times their sum. Equal
+sums have equal errors, and larger ones. In convolutions of 8 to 4608 products (random, positive, or over 3 decades) blocked
+kernels and others differ by up to 2.5 units, if all products are equal by 4. `SPREAD_FACTOR` times these units are accepted."""
 
 
-def _perturbed(array: Array, generator: np.random.Generator, ulps: int) -> Array:
-    """The array with every element moved by up to `ulps` units in the last place; the same object if it is not perturbed."""
+def perturb_sums(model: onnx.ModelProto, seed: int, growths: Mapping[str, float]) -> onnx.ModelProto:
+    """The model with contractions and reductions that err as far as an algorithm may, in all bodies and functions.
+
+    before: x, w -> Conv -> y
+    after:  x, w -> Conv -> z      |x|, |w| -> Conv -> a      y = z + r c (g a + sqrt(n) / 3 |z|)      r random
+
+    Here n is the number of products of an element, g the growth of the error by the algorithm of the rewritten model, and c is
+    `RANDOM_UNITS`. Coherent noise is y = z + c sqrt(n) / 3 |z|, where c is `COHERENT_UNITS`. The first operand of `_NONLINEAR`
+    ops becomes x + r c |x|. Results of 16 bits, which kernels sum in float32, move by one unit in the last place. Contractions
+    of dequantised values, which onnxruntime computes in integers, stay.
+
+    Args:
+        model: a model, which is edited in place unless it has functions.
+        seed: of the noise; `COHERENT` for noise of one sign.
+        growths: g by the name of a contraction's result; 1 for others.
+    """
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    types = _element_types(model)
+    number = 0
+    for graph in graphs(model):
+        dequantised = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+        for node in tuple(graph.node):
+            number += 1
+            kind = node.op_type
+            if not node.input or not dequantised.isdisjoint(node.input):
+                continue
+            perturbed = node.input[0] if kind in _NONLINEAR else node.output[0]
+            dtype = types.get(perturbed, TensorProto.FLOAT if kind in _SUMMANDS else TensorProto.UNDEFINED)
+            if dtype in _UNITS and (kind in _NONLINEAR or kind in _SUMMANDS or kind in _REDUCTIONS):
+                noise = _Noise(graph, f"{node.output[0]}__{number}", dtype, None if seed == COHERENT else seed + number)
+                noise.perturb(node, growths.get(perturbed, 1.0))
+    return model
+
+
+def error_growths(original: onnx.ModelProto, rewritten: onnx.ModelProto) -> dict[str, float]:
+    """The growth of rounding errors by the algorithms of a rewritten model, by the name of the contraction's result.
+
+    The names of a rewritten model declare the result of the original's ops that an algorithm computes: an activation, or the
+    sum with a residual, behind the contraction.
+    """
+    producers = {name: node for node in original.graph.node for name in node.output if name}
+    found: dict[str, float] = {}
+    for declared, growth in declared_growths(name for node in rewritten.graph.node for name in node.output).items():
+        name = declared
+        while name not in producers and "__" in name:  # the name has the format as a suffix
+            name = name.rpartition("__")[0]
+        pending = [name]
+        while pending:
+            name = pending.pop()
+            node = producers.get(name)
+            if node is not None and node.op_type in _SUMMANDS:
+                found[name] = max(growth, found.get(name, 1.0))
+            elif node is not None:
+                pending += node.input
+    return found
+
+
+def _element_types(model: onnx.ModelProto) -> dict[str, int]:
+    """The element types of the values of all graphs, where they can be inferred."""
+    inferred = onnx.shape_inference.infer_shapes(model)
+    types = {}
+    for graph in graphs(inferred):
+        types.update({each.name: each.data_type for each in graph.initializer})
+        values = (*graph.input, *graph.value_info, *graph.output)
+        types.update(
+            {each.name: each.type.tensor_type.elem_type for each in values if each.type.HasField("tensor_type")}
+        )
+    return {name: dtype for name, dtype in types.items() if dtype}
+
+
+@dataclass(slots=True)
+class _Noise:
+    """Nodes that perturb one value, appended to its graph, which need not be in topological order for onnxruntime.
+
+    Attributes:
+        graph: the graph.
+        stem: of the names of new values, which no other noise has.
+        dtype: the element type of the value.
+        seed: of the random numbers; None for 1 in their place.
+        count: the number of new values.
+    """
+
+    graph: onnx.GraphProto
+    stem: str
+    dtype: int
+    seed: int | None
+    count: int = 0
+
+    def perturb(self, node: onnx.NodeProto, growth: float) -> None:
+        """Perturb the first operand of a nonlinear node, or the result of another one."""
+        unit = (COHERENT_UNITS if self.seed is None else RANDOM_UNITS) * _UNITS[self.dtype]
+        if node.op_type in _NONLINEAR:
+            x = node.input[0]
+            node.input[0] = self._sum(x, self._scaled(x, unit), None)
+            return
+        name, exact = node.output[0], self._fresh()
+        node.output[0] = exact
+        if self.dtype in NARROW:
+            bound = self._scaled(exact, 2 * _UNITS[self.dtype])
+        else:
+            relative = self._add("Mul", self._root_of_summands(node, exact), self._constant(unit / 3))
+            bound = self._add("Mul", self._add("Abs", exact), relative)
+            if self.seed is not None:
+                bound = self._add("Add", bound, self._scaled(self._of_magnitudes(node), unit * growth))
+        self._sum(exact, bound, name)
+
+    def _root_of_summands(self, node: onnx.NodeProto, exact: str) -> str:
+        """The square root of the number of products of an element."""
+        if node.op_type in _REDUCTIONS:
+            terms = self._add("Div", self._add("Size", node.input[0]), self._add("Size", exact))
+        else:
+            operand, axis = _SUMMANDS[node.op_type]
+            terms = self._add(
+                "Gather", self._add("Shape", node.input[operand]), self._constant(axis, TensorProto.INT64)
+            )
+            if axis >= 0:
+                terms = self._add("Div", self._add("Size", node.input[operand]), terms)
+        return self._add("Sqrt", self._add("Cast", terms, to=self.dtype))
+
+    def _of_magnitudes(self, node: onnx.NodeProto) -> str:
+        """The result of a node on the magnitudes of its operands."""
+        twin = self.graph.node.add()
+        twin.CopyFrom(node)
+        del twin.output[1:]
+        twin.name = twin.output[0] = self._fresh()
+        for index, name in enumerate(node.input[:1] if node.op_type in _REDUCTIONS else node.input):
+            twin.input[index] = self._add("Abs", name) if name else ""
+        return twin.output[0]
+
+    def _scaled(self, name: str, factor: float) -> str:
+        """The magnitudes of a value times a factor, in float32 for types of 16 bits."""
+        wide = self._add("Cast", name, to=TensorProto.FLOAT) if self.dtype in NARROW else name
+        return self._add("Mul", self._add("Abs", wide), self._constant(factor))
+
+    def _sum(self, exact: str, bound: str, name: str | None) -> str:
+        """A value plus the bound times a random number for every element."""
+        noise = bound
+        if self.seed is not None:
+            random = self._add("RandomUniformLike", bound, low=-_AMPLITUDE, high=_AMPLITUDE, seed=float(self.seed))
+            noise = self._add("Mul", bound, random)
+        if self.dtype not in NARROW:
+            return self._add("Add", exact, noise, name=name)
+        wide = self._add("Add", self._add("Cast", exact, to=TensorProto.FLOAT), noise)
+        return self._add("Cast", wide, name=name, to=self.dtype)
+
+    def _add(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+        """Append a node, and return the name of its result."""
+        name = name or self._fresh()
+        self.graph.node.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def _constant(self, value: float, dtype: int | None = None) -> str:
+        """The name of a new scalar, by default of the type in which noise is computed."""
+        dtype = dtype or (TensorProto.FLOAT if self.dtype in NARROW else self.dtype)
+        name = self._fresh()
+        self.graph.initializer.append(helper.make_tensor(name, dtype, (), [value]))
+        return name
+
+    def _fresh(self) -> str:
+        self.count += 1
+        return f"{self.stem}__noise{self.count}"
+
+
+def _perturbed(array: Array, generator: np.random.Generator) -> Array:
+    """The array with every element moved by one unit in the last place; the same object if it is not perturbed."""
     if not isinstance(array, np.ndarray) or array.dtype.kind == "c" or str(array.dtype) not in EPSILONS:
         return array
     if _is_whole(array):
@@ -133,22 +260,14 @@ def _perturbed(array: Array, generator: np.random.Generator, ulps: int) -> Array
     before, after = array.reshape(-1), moved.reshape(-1)
     for start in range(0, array.size, _PIECE):
         piece = before[start : start + _PIECE]
-        after[start : start + _PIECE] = _moved(piece, generator, ulps)
+        wide = piece.astype(np.float64 if array.dtype == np.float64 else np.float32)
+        signs = 2 * generator.integers(0, 2, piece.shape, np.int8) - 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            other = (wide * (1 + signs * wide.dtype.type(EPSILONS[str(array.dtype)]))).astype(array.dtype)
+        after[start : start + _PIECE] = np.where(
+            np.isfinite(other.astype(wide.dtype)), other, piece
+        )  # no new infinities
     return moved
-
-
-def _moved(array: Array, generator: np.random.Generator, ulps: int) -> Array:
-    steps = generator.integers(-ulps, ulps + 1, array.shape, np.int8) if ulps > 1 else _signs(array, generator)
-    wide = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        moved: Array = (wide * (1 + steps * wide.dtype.type(EPSILONS[str(array.dtype)]))).astype(array.dtype)
-    finite: Array = np.where(np.isfinite(moved.astype(wide.dtype)), moved, array)  # no new infinities
-    return finite
-
-
-def _signs(array: Array, generator: np.random.Generator) -> Array:
-    signs: Array = 2 * generator.integers(0, 2, array.shape, np.int8) - 1
-    return signs
 
 
 def _is_whole(array: Array) -> bool:
@@ -161,4 +280,4 @@ def _is_whole(array: Array) -> bool:
     return True
 
 
-__all__ = ["MAX_PERTURBED_BYTES", "PERTURBED", "WEIGHT_ULPS", "perturb_sums", "perturb_weights", "perturbed_inputs"]
+__all__ = ["COHERENT", "error_growths", "perturb_narrow_weights", "perturb_sums", "perturbed_inputs"]

@@ -1,7 +1,7 @@
 """Rounding spread: the largest change of a model's outputs by rounding alone.
 
-Three things are perturbed: the inputs (one unit in the last place), the weights (`perturbation.WEIGHT_ULPS` ulps), and the
-order of computation, by running the model with and without onnxruntime's optimisations. The spread of an output is its
+Three things are perturbed: the inputs (one unit in the last place), the sums (`perturbation.perturb_sums`), and the order of
+computation, by running the model with and without onnxruntime's optimisations. The spread of an output is its
 largest difference from the unperturbed run over all perturbations and all test inputs.
 
 The two optimisation levels may compute different functions: some of onnxruntime's rewrites change a quantised model by
@@ -17,7 +17,7 @@ from typing import Any, Self
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.verification.difference import EPSILONS, Difference, difference, maximum
 from layoutopt.verification.original_runs import RUN_ERRORS, Run, TimeLimits
-from layoutopt.verification.perturbation import WEIGHT_ULPS, perturb_sums, perturb_weights, perturbed_inputs
+from layoutopt.verification.perturbation import perturbed_inputs
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.verdict import ULPS
 
@@ -56,7 +56,7 @@ def measure_spread(
     run_again: Callable[[Mapping[str, Any]], Outputs],
     limits: TimeLimits,
     *,
-    perturbed: Callable[[], Runnable | None],
+    perturbed: Sequence[Callable[[], Runnable | None]],
     is_optimised: bool = True,
     seed: int = 0,
 ) -> RoundingSpread:
@@ -68,17 +68,21 @@ def measure_spread(
         names: of the outputs.
         run_again: runs the model on other inputs, at the same optimisation level as `runs`.
         limits: time limits.
-        perturbed: makes a copy of the model with perturbed weights.
+        perturbed: make copies of the model with perturbed sums or weights, which run without optimisations.
         is_optimised: whether `runs` are at onnxruntime's default optimisation level; False for no optimisation.
         seed: of the perturbations.
     """
     differences = [
         _differences(run.outputs, _outputs_or_none(run_again, perturbed_inputs(run.feed, seed + 11))) for run in runs
     ]
-    if not limits.is_exceeded:
-        differences += _with_perturbed_weights(perturbed, runs, limits, is_optimised)
+    unoptimised = _all_outputs(original, runs, limits) if is_optimised and not limits.is_exceeded else None
+    expected = [run.outputs for run in runs] if unoptimised is None else unoptimised
+    for make in perturbed:
+        if limits.is_exceeded or (unoptimised is None and is_optimised):
+            break
+        moved = _all_outputs(make(), runs, limits) or []
+        differences += [_differences(one, other) for one, other in zip(expected, moved, strict=False)]
     perturbations = _largest(names, differences)
-    unoptimised = _unoptimised_outputs(original, runs, limits) if is_optimised and not limits.is_exceeded else None
     if unoptimised is None:
         return RoundingSpread(perturbations)
     levels = _largest(names, [_differences(run.outputs, each) for run, each in zip(runs, unoptimised, strict=True)])
@@ -91,34 +95,12 @@ def _is_rounding(levels: Difference, perturbed: Difference) -> bool:
     return levels.is_within(perturbed.scaled(ROUNDING_FACTOR) | Difference(_FLOOR, _FLOOR).scaled(ROUNDING_FACTOR))
 
 
-def perturbed_copy(model: Runnable, seed: int, ulps: int = WEIGHT_ULPS) -> Runnable | None:
-    """A copy of a model with its weights and sums perturbed by units in the last place; None if it has neither."""
-    message = model.message()
-    has_weights = perturb_weights(message, seed, ulps)
-    has_sums = not model.has_float16 and perturb_sums(message, seed)
-    return model.edited(message) if has_weights or has_sums else None
-
-
-def _with_perturbed_weights(
-    perturbed: Callable[[], Runnable | None], runs: Sequence[Run], limits: TimeLimits, is_optimised: bool
-) -> list[list[Difference] | None]:
+def _all_outputs(model: Runnable | None, runs: Sequence[Run], limits: TimeLimits) -> list[Outputs] | None:
+    """The outputs of a model without optimisations; None without a model, or if it does not run."""
+    if model is None:
+        return None
     try:
-        model = perturbed()
-        session = model.session(is_optimised=is_optimised) if model is not None else None
-    except RUN_ERRORS as error:  # a perturbed constant such as an axis makes the model invalid
-        raise_if_out_of_memory(error)
-        return []
-    if session is None:
-        return []
-    return [
-        _differences(run.outputs, _outputs_or_none(lambda feed: session.run(None, feed, limits.run), run.feed))
-        for run in runs
-    ]
-
-
-def _unoptimised_outputs(original: Runnable, runs: Sequence[Run], limits: TimeLimits) -> list[Outputs] | None:
-    try:
-        session = original.session(is_optimised=False)
+        session = model.session(is_optimised=False)
         return [session.run(None, run.feed, limits.run) for run in runs]
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
@@ -150,4 +132,4 @@ def _largest(names: Sequence[str], differences: Sequence[list[Difference] | None
     }
 
 
-__all__ = ["RoundingSpread", "measure_spread", "perturbed_copy"]
+__all__ = ["RoundingSpread", "measure_spread"]

@@ -19,7 +19,6 @@ from layoutopt.ir.types import Array
 from layoutopt.onnx_io.reader.lossless import inner_graphs, nested
 from layoutopt.onnx_io.writer.serialize import to_proto
 from layoutopt.onnx_io.writer.weights_file import write_tensor
-from layoutopt.verification.perturbation import PERTURBED
 from layoutopt.verification.runnable import Runnable, external_tensors
 
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors are in the message
@@ -116,9 +115,7 @@ class WeightlessModel:
         nbytes += sum(self._inner_bytes[index] for index in nodes)
         return Part(tuple(outputs), tuple(inputs), tuple(sorted(nodes)), tuple(constants), nbytes)
 
-    def runnable(
-        self, part: Part, values: Mapping[str, Array], folder: Path, name: str, max_embedded: int = 0
-    ) -> Runnable:
+    def runnable(self, part: Part, values: Mapping[str, Array], folder: Path, name: str) -> Runnable:
         """A part as a model of its own.
 
         Args:
@@ -126,7 +123,6 @@ class WeightlessModel:
             values: an array for every input of the part, which determines its element type.
             folder: for the file of weights that are not external data already.
             name: the name of that file.
-            max_embedded: bytes of weights that are copied into the message, the smallest first, so that they can be perturbed.
         """
         message = onnx.ModelProto(ir_version=self.message.ir_version)
         message.opset_import.extend(self.message.opset_import)
@@ -138,7 +134,6 @@ class WeightlessModel:
         graph.input.extend(self._declared(each, values[each]) for each in part.inputs)
         for each in part.outputs:
             graph.output.append(self._outputs.get(each) or onnx.ValueInfoProto(name=each))
-        self._embed(message, max_embedded)
         stored = self._store(message, folder, name)
         return Runnable(bytes(message.SerializeToString()), stored, self._has_float16, is_large=True)
 
@@ -146,17 +141,6 @@ class WeightlessModel:
         info = self._inputs.get(name)
         element = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         return onnx.helper.make_tensor_value_info(name, element, None) if info is None else info
-
-    def _embed(self, message: onnx.ModelProto, limit: int) -> None:
-        """Copy weights that can be perturbed into a message, the smallest first."""
-        for proto in sorted((each for each in external_tensors(message) if each.data_type in PERTURBED), key=_nbytes):
-            limit -= _nbytes(proto)
-            if limit < 0:
-                return
-            content = self._tensors[int(_location(proto))].tobytes()
-            proto.ClearField("external_data")
-            proto.ClearField("data_location")
-            proto.raw_data = content
 
     def _store(self, message: onnx.ModelProto, folder: Path, name: str) -> Path | None:
         """Resolve the references of a message; returns the folder of its weights."""

@@ -15,6 +15,7 @@ Both run with onnxruntime's default optimisations. Two kinds of models get a sec
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,9 @@ from layoutopt.verification.numeric_profile import NumericProfile, numeric_profi
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, Run, load_and_run, misdeclared_outputs
 from layoutopt.verification.other_blocks import block_of, defined_block, with_definitions
+from layoutopt.verification.perturbation import COHERENT, error_growths, perturb_narrow_weights, perturb_sums
 from layoutopt.verification.request import Request
-from layoutopt.verification.rounding_spread import RoundingSpread, measure_spread, perturbed_copy
+from layoutopt.verification.rounding_spread import RoundingSpread, measure_spread
 from layoutopt.verification.runnable import Runnable, Source
 from layoutopt.verification.upcast import upcast_to_float32
 from layoutopt.verification.verdict import SPREAD_FACTOR, ULPS, Comparison, Verification
@@ -232,19 +234,24 @@ class _Comparison:
             names,
             lambda feed: session.run(None, feed, limits.run),
             limits,
-            perturbed=self._perturbed,
+            perturbed=[self._perturbed_weights]
+            if self.narrow is not None
+            else [partial(self._perturbed_sums, each) for each in (self.request.seed, COHERENT)],
             is_optimised=self.is_optimised,
             seed=self.request.seed,
         )
 
-    def _perturbed(self) -> Runnable | None:
-        """The original with perturbed weights."""
-        if self.narrow is None:
-            return perturbed_copy(self.original, self.request.seed)
-        copy = perturbed_copy(self.narrow, self.request.seed, ulps=1)
-        if copy is None:
-            return None
-        wide = upcast_to_float32(copy.source)
+    def _perturbed_sums(self, seed: int) -> Runnable:
+        """The original with perturbed sums."""
+        message = self.original.message()
+        return self.original.edited(perturb_sums(message, seed, error_growths(message, self.rewritten.message())))
+
+    def _perturbed_weights(self) -> Runnable | None:
+        """The upcast of the 16-bit original with perturbed weights."""
+        assert self.narrow is not None
+        message = self.narrow.message()
+        perturb_narrow_weights(message, self.request.seed)
+        wide = upcast_to_float32(self.narrow.edited(message).source)
         return None if wide is None else Runnable.of(wide, False)
 
     def _run_rewritten(self, runs: Sequence[Run], names: Sequence[str]) -> list[list[Any]] | str:

@@ -31,6 +31,7 @@ class ScaleFilters(Pass):
 
     name = "scale-filters"
     justifies_rewrite = False
+    changes_rounding = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Scale the filters of graphs that are packed for a block."""

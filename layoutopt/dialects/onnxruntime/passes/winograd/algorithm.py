@@ -47,6 +47,14 @@ class Algorithm:
         """The number of components of a tile: m + r - 1."""
         return self.outputs + self.taps - 1
 
+    @property
+    def error_growth(self) -> float:
+        """The root mean square of the rounding errors of all outputs of a tile, relative to those of the definition."""
+        components = zip(self.input_rows, self.filter_rows, strict=True)
+        squares = [sum(b * b for b in inputs) * sum(g * g for g in filters) for inputs, filters in components]
+        total = sum(a * a * square for row in self.output_rows for a, square in zip(row, squares, strict=True))
+        return float(total / (self.outputs * self.taps)) ** 0.5
+
     def window(self, component: int) -> tuple[int, Row]:
         """The index of the first input of a tile that a component reads, and the coefficients from that input on."""
         transform_row = self.input_rows[component]

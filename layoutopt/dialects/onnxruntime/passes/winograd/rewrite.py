@@ -9,21 +9,38 @@ A phase is the array of one output of every tile: of 4 x 4 outputs there are 16 
 products of the points 0 and infinity add the other terms of the first and of the last output and apply the activation.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 
 from layoutopt.dialects.onnxruntime.arrays import DOMAIN, float32_type
+from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
 from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Value
 
+_DECLARATION = re.compile(r"(.*)/winograd/(\d+)of(\d+)x(\d+)of(\d+)/")
+
 Arrays = list[Value]
 ComponentFunction = Callable[[int, Arrays | None, bool], Arrays]
 """Computes a component from its index, the addends of its elements, and whether the sums are results, to be activated."""
+
+
+def error_growths(names: Iterable[str]) -> dict[str, float]:
+    """The growth of the rounding error by the name of a convolution's result, declared by the names of what computes it."""
+    found: dict[str, float] = {}
+    for name in names:
+        if match := _DECLARATION.match(name):
+            stem, *sizes = match.groups()
+            pairs = zip(map(int, sizes[::2]), map(int, sizes[1::2]), strict=True)
+            tiled = (minimal_filtering(outputs, taps) for outputs, taps in pairs)
+            found[stem] = prod(each.error_growth for each in tiled if each is not None)
+    return found
 
 
 class WinogradRewriter:
@@ -151,7 +168,8 @@ class WinogradRewriter:
         self, kind: str, inputs: Sequence[Value | None], shape: Shape | None, domain: str = "", **fields: Attribute
     ) -> Value:
         assert shape is not None
-        stem = f"{self._site.y.name}/winograd/{kind}"
+        sizes = (f"{each.outputs}of{each.axis.kernel if each.algorithm else 1}" for each in self._tiles)
+        stem = f"{self._site.y.name}/winograd/{'x'.join(sizes)}/{kind}"
         full = f"{domain}::{kind}" if domain else kind
         return self._graph.new_result(full, tuple(inputs), float32_type(shape), stem, self._site.op, attributes=fields)
 
