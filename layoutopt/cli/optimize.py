@@ -13,7 +13,7 @@ from layoutopt.cli.options.clusters import complete_cluster
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
-from layoutopt.cli.options.pages import NODE_DATA_HELP, PAGE_HELP
+from layoutopt.cli.options.pages import PAGE_HELP
 from layoutopt.cli.options.plan import Dialect, Dims, Pins, Runtime
 from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
@@ -118,7 +118,6 @@ def optimize(
     json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON)] = None,
     html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
     certificate: Annotated[Path | None, Option("--certificate", metavar="FILE", help=_CERTIFICATE)] = None,
-    model_explorer: Annotated[Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
     external_data: Annotated[
@@ -180,7 +179,7 @@ def optimize(
     batch = BatchSettings(
         **configured(context, configuration, Path(), batch_values), is_requested=bool(cluster or cache)
     )
-    request = Request(json, html, model_explorer, certificate, dump_ir or (), dry_run, force, quiet, verbose)
+    request = Request(json, html, certificate, dump_ir or (), dry_run, force, quiet, verbose)
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, batch, has_traceback=has_traceback):
         raise Exit(code)

@@ -28,7 +28,6 @@ class Request:
     Attributes:
         json: the file of the report; `-` for stdout.
         html: the file of the page.
-        model_explorer: the file of the node data for Model Explorer.
         certificate: the file of the certificate.
         dump_ir: the values of `--dump-ir`.
         dry_run: whether no model is written.
@@ -39,7 +38,6 @@ class Request:
 
     json: Path | None
     html: Path | None
-    model_explorer: Path | None
     certificate: Path | None
     dump_ir: Sequence[str]
     dry_run: bool
@@ -62,7 +60,7 @@ def optimize_model(placement: Placement, settings: ModelSettings, request: Reque
     with nullcontext() if request.dry_run else output_folder(placement):
         is_stdin = placement.model == STDIO
         source = None if is_stdin else placement.model
-        pages = PageOptions(request.html, request.model_explorer, settings.target, settings.runtime, settings.dialect)
+        pages = PageOptions(request.html, settings.target, settings.runtime, settings.dialect)
         originals: list[bytes | Path] = []
         outputs = Outputs(
             source,
