@@ -28,7 +28,6 @@ class FileKind(Enum):
     FIGURE = "a figure by layoutopt"
     PAGE = "a page by layoutopt"
     TARGET = "a target file of layoutopt calibrate"
-    MEASUREMENTS = "a state file of layoutopt calibrate"
     GRAPH_TEXT = "a graph dumped by layoutopt"
     JUNIT = "a JUnit report of layoutopt ci"
     SARIF = "a SARIF report of layoutopt ci"
@@ -59,8 +58,6 @@ def is_predecessor(path: Path, kind: FileKind) -> bool:
             return _sarif_tools(_json(_text(path))) == [SARIF_TOOL]
         case FileKind.BASELINE:
             return "layoutopt_baseline" in _json(_text(path))
-        case FileKind.MEASUREMENTS:
-            return "calibration" in _json(_text(path).partition("\n")[0])
         case FileKind.TARGET:
             return _is_calibrated(_text(path))
 

@@ -48,8 +48,6 @@ KEPT = {
     "weights as a record": "bench a.onnx --json=w.bin",
     "a dump": "optimize a.onnx --dry-run --dump-ir before:fold-constants=dumps",
     "somebody's target": "calibrate -o mine.toml --quick",
-    "somebody's state": "calibrate -o theirs.toml --quick",
-    "a model as a state": "calibrate -o new.toml --resume a.onnx --quick",
 }
 NEVER = (
     "weights of the model",
@@ -75,7 +73,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "logo.svg": "<svg/>",
         "site.html": "<!DOCTYPE html><title>mine</title>",
         "mine.toml": "a = 1",
-        "theirs.state": "ours",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -197,7 +194,6 @@ TOO_LONG = (
     f"bench model.onnx --json={LONG}",
     f"check model.onnx --json={LONG}",
     f"calibrate -o {LONG}.toml",
-    f"calibrate --resume {LONG}",
 )
 
 

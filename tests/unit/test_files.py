@@ -35,7 +35,6 @@ CONTENTS: dict[FileKind, bytes] = {
     FileKind.REPORT: JSON.encode(),
     FileKind.FIGURE: f"<?xml?>\n{FIGURE_MARK}\n<svg/>".encode(),
     FileKind.TARGET: b'inherits = "cpu-avx2"\ndescription = "layoutopt calibrate"\n',
-    FileKind.MEASUREMENTS: b'{"calibration": 1}\n{"kernel": "x"}\n',
     FileKind.GRAPH_TEXT: b"graph g() -> ()\n",
     FileKind.JUNIT: b'<testsuites name="layoutopt ci" tests="0"></testsuites>',
     FileKind.SARIF: b'{"runs": [{"tool": {"driver": {"name": "layoutopt"}}}]}',
