@@ -1,12 +1,11 @@
 """Calibration: fits a target's cost model to measured times of kernels and casts in onnxruntime on this machine.
 
 from layoutopt.calibrate import calibrate
-calibration = calibrate(Path("measurements.json"))
+calibration = calibrate()
 calibration.report.profile     # the text of a target file
 
-kernel_case, grid             the kernels, and the models in which they are timed
+kernel_case, grid             the kernels, which kernel_times times
 kernel_shapes                 tables of the shapes of the kernels
-timing, state_file            interleaved timing, and a file of the measurements
 roofline_fit, target_fit      fits of the target's numbers to the measurements
 agreement                     agreement of predictions and measurements for held-out kernels
 target_file                   the text of the calibrated target file

@@ -52,7 +52,6 @@ class CalibrationReport(ReportModel, extra="ignore"):
     quick: bool
     seconds: float = Field(description="duration of this run")
     cpu_share: float = Field(description="CPU time over wall time of the measurements; 1 is one CPU all the time")
-    measured_before: int = Field(description="kernels whose measurements were read from a state file")
     families: list[Agreement]
     total: Agreement
     kernels: list[KernelTime]

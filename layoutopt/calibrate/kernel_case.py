@@ -1,8 +1,4 @@
-"""One kernel to time: an op with a signature, which the cost model prices and the dialect `onnxruntime` lowers.
-
-The timed model consists of several copies of the lowered op with separate operands, so that calibration times the kernels
-that a plan runs. The time of a copy is that of a run, minus the constant overhead of a run, divided by the number of copies.
-"""
+"""One kernel to time: an op with a signature, which the cost model prices and the dialect `onnxruntime` lowers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +6,6 @@ from math import prod
 
 import numpy as np
 
-from layoutopt import onnx_io
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects import OnnxRuntime
 from layoutopt.formats import Format
@@ -82,7 +77,7 @@ class KernelCase:
 
     @property
     def key(self) -> str:
-        """The op, operands and attributes in one line, which identify the case in a state file."""
+        """The op, operands and attributes in one line, which identify the case."""
         fields = " ".join(f"{name}={_attribute_text(value)}" for name, value in sorted(self.attributes.items()))
         operands = ", ".join("-" if each is None else str(each) for each in self.inputs)
         return f"{self.op_type} {operands} -> {self.output}{f' {fields}' if fields else ''}"
@@ -92,13 +87,10 @@ class KernelCase:
         """Whether the kernel is a layout conversion."""
         return self.op_type == CAST
 
-    def op(self, graph: Graph | None = None, copy: int = 0) -> Op:
+    def op(self, graph: Graph | None = None) -> Op:
         """The op with its signature, added to a graph if one is given."""
-        values = [
-            None if each is None else each.value(f"x{copy}_{index}", 7 * copy + index)
-            for index, each in enumerate(self.inputs)
-        ]
-        result = self.output.value(f"y{copy}", 0)
+        values = [None if each is None else each.value(f"x{index}", index) for index, each in enumerate(self.inputs)]
+        result = self.output.value("y", 0)
         domain = DOMAIN if self.is_cast else self.domain
         op = Op(
             self.op_type,
@@ -106,7 +98,7 @@ class KernelCase:
             (result,),
             domain=domain,
             version=1 if domain else OPSET,
-            name=f"{self.op_type}{copy}",
+            name=self.op_type,
             attributes=dict(self.attributes),
         )
         op.signature = Signature(tuple(None if each is None else each.storage for each in values), (result.storage,))
@@ -135,29 +127,14 @@ class KernelCase:
         """Bytes of all operands, without padding."""
         return 4 * sum(prod(each.shape) for each in (*self.inputs, self.output) if each is not None)
 
-    def model(self, copies: int) -> bytes:
-        """An ONNX model of independent copies of the op."""
+    def lowered(self) -> Graph:
+        """The lowered graph of the op alone."""
         graph = Graph("case", {"": OPSET})
-        for copy in range(copies):
-            self.op(graph, copy)
+        self.op(graph)
         graph.stage = "cast"
         if self.domain:
             graph.opsets[self.domain] = 1
-        return onnx_io.to_bytes(onnx_io.emit(lowered_alone(graph, OnnxRuntime())))
-
-
-def chain(length: int) -> bytes:
-    """A model of a chain of nodes on tiny tensors."""
-    graph = Graph("chain", {"": OPSET})
-    kind = TensorType(DType.FLOAT32, (1, 16, 1, 1))
-    value = graph.add_value(Value("x", kind))
-    graph.inputs.append(value)
-    for number in range(length):
-        result = graph.add_value(Value(f"y{number}", kind))
-        graph.add_op(Op(("Relu", "Neg")[number % 2], (value,), (result,), version=OPSET))
-        value = result
-    graph.outputs.append(value)
-    return onnx_io.to_bytes(onnx_io.emit(graph))
+        return lowered_alone(graph, OnnxRuntime())
 
 
 def _attribute_text(value: Attribute) -> str:

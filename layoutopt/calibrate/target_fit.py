@@ -27,6 +27,7 @@ Group: TypeAlias = int | str
 """The kernels that the same numbers price: the index of a row of the target, or the name of a group without a row."""
 
 WITHOUT_ROW, PLAIN, BLOCKED, CHANNELS_LAST = "ops without a row", "plain casts", "blocked casts", "channels-last casts"
+_LEAST_OVERHEAD = 1e-7  # seconds; shorter times are not resolved
 MIN_SAMPLES = 3  # kernels that a fit needs
 _HELD_OUT = 3  # every third kernel is held out
 # Families that are bound by memory traffic.
@@ -84,14 +85,13 @@ def held_out(measured: Sequence[Measurement]) -> set[str]:
     return chosen
 
 
-def fit_target(measured: Sequence[Measurement], spec: TargetSpec, source: str, node: float) -> TargetSpec:
+def fit_target(measured: Sequence[Measurement], spec: TargetSpec, source: str) -> TargetSpec:
     """The target with new numbers for all groups with enough measurements.
 
     Args:
         measured: the measurements.
         spec: the target whose rows define the groups.
         source: the conditions of the measurements, to which the source of each number is added.
-        node: seconds of a minimal node, the lower bound of every overhead.
     """
     groups: dict[Group, list[KernelSample]] = {}
     for each in measured:
@@ -103,9 +103,7 @@ def fit_target(measured: Sequence[Measurement], spec: TargetSpec, source: str, n
         if len(samples) < MIN_SAMPLES:
             continue
         memory_bound = isinstance(group, str) or not _MEMORY_BOUND.isdisjoint(spec.kernel[group].family)
-        least = (
-            node if isinstance(group, str) else max(node, fits[WITHOUT_ROW].overhead if WITHOUT_ROW in fits else 0.0)
-        )
+        least = _LEAST_OVERHEAD if isinstance(group, str) or WITHOUT_ROW not in fits else fits[WITHOUT_ROW].overhead
         if _includes_reorders(group, spec):
             least = max(least, _least_overhead(group, fits, spec))
         fits[group] = fit(samples, least_overhead=least, is_memory_bound=memory_bound)

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from layoutopt.cli.banks import banks
 from layoutopt.cli.bench import bench
 from layoutopt.cli.cache import cache
 from layoutopt.cli.calibrate import calibrate
@@ -56,7 +55,6 @@ _COMMANDS = (
     cache,
     formats,
     ops,
-    banks,
     targets,
     runtimes,
     passes,

@@ -41,12 +41,6 @@ class RegressionError(LayoutoptError):
     exit_code: ClassVar[int] = 14
 
 
-class CalibrationInterruptedError(LayoutoptError):
-    """`calibrate` was interrupted with Ctrl-C; the measurements so far are stored."""
-
-    exit_code: ClassVar[int] = INTERRUPTED
-
-
 class StdoutError(LayoutoptError):
     """Stdout cannot be written."""
 

@@ -27,9 +27,6 @@ def inspect(
     runtime: Runtime = None,
     dim: Dims = None,
     show_all: Annotated[bool, Option("--all", help="Print one row per op, not per op type.")] = False,
-    plot: Annotated[
-        Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan as SVG."), NAMES_OUTPUT
-    ] = None,
     html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP), NAMES_OUTPUT] = None,
     force: Force = False,
     strict: Strict = False,
@@ -43,16 +40,14 @@ def inspect(
     No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
     printed, unless --target or the configuration names a target.
     """
-    from layoutopt.cli.exit_codes import UsageError
-    from layoutopt.cli.files.figures import require_plot_libraries
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.pages import require_pages
     from layoutopt.cli.files.read_files import read_files
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
-    from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model, write_inspected_page
+    from layoutopt.cli.inspection import PlannedModel, inspect_model, write_inspected_page
     from layoutopt.cli.rendering.inspect import print_inspected
     from layoutopt.cli.rendering.warnings import warn_of_repairs
-    from layoutopt.files import FileKind, Overwrite, is_same_file, path_text
+    from layoutopt.files import FileKind, Overwrite
     from layoutopt.report.warnings import repairs_of
 
     values = {"target": target, "runtime": runtime, "dim": dim, "strict": strict, "custom_ops": custom_ops}
@@ -60,18 +55,11 @@ def inspect(
     options = configured(context, configuration, model, values)
     reads = read_files(options, configuration)
     overwrite = Overwrite((model,), None, force, reads, "inspect")
-    if plot is not None:
-        overwrite.check(plot, FileKind.FIGURE)
-        require_plot_libraries()
     if html is not None:
-        if plot is not None and is_same_file(html, plot):
-            raise UsageError("that is the file of --plot", where=f"--html {path_text(html)}", hint="name another file")
         overwrite.check(html, FileKind.PAGE)
         require_pages()
-    figures = [path for path in (plot, html) if path is not None]
-    record = JsonRecord(
-        "inspect", json, model, others=figures, reads=reads, kind="the model, the figure or the page", force=force
-    )
+    pages = [html] if html is not None else []
+    record = JsonRecord("inspect", json, model, others=pages, reads=reads, kind="the model or the page", force=force)
     dims = assignments.parse_dim_ranges(options["dim"] or [])
     found = inspect_model(
         model,
@@ -84,9 +72,7 @@ def inspect(
     )
     if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report.notes))
-    if plot is not None:
-        draw_inspected(found, plot, overwrite)
     if html is not None:
         write_inspected_page(found, html, overwrite)
-    with reporting_written_files(figures):
+    with reporting_written_files(pages):
         print_inspected(found, show_all, record)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from layoutopt import api, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.figures import write_figure
 from layoutopt.cli.files.pages import page_text
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cost import CostModel, sized, with_epilogues
@@ -205,29 +204,10 @@ def write_inspected_page(found: PlannedModel | StampedModel, path: Path, overwri
         OutputError: the page cannot be written, or must not replace an existing file.
     """
     if isinstance(found, StampedModel) or found.original is None:
-        raise _already_optimised("--html", path)
+        where = f"--html {path_text(path)}"
+        raise UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
     content = page_text(found.original, found.graph, found.report, is_plan=True)
     write_text(path, content, FileKind.PAGE, overwrite)
-
-
-def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Overwrite) -> None:
-    """Draw the plan of a model as SVG.
-
-    Raises:
-        UsageError: the model is already optimised, so there is no plan.
-        OutputError: the figure cannot be written, or must not replace an existing file.
-    """
-    from layoutopt.plot import draw_plan
-
-    if isinstance(found, StampedModel):
-        raise _already_optimised("--plot", path)
-    title = f"{Path(found.report.model).name}, {found.report.target}"
-    write_figure(draw_plan(found.graph, title), path, overwrite)
-
-
-def _already_optimised(option: str, path: Path) -> UsageError:
-    where = f"{option} {path_text(path)}"
-    return UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
 
 
 def _paired(before: _OpsBeforePlanning, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:

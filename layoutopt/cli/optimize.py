@@ -20,7 +20,7 @@ from layoutopt.cli.options.config_file import (
 )
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
-from layoutopt.cli.options.pages import NODE_DATA_HELP, PAGE_HELP
+from layoutopt.cli.options.pages import PAGE_HELP
 from layoutopt.cli.options.plan import Dialect, Dims, Pins, Runtime
 from layoutopt.cli.options.quiet import Quiet
 from layoutopt.cli.options.strict import Strict
@@ -127,9 +127,6 @@ def optimize(
     certificate: Annotated[
         Path | None, Option("--certificate", metavar="FILE", help=_CERTIFICATE), NAMES_OUTPUT
     ] = None,
-    model_explorer: Annotated[
-        Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP), NAMES_OUTPUT
-    ] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
     external_data: Annotated[
@@ -191,7 +188,7 @@ def optimize(
 
     batch = BatchSettings(**configured(context, configuration, Path(), {"jobs": jobs}), cluster=cluster, cache=cache)
     reads = () if configuration is None else (configuration.path,)
-    request = Request(json, html, model_explorer, certificate, dump_ir or (), dry_run, force, quiet, verbose, reads)
+    request = Request(json, html, certificate, dump_ir or (), dry_run, force, quiet, verbose, reads)
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, batch, has_traceback=has_traceback):
         raise Exit(code)

@@ -29,22 +29,20 @@ class FileKind(Enum):
     MODEL = "a model"
     WEIGHTS = "external data"
     REPORT = "a JSON record"
-    NODE_DATA = "node data for Model Explorer"
     CERTIFICATE = "a certificate"
     FIGURE = "a figure"
     PAGE = "a page"
     TARGET = "a target file"
-    MEASUREMENTS = "a state file of calibrate"
     GRAPH_TEXT = "a dumped graph"
     JUNIT = "a JUnit report"
     SARIF = "a SARIF report"
     BASELINE = "a baseline of ci"
 
 
-_KEYS = {FileKind.BASELINE: "layoutopt_baseline", FileKind.MEASUREMENTS: "calibration"}
+_KEYS = {FileKind.BASELINE: "layoutopt_baseline"}
 """The keys of files that a command continues, whatever their sources are; they have no mark."""
 
-_JSON = frozenset({FileKind.REPORT, FileKind.NODE_DATA, FileKind.CERTIFICATE})
+_JSON = frozenset({FileKind.REPORT, FileKind.CERTIFICATE})
 _XML = frozenset({FileKind.FIGURE, FileKind.PAGE, FileKind.JUNIT})
 
 

@@ -17,7 +17,6 @@ except ModuleNotFoundError as error:
     raise LayoutoptError(
         "pages need the package jinja2", hint="install it with: pip install 'layoutopt[html]'"
     ) from error
-from layoutopt.page.model_explorer import model_explorer_data
 from layoutopt.page.original import OriginalGraph
 
-__all__ = ["OriginalGraph", "model_explorer_data", "page_html"]
+__all__ = ["OriginalGraph", "page_html"]

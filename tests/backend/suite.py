@@ -23,9 +23,9 @@ from onnx.backend.test.case.node import _NodeTestCases
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from optimizing_backend import Prepared
 
 import layoutopt
-from layoutopt.backend import Prepared
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME

@@ -9,9 +9,9 @@ import onnx.parser
 import pytest
 import suite
 from onnx import helper
+from optimizing_backend import Backend
 
 import layoutopt
-from layoutopt.backend import Backend
 
 NETWORK = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[1,3,8,8] x, float[1,4,8,8] z) => (float[1,4,8,8] y) <float[4,3,1,1] w = {1,2,3,4,5,6,7,8,9,10,11,12}>

@@ -13,7 +13,6 @@ COMMANDS = {
     "check": ("model.onnx",),
     "formats": ("NHWC",),
     "ops": ("Conv",),
-    "banks": ("RowMajor",),
     "targets": ("gpu-hopper",),
     "runtimes": (),
     "passes": (),

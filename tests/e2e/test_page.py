@@ -142,16 +142,6 @@ def _nodes(group: list[Any], side: dict[str, Any]) -> Iterator[int]:
             yield child
 
 
-def test_node_data_for_model_explorer(cli: Cli, model: str, tmp_path: Path) -> None:
-    done = cli("optimize", model, "-o", "out.onnx", "--model-explorer", "n.json", *PLANNED)
-    assert done.code == 0, done.err
-    data = json.loads((tmp_path / "n.json").read_text())
-    names = {node.name for node in onnx.load(tmp_path / "out.onnx").graph.node}
-    assert data["results"] and set(data["results"]) <= names
-    assert all(each["value"] >= 0 for each in data["results"].values())
-    assert [stop["stop"] for stop in data["gradient"]] == [0, 1]
-
-
 def test_pages_without_the_template_library(cli: Cli, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("layoutopt.page", "jinja2"))]:
         monkeypatch.delitem(sys.modules, name)

@@ -126,7 +126,7 @@ def test_a_configuration_sets_no_option_that_is_marked(cli: Cli, table: str, key
 
 def test_options_with_files_and_code_are_marked() -> None:
     marked = {"custom-ops", "cluster", "cache", "external-data", "output", "json", "html", "certificate", "dump-ir"}
-    assert marked | {"plot", "write", "junit", "sarif", "model-explorer", "baseline"} <= typed_only().keys()
+    assert marked | {"plot", "write", "junit", "sarif", "baseline"} <= typed_only().keys()
     assert typed_only().keys().isdisjoint({*keys(ConfigTable), *keys(ModelOptions)})
 
 

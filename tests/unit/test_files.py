@@ -33,7 +33,7 @@ from layoutopt.files.temporary import remove_stale_files, remove_stale_folders, 
 
 JSON = json.dumps({"layoutopt_version": "1"})
 CONTENTS = {
-    **dict.fromkeys((FileKind.REPORT, FileKind.NODE_DATA, FileKind.CERTIFICATE), JSON),
+    **dict.fromkeys((FileKind.REPORT, FileKind.CERTIFICATE), JSON),
     FileKind.FIGURE: "<svg/>",
     FileKind.PAGE: "<!DOCTYPE html>\n<html></html>\n",
     FileKind.TARGET: 'inherits = "cpu-avx2"\n',
@@ -43,7 +43,6 @@ CONTENTS = {
 }
 CONTINUED = {
     FileKind.BASELINE: '{"layoutopt_baseline": 1}',
-    FileKind.MEASUREMENTS: '{"calibration": 1}\n{"kernel": "x"}\n',
 }
 
 

@@ -1,20 +1,14 @@
 """The figures agree with formats and plans, as read back from the SVG."""
 
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import drawsvg
 import numpy as np
 import pytest
-from onnx import numpy_helper, parser
 
-import layoutopt
 from layoutopt.errors import FormatError
 from layoutopt.formats import Layout, lookup
-from layoutopt.ir.cast import is_cast
-from layoutopt.plot import draw_memory, draw_plan
-from layoutopt.plot.columns import Box, arrange_in_columns
-from layoutopt.report.output_formats import count_output_formats
+from layoutopt.plot import draw_memory
 
 SVG = "{http://www.w3.org/2000/svg}"
 TENSORS = [
@@ -57,35 +51,3 @@ def test_every_offset_and_every_element_is_there(name: str, shape: tuple[int, ..
 def test_what_cannot_be_drawn(shape: tuple[int, ...]) -> None:
     with pytest.raises(FormatError, match="cannot be drawn"):
         draw_memory(Layout.packed(lookup("NHWC"), shape))
-
-
-def test_a_plan_has_every_op_and_a_diamond_per_cast() -> None:
-    model = parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,32,28,28] x) => (float[1,32,28,28] y) {'
-        " a = Conv <pads = [1,1,1,1]> (x, w) b = Relu(a) c = Conv <pads = [1,1,1,1]> (b, w) y = Add(c, b) }"
-    )
-    weight = np.random.default_rng(0).normal(size=(32, 32, 3, 3)).astype(np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    result = layoutopt.optimize(model, "ascend-910b", verify=False)
-    graph = result.graph
-    figure = draw_plan(graph, "<a & b>")
-    found = texts(figure)
-    assert {f"{name}  {count}" for name, count in count_output_formats(result.report.ops)} <= set(found)
-    assert "<a & b>" in found
-    casts = sum(map(is_cast, graph.ops))
-    assert casts and f"layout conversions  {casts}" in found
-    assert [found.count(kind) for kind in ("Conv", "Relu", "Add")] == [2, 1, 1]
-    tips = ["".join(each.itertext()) for each in read(figure).iter(f"{SVG}title")]
-    assert sum(tip.startswith("CastData: ") for tip in tips) == casts
-
-
-@pytest.mark.parametrize("layers", [1, 4, 60, 400])
-def test_a_high_drawing_is_cut_into_columns(layers: int) -> None:
-    boxes = [Box(132.0, 34.0, (0.0, 60.0 * number)) for number in range(layers)]
-    arrange_in_columns(boxes, list(pairwise(boxes)))
-    assert len({box.xy for box in boxes}) == layers
-    assert all(first.column <= second.column for first, second in pairwise(boxes))
-    assert all(first.xy[1] < second.xy[1] for first, second in pairwise(boxes) if first.column == second.column)
-    width, height = (max(box.xy[axis] for box in boxes) - min(box.xy[axis] for box in boxes) for axis in (0, 1))
-    assert layers < 10 or 0.4 < width / height < 2.5
-    assert all(abs(box.xy[0] - box.column_end) <= 66 for box in boxes if boxes[-1].column)

@@ -1,21 +1,11 @@
 """Writing of figures as SVG files."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from layoutopt.files import FileKind, Overwrite, write_text
 
 _HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
-
-
-def require_plot_libraries() -> None:
-    """Check that the plot libraries are installed, before a plan is made.
-
-    Raises:
-        LayoutoptError: a library of the extra `layoutopt[plot]` is missing.
-    """
-    import_module("layoutopt.plot")
 
 
 def write_figure(figure: Any, path: Path, overwrite: Overwrite) -> None:

@@ -1,4 +1,4 @@
-"""The pages of `optimize` and `inspect`, and the node data for Model Explorer."""
+"""The pages of `optimize` and `inspect`."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layoutopt.cli.files.outputs import TextOutput
-from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.optimize import summary_texts
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.result import Result
@@ -37,11 +36,10 @@ def page_text(original: "OriginalGraph", graph: Graph, report: Report, *, is_pla
 
 
 class PageOptions:
-    """The options `--html` and `--model-explorer` of `optimize`.
+    """The option `--html` of `optimize`.
 
     Args:
         html: the path of the page; None for no page.
-        node_data: the path of the node data; None for no node data.
         target: the target's name, or several names.
         runtime: the runtime's name; None for that of the target.
         dialect: the dialect's name; None for that of the runtime.
@@ -51,17 +49,11 @@ class PageOptions:
         ArgumentError, TargetError: there is no such target, runtime or dialect.
     """
 
-    def __init__(
-        self, html: Path | None, node_data: Path | None, target: str, runtime: str | None, dialect: str | None
-    ) -> None:
-        if node_data is not None:
-            require_pages()
+    def __init__(self, html: Path | None, target: str, runtime: str | None, dialect: str | None) -> None:
         self._original = None if html is None else _recorder(target, runtime, dialect)
         self.outputs: list[TextOutput] = []
         if html is not None:
             self.outputs.append(TextOutput("--html", html, FileKind.PAGE, self._page))
-        if node_data is not None:
-            self.outputs.append(TextOutput("--model-explorer", node_data, FileKind.NODE_DATA, _node_data))
 
     def _page(self, result: Result) -> str:
         assert self._original is not None
@@ -90,12 +82,6 @@ def _recorder(target: str, runtime: str | None, dialect: str | None) -> "Origina
 
     hardware = cost_model_of(target)
     return OriginalGraph(hardware, runtime_and_dialect(runtime, dialect, hardware)[0])
-
-
-def _node_data(result: Result) -> str:
-    from layoutopt.page import model_explorer_data
-
-    return json_text(model_explorer_data(result.report, (node.name or "" for node in result.model.graph)))
 
 
 __all__ = ["PageOptions", "page_text", "require_pages"]

@@ -67,7 +67,7 @@ def _optimize_one(placement: Placement, settings: ModelSettings, request: Reques
 
 def _refuse_options_for_one_model(settings: ModelSettings, request: Request) -> None:
     values = {name: getattr(settings, name) for name in FOR_ONE_MODEL}
-    values |= {name: getattr(request, name) for name in ("dump_ir", "html", "model_explorer", "certificate")}
+    values |= {name: getattr(request, name) for name in ("dump_ir", "html", "certificate")}
     for name, value in values.items():
         if value:
             option = f"--{name.replace('_', '-')}"

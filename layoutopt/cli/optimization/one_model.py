@@ -29,7 +29,6 @@ class Request:
     Attributes:
         json: the file of the report; `-` for stdout.
         html: the file of the page.
-        model_explorer: the file of the node data for Model Explorer.
         certificate: the file of the certificate.
         dump_ir: the values of `--dump-ir`.
         dry_run: whether no model is written.
@@ -41,7 +40,6 @@ class Request:
 
     json: Path | None
     html: Path | None
-    model_explorer: Path | None
     certificate: Path | None
     dump_ir: Sequence[str]
     dry_run: bool
@@ -65,7 +63,7 @@ def optimize_model(placement: Placement, settings: ModelSettings, request: Reque
     with nullcontext() if request.dry_run else output_folder(placement):
         is_stdin = placement.model == STDIO
         source = None if is_stdin else placement.model
-        pages = PageOptions(request.html, request.model_explorer, settings.target, settings.runtime, settings.dialect)
+        pages = PageOptions(request.html, settings.target, settings.runtime, settings.dialect)
         originals: list[bytes | Path] = []
         reads = (*request.reads, *read_files(settings.values()))
         outputs = Outputs(

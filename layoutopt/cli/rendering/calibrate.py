@@ -13,11 +13,10 @@ from layoutopt.cli.rendering.terminal import footnote, key_values, seconds, sect
 
 def print_calibration(report: CalibrationReport, output: Path) -> None:
     """Print the machine, and the quality of the fit by kernel family."""
-    earlier = f", {report.measured_before} of them in an earlier run" if report.measured_before else ""
     rows = (
         ("machine", styled_line(report.cpu, (f"  {report.threads} thread{'s' if report.threads > 1 else ''}", "dim"))),
         ("runtime", text(f"onnxruntime {report.onnxruntime_version}")),
-        ("measured", styled_line(f"{len(report.kernels)} kernels in {seconds(report.seconds)}{earlier}")),
+        ("measured", styled_line(f"{len(report.kernels)} kernels in {seconds(report.seconds)}")),
         ("written", styled_line((str(output), "bold"), (f"  inherits from {report.target}", "dim"))),
     )
     show(key_values(*rows))

@@ -4,12 +4,10 @@
     matrix, tensor  layouts in global memory: RowMajor, ColumnMajorInterleaved[32], TensorNHWC, ...
     tensor_op       swizzled layouts in shared memory: TensorOpMultiplicandCrosswise[16, 32], ...
     TensorRef       a pointer and a layout; TensorView has an extent as well
-    banks           cost of an access of a warp to shared memory
 
 The layouts of CUTLASS 3 are in `layoutopt.systems.cute`.
 """
 
-from layoutopt.systems.cutlass.banks import Access, BankConflicts, Operand, bank_conflicts
 from layoutopt.systems.cutlass.concept import LayoutConcept
 from layoutopt.systems.cutlass.coord import MatrixCoord, PitchLinearCoord, Tensor4DCoord, Tensor5DCoord
 from layoutopt.systems.cutlass.matrix import (
@@ -48,8 +46,6 @@ from layoutopt.systems.cutlass.tensor_ref import TensorRef
 from layoutopt.systems.cutlass.tensor_view import TensorView
 
 __all__ = [
-    "Access",
-    "BankConflicts",
     "ColumnMajor",
     "ColumnMajorInterleaved",
     "ColumnMajorTensorOpMultiplicand64bCrosswise",
@@ -60,7 +56,6 @@ __all__ = [
     "ColumnMajorTensorOpMultiplicandCrosswise128x4",
     "LayoutConcept",
     "MatrixCoord",
-    "Operand",
     "PitchLinear",
     "PitchLinearCoord",
     "RowMajor",
@@ -87,7 +82,6 @@ __all__ = [
     "TensorOpMultiplicandCrosswise128x4",
     "TensorRef",
     "TensorView",
-    "bank_conflicts",
     "layout_type",
     "layout_types",
 ]

@@ -38,7 +38,6 @@ class TensorOpLayout(LayoutConcept):
         lines: the number of lines that a tile occupies.
         width: the number of elements of a tile in each of these lines.
         crosses_lines: whether consecutive tiles along the contiguous axis are on different lines.
-        fragment_bytes: bytes that a thread reads at a time; 0 if `ldmatrix` reads the operand.
     """
 
     rank = 2
@@ -50,7 +49,6 @@ class TensorOpLayout(LayoutConcept):
     lines: ClassVar[int]
     width: ClassVar[int]
     crosses_lines: ClassVar[bool] = False
-    fragment_bytes: ClassVar[int] = 16
 
     __slots__ = ()
 
@@ -132,7 +130,6 @@ class TensorOpMultiplicand(TensorOpLayout):
 
     parameters = ("ElementSize", "Crosswise")
     factor: ClassVar[int]
-    fragment_bytes = 0
 
     __slots__ = ()
 
@@ -178,7 +175,7 @@ class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
         if members["element_size"] != 32:
             return members
         tile = cls._contiguous_first((32, 4))
-        return {**members, "factor": 1, "lines": 4, "width": 32, "tile": tile, "fragment_bytes": 4}
+        return {**members, "factor": 1, "lines": 4, "width": 32, "tile": tile}
 
     @classmethod
     def position(cls, c: Index, s: Index) -> tuple[Index, Index]:

@@ -1,7 +1,7 @@
 """layoutopt as a backend of ONNX: models are optimised, then run in stock onnxruntime.
 
     import onnx.backend.test
-    from layoutopt.backend import Backend
+    from optimizing_backend import Backend
 
     class Hopper(Backend):
         target = "gpu-hopper"
