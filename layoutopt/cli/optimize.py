@@ -8,6 +8,7 @@ from typer import Argument, Context, Exit, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.optimization.settings import ModelSettings
+from layoutopt.cli.options.allow_tested import AllowTested
 from layoutopt.cli.options.assignments import INPUTS_HELP
 from layoutopt.cli.options.clusters import complete_cluster
 from layoutopt.cli.options.config_file import ConfigFile, NoConfig, configured, requested_config
@@ -120,6 +121,7 @@ def optimize(
     json: Annotated[Path | None, Option("--json", "--report", metavar="[FILE.json]", help=_JSON)] = None,
     html: Annotated[Path | None, Option("--html", metavar="FILE", help=PAGE_HELP)] = None,
     certificate: Annotated[Path | None, Option("--certificate", metavar="FILE", help=_CERTIFICATE)] = None,
+    allow_tested: AllowTested = False,
     model_explorer: Annotated[Path | None, Option("--model-explorer", metavar="FILE", help=NODE_DATA_HELP)] = None,
     strict: Strict = False,
     custom_ops: CustomOps = None,
@@ -183,7 +185,9 @@ def optimize(
     batch = BatchSettings(
         **configured(context, configuration, Path(), batch_values), is_requested=bool(cluster or cache)
     )
-    request = Request(json, html, model_explorer, certificate, dump_ir or (), dry_run, force, quiet, verbose)
+    request = Request(
+        json, html, model_explorer, certificate, allow_tested, dump_ir or (), dry_run, force, quiet, verbose
+    )
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, batch, has_traceback=has_traceback):
         raise Exit(code)

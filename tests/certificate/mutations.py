@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from layoutopt.certificate.checker.check import check
 from layoutopt.certificate.checker.model import Model, of_message
 from layoutopt.certificate.checker.schema import Certificate, parse
-from layoutopt.certificate.checker.testing import random_inputs, run
+from layoutopt.certificate.testing import fitting_sizes, random_inputs, run
 from layoutopt.errors import LayoutoptError
 
 Random = random.Random
@@ -272,7 +272,7 @@ def difference(original: Model, result: Model) -> float:
     """The largest difference of outputs on random inputs, relative to the largest absolute value of the output."""
     worst = 0.0
     for seed in range(2):
-        feeds = random_inputs(original, seed)
+        feeds = random_inputs(original, seed, fitting_sizes(original, 1)[0])
         first, second = (run(model, feeds, model.outputs) for model in (original, result))
         for name in original.outputs:
             a, b = (np.asarray(each[name], np.float64) for each in (first, second))
@@ -287,7 +287,7 @@ def is_difference_noticed(original: Model, result: Model) -> bool:
     random = np.random.default_rng(0)
     for _ in range(3):
         feeds = {
-            name: random.random(array.shape).astype(array.dtype) for name, array in random_inputs(original, 0).items()
+            name: random.random(array.shape).astype(array.dtype) for name, array in random_inputs(original, 0, fitting_sizes(original, 1)[0]).items()
         }
         try:
             first, second = (run(model, feeds, model.outputs) for model in (original, result))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from mutations import EQUAL, Subject, outcomes
+from mutations import Subject, outcomes
 from onnx import numpy_helper, parser
 
 import layoutopt
@@ -70,9 +70,12 @@ def optimized(model: onnx.ModelProto, runtime: str) -> onnx.ModelProto:
     return layoutopt.optimize(model, "cpu", runtime=runtime, measure=False, calibrate=False).proto
 
 
-def certified(model: onnx.ModelProto, result: onnx.ModelProto) -> tuple[Subject, Verdict]:
-    certificate = parse(certificate_text(model, result))
-    return Subject(model, result, certificate), check(certificate, of_message(model), of_message(result))
+def certified(
+    model: onnx.ModelProto, result: onnx.ModelProto, *, allow_tested: bool = False
+) -> tuple[Subject, Verdict]:
+    certificate = parse(certificate_text(model, result, allow_tested=allow_tested))
+    verdict = check(certificate, of_message(model), of_message(result), allow_tested=allow_tested)
+    return Subject(model, result, certificate), verdict
 
 
 @pytest.mark.parametrize("runtime", ["any", "onnxruntime"])
@@ -131,10 +134,13 @@ def test_a_value_that_is_only_tested_is_called_tested() -> None:
         <float one = {1}> { m = Neg (x) e = Exp (m) s = Add (e, one) y = Reciprocal (s) z = Tanh (y) }""")
     result = parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] z)
         { y = Sigmoid (x) z = Tanh (y) }""")
-    _, verdict = certified(original, result)
+    with pytest.raises(CertificateError, match=r"y: .*is not proven"):
+        certificate_text(original, result)
+    subject, verdict = certified(original, result, allow_tested=True)
     assert list(verdict.tested) == ["y"]
-    assert verdict.tested["y"][0] < EQUAL
     assert verdict.proven_nodes == {1}
+    with pytest.raises(CertificateError, match="--allow-tested"):
+        check(subject.certificate, of_message(original), of_message(result))
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +150,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["optimize", str(model), "-o", str(out), "--certificate", str(certificate), *options]) == 0
     assert main(["certify", str(model), str(out), str(certificate), "--json", "-"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["status"] == "accepted" and record["proven_ops"] == record["ops"] and not record["tested"]
+    assert record["status"] == "proven" and record["proven_ops"] == record["ops"] and not record["tested"]
     assert main(["certify", str(model), str(model), str(certificate)]) == CertificateError.exit_code
     assert "its hash differs" in capsys.readouterr().err
     certificate.write_text("{}")
