@@ -162,8 +162,6 @@ def check(certificate: Certificate, original: Model, result: Model, *, allow_tes
         if claim.value in context.claims or claim.value not in result.producers:
             raise CertificateError("is claimed twice, or no node computes it", where=claim.value)
         _check_claim(context, claim, verdict)
-        proof = verdict.proofs.get(claim.value)
-        context.accept(claim, proof.shape if proof is not None else None)
     _check_outputs(context)
     _check_coverage(context, verdict)
     return verdict
@@ -175,6 +173,7 @@ def _check_claim(context: Context, claim: Claim, verdict: Verdict) -> None:
             if claim.lemmas:
                 raise CertificateError("a tested claim has no lemmas", where=claim.value)
             verdict.tested[claim.value] = claim, segment(context, claim.value)
+            context.accept(claim)
             return
         proof = prove(context, claim)
     except CertificateError:
@@ -187,6 +186,7 @@ def _check_claim(context: Context, claim: Claim, verdict: Verdict) -> None:
             f"is proven by {_list(proof.lemmas)}, the certificate has {_list(claim.lemmas)}", where=claim.value
         )
     verdict.proofs[claim.value] = proof
+    context.accept(claim, proof.shape)
 
 
 def _list(names: Sequence[str]) -> str:
@@ -230,7 +230,7 @@ def _check_interface(original: Model, result: Model) -> None:
     if original.defaults != result.defaults:
         raise CertificateError("an initializer that callers can override is another one than in the original")
     for (name, own), (_, other) in zip(interface(original), interface(result), strict=True):
-        if own != other or (name in result.inputs and name not in original.types):
+        if own != other or name not in original.types:
             raise CertificateError("has another type than in the original, or no shape", where=name)
 
 

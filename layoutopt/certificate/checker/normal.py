@@ -123,6 +123,8 @@ def reshaped(term: Term, shape: Shape) -> Term:
     """The term in another shape of the same volume."""
     if maps.volume(shape) != maps.volume(term.shape):
         raise UnprovableError(f"a reshape of {term.shape} to {shape} is not proven for all sizes")
+    if term.op == "Reshape":
+        term = with_lemmas(_present(term.args), term.lemmas)
     if shape == term.shape:
         return term
     if term.op == CONSTANT:
@@ -132,7 +134,8 @@ def reshaped(term: Term, shape: Shape) -> Term:
     core, inner = split_view(term)
     axes = maps.reshape(inner, shape)
     if axes is None or maps.shape_of(axes) != shape:
-        raise UnprovableError(f"a reshape of {term.shape} to {shape} cuts an axis")
+        flat = maps.canonical([[digit for digits in inner for digit in digits]])
+        return apply("Reshape", (view(core, flat),), shape, term.dtype)
     return with_lemmas(view(core, axes), term.lemmas)
 
 

@@ -7,11 +7,10 @@ import numpy as np
 from onnx import helper
 
 from layoutopt.certificate.checker import fused_operators, window_operators  # noqa: F401  # their meanings are registered
-from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.model import NCHWC, SAME_IN_BLOCKS, Model, array_of, attributes
-from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, general, make, reshaped
+from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, general, make
 from layoutopt.certificate.checker.operators import GENERAL, MEANINGS, Call, frozen
-from layoutopt.certificate.checker.terms import CONSTANT, Term, UnprovableError, apply, constant
+from layoutopt.certificate.checker.terms import Term, UnprovableError, apply, constant
 
 _EVALUATIONS = count()
 LARGEST_SEGMENT = 400  # nodes between claimed values
@@ -69,9 +68,6 @@ class Translator:
         op = f"{domain}.{node.op_type}" if domain else node.op_type
         call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
         if domain != NCHWC and any(each in self._model.blocked for each in node.input):
-            if op == "Reshape":
-                self._terms[name] = _reshaped_image(call)
-                return self._terms[name]
             _check_blocks(call, node.op_type, all(each in self._model.blocked for each in node.input))
         self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output))
         return self._terms[name]
@@ -107,23 +103,14 @@ def _check_blocks(call: Call, op_type: str, is_all: bool) -> None:
         UnprovableError: it need not.
     """
     is_same = op_type in SAME_IN_BLOCKS and is_all
-    if call.op == "Concat":
+    if call.op == "Reshape":  # of the buffer, so the result is in no blocks
+        is_same = 0 not in (call.integers(1, "shape") or (0,))
+    elif call.op == "Concat":
         is_same = is_same and call.attributes["axis"] == 1
     else:
         is_same = is_same and len({arg.shape for arg in call.args if arg is not None}) == 1
     if not is_same:
         raise UnprovableError(f"{call.op} of an array in blocks along its axes")
-
-
-def _reshaped_image(call: Call) -> Term:
-    """An array in blocks whose image has its pixels in another shape."""
-    batch, blocks, *_, width = call[0].shape
-    shape = call.integers(1, "shape") or ()
-    if call[0].op == CONSTANT and 0 not in shape:
-        return MEANINGS["Reshape"](call)
-    if len(shape) != 4 or shape[:2] != (batch, maps.volume([blocks, width])):
-        raise UnprovableError("a Reshape of an array in blocks")
-    return reshaped(call[0], (batch, blocks, *shape[2:], width))
 
 
 def _constant(call: Call) -> Term:
