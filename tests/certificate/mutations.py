@@ -287,7 +287,8 @@ def is_difference_noticed(original: Model, result: Model) -> bool:
     random = np.random.default_rng(0)
     for _ in range(3):
         feeds = {
-            name: random.random(array.shape).astype(array.dtype) for name, array in random_inputs(original, 0, fitting_sizes(original, 1)[0]).items()
+            name: random.random(array.shape).astype(array.dtype)
+            for name, array in random_inputs(original, 0, fitting_sizes(original, 1)[0]).items()
         }
         try:
             first, second = (run(model, feeds, model.outputs) for model in (original, result))

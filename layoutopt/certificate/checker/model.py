@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from layoutopt.certificate.checker.terms import UNARY, Array, Extent, Shape, Term
+from layoutopt.certificate.checker.terms import NARY, UNARY, Array, Extent, Shape, Term
 from layoutopt.errors import CertificateError, ModelError
 
 FIRST_OVERRIDABLE = 4
@@ -20,7 +20,7 @@ FIRST_OVERRIDABLE = 4
 FIRST_OPSET = 7  # before it, operands are broadcast by attributes
 NCHWC, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
 LARGEST_BYTES = 2**31 - 2**20  # of a message that onnx can check
-SAME_IN_BLOCKS = UNARY | {"Add", "Concat", "Gelu", "HardSwish", "Identity", "Mul", "Sum"}
+SAME_IN_BLOCKS = UNARY | NARY | {"Concat", "Gelu", "HardSwish", "Identity", "Sum"}
 """Operators that do to an array in blocks, which they see as an image of four axes, what they do to the image."""
 
 

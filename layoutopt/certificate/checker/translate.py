@@ -1,6 +1,6 @@
 """Values of a model as terms over claimed values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 import numpy as np
@@ -68,7 +68,8 @@ class Translator:
         op = f"{domain}.{node.op_type}" if domain else node.op_type
         call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
         if domain != NCHWC and any(each in self._model.blocked for each in node.input):
-            _check_blocks(call, node.op_type, all(each in self._model.blocked for each in node.input))
+            blocks = [each in self._model.blocked for each in node.input]
+            _check_blocks(call, node.op_type, [arg for arg, is_blocked in zip(args, blocks, strict=False) if not is_blocked])
         self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output))
         return self._terms[name]
 
@@ -96,19 +97,19 @@ def _random(call: Call) -> Term:
     return apply(call.op, (), shape, dtype, name=next(_EVALUATIONS))
 
 
-def _check_blocks(call: Call, op_type: str, is_all: bool) -> None:
+def _check_blocks(call: Call, op_type: str, others: Sequence[Term | None]) -> None:
     """Check that an operator that sees an array in blocks as an image of four axes does the same to one of five axes.
 
     Raises:
         UnprovableError: it need not.
     """
-    is_same = op_type in SAME_IN_BLOCKS and is_all
+    is_same = op_type in SAME_IN_BLOCKS and all(arg is None or arg.shape == () for arg in others)
     if call.op == "Reshape":  # of the buffer, so the result is in no blocks
         is_same = 0 not in (call.integers(1, "shape") or (0,))
     elif call.op == "Concat":
         is_same = is_same and call.attributes["axis"] == 1
     else:
-        is_same = is_same and len({arg.shape for arg in call.args if arg is not None}) == 1
+        is_same = is_same and len({arg.shape for arg in call.args if arg is not None and arg.shape != ()}) == 1
     if not is_same:
         raise UnprovableError(f"{call.op} of an array in blocks along its axes")
 
