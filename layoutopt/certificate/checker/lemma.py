@@ -46,5 +46,5 @@ def product(first: Term, second: Term) -> Array | None:
     with np.errstate(all="ignore"):
         elements = first.elements * second.elements
     is_zero = (first.elements == 0) | (second.elements == 0)
-    is_normal = (np.abs(elements) >= 2.0**-120) & (np.abs(elements) <= 2.0**64)
+    is_normal = (np.abs(elements) >= 2.0**-120) & (np.abs(elements) <= 2.0**32)
     return elements if np.all(is_zero & np.isfinite(elements) | is_normal) else None

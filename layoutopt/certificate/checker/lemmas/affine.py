@@ -33,6 +33,8 @@ def _product_of_factors(term: Term) -> Term | None:
         return None
     x, other = x.args
     assert x is not None and other is not None
+    if x.op == "Mul" and x.args[1] is not None and x.args[1].op == CONSTANT:
+        return None  # a product that is too large or too small to be one factor
     elements = product(other, factor)
     return make("Mul", x, constant(elements, term.dtype)) if elements is not None and are_factors(elements) else None
 
