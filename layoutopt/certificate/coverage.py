@@ -68,7 +68,6 @@ IDENTITIES = (
     Identity("resize-of-same-extent", "Resize(x) = x, with the extents of x"),
     Identity("shift-of-mean", "mean(x + t) = mean(x) + t, t over channels; also of interpolations"),
     Identity("shift-of-input", "W (x + t) = W x + W t, t along the summed axis; convolutions without pads"),
-    Identity("scale-into-rows", "(g x) W = x (g W), g along the summed axis"),
     Identity("scale-of-operand", "(c x) y = c (x y), c one number"),
     Identity("product-of-products", "(x A) B = x (A B)"),
     Identity("map-of-concat", "Conv(Concat(x, y), (V W)) = Conv(x, V) + Conv(y, W)"),

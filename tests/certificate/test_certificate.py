@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from mutations import Subject, outcomes
+from networks import NETWORKS, network, optimized
 from onnx import numpy_helper, parser
 
 import layoutopt
@@ -17,57 +18,6 @@ from layoutopt.certificate.checker.schema import parse
 from layoutopt.certificate.producer import certificate_text
 from layoutopt.cli import main
 from layoutopt.errors import CertificateError
-
-NETWORK = """
-<ir_version: 10, opset_import: ["" : 18]>
-keras (float[BATCH,16,16,3] image) => (float[BATCH,8] scores)
-<int64[2] pixels = {1, 2}, int64[8] border = {0, 0, 0, 0, 0, 1, 1, 0}, int64[2] rows = {-1, 16}>
-{
-   image_nchw = Transpose <perm = [0, 3, 1, 2]> (image)
-   first = Conv <strides = [2, 2], pads = [0, 0, 1, 1]> (image_nchw, first_filter)
-   first_nhwc = Transpose <perm = [0, 2, 3, 1]> (first)
-   centred = Sub (first_nhwc, mean)
-   scaled = Mul (centred, scale)
-   shifted = Add (scaled, shift)
-   active = HardSwish (shifted)
-   padded = Pad (active, border)
-   padded_nchw = Transpose <perm = [0, 3, 1, 2]> (padded)
-   second = Conv <group = 16> (padded_nchw, depthwise_filter)
-   second_nhwc = Transpose <perm = [0, 2, 3, 1]> (second)
-   relu = Relu (second_nhwc)
-   third_nchw = Transpose <perm = [0, 3, 1, 2]> (relu)
-   third = Conv (third_nchw, third_filter, third_bias)
-   third_nhwc = Transpose <perm = [0, 2, 3, 1]> (third)
-   tanh = Tanh (third_nhwc)
-   sum = Add (relu, tanh)
-   means = ReduceMean <keepdims = 0> (sum, pixels)
-   flat = Reshape (means, rows)
-   product = MatMul (flat, matrix)
-   scores = Softmax <axis = -1> (product)
-}
-"""
-WEIGHTS = {
-    "first_filter": (16, 3, 3, 3),
-    "mean": (1, 1, 1, 16),
-    "scale": (1, 1, 1, 16),
-    "shift": (1, 1, 1, 16),
-    "depthwise_filter": (16, 1, 2, 2),
-    "third_filter": (16, 16, 1, 1),
-    "third_bias": (16,),
-    "matrix": (16, 8),
-}
-
-
-def network(batch: str = "1") -> onnx.ModelProto:
-    model = parser.parse_model(NETWORK.replace("BATCH", batch))
-    random = np.random.default_rng(0)
-    for name, shape in WEIGHTS.items():
-        model.graph.initializer.append(numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name))
-    return model
-
-
-def optimized(model: onnx.ModelProto, runtime: str) -> onnx.ModelProto:
-    return layoutopt.optimize(model, "cpu", runtime=runtime, measure=False, calibrate=False).proto
 
 
 def certified(
@@ -79,18 +29,17 @@ def certified(
 
 
 @pytest.mark.parametrize("runtime", ["any", "onnxruntime"])
-def test_every_op_is_proven(runtime: str) -> None:
-    model = network()
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_op_is_proven(name: str, runtime: str) -> None:
+    model = network(name)
     result = optimized(model, runtime)
-    assert len(result.graph.node) < len(model.graph.node)
     _, verdict = certified(model, result)
     assert not verdict.tested
     assert len(verdict.proven_nodes) == verdict.nodes == len(result.graph.node)
-    assert {"pad-into-convolution", "scale-into-filters"} & set(verdict.lemmas)
 
 
 def test_a_symbolic_batch_is_proven_for_all_sizes() -> None:
-    model = network("N")
+    model = network(batch="N")
     _, verdict = certified(model, optimized(model, "any"))
     assert not verdict.tested
     assert len(verdict.proven_nodes) == verdict.nodes

@@ -166,6 +166,11 @@ def _(random: Random) -> Term:
     return general("Div", (x(5, 3), constant(np.array([0.5, 4.0, -2.0]), FLOAT)), {})
 
 
+@case("scale-into-rows")
+def _(random: Random) -> Term:
+    return general("MatMul", (general("Mul", (x(5, 3), numbers(random, 3)), {}), numbers(random, 3, 4)), {})
+
+
 @case("scale-into-matrix")
 def _(random: Random) -> Term:
     return general("Mul", (general("MatMul", (x(5, 3), numbers(random, 3, 4)), {}), numbers(random, 4)), {})

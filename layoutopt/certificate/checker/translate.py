@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 from onnx import helper
 
-from layoutopt.certificate.checker import fused_operators, window_operators  # noqa: F401  # their meanings are registered
+from layoutopt.certificate.checker.fused_operators import blocked, plain
 from layoutopt.certificate.checker.model import NCHWC, SAME_IN_BLOCKS, Model, array_of, attributes
 from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, general, make
 from layoutopt.certificate.checker.operators import GENERAL, MEANINGS, Call, frozen
@@ -69,12 +69,16 @@ class Translator:
         call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
         if domain != NCHWC and any(each in self._model.blocked for each in node.input):
             blocks = [each in self._model.blocked for each in node.input]
-            _check_blocks(call, node.op_type, [arg for arg, is_blocked in zip(args, blocks, strict=False) if not is_blocked])
-        self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output))
+            _check_blocks(
+                call, node.op_type, [arg for arg, is_blocked in zip(args, blocks, strict=False) if not is_blocked]
+            )
+        self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output), name in self._model.blocked)
         return self._terms[name]
 
 
-def _meaning(call: Call, output: int, outputs: int) -> Term:
+def _meaning(call: Call, output: int, outputs: int, is_blocked: bool) -> Term:
+    if is_blocked and call.op == "Concat":
+        return blocked(make("Concat", *(plain(call[k], call.block) for k in range(len(call.args))), axis=1), call.block)
     if call.op in MEANINGS and output == 0:
         return MEANINGS[call.op](call)
     if call.op == "Constant":
@@ -106,8 +110,10 @@ def _check_blocks(call: Call, op_type: str, others: Sequence[Term | None]) -> No
     is_same = op_type in SAME_IN_BLOCKS and all(arg is None or arg.shape == () for arg in others)
     if call.op == "Reshape":  # of the buffer, so the result is in no blocks
         is_same = 0 not in (call.integers(1, "shape") or (0,))
+    elif call.op == "Flatten":
+        is_same = call.attributes["axis"] == 1
     elif call.op == "Concat":
-        is_same = is_same and call.attributes["axis"] == 1
+        is_same = not others and call.attributes["axis"] == 1
     else:
         is_same = is_same and len({arg.shape for arg in call.args if arg is not None and arg.shape != ()}) == 1
     if not is_same:

@@ -123,6 +123,19 @@ def _scale_into_matrix(term: Term) -> Term | None:
     return None if scaled is None else make("MatMul", rows.args[0], scaled)
 
 
+def _scale_into_rows(term: Term) -> Term | None:
+    """MatMul(Mul(x, g), W) = MatMul(x, Mul(W, g)), W and g constant, g along the summed axis."""
+    x, matrix = _operand(term, 0), _operand(term, 1)
+    core, axes = split_view(x)
+    if core.op != "Mul" or matrix.op != CONSTANT or len(matrix.shape) != 2 or _operand(core, 0).shape != core.shape:
+        return None
+    gate = _as_operand(_operand(core, 1), axes, core)
+    if gate is None or gate.op != CONSTANT or any(extent != 1 for extent in gate.shape[:-1]):
+        return None
+    scaled = _scaled(matrix, reshaped(gate, (gate.shape[-1], 1)))
+    return None if scaled is None else make("MatMul", view(_operand(core, 0), axes), scaled)
+
+
 _CONV, _MUL = frozenset({"Conv"}), frozenset({"Mul"})
 LEMMAS = (
     Lemma("depthwise-as-product", _CONV, "Conv(x, W) = x W, one filter of one tap per channel", _depthwise_as_product),
@@ -131,5 +144,6 @@ LEMMAS = (
     Lemma("gate-into-filter", _CONV, "Conv(g x, W) = Conv(x, g W), g over channels, one sample", _gate_into_filter),
     Lemma("scale-into-filters", _MUL, "s Conv(x, W) = Conv(x, s W), s over output channels", _scale_into_filters),
     Lemma("pointwise-as-product", _CONV, "a convolution of one tap is a matrix product", _pointwise_as_product),
+    Lemma("scale-into-rows", frozenset({"MatMul"}), "(g x) W = x (g W), g along the summed axis", _scale_into_rows),
     Lemma("scale-into-matrix", _MUL, "s (x W) = x (s W), s over columns", _scale_into_matrix),
 )
