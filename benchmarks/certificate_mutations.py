@@ -1,10 +1,10 @@
 """Mutations of certified models: how many the checker refuses, and how many a comparison of outputs notices.
 
-    python benchmarks/certificate_mutations.py small any onnxruntime --count 500 --seed 0
+    python benchmarks/certificate_mutations.py small any onnxruntime --count 2000 --seed 0
     python benchmarks/certificate_mutations.py MODEL.onnx any --count 100
 
-`small` is the network of tests/certificate. The comparison is that of onnxsim: np.allclose with rtol = 1e-4 and atol = 1e-5
-on random inputs between 0 and 1, three times.
+`small` are the five networks of tests/certificate. With --compare, each pair is also compared as by onnxsim: np.allclose with
+rtol = 1e-4 and atol = 1e-5 on random inputs between 0 and 1, three times.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import onnx
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "certificate"))
 
 from mutations import Subject, outcomes
-from test_certificate import network
+from networks import NETWORKS, network
 
 import layoutopt
 from layoutopt.certificate.checker.schema import parse
@@ -33,26 +33,34 @@ def main() -> None:
     arguments.add_argument("runtimes", nargs="+")
     arguments.add_argument("--count", type=int, default=500)
     arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--compare", action="store_true", help="count what a comparison of outputs notices")
     options = arguments.parse_args()
-    original = network() if options.model == "small" else onnx.load(options.model)
-    for runtime in options.runtimes:
-        result = layoutopt.optimize(original, "cpu", runtime=runtime, measure=False, calibrate=False).proto
-        subject = Subject(original, result, parse(certificate_text(original, result)))
-        start, counts = process_time(), Counter[tuple[str, str]]()
-        for each in outcomes(subject, options.count, options.seed, compare=True):
-            counts[each.kind, each.verdict] += 1
-            if each.verdict == "refused" and each.is_noticed is not None:
-                counts[each.kind, "noticed" if each.is_noticed else "missed"] += 1
-            if each.verdict == "WRONG":
-                print("WRONG", each.kind, each.reason)
-        print(f"\n{Path(options.model).stem}, runtime {runtime}, {process_time() - start:.0f} s of processor time\n")
-        print(
-            "| mutation | refused | equal programs | wrong | noticed by comparison | not noticed |\n|---|---|---|---|---|---|"
-        )
-        for kind in sorted({kind for kind, _ in counts}):
-            print(f"| {kind} | " + " | ".join(str(counts[kind, column]) for column in _COLUMNS) + " |")
-        total = [sum(number for (_, name), number in counts.items() if name == column) for column in _COLUMNS]
-        print("| all | " + " | ".join(map(str, total)) + " |", flush=True)
+    models = (
+        {name: network(name) for name in NETWORKS}
+        if options.model == "small"
+        else {Path(options.model).stem: onnx.load(options.model)}
+    )
+    start, counts = process_time(), Counter[tuple[str, str]]()
+    for name, original in models.items():
+        for runtime in options.runtimes:
+            result = layoutopt.optimize(original, "cpu", runtime=runtime, measure=False, calibrate=False).proto
+            subject = Subject(original, result, parse(certificate_text(original, result)))
+            for each in outcomes(subject, options.count, options.seed, compare=options.compare):
+                counts[each.kind, each.verdict] += 1
+                if each.verdict == "refused" and each.is_noticed is not None:
+                    counts[each.kind, "noticed" if each.is_noticed else "missed"] += 1
+                if each.verdict == "WRONG":
+                    print("WRONG", name, runtime, each.kind, each.reason, flush=True)
+    print(
+        f"\n{', '.join(models)}; runtimes {', '.join(options.runtimes)}; {process_time() - start:.0f} s of processor time\n"
+    )
+    print(
+        "| mutation | refused | equal programs | wrong | noticed by comparison | not noticed |\n|---|---|---|---|---|---|"
+    )
+    for kind in sorted({kind for kind, _ in counts}):
+        print(f"| {kind} | " + " | ".join(str(counts[kind, column]) for column in _COLUMNS) + " |")
+    total = [sum(number for (_, name), number in counts.items() if name == column) for column in _COLUMNS]
+    print("| all | " + " | ".join(map(str, total)) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,16 @@ import numpy as np
 import onnx
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.check import Context, Leaves, prove, segment
+from layoutopt.certificate.checker.check import Context, check, prove, segment
 from layoutopt.certificate.checker.equality import difference
 from layoutopt.certificate.checker.model import Model, of_message, read
 from layoutopt.certificate.checker.normal import split_view
 from layoutopt.certificate.checker.schema import Certificate, Claim
 from layoutopt.certificate.checker.terms import Array, Shape, Term, UnprovableError
-from layoutopt.certificate.checker.testing import random_inputs, run
-from layoutopt.certificate.checker.translate import SegmentError, Translator, is_blocked
+from layoutopt.certificate.checker.translate import SegmentError, Translator
+from layoutopt.certificate.testing import fitting_sizes, measure, random_inputs, run
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
-from layoutopt.errors import ArgumentError
+from layoutopt.errors import ArgumentError, CertificateError
 from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import blocked_channels
 
@@ -36,16 +36,25 @@ Statistics: TypeAlias = tuple[int, Array]
 Original: TypeAlias = str | PathLike[str] | bytes | onnx.ModelProto
 
 
-def certificate_text(original: Original, result: Original) -> str:
-    """The certificate of a result, as JSON.
+def certificate_text(original: Original, result: Original, *, allow_tested: bool = False) -> str:
+    """The certificate of a result, as JSON, after `certify` has accepted it.
+
+    Args:
+        original: the original.
+        result: the result.
+        allow_tested: whether values without a proof may be compared on random inputs.
 
     Raises:
         ArgumentError: a model is no file, message or bytes.
         ModelError: it cannot be read.
+        CertificateError: there is no certificate that `certify` accepts.
     """
-    found = _model(result)
-    block = packed_block(node.name for node in found.message.graph.node) or 1
-    return produce(_model(original), found, block).to_json()
+    first, second = _model(original), _model(result)
+    block = packed_block(node.name for node in second.nodes) or 1
+    certificate = produce(first, second, block, allow_tested=allow_tested)
+    verdict = check(certificate, first, second, allow_tested=allow_tested)
+    measure(first, second, [claim for claim, _ in verdict.tested.values()])
+    return certificate.to_json()
 
 
 def _model(given: Original) -> Model:
@@ -58,18 +67,22 @@ def _model(given: Original) -> Model:
     raise ArgumentError(f"{type(given).__name__} is not a model", hint="give a path, bytes or a ModelProto")
 
 
-def produce(original: Model, result: Model, block: int) -> Certificate:
-    """A certificate of two models; claims without a proof are tested ones."""
-    search = _Search(original, result, block)
+def produce(original: Model, result: Model, block: int, *, allow_tested: bool = False) -> Certificate:
+    """A certificate of two models.
+
+    Raises:
+        CertificateError: a value has no proof, and none may be tested.
+    """
+    search = _Search(original, result, block, allow_tested)
     return Certificate(original.digest, result.digest, block, tuple(search.claims()))
 
 
 class _Search:
     """The search for claims, in the order of the result's nodes."""
 
-    def __init__(self, original: Model, result: Model, block: int) -> None:
-        self._original, self._result, self._block = original, result, block
-        feeds = random_inputs(original, _SEED)
+    def __init__(self, original: Model, result: Model, block: int, allow_tested: bool) -> None:
+        self._original, self._result, self._block, self._allow_tested = original, result, block, allow_tested
+        feeds = random_inputs(original, _SEED, fitting_sizes(original, 1)[0])
         self._wanted = run(original, feeds, [name for name in original.producers if name in original.types])
         self._found = run(_runnable(result, block), feeds, list(result.producers))
         self._order = list(original.producers)
@@ -109,6 +122,12 @@ class _Search:
     def _test(self, context: Context, missing: list[str]) -> int | None:
         """Add a tested claim where proofs stop before the given values; the position of the node behind it."""
         claim = self._first_tested(context, missing)
+        if not self._allow_tested:
+            name = missing[0] if claim is None else claim.value
+            reason = self._failures.get(name, "no value of the original is like it")
+            raise CertificateError(
+                f"is not proven: {reason}", where=name, hint="--allow-tested compares it on random inputs"
+            )
         if claim is None:
             return None
         context.accept(claim)
@@ -120,10 +139,11 @@ class _Search:
         if name in self._result.outputs:
             yield name
             return
-        yield from (each for each in self._order if each in self._statistics and _agree(own, self._statistics[each]))
+        order = sorted(self._order, key=lambda each: each != name)
+        yield from (each for each in order if each in self._statistics and _agree(own, self._statistics[each]))
 
     def _proven(self, context: Context, name: str) -> tuple[Claim, Shape] | None:
-        translator = Translator(self._result, Leaves(context), self._block, _LARGEST_SEGMENT)
+        translator = Translator(self._result, context.leaves, self._block, _LARGEST_SEGMENT)
         try:
             term = translator.term(name)
         except SegmentError:
@@ -169,7 +189,7 @@ class _Search:
         return None
 
     def _layouts(self, order: maps.Axes, name: str, shape: Shape) -> Iterator[maps.Axes]:
-        is_in_blocks = is_blocked(self._result, name)
+        is_in_blocks = name in self._result.blocked
         if is_in_blocks and maps.shape_of(order) == shape and isinstance(shape[1], int):
             shape = (shape[0], shape[1] // self._block, self._block, *shape[2:])
         if (axes := maps.reshape(order, shape)) is not None:
@@ -208,9 +228,6 @@ def _matching(name: str, of: str, term: Term, expected: Term) -> Claim:
     Raises:
         UnprovableError: the cores of the terms differ, or there is no map.
     """
-    shape = None
-    if term.op == "Reshape" and term.args[0] is not None:
-        term, shape = term.args[0], term.shape
     core, axes = split_view(term)
     other, back = split_view(expected)
     if reason := difference(core, other):
@@ -219,7 +236,7 @@ def _matching(name: str, of: str, term: Term, expected: Term) -> Claim:
     found = None if inverse is None else maps.compose(axes, inverse)
     if found is None:
         raise UnprovableError("the formats have no map")
-    return Claim(name, of, found, shape)
+    return Claim(name, of, found)
 
 
 def _statistics(array: Array) -> Statistics:

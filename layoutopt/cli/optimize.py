@@ -8,6 +8,7 @@ from typer import Argument, Context, Exit, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.optimization.settings import ModelSettings
+from layoutopt.cli.options.allow_tested import AllowTested
 from layoutopt.cli.options.assignments import INPUTS_HELP
 from layoutopt.cli.options.clusters import complete_cluster
 from layoutopt.cli.options.config_file import (
@@ -127,6 +128,7 @@ def optimize(
     certificate: Annotated[
         Path | None, Option("--certificate", metavar="FILE", help=_CERTIFICATE), NAMES_OUTPUT
     ] = None,
+    allow_tested: AllowTested = False,
     strict: Strict = False,
     custom_ops: CustomOps = None,
     external_data: Annotated[
@@ -188,7 +190,7 @@ def optimize(
 
     batch = BatchSettings(**configured(context, configuration, Path(), {"jobs": jobs}), cluster=cluster, cache=cache)
     reads = () if configuration is None else (configuration.path,)
-    request = Request(json, html, certificate, dump_ir or (), dry_run, force, quiet, verbose, reads)
+    request = Request(json, html, certificate, allow_tested, dump_ir or (), dry_run, force, quiet, verbose, reads)
     has_traceback = context.obj.traceback
     if code := run_optimize(models, output, settings, settings_of, request, batch, has_traceback=has_traceback):
         raise Exit(code)

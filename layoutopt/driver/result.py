@@ -66,14 +66,21 @@ class Result:
             message.ParseFromString(onnx_io.to_bytes(self.model))
         return message
 
-    def certificate(self, original: str | PathLike[str] | bytes | onnx.ModelProto | None = None) -> str:
-        """The proof that the model computes what the original computes, as JSON; `layoutopt certify` checks it.
+    def certificate(
+        self,
+        original: str | PathLike[str] | bytes | onnx.ModelProto | None = None,
+        *,
+        allow_tested: bool = False,
+    ) -> str:
+        """The proof that the model computes what the original computes, as JSON; `layoutopt certify` accepts it.
 
         Args:
             original: the original; by default the file that was optimised.
+            allow_tested: whether values without a proof may be compared on random inputs.
 
         Raises:
             ArgumentError: the original was no file, and none is given.
+            CertificateError: a value has no proof, or a model has a part that the checker refuses.
         """
         from layoutopt.certificate.producer import certificate_text
 
@@ -81,7 +88,8 @@ class Result:
             raise ArgumentError("the original was no file", hint="give the original: result.certificate(original)")
         is_copied = not onnx_io.has_external_data(self.model)  # by `save`, byte for byte, if there is a source
         written = self.source if isinstance(self.source, str) and is_copied else self.proto
-        return certificate_text(str(self.origin) if original is None else original, written)
+        source = str(self.origin) if original is None else original
+        return certificate_text(source, written, allow_tested=allow_tested)
 
     def save(self, path: str | PathLike[str], *, external_data: str | None = None, force: bool = False) -> WrittenFiles:
         """Write the model atomically; an unchanged model is copied byte for byte.

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from attacks import accepted, assert_refused, floats, model, weights
+from attacks import assert_refused, floats, model, weights
 from onnx import parser
 
 # Operators
@@ -57,16 +57,9 @@ def test_reduction_over_no_axis(op: str) -> None:
     assert_refused(original, model(*shape, "y = Identity(x)", 18))
 
 
-def test_guard_of_an_input_is_left_out_by_name() -> None:
-    shape = "float[4] x", "float[4] y"
-    original = model(*shape, "n = IsNaN(x) y = Where(n, z, x)", z=floats(0))
-    assert set(accepted(original, model(*shape, "y = Identity(x)")).lemmas) == {"no-nan"}  # for finite inputs
-
-
-def test_guard_of_a_masked_row_is_left_out_by_name() -> None:
-    shape = "float[1,4] x", "float[1,4] y"
-    original = model(*shape, "s = Softmax(x) n = IsNaN(s) y = Where(n, z, s)", z=floats(0))
-    assert set(accepted(original, model(*shape, "y = Softmax(x)")).lemmas) == {"no-nan"}  # not for a row of -inf
+def test_guard_against_nan_is_left_out() -> None:
+    original = model("float[4] x", "float[4] y", "h = Log(x) n = IsNaN(h) y = Where(n, z, h)", z=floats(0))
+    assert_refused(original, model("float[4] x", "float[4] y", "y = Log(x)"))
 
 
 def test_body_with_another_outer_value() -> None:
@@ -152,10 +145,3 @@ def test_first_rows_of_one_row_that_is_broadcast() -> None:
     original = model(*shape, nodes, w=w, v=v, f=[0], e=[2], ax=[2])
     nodes = "a = Conv<pads=[0,0,1,0]>(x, w) b = Conv<pads=[0,0,1,0]>(z, v) y = Add(a, b)"
     assert_refused(original, model(*shape, nodes, w=w, v=v))
-
-
-@pytest.mark.parametrize("op", ["Add", "Mul"])
-def test_sums_and_products_that_double(op: str) -> None:
-    nodes = " ".join(f"h{k + 1} = {op}(h{k}, h{k})" for k in range(40)) + " y = Relu(h40)"
-    doubled = model("float[3] h0", "float[3] y", nodes)
-    assert_refused(doubled, doubled)

@@ -10,18 +10,53 @@ _erf, _tanh, _sigmoid, _root = (
 )
 
 
-@proof("normal-form")
-def normal_form(k: int) -> Iterator[Obligation]:
-    """Sums and products: in any order, with one constant; differences and quotients; a constant factor of a sum."""
-    x, y, z, s, t, u, v = reals("x y z s t u v")
-    yield Obligation("two affine maps", (x * s + t) * u + v == x * (s * u) + (k * t * u + v))
-    yield Obligation("difference", x - y == x + k * (y * -1))
-    yield Obligation("quotient", x / y == k * (x * (1 / y)), [y != 0])
-    yield Obligation("square", x**2 == k * (x * x))
-    yield Obligation("factor of a sum", (x + y + t) * s == x * s + k * (y * s) + t * s)
-    yield Obligation("order of a sum", (x + y) + z == z + k * (y + x))
-    yield Obligation("order of a product", (x * y) * z == k * (z * (y * x)))
-    yield Obligation("neutral constants", x * 1 + 0 == k * x)
+@proof("product-with-one")
+def product_with_one(k: int) -> Iterator[Obligation]:
+    """A factor of 1 changes nothing."""
+    (x,) = reals("x")
+    yield Obligation("x 1", x * 1 == k * x)
+
+
+@proof("product-of-factors")
+def product_of_factors(k: int) -> Iterator[Obligation]:
+    """Two constant factors are one."""
+    x, c, d = reals("x c d")
+    yield Obligation("(x d) c", (x * d) * c == k * x * (d * c))
+
+
+@proof("factor-of-shift")
+def factor_of_shift(k: int) -> Iterator[Obligation]:
+    """A constant factor of a sum with a constant."""
+    x, c, d = reals("x c d")
+    yield Obligation("(x + d) c", (x + d) * c == x * c + k * (d * c))
+
+
+@proof("factor-of-product")
+def factor_of_product(k: int) -> Iterator[Obligation]:
+    """A constant factor of one factor is one of the product."""
+    x, y, c = reals("x y c")
+    yield Obligation("(x c) y", (x * c) * y == k * (x * y) * c)
+
+
+@proof("sum-of-shifts")
+def sum_of_shifts(k: int) -> Iterator[Obligation]:
+    """Two constants that are added are one."""
+    x, c, d = reals("x c d")
+    yield Obligation("(x + d) + c", (x + d) + c == x + (d + k * c))
+
+
+@proof("zero-shift")
+def zero_shift(k: int) -> Iterator[Obligation]:
+    """A constant of 0 that is added changes nothing."""
+    (x,) = reals("x")
+    yield Obligation("x + 0", x + 0 == k * x)
+
+
+@proof("quotient-by-constant")
+def quotient_by_constant(k: int) -> Iterator[Obligation]:
+    """A quotient is a product with the reciprocal."""
+    x, c = reals("x c")
+    yield Obligation("x / c", x / c == k * (x * (1 / c)), [c != 0])
 
 
 @proof("batch-normalization")
@@ -90,16 +125,3 @@ def group_normalization(k: int) -> Iterator[Obligation]:
     yield Obligation("parameters per channel", (z * s + t) * u + v == z * (s * u) + (k * t * u + v))
     centred = x + (-mean)
     yield Obligation("scaled by a filter", (x - mean) / root * u + v == centred * (u / root) + k * v, [root > 0])
-
-
-@proof("no-nan")
-def no_nan(k: int) -> Iterator[Obligation]:
-    """The sum of exponentials of real numbers is positive, so that no quotient of a Softmax is 0 / 0."""
-    e = family("e")
-    yield from induction(
-        "the sum is at least its first term",
-        lambda total: e("first") + total("e", lambda i: (3 - 2 * k) * e(i)) >= e("first"),
-        lambda index: [e(index) > 0],
-    )
-    total = z3.Real("total")
-    yield Obligation("the quotient", total != 0, [e("first") > 0, total >= e("first")])

@@ -130,21 +130,6 @@ def rows_as_phases(k: int) -> Iterator[Obligation]:
     yield Obligation("one phase of every row", claim, division)
 
 
-@proof("concat-of-views")
-def concat_of_views(k: int) -> Iterator[Obligation]:
-    """Outer digit o of a part that begins at digit `before` is coordinate (before + o) * stride + inner of the whole axis."""
-    before, outer, stride, inner, digits, rest = integers("before outer stride inner digits rest")
-    known = [stride > 0, inner >= 0, inner < stride, before >= 0, outer >= 0]
-    yield Obligation(
-        "coordinate", (before + outer) * stride + inner == k * before * stride + (outer * stride + inner), known
-    )
-    # In the concatenated axis, whose inner digits have `digits` elements, the part begins at before * digits.
-    position = [digits > 0, rest >= 0, rest < digits]
-    yield Obligation(
-        "position", (before + outer) * digits + rest == k * before * digits + (outer * digits + rest), position
-    )
-
-
 @proof("heads-as-rows")
 def heads_as_rows(k: int) -> Iterator[Obligation]:
     """Rows of all heads of a group, one below the other, times the keys of the group: row s of head h is one of them.

@@ -5,18 +5,12 @@ Images of the domain `com.microsoft.nchwc` are terms (N, C/b, H, W, b), filters 
 """
 
 from layoutopt.certificate.checker import index_map as maps
+from layoutopt.certificate.checker.model import MICROSOFT, NCHWC
 from layoutopt.certificate.checker.normal import make, reshaped, transposed
-from layoutopt.certificate.checker.operators import (
-    Call,
-    gelu,
-    layer_normalization,
-    meaning,
-    number,
-)
+from layoutopt.certificate.checker.operators import Call, gelu, meaning, number, scaled_by
 from layoutopt.certificate.checker.terms import Extent, Term, UnprovableError
 from layoutopt.certificate.checker.window_operators import convolution, pooling
 
-NCHWC, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
 _BLOCKED_RANK = 5
 
 
@@ -69,12 +63,12 @@ def _activated(y: Term, call: Call) -> Term:
         return make("Clip", y, *(number(value, y) for value in values))
     if name == "HardSwish":
         return make("Mul", y, make("HardSigmoid", y, alpha=_SIXTH, beta=0.5))
-    names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
-    if name not in ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid"):
+    if name not in _ACTIVATIONS:
         raise UnprovableError(f"the activation {name} has no definition here")
-    return make(name, y, **dict(zip(names, values, strict=True)))
+    return make(name, y, **dict(zip(_ACTIVATIONS[name], values, strict=True)))
 
 
+_ACTIVATIONS = {"Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 _SIXTH = 0.1666666716337204  # 1/6 in float32
 
 
@@ -110,52 +104,14 @@ def _fused_conv(call: Call) -> Term:
     return _activated(y, call)
 
 
-@meaning(f"{MICROSOFT}.Gelu", f"{MICROSOFT}.BiasGelu", f"{MICROSOFT}.QuickGelu")
+@meaning(f"{MICROSOFT}.Gelu", f"{MICROSOFT}.BiasGelu")
 def _gelu(call: Call) -> Term:
-    x = call[0] if call.op.endswith(".Gelu") or call.op.endswith("QuickGelu") else make("Add", call[0], call[1])
-    if call.op.endswith("QuickGelu"):
-        return make("Mul", x, make("Sigmoid", make("Mul", x, number(call.attributes.get("alpha", 1.702), x))))
+    x = call[0] if call.op.endswith(".Gelu") else make("Add", call[0], call[1])
     return gelu(Call("Gelu", (x,), {}, call.opset, call.block, 1))
 
 
 @meaning(f"{MICROSOFT}.FusedMatMul")
 def _fused_matmul(call: Call) -> Term:
-    if call.attributes.get("transBatchA") or call.attributes.get("transBatchB"):
-        raise UnprovableError("a FusedMatMul with transposed batch axes")
-    x, y = (_swapped(call[k]) if call.attributes.get(name) else call[k] for k, name in enumerate(("transA", "transB")))
-    return make("Mul", make("MatMul", x, y), number(call.attributes.get("alpha", 1.0), x))
-
-
-def _swapped(x: Term) -> Term:
-    rank = len(x.shape)
-    return transposed(x, (*range(rank - 2), rank - 1, rank - 2))
-
-
-@meaning(f"{MICROSOFT}.SkipLayerNormalization")
-def _skip_layer_normalization(call: Call) -> Term:
-    if call.outputs > 1:
-        raise UnprovableError("a SkipLayerNormalization with more than one output")
-    parts = [term for term in (call[0], call[1], call.optional(4)) if term is not None]
-    return layer_normalization(make("Add", *parts), call[2], call.optional(3), call.attributes.get("epsilon", 1e-12))
-
-
-@meaning(f"{MICROSOFT}.MultiHeadAttention")
-def _attention(call: Call) -> Term:
-    if any(term is not None for term in call.args[3:]) or call.outputs > 1 or call.attributes.get("unidirectional"):
-        raise UnprovableError("a MultiHeadAttention with a bias, a mask or a cache")
-    heads: int = call.attributes["num_heads"]
-    q, k, v = (_heads(call[index], heads) for index in range(3))
-    width = q.shape[-1]
-    scale = call.attributes.get("scale") or (float(width) ** -0.5 if isinstance(width, int) else 0.0)
-    if not scale:
-        raise UnprovableError("the scale of an attention is not known for all sizes")
-    scores = make("Mul", make("MatMul", q, _swapped(k)), number(scale, q))
-    y = transposed(make("MatMul", make("Softmax", scores, axis=3), v), (0, 2, 1, 3))
-    return reshaped(y, (*y.shape[:2], maps.volume(y.shape[2:])))
-
-
-def _heads(x: Term, heads: int) -> Term:
-    if len(x.shape) == 4:
-        return x
-    batch, length, width = x.shape
-    return transposed(reshaped(x, (batch, length, heads, _blocks(width, heads))), (0, 2, 1, 3))
+    if any(call.attributes.get(name) for name in ("transBatchA", "transBatchB", "transA", "transB")):
+        raise UnprovableError("a FusedMatMul of transposed operands")
+    return scaled_by(make("MatMul", call[0], call[1]), call.attributes.get("alpha", 1.0))

@@ -1,4 +1,4 @@
-"""Shapes and element types of operators, as onnx infers them, and the value of an operator on constants."""
+"""Shapes and element types of operators, as onnx infers them, and the values of operators on constants."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,23 +11,15 @@ from onnx import TensorProto, helper, numpy_helper
 from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Array, Shape, Term, UnprovableError
 
 OPSET = 18
-AS_INPUT = {
-    "Clip": (),
-    "Pad": ("pads",),
-    "Slice": ("starts", "ends", "axes", "steps"),
-    "Reshape": ("shape",),
-    "Expand": ("shape",),
-    "Tile": ("repeats",),
-}
-_CONTINUOUS = frozenset(
+AS_INPUT = {"Pad": ("pads",), "Slice": ("starts", "ends", "axes", "steps")}
+"""Attributes of terms that are inputs in ONNX."""
+_MOVEMENT = frozenset(
     (  # noqa: SIM905
-        "Abs Clip Concat Conv Cos Div Erf Exp Expand Gather Gemm IsNaN Log MatMul Max Min Neg Pad Pow Reciprocal "
-        "ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu "
-        "Reshape Sigmoid Sin Slice Softmax Split Sqrt Squeeze Sub Tanh Tile Transpose Unsqueeze Where"
+        "Concat Expand Gather Slice Split Tile Range ConstantOfShape Size Shape"
     ).split()
 )
-"""Operators whose result changes little if their operands do."""
-FIRST_INPUT = frozenset({"Pad", "Slice", "Reshape"})
+_ARITHMETIC = frozenset(["Add", "Div", "Mul", "Neg", "Reciprocal", "Sqrt", "Sub"])
+_LARGEST_INTEGER = 2**31
 
 
 def node_of(
@@ -36,12 +28,10 @@ def node_of(
     """A node of that operator, and the arrays of attributes that are inputs in ONNX."""
     names = ["" if arg is None else f"x{index}" for index, arg in enumerate(args)]
     arrays: dict[str, Array] = {}
-    given = {name: value for name, value in attributes.items() if name != "output"}
-    moved = [*AS_INPUT.get(op, ()), *(["axes"] if op.startswith("Reduce") else [])]
-    for name in moved:
-        if name in given:
-            arrays[name] = np.asarray(given.pop(name), np.int64)
-            names.insert(1 + moved.index(name), name)
+    given = {name: value for name, value in attributes.items() if name not in ("output", "opset")}
+    for place, name in enumerate(AS_INPUT.get(op, ())):
+        arrays[name] = np.asarray(given.pop(name), np.int64)
+        names.insert(1 + place, name)
     given = {
         name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value is not None
     }
@@ -50,73 +40,78 @@ def node_of(
 
 def inferred(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> tuple[Shape, int]:
     """The shape and element type of the first output, for all sizes of symbolic dimensions."""
-    output = attributes.get("output", 0)
+    opset = attributes.get("opset", OPSET)
     node, arrays = node_of(op, args, attributes)
-    types = {f"x{index}": _type(arg) for index, arg in enumerate(args) if arg is not None}
+    types = {
+        f"x{index}": helper.make_tensor_type_proto(arg.dtype, arg.shape)
+        for index, arg in enumerate(args)
+        if arg is not None
+    }
     types |= {name: helper.make_tensor_type_proto(TensorProto.INT64, array.shape) for name, array in arrays.items()}
     data = {
-        f"x{index}": _tensor(arg)
+        f"x{index}": numpy_helper.from_array(np.ascontiguousarray(stored(arg)))
         for index, arg in enumerate(args)
         if arg is not None and arg.op == CONSTANT and arg.elements.size < 64
     }
     data |= {name: numpy_helper.from_array(array) for name, array in arrays.items()}
     try:
         found = onnx.shape_inference.infer_node_outputs(
-            _schema(op), node, types, data, opset_imports=[helper.make_opsetid("", OPSET)]
+            _schema(op, opset), node, types, data, opset_imports=[helper.make_opsetid("", opset)]
         )
-        result = found[f"y{output}"].tensor_type
+        result = found[f"y{attributes.get('output', 0)}"].tensor_type
     except Exception as fault:
         raise UnprovableError(f"onnx infers no type for {op}: {str(fault).splitlines()[0]}") from fault
     extents = tuple(dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else None) for dim in result.shape.dim)
-    if not result.HasField("shape") or None in extents:
-        raise UnprovableError(f"the extents of the result of {op} are not known for all sizes")
+    if not result.HasField("shape") or None in extents or 0 in extents:
+        raise UnprovableError(f"the extents of the result of {op} are zero, or not known for all sizes")
     return tuple(extent for extent in extents if extent is not None), result.elem_type
 
 
-def evaluated(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Array:
-    """The value of an operator on constants, by the reference implementation of onnx, floating-point numbers in float64."""
+def evaluated(op: str, args: Sequence[Term | None], attributes: dict[str, Any], dtype: int) -> Array | None:
+    """The value of an operator on constants, computed in their element type; None unless every runtime computes this one.
+
+    These are movements of elements, and operators that IEEE 754 defines, on integers below 2**31 and finite numbers.
+    """
+    terms = [arg for arg in args if arg is not None]
+    is_float = dtype in FLOATS
+    if not terms or any(arg.op != CONSTANT for arg in terms) or op not in _MOVEMENT | _ARITHMETIC:
+        return None
+    if op in _ARITHMETIC and (
+        dtype in (10, 16) or (not is_float and (dtype != TensorProto.INT64 or not _is_small(terms, op)))
+    ):
+        return None
+    opset = attributes.get("opset", OPSET)
+    node, arrays = node_of(op, args, attributes)
+    feeds = {f"x{index}": stored(arg) for index, arg in enumerate(args) if arg is not None} | arrays
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for name, a in feeds.items()
+    ]
+    graph = helper.make_graph(
+        [node], "constant", inputs, [helper.make_empty_tensor_value_info(name) for name in node.output]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     from onnx.reference import ReferenceEvaluator
 
-    _check_exact(op, args)
-    node, arrays = node_of(op, args, attributes)
-    feeds = {f"x{index}": arg.elements for index, arg in enumerate(args) if arg is not None} | arrays
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in feeds.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
-    graph = helper.make_graph([node], "constant", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
-    try:
-        return np.asarray(ReferenceEvaluator(model).run(None, feeds)[attributes.get("output", 0)])
-    except Exception as fault:
-        raise UnprovableError(f"onnx does not evaluate {op} on constants ({type(fault).__name__})") from fault
+    with np.errstate(all="ignore"):
+        try:
+            found = np.asarray(ReferenceEvaluator(model).run(None, feeds)[attributes.get("output", 0)])
+        except Exception as fault:
+            raise UnprovableError(f"onnx does not evaluate {op} on constants ({type(fault).__name__})") from fault
+    return None if op in _ARITHMETIC and is_float and not np.all(np.isfinite(found)) else found
 
 
-def _check_exact(op: str, args: Sequence[Term | None]) -> None:
-    """Check that numbers whose rounding could change the result of a step function are numbers of their element type.
+def _is_small(terms: Sequence[Term], op: str) -> bool:
+    """Whether integers neither overflow, nor are divided with a remainder that operators round differently."""
+    is_exact = all(np.all(np.abs(arg.elements) < _LARGEST_INTEGER) for arg in terms)
+    return is_exact and (op != "Div" or bool(np.all(terms[0].elements >= 0) and np.all(terms[1].elements > 0)))
 
-    Raises:
-        UnprovableError: they are not, so the model computes with other ones.
-    """
-    for arg in args if op not in _CONTINUOUS else ():
-        if arg is None or arg.dtype not in FLOATS:
-            continue
-        kind = helper.tensor_dtype_to_np_dtype(arg.dtype)
-        if not np.array_equal(arg.elements, arg.elements.astype(kind).astype(np.float64), equal_nan=True):
-            raise UnprovableError(f"{op} of constants that are rounded")
+
+def stored(term: Term) -> Array:
+    """The elements of a constant in its element type."""
+    return term.elements.astype(helper.tensor_dtype_to_np_dtype(term.dtype))
 
 
 @cache
-def _schema(op: str) -> Any:
-    return onnx.defs.get_schema(op, OPSET, "")
-
-
-def _type(term: Term) -> onnx.TypeProto:
-    return helper.make_tensor_type_proto(term.dtype, term.shape)
-
-
-def _tensor(term: Term) -> onnx.TensorProto:
-    return numpy_helper.from_array(
-        np.ascontiguousarray(term.elements.astype(helper.tensor_dtype_to_np_dtype(term.dtype)))
-    )
+def _schema(op: str, opset: int) -> Any:
+    return onnx.defs.get_schema(op, opset, "")

@@ -1,9 +1,15 @@
-"""A lemma: a rewrite of terms that does not change the tensor, over exact arithmetic."""
+"""A lemma: a rewrite of terms whose conditions bound its effect on rounding."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from layoutopt.certificate.checker.terms import Term
+import numpy as np
+
+from layoutopt.certificate.checker.terms import CONSTANT, Array, Term
+
+ALGEBRAIC = (1, 11)  # float32 and double; values of narrower types overflow too easily
+SMALLEST_FACTOR, LARGEST_FACTOR = 2.0**-64, 2.0**16
+LARGEST_CANCELLATION = 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +20,31 @@ class Lemma:
         name: its name in certificates and in the documentation.
         ops: the operators of the terms it is tried on.
         statement: the identity, in one line.
-        claims: `all shapes`, or the shapes that the proof covers.
         rewrite: the other side of the identity, or None if the term is not one side of it. Every condition of the lemma,
-            also one on elements of constants, is tested here. The result is normalised again by the caller.
+            also those on magnitudes, is tested here. The result is normalised again by the caller.
     """
 
     name: str
     ops: frozenset[str]
     statement: str
-    claims: str
     rewrite: Callable[[Term], Term | None]
+
+
+def is_factor(term: Term | None) -> bool:
+    """Whether a term is a constant whose elements are 0 or in the range in which products are reordered."""
+    return term is not None and term.op == CONSTANT and term.dtype in ALGEBRAIC and are_factors(term.elements)
+
+
+def are_factors(elements: Array) -> bool:
+    """Whether all elements are 0 or in the range in which products are reordered."""
+    sizes = np.abs(elements)
+    return bool(np.all((sizes == 0) | ((sizes >= SMALLEST_FACTOR) & (sizes <= LARGEST_FACTOR))))
+
+
+def product(first: Term, second: Term) -> Array | None:
+    """The elements of the product of two constants; None if one is beyond the range, or smaller than normal numbers."""
+    with np.errstate(all="ignore"):
+        elements = first.elements * second.elements
+    is_zero = (first.elements == 0) | (second.elements == 0)
+    is_normal = (np.abs(elements) >= 2.0**-120) & (np.abs(elements) <= 2.0**32)
+    return elements if np.all(is_zero & np.isfinite(elements) | is_normal) else None

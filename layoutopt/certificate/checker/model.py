@@ -1,5 +1,7 @@
-"""A model as the checker sees it: nodes, constants, inferred types, and the hash of its files."""
+"""A model as the checker sees it: nodes, constants, inferred types, and the hash of its content."""
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -7,17 +9,19 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
 from onnx import helper, numpy_helper
 
-from layoutopt.certificate.checker.terms import Extent, Shape, Term, UnprovableError
-from layoutopt.errors import ModelError
+from layoutopt.certificate.checker.terms import NARY, UNARY, Array, Extent, Shape, Term
+from layoutopt.errors import CertificateError, ModelError
 
-_WITHOUT_PROOF = frozenset(
-    ["RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli", "Dropout"]
-)
 FIRST_OVERRIDABLE = 4
 """The first version of ONNX's files in which an initializer that is an input too is only a default."""
+
+FIRST_OPSET = 7  # before it, operands are broadcast by attributes
+NCHWC, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
+LARGEST_BYTES = 2**31 - 2**20  # of a message that onnx can check
+SAME_IN_BLOCKS = UNARY | NARY | {"Concat", "Gelu", "HardSwish", "Identity", "Sum"}
+"""Operators that do to an array in blocks, which they see as an image of four axes, what they do to the image."""
 
 
 @dataclass(slots=True)
@@ -29,8 +33,10 @@ class Model:
         digest: the SHA-256 of its content.
         producers: the index of the node that computes a value.
         constants: initializers, by name.
+        defaults: initializers that a caller can override, by name.
         opsets: versions of operator sets, by domain.
         types: inferred shapes and element types; an extent that is not known has a name of its own.
+        blocked: the values that are arrays in blocks, which standard operators see as images of four axes.
         constant_terms: the initializers that were read so far, as terms.
     """
 
@@ -38,8 +44,10 @@ class Model:
     digest: str
     producers: dict[str, int] = field(default_factory=dict)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    defaults: dict[str, tuple[int, Shape, bytes]] = field(default_factory=dict)
     opsets: dict[str, int] = field(default_factory=dict)
     types: dict[str, tuple[Shape, int]] = field(default_factory=dict)
+    blocked: set[str] = field(default_factory=set)
     constant_terms: dict[str, Term] = field(default_factory=dict)
 
     @property
@@ -49,7 +57,7 @@ class Model:
 
     @property
     def inputs(self) -> list[str]:
-        """The inputs that are no initializers."""
+        """The inputs that are no constants."""
         return [value.name for value in self.message.graph.input if value.name not in self.constants]
 
     @property
@@ -63,39 +71,98 @@ def read(path: str | Path) -> Model:
 
     Raises:
         ModelError: it cannot be read.
+        CertificateError: it has a part that the checker refuses.
     """
     try:
         message = onnx.load(path)
     except Exception as fault:
-        raise ModelError(f"cannot be read ({str(fault).splitlines()[0]})", where=str(path)) from fault
+        raise ModelError(f"cannot be read ({_line(fault)})", where=str(path)) from fault
     return of_message(message)
 
 
 def of_message(message: onnx.ModelProto) -> Model:
-    """The model of a message with all its data; its functions are inlined."""
-    digest = _digest(message)
-    if any(each.domain in ("", "ai.onnx") or each.domain.startswith("com.microsoft") for each in message.functions):
-        raise ModelError("a function has the name of an operator", where=message.functions[0].name)
-    if message.functions:
-        message = onnx.inliner.inline_local_functions(message)
-    if message.functions:
-        raise ModelError("a function of another opset is not inlined", where=message.functions[0].name)
-    if message.graph.sparse_initializer:
-        raise ModelError("sparse initializers have no proofs", where=message.graph.name)
-    model = Model(message, digest)
+    """The model of a message with all its data.
+
+    Raises:
+        CertificateError: it has a part that the checker refuses.
+    """
     graph = message.graph
-    for position, node in enumerate(graph.node):
-        for name in filter(None, node.output):
-            if name in model.producers:
-                raise ModelError("two nodes have this output", where=name)
-            model.producers[name] = position
-    given = {each.name for each in graph.input} if message.ir_version >= FIRST_OVERRIDABLE else set()
-    model.constants = {each.name: each for each in graph.initializer if each.name not in given}
-    if clash := model.producers.keys() & {*given, *model.constants}:
-        raise ModelError("is computed by a node, and is an input or initializer too", where=min(clash))
-    model.opsets = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in message.opset_import}
+    for name, value in {
+        "functions": message.functions,
+        "training information": message.training_info,
+        "sparse initializers": graph.sparse_initializer,
+    }.items():
+        if value:
+            raise CertificateError(f"models with {name} have no proofs", where=graph.name)
+    names = [
+        *(each.name for each in graph.initializer),
+        *(name for node in graph.node for name in node.output if name),
+    ]
+    inputs = [each.name for each in graph.input]
+    for group in (names, inputs, [each.name for each in graph.output]):
+        if repeated := [name for name, count in Counter(group).items() if count > 1]:
+            raise CertificateError("two values have this name", where=repeated[0])
+    model = Model(message, _digest(message))
+    model.producers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
+    if clash := model.producers.keys() & {*inputs}:
+        raise CertificateError("is computed by a node, and is an input too", where=min(clash))
+    is_overridable = message.ir_version >= FIRST_OVERRIDABLE
+    for tensor in graph.initializer:
+        if is_overridable and tensor.name in inputs:
+            array = array_of(tensor)
+            model.defaults[tensor.name] = tensor.data_type, array.shape, array.tobytes()
+        else:
+            model.constants[tensor.name] = tensor
+    versions = [("" if each.domain == "ai.onnx" else each.domain, each.version) for each in message.opset_import]
+    model.opsets = dict(versions)
+    if len(model.opsets) < len(versions) or model.opsets.get("", 0) < FIRST_OPSET:
+        raise CertificateError(f"models of opsets before {FIRST_OPSET}, or of two, have no proofs", where=graph.name)
+    for node in graph.node:
+        _check_node(node, model)
+    _check_message(message)
     model.types = _types(message)
     return model
+
+
+def _check_node(node: onnx.NodeProto, model: Model) -> None:
+    where = node.name or next(filter(None, node.output), node.op_type)
+    if node.domain not in ("", "ai.onnx", MICROSOFT, NCHWC):
+        raise CertificateError(f"operators of {node.domain} have no proofs", where=where)
+    if len({each.name for each in node.attribute}) < len(node.attribute):
+        raise CertificateError("has an attribute twice", where=where)
+    kinds = onnx.AttributeProto
+    for each in node.attribute:
+        if each.ref_attr_name or each.type not in (
+            kinds.FLOAT,
+            kinds.INT,
+            kinds.STRING,
+            kinds.TENSOR,
+            kinds.FLOATS,
+            kinds.INTS,
+        ):
+            raise CertificateError(
+                f"has the attribute {each.name}; bodies, references and texts have no proofs", where=where
+            )
+    if node.domain == NCHWC:
+        is_blocked = node.op_type != "ReorderOutput"
+    else:
+        is_blocked = node.op_type in SAME_IN_BLOCKS and any(name in model.blocked for name in node.input)
+    if is_blocked:
+        model.blocked.update(node.output)
+
+
+def _check_message(message: onnx.ModelProto) -> None:
+    """Check the model by the rules of onnx."""
+    if message.ByteSize() >= LARGEST_BYTES:
+        raise CertificateError("models of more than 2 GB have no proofs", where=message.graph.name)
+    try:
+        onnx.checker.check_model(message)
+    except Exception as fault:
+        raise CertificateError(f"is no valid model: {_line(fault)}", where=message.graph.name) from fault
+
+
+def _line(fault: Exception) -> str:
+    return next(iter(str(fault).splitlines()), type(fault).__name__)
 
 
 def _digest(message: onnx.ModelProto) -> str:
@@ -105,7 +172,7 @@ def _digest(message: onnx.ModelProto) -> str:
     skeleton.CopyFrom(message)
     del skeleton.metadata_props[:]
     for tensor in skeleton.graph.initializer:
-        elements = numpy_helper.to_array(tensor)
+        elements = array_of(tensor)
         if elements.dtype == object:
             elements = np.frombuffer(repr(elements.tolist()).encode(), np.uint8)
         found.update(repr((tensor.name, tensor.data_type, elements.shape)).encode())
@@ -116,11 +183,21 @@ def _digest(message: onnx.ModelProto) -> str:
 
 
 def _types(message: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
+    """The types that onnx infers from those of the inputs; no other declared shape is trusted."""
+    model = onnx.ModelProto()
+    model.CopyFrom(message)
+    model.graph.ClearField("value_info")
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
     try:
-        graph = onnx.shape_inference.infer_shapes(message, data_prop=True).graph
-    except Exception:  # a model of more than 2 GB, or one that onnx cannot infer: declared types only
-        graph = message.graph
-    found = {}
+        graph = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True).graph
+    except Exception as fault:
+        raise CertificateError(f"onnx infers no types: {_line(fault)}", where=message.graph.name) from fault
+    return dict(_known(graph))
+
+
+def _known(graph: onnx.GraphProto) -> Iterator[tuple[str, tuple[Shape, int]]]:
+    constants = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
         if tensor.HasField("shape"):
@@ -130,8 +207,9 @@ def _types(message: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
                 else _extent_name(dim.dim_param) or f"{value.name}[{axis}]"
                 for axis, dim in enumerate(tensor.shape.dim)
             ]
-            found[value.name] = tuple(extents), tensor.elem_type
-    return found
+            if 0 in extents and value.name not in constants:
+                raise CertificateError("has no elements; such values have no proofs", where=value.name)
+            yield value.name, (tuple(extents), tensor.elem_type)
 
 
 def _extent_name(name: str) -> str:
@@ -143,49 +221,24 @@ def attributes(node: onnx.NodeProto, opset: int) -> dict[str, Any]:
     """All attributes of a node, with the defaults of its operator; text is decoded."""
     found: dict[str, Any] = {}
     if node.domain in ("", "ai.onnx"):
-        try:
-            schema = onnx.defs.get_schema(node.op_type, opset, "")
-            found = {
-                name: helper.get_attribute_value(each.default_value)
-                for name, each in schema.attributes.items()
-                if each.default_value.name
-            }
-        except Exception:
-            found = {}
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+        found = {
+            name: helper.get_attribute_value(each.default_value)
+            for name, each in schema.attributes.items()
+            if each.default_value.name
+        }
     found |= {each.name: helper.get_attribute_value(each) for each in node.attribute}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
 
 
-def without_captured_names(graph: onnx.GraphProto) -> tuple[onnx.GraphProto, list[str]]:
-    """The body of a control-flow operator with numbers for the outer values that it reads, and their names."""
-    body = onnx.GraphProto()
-    body.CopyFrom(graph)
-    found: dict[str, str] = {}
-    if b"captured " in graph.SerializeToString():
-        raise UnprovableError("a body has a name that the checker uses")
+def array_of(tensor: onnx.TensorProto) -> Array:
+    """The elements of a tensor.
 
-    def visit(part: onnx.GraphProto, outer: frozenset[str]) -> None:
-        own = {each.name for each in (*part.input, *part.initializer)} | {
-            name for node in part.node for name in node.output
-        }
-        known = outer | own
-        for node in part.node:
-            if node.op_type in _WITHOUT_PROOF or node.domain not in ("", "ai.onnx"):
-                raise UnprovableError(f"a body has the operator {node.op_type}")
-            for place, name in enumerate(node.input):
-                if name and name not in known:
-                    node.input[place] = found.setdefault(name, f"captured {len(found)}")
-            for attribute in node.attribute:
-                for inner in (attribute.g, *attribute.graphs):
-                    visit(inner, known)
-        for value in part.output:
-            if value.name not in known:
-                value.name = found.setdefault(value.name, f"captured {len(found)}")
-
-    visit(body, frozenset())
-    return body, list(found)
-
-
-def array_of(tensor: onnx.TensorProto) -> Any:
-    """The elements of a tensor."""
-    return numpy_helper.to_array(tensor)
+    Raises:
+        CertificateError: its data do not fit its shape and type.
+    """
+    try:
+        onnx.checker.check_tensor(tensor)
+        return numpy_helper.to_array(tensor)
+    except Exception as fault:
+        raise CertificateError(f"has damaged data: {_line(fault)}", where=tensor.name) from fault

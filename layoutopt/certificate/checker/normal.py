@@ -1,57 +1,32 @@
-"""Normal forms: constructors of terms that move views outwards, merge constants, and apply the lemmas."""
+"""Normal forms: constructors of terms that move views outwards and apply the lemmas. Sums keep their order."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.inference import evaluated, inferred
-from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Extent, Shape, Term, UnprovableError, apply, constant
+from layoutopt.certificate.checker.terms import (
+    COMMUTATIVE,
+    CONSTANT,
+    NARY,
+    REDUCTIONS,
+    UNARY,
+    VIEW,
+    Extent,
+    Shape,
+    Term,
+    UnprovableError,
+    apply,
+    constant,
+)
 
-UNARY = frozenset(
-    (  # noqa: SIM905
-        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid IsInf "
-        "IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan "
-        "Tanh ThresholdedRelu"
-    ).split()
-)
-NARY = frozenset(
-    [
-        "Add",
-        "And",
-        "Clip",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Or",
-        "PRelu",
-        "Pow",
-        "Where",
-        "Xor",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-    ]
-)
-COMMUTATIVE = frozenset(["Add", "And", "Equal", "Max", "Min", "Mul", "Or", "Xor"])
-ONE_AXIS = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
-REDUCTIONS = frozenset(
-    (  # noqa: SIM905
-        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum "
-        "ReduceLogSumExp"
-    ).split()
-)
-LARGEST_SUM = 1024  # operands
-RANDOM = frozenset(
-    ["RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"]
-)
+BOOL = 9
+RANDOM = frozenset({"RandomUniform"})
+_PREDICATES = frozenset(["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"])
 
 
 def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **attributes: Any) -> Term:
@@ -60,7 +35,7 @@ def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **at
         term = _elementwise(op, args, attributes)
     elif op in REDUCTIONS:
         term = _reduction(op, _present(args), attributes)
-    elif op in ONE_AXIS:
+    elif op == "Softmax":
         term = _along_axis(op, _present(args), attributes)
     elif op == "MatMul":
         term = _product(_present(args), _present(args, 1))
@@ -74,8 +49,11 @@ def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **at
 def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
     """The operator itself, on these operands; its shape and type are those that onnx infers. On constants it is evaluated."""
     shape, dtype = inferred(op, args, attributes)
-    if args and all(arg is None or arg.op == CONSTANT for arg in args):
-        elements = evaluated(op, args, attributes)
+    return _applied(op, args, shape, dtype, attributes)
+
+
+def _applied(op: str, args: Sequence[Term | None], shape: Shape, dtype: int, attributes: dict[str, Any]) -> Term:
+    if (elements := evaluated(op, args, attributes, dtype)) is not None:
         return constant(elements, dtype, None, frozenset[str]().union(*(arg.lemmas for arg in args if arg is not None)))
     return apply(op, tuple(args), shape, dtype, **attributes)
 
@@ -189,8 +167,6 @@ def _laid_out(term: Term, axes: Axes, core_shape: Shape, shape: Shape) -> Term |
         static = tuple(extent for extent in shape if isinstance(extent, int))
         if len(static) != len(shape):
             return None
-        import numpy as np
-
         bound = None if term.bound is None else np.broadcast_to(term.bound, static)
         term, own = constant(np.broadcast_to(term.elements, static), term.dtype, bound, term.lemmas), shape
     if len(own) != len(term.shape):
@@ -212,11 +188,7 @@ def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, An
     full = broadcast([arg.shape for arg in args if arg is not None and arg.op != CONSTANT])
     args = [_trimmed(arg, len(full)) if arg is not None and arg.op == CONSTANT else arg for arg in args]
     if op in COMMUTATIVE:
-        if op in ("Add", "Mul"):
-            args = [part for arg in args if arg is not None for part in (arg.args if arg.op == op else (arg,))]
-        if len(args) > LARGEST_SUM:
-            raise UnprovableError(f"{op} of {len(args)} operands")
-        args.sort(key=lambda arg: (arg is None or arg.op == CONSTANT, "" if arg is None else _order_key(arg)))
+        args.sort(key=lambda arg: (arg is None or arg.op == CONSTANT, "" if arg is None else split_view(arg)[0].key))
     terms = [arg for arg in args if arg is not None]
     shape = broadcast([arg.shape for arg in terms])
     if (pivot := next((arg for arg in terms if arg.shape == shape and arg.op == VIEW), None)) is not None:
@@ -226,20 +198,11 @@ def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, An
             inside = [None if arg is None else _laid_out(arg, axes, core.shape, shape) for arg in args]
             if all(new is not None or old is None for new, old in zip(inside, args, strict=True)):
                 return view(make(op, *inside, **attributes), axes)
-    if op in ("Add", "Mul"):
-        from layoutopt.certificate.checker.arithmetic import combined
-
-        return combined(op, terms, shape)
-    return general(op, args, attributes)
-
-
-def _order_key(term: Term) -> str:
-    """The key of a term by which operands are ordered: neither a view nor a coefficient changes it."""
-    core = split_view(term)[0]
-    last = core.args[-1] if core.op == "Mul" else None
-    if last is not None and last.op == CONSTANT and last.elements.size == 1:
-        return " ".join(split_view(arg)[0].key for arg in core.operands if arg is not last)
-    return core.key
+    operand = _present(args, 1) if op == "Where" else _present(args)
+    if any(term.dtype != operand.dtype for term in terms[op == "Where" :]) and op != "Pow":
+        raise UnprovableError(f"{op} of two element types")
+    dtype = BOOL if op in _PREDICATES else attributes["to"] if op == "Cast" else operand.dtype
+    return _applied(op, args, shape, dtype, attributes)
 
 
 def _trimmed(term: Term, rank: int) -> Term:
@@ -277,10 +240,6 @@ def _reduction(op: str, term: Term, attributes: dict[str, Any]) -> Term:
         core, outer, whole = term, maps.identity(term.shape), list(axes)
     shape = tuple(1 if axis in whole else extent for axis, extent in enumerate(core.shape))
     reduced = core if not whole else apply(op, (core,), shape, core.dtype, axes=tuple(sorted(whole)))
-    if not whole and op not in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"):
-        raise UnprovableError(f"{op} over no axis")
-    if core.op == CONSTANT and whole:
-        reduced = general(op, (core,), {"axes": tuple(sorted(whole))})
     return view(_rewritten(reduced), tuple(() if axis in axes else group for axis, group in enumerate(outer)))
 
 

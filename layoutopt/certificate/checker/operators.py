@@ -8,11 +8,20 @@ import numpy as np
 import onnx
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.arithmetic import check_range
-from layoutopt.certificate.checker.normal import REDUCTIONS, broadcast, general, make, reshaped, transposed
-from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, UnprovableError, constant
+from layoutopt.certificate.checker.lemma import ALGEBRAIC
+from layoutopt.certificate.checker.model import array_of
+from layoutopt.certificate.checker.normal import broadcast, make, reshaped, transposed
+from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, REDUCTIONS, Extent, Term, UnprovableError, constant
 
 INT64 = 7
+GENERAL = frozenset(
+    (  # noqa: SIM905
+        "ArgMax ArgMin ConvTranspose DepthToSpace DequantizeLinear Gather GatherElements InstanceNormalization LRN LSTM "
+        "GRU Range Resize SpaceToDepth Split Expand Tile CumSum QuantizeLinear ConvInteger MatMulInteger "
+        "QLinearConv QLinearMatMul DynamicQuantizeLinear Gelu LpPool TopK GatherND Einsum GlobalLpPool Size"
+    ).split()
+)
+"""Operators that are proven where both models have them, with equal attributes and operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +96,21 @@ def normal_axis(axis: int, rank: int) -> int:
 
 @meaning("Identity", "Dropout")
 def _identity(call: Call) -> Term:
-    if call.outputs > 1 or (
-        call.optional(2) is not None and np.any(call[2].elements if call[2].op == CONSTANT else True)
-    ):
+    if call.optional(2) is not None and (call[2].op != CONSTANT or np.any(call[2].elements)):
         raise UnprovableError("a Dropout that drops")
     return call[0]
 
 
 @meaning("Cast")
 def _cast(call: Call) -> Term:
-    to = call.attributes["to"]
-    x = call[0]
-    if x.op == CONSTANT and x.dtype not in FLOATS and to in FLOATS:
-        check_range(np.asarray(x.elements, np.float64), to, np.asarray(True))
-        return constant(x.elements, to, None, x.lemmas)
-    return x if x.dtype == to else make("Cast", x, to=to)
+    x, to = call[0], call.attributes["to"]
+    if x.op == CONSTANT and x.dtype not in FLOATS and to in ALGEBRAIC:
+        numbers = np.asarray(x.elements, np.float32 if to == 1 else np.float64)
+        return constant(numbers, to, None, x.lemmas)
+    is_small = x.op == CONSTANT and {x.dtype, to} <= {6, INT64} and bool(np.all(np.abs(x.elements) < 2**31))
+    if is_small:
+        return constant(x.elements.astype(np.int32 if to == 6 else np.int64), to, None, x.lemmas)
+    return x if x.dtype == to else make("Cast", x, **frozen(call.attributes))
 
 
 @meaning("Transpose")
@@ -137,13 +146,9 @@ def _reshape_by_axes(call: Call) -> Term:
         return reshaped(x, (maps.volume(shape[:axis]), maps.volume(shape[axis:])))
     axes = call.integers(1, "axes")
     if call.op == "Squeeze":
-        if axes is None and not x.is_static:
-            raise UnprovableError("a Squeeze of the axes that have extent 1, for symbolic extents")
-        chosen = (
-            [k for k, extent in enumerate(shape) if extent == 1]
-            if axes is None
-            else [normal_axis(k, len(shape)) for k in axes]
-        )
+        if axes is None:
+            raise UnprovableError("a Squeeze without axes")
+        chosen = [normal_axis(k, len(shape)) for k in axes]
         return reshaped(x, tuple(extent for k, extent in enumerate(shape) if k not in chosen))
     rank = len(shape) + len(axes or ())
     places = {normal_axis(axis, rank) for axis in axes or ()}
@@ -154,31 +159,40 @@ def _reshape_by_axes(call: Call) -> Term:
 @meaning("Shape")
 def _shape(call: Call) -> Term:
     if not call[0].is_static:
-        return general("Shape", (call[0],), frozen(call.attributes))
+        raise UnprovableError("the Shape of a value with symbolic extents")
     stop = call.attributes.get("end")
     return constant(np.asarray(call[0].shape[call.attributes.get("start") or 0 : stop], np.int64), INT64)
 
 
-@meaning("Sub", "Neg", "Div", "Sum", "Pow", "Sqrt")
+@meaning("Sub", "Neg", "Sum", "Pow", "Max", "Min")
 def _arithmetic(call: Call) -> Term:
     x = call[0]
-    if call.op == "Sum":
-        return make("Add", *call.args) if len(call.args) > 1 else x
+    if call.op in ("Sum", "Max", "Min"):
+        for index in range(1, len(call.args)):
+            x = make("Add" if call.op == "Sum" else call.op, x, call[index])
+        return x
     if not is_float(x):
-        return make(call.op, *call.args) if call.op != "Div" else general("Div", call.args, {})
+        return make(call.op, *call.args)
     if call.op == "Sub":
         return make("Add", x, make("Mul", call[1], number(-1, x)))
     if call.op == "Neg":
         return make("Mul", x, number(-1, x))
-    if call.op == "Div":
-        return make("Mul", x, make("Reciprocal", call[1]))
-    if call.op == "Pow" and broadcast([x.shape, call[1].shape]) == x.shape and _is_two(call[1]):
-        return make("Mul", x, x)
-    return make(call.op, *call.args)
+    exponent = call[1]
+    is_two = exponent.op == CONSTANT and bool(np.all(exponent.elements == 2))
+    is_square = x.dtype in ALGEBRAIC and is_two and broadcast([x.shape, exponent.shape]) == x.shape
+    return make("Mul", x, x) if is_square else make("Pow", x, exponent)
 
 
-def _is_two(term: Term) -> bool:
-    return term.op == CONSTANT and bool(np.all(term.elements == 2))
+@meaning("ConstantOfShape")
+def _constant_of_shape(call: Call) -> Term:
+    value = call.attributes.get("value")
+    array = np.zeros(1, np.float32) if value is None else array_of(value)
+    return constant(np.broadcast_to(array, call.integers(0, "shape") or ()), 1 if value is None else value.data_type)
+
+
+def scaled_by(x: Term, factor: float) -> Term:
+    """x times a number; x itself if that is 1."""
+    return x if factor == 1 else make("Mul", x, number(factor, x))
 
 
 @meaning("Clip")
@@ -189,14 +203,9 @@ def _clip(call: Call) -> Term:
     return make("Clip", call[0], *bounds)
 
 
-@meaning("HardSwish", "Mish", "Swish")
-def _gated(call: Call) -> Term:
-    x = call[0]
-    if call.op == "HardSwish":
-        return make("Mul", x, make("HardSigmoid", x, alpha=float(np.float32(1 / 6)), beta=0.5))
-    if call.op == "Swish":
-        return make("Mul", x, make("Sigmoid", make("Mul", x, number(call.attributes["alpha"], x))))
-    return make("Mul", x, make("Tanh", make("Softplus", x)))
+@meaning("HardSwish")
+def _hard_swish(call: Call) -> Term:
+    return make("Mul", call[0], make("HardSigmoid", call[0], alpha=float(np.float32(1 / 6)), beta=0.5))
 
 
 @meaning("Gelu")
@@ -204,9 +213,9 @@ def gelu(call: Call) -> Term:
     """x (1 + erf(x / sqrt 2)) / 2."""
     x = call[0]
     if call.attributes.get("approximate", "none") != "none":
-        return general("Gelu", (x,), call.attributes)
+        raise UnprovableError("a Gelu by Tanh")
     error = make("Erf", make("Mul", x, number(2**-0.5, x)))
-    return make("Mul", x, make("Add", error, number(1, x)), number(0.5, x))
+    return make("Mul", make("Mul", x, make("Add", error, number(1, x))), number(0.5, x))
 
 
 @meaning("BatchNormalization")
@@ -217,9 +226,13 @@ def _batch_normalization(call: Call) -> Term:
     scale, shift, mean, variance = (
         reshaped(call[k], (1, *call[k].shape, *(1,) * (len(x.shape) - 2))) for k in range(1, 5)
     )
-    root = make("Sqrt", make("Add", variance, number(call.attributes["epsilon"], x)))
-    factor = make("Mul", scale, make("Reciprocal", root))
-    return make("Add", make("Mul", x, factor), shift, make("Mul", mean, factor, number(-1, x)))
+    if any(each.op != CONSTANT for each in (scale, shift, mean, variance)) or x.dtype not in ALGEBRAIC:
+        raise UnprovableError("a BatchNormalization without constants, or in 16 bits")
+    if np.any(variance.elements < 0) or call.attributes["epsilon"] <= 0:
+        raise UnprovableError("a BatchNormalization with a negative variance")
+    factor = constant(scale.elements / np.sqrt(variance.elements + call.attributes["epsilon"]), x.dtype)
+    centred = make("Add", x, constant(-mean.elements, x.dtype))
+    return make("Add", make("Mul", centred, factor), shift)
 
 
 @meaning("MatMul")
@@ -233,13 +246,9 @@ def _gemm(call: Call) -> Term:
         transposed(call[k], (1, 0)) if call.attributes.get(name) else call[k]
         for k, name in enumerate(("transA", "transB"))
     )
-    product = make("Mul", make("MatMul", x, y), number(call.attributes.get("alpha", 1.0), x))
+    product = scaled_by(make("MatMul", x, y), call.attributes["alpha"])
     bias = call.optional(2)
-    return (
-        product
-        if bias is None
-        else make("Add", product, make("Mul", bias, number(call.attributes.get("beta", 1.0), x)))
-    )
+    return product if bias is None else make("Add", product, scaled_by(bias, call.attributes["beta"]))
 
 
 @meaning(*REDUCTIONS)
@@ -247,8 +256,6 @@ def _reduce(call: Call) -> Term:
     x = call[0]
     given = call.integers(1, "axes")
     if not given and call.attributes.get("noop_with_empty_axes"):
-        if call.op not in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"):
-            raise UnprovableError(f"{call.op} over no axis")
         return x
     axes = tuple(sorted({normal_axis(axis, len(x.shape)) for axis in given or range(len(x.shape))}))
     y = make(call.op, x, axes=axes)
@@ -259,7 +266,7 @@ def _reduce(call: Call) -> Term:
     )
 
 
-@meaning("Softmax", "LogSoftmax", "Hardmax")
+@meaning("Softmax")
 def _softmax(call: Call) -> Term:
     x, axis = call[0], normal_axis(call.attributes["axis"], len(call[0].shape))
     if call.opset >= 13 or axis == len(x.shape) - 1:
@@ -270,18 +277,20 @@ def _softmax(call: Call) -> Term:
 
 @meaning("LayerNormalization")
 def _layer_normalization(call: Call) -> Term:
-    if call.outputs > 1:
-        raise UnprovableError("a LayerNormalization with three outputs")
+    if call.outputs > 1 or call.attributes["epsilon"] <= 0:
+        raise UnprovableError("a LayerNormalization with three outputs, or without epsilon")
     return layer_normalization(call[0], call[1], call.optional(2), call.attributes["epsilon"], call.attributes["axis"])
 
 
 def layer_normalization(x: Term, scale: Term, bias: Term | None, epsilon: float, axis: int = -1) -> Term:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias."""
     axes = tuple(range(normal_axis(axis, len(x.shape)), len(x.shape)))
+    if x.dtype not in ALGEBRAIC:
+        raise UnprovableError("a LayerNormalization in 16 bits")
     centred = make("Add", x, make("Mul", make("ReduceMean", x, axes=axes), number(-1, x)))
     variance = make("ReduceMean", make("Mul", centred, centred), axes=axes)
     root = make("Sqrt", make("Add", variance, number(epsilon, x)))
-    y = make("Mul", centred, make("Reciprocal", root), scale)
+    y = make("Mul", make("Div", centred, root), scale)
     return y if bias is None else make("Add", y, bias)
 
 

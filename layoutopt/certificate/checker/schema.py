@@ -23,7 +23,6 @@ class Claim:
         value: the name in the result.
         of: the name in the original.
         axes: for every axis of the value the digits of coordinates of the original that it consists of.
-        shape: the shape in which the digits are stored, if it is no grouping of them; `axes` is one axis then.
         lemmas: the names of the lemmas that the proof uses.
         is_tested: whether the values are only compared on random inputs.
     """
@@ -31,7 +30,6 @@ class Claim:
     value: str
     of: str
     axes: Axes
-    shape: Shape | None = None
     lemmas: tuple[str, ...] = ()
     is_tested: bool = False
 
@@ -105,23 +103,20 @@ def read_certificate(path: str | Path) -> Certificate:
 
 def _record(claim: Claim) -> dict[str, Any]:
     record: dict[str, Any] = {"value": claim.value, "of": claim.of, "axes": claim.axes}
-    if claim.shape is not None:
-        record["shape"] = claim.shape
     return record | ({"tested": True} if claim.is_tested else {"lemmas": claim.lemmas})
 
 
 def _claim(entry: dict[str, Any]) -> Claim:
-    fields = set(entry) - {"shape"}
+    fields = set(entry)
     if fields not in ({"value", "of", "axes", "tested"}, {"value", "of", "axes", "lemmas"}):
         raise ValueError(f"a claim has the fields {sorted(entry)}")
     axes = tuple(tuple(_digit(digit) for digit in digits) for digits in entry["axes"])
     if axes != maps.canonical(axes):
         raise ValueError("axes are not in canonical form")
     lemmas = tuple(_text(name) for name in entry.get("lemmas", ()))
-    shape = tuple(_extent(extent) for extent in entry["shape"]) if "shape" in entry else None
     if entry.get("tested", True) is not True:
         raise ValueError("`tested` is true or absent")
-    return Claim(_text(entry["value"]), _text(entry["of"]), axes, shape, lemmas, "tested" in entry)
+    return Claim(_text(entry["value"]), _text(entry["of"]), axes, lemmas, "tested" in entry)
 
 
 def _digit(entry: Any) -> maps.Digit:

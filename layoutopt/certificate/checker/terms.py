@@ -13,6 +13,21 @@ Shape: TypeAlias = tuple[Extent, ...]
 
 LEAF, CONSTANT, VIEW = "leaf", "constant", "view"
 FLOATS = (1, 10, 11, 16)  # onnx.TensorProto: float32, float16, double, bfloat16
+NUMBERS = (*FLOATS, 2, 3, 4, 5, 6, 7, 9, 12, 13)  # and integers, of 8 to 64 bits, and bool
+UNARY = frozenset(
+    (  # noqa: SIM905
+        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid IsInf "
+        "IsNaN LeakyRelu Log Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan "
+        "Tanh ThresholdedRelu"
+    ).split()
+)
+NARY = frozenset(
+    (  # noqa: SIM905
+        "Add And Clip Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or PRelu Pow Sub Where Xor"
+    ).split()
+)
+COMMUTATIVE = frozenset(["Add", "And", "Equal", "Mul", "Or", "Xor"])
+REDUCTIONS = frozenset(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
 
 
 class UnprovableError(Exception):
@@ -30,7 +45,7 @@ class Term:
         shape: extents; a symbolic extent is a string.
         dtype: the element type, a number of onnx.TensorProto.
         array: the elements of a constant; floating-point numbers are float64.
-        bound: for every element of a constant the sum of the absolute values it was computed from; rounding is relative to it.
+        bound: for every element of a constant the sum of the absolute values that a lemma has added.
         lemmas: names of the lemmas that were applied to this term and to its operands.
         key: a text that is equal for terms that can be equal; constants are in it by type only.
     """
@@ -71,13 +86,15 @@ class Term:
         return np.abs(self.elements) if self.bound is None else self.bound
 
 
-def leaf(name: str, shape: Shape, dtype: int) -> Term:
-    """The value of that name of the original model."""
-    return Term(LEAF, (), (("name", name),), shape, dtype, key=f"leaf {name!r}")
+def leaf(name: str, shape: Shape, dtype: int, is_sum: bool = False) -> Term:
+    """The value of that name of the original model; `is_sum` if a convolution or matrix product computes it."""
+    return Term(LEAF, (), (("is_sum", is_sum), ("name", name)), shape, dtype, key=f"leaf {name!r}")
 
 
 def constant(array: Array, dtype: int, bound: Array | None = None, lemmas: frozenset[str] = frozenset()) -> Term:
     """A tensor of known elements."""
+    if dtype not in NUMBERS:
+        raise UnprovableError("constants of texts, complex numbers or fewer than 8 bits have no terms")
     if dtype in FLOATS:
         array = np.asarray(array, np.float64)
     bound = None if bound is None else np.broadcast_to(bound, array.shape)

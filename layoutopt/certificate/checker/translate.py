@@ -1,20 +1,19 @@
 """Values of a model as terms over claimed values."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 import numpy as np
-import onnx
 from onnx import helper
 
-from layoutopt.certificate.checker import fused_operators as fused
-from layoutopt.certificate.checker.model import Model, array_of, attributes, without_captured_names
-from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, make
-from layoutopt.certificate.checker.operators import MEANINGS, Call, frozen
+from layoutopt.certificate.checker.fused_operators import blocked, plain
+from layoutopt.certificate.checker.model import NCHWC, SAME_IN_BLOCKS, Model, array_of, attributes
+from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, general, make
+from layoutopt.certificate.checker.operators import GENERAL, MEANINGS, Call, frozen
 from layoutopt.certificate.checker.terms import Term, UnprovableError, apply, constant
 
+_EVALUATIONS = count()
 LARGEST_SEGMENT = 400  # nodes between claimed values
-_READS_BLOCKS = frozenset({"Reshape", "Concat", "Sum", "Sub", "Identity", "Gelu", "QuickGelu"}) | UNARY | NARY
 
 
 class SegmentError(UnprovableError):
@@ -36,7 +35,6 @@ class Translator:
         self._terms: dict[str, Term] = {}
         self.nodes: set[int] = set()
         self.reached: set[str] = set()
-        self._randoms = 0
 
     def term(self, name: str) -> Term:
         """The term of a value.
@@ -68,97 +66,58 @@ class Translator:
         domain = "" if node.domain == "ai.onnx" else node.domain
         opset = self._model.opsets.get(domain, 1)
         op = f"{domain}.{node.op_type}" if domain else node.op_type
-        output = list(node.output).index(name)
-        given = attributes(node, opset)
-        if any(isinstance(value, onnx.GraphProto) for value in given.values()):
-            if any(is_blocked(self._model, each) for each in node.input):
-                raise UnprovableError(f"{op} reads an array in blocks")
-            return self._control_flow(name, op, args, given, output)
-        call = Call(op, args, given, opset, self._block, len([each for each in node.output if each]))
-        if (
-            domain != fused.NCHWC
-            and node.op_type not in _READS_BLOCKS
-            and any(is_blocked(self._model, each) for each in node.input)
-        ):
-            raise UnprovableError(f"{node.name or name}: {op} reads an array in blocks")
-        if domain != fused.NCHWC and any(is_blocked(self._model, each) for each in node.input):
-            _check_blocks(call)
-        self._terms[name] = self._meaning(call, node, output)
+        call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
+        if domain != NCHWC and any(each in self._model.blocked for each in node.input):
+            blocks = [each in self._model.blocked for each in node.input]
+            _check_blocks(
+                call, node.op_type, [arg for arg, is_blocked in zip(args, blocks, strict=False) if not is_blocked]
+            )
+        self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output), name in self._model.blocked)
         return self._terms[name]
 
-    def _meaning(self, call: Call, node: onnx.NodeProto, output: int) -> Term:
-        if call.op in MEANINGS and output == 0:
-            return MEANINGS[call.op](call)
-        if call.op == "Constant":
-            return _constant(call)
-        if call.op in UNARY | NARY:
-            return make(call.op, *call.args, **frozen(call.attributes))
-        if call.op in RANDOM:
-            return self._random(call)
-        if "." in call.op:
-            raise UnprovableError(f"{call.op} has no definition here")
-        count = len(node.output)
-        extra: dict[str, Any] = {"output": output, "outputs": count} if count > 1 else {}
-        return make(call.op, *call.args, **frozen(call.attributes), **extra)
 
-    def _control_flow(
-        self, name: str, op: str, args: tuple[Term | None, ...], given: dict[str, Any], output: int
-    ) -> Term:
-        """The term of a control-flow operator: its bodies have to be equal, and the values that they read."""
-        captured: list[Term | None] = []
-        for key, value in given.items():
-            if isinstance(value, onnx.GraphProto):
-                given[key], names = without_captured_names(value)
-                if any(is_blocked(self._model, each) for each in names):
-                    raise UnprovableError(f"the body of {op} reads an array in blocks")
-                captured += [self.term(each) for each in names]
-        shape, dtype = self._model.types.get(name, ((), 0))
-        if not dtype or any(isinstance(extent, str) for extent in shape):
-            raise UnprovableError(f"the shape of {name} is not known")
-        self._terms[name] = apply(op, (*args, *captured), shape, dtype, output=output, **frozen(given))
-        return self._terms[name]
-
-    def _random(self, call: Call) -> Term:
-        """Random numbers equal no other ones, so every evaluation has a name of its own."""
-        if "shape" not in call.attributes:
-            raise UnprovableError(f"{call.op} of a shape that is computed")
-        self._randoms += 1
-        name = f"{id(self)} {self._randoms}"
-        return apply(call.op, (), tuple(call.attributes["shape"]), call.attributes.get("dtype", 1), name=name)
+def _meaning(call: Call, output: int, outputs: int, is_blocked: bool) -> Term:
+    if is_blocked and call.op == "Concat":
+        return blocked(make("Concat", *(plain(call[k], call.block) for k in range(len(call.args))), axis=1), call.block)
+    if call.op in MEANINGS and output == 0:
+        return MEANINGS[call.op](call)
+    if call.op == "Constant":
+        return _constant(call)
+    if call.op in UNARY | NARY and output == 0:
+        return make(call.op, *call.args, **frozen(call.attributes))
+    if call.op in RANDOM:
+        return _random(call)
+    if call.op not in GENERAL:
+        raise UnprovableError(f"{call.op} has no definition here")
+    extra = {"output": output, "outputs": outputs} if outputs > 1 else {}
+    return general(call.op, call.args, {**frozen(call.attributes), **extra, "opset": call.opset})
 
 
-def _check_blocks(call: Call) -> None:
+def _random(call: Call) -> Term:
+    """Random numbers equal no other ones, so every evaluation has a name of its own."""
+    if not all(abs(call.attributes[name]) < 2.0**64 for name in ("low", "high")):
+        raise UnprovableError("random numbers that are not finite")
+    shape, dtype = tuple(call.attributes["shape"]), call.attributes["dtype"]
+    return apply(call.op, (), shape, dtype, name=next(_EVALUATIONS))
+
+
+def _check_blocks(call: Call, op_type: str, others: Sequence[Term | None]) -> None:
     """Check that an operator that sees an array in blocks as an image of four axes does the same to one of five axes.
 
     Raises:
         UnprovableError: it need not.
     """
-    shapes = {arg.shape for arg in call.args if arg is not None and set(arg.shape) - {1}}
-    if call.op == "Concat":
-        is_same = call.attributes["axis"] in (0, 1)
-    elif call.op == "Reshape":
-        is_same = 0 not in (call.integers(1, "shape") or ())
+    is_same = op_type in SAME_IN_BLOCKS and all(arg is None or arg.shape == () for arg in others)
+    if call.op == "Reshape":  # of the buffer, so the result is in no blocks
+        is_same = 0 not in (call.integers(1, "shape") or (0,))
+    elif call.op == "Flatten":
+        is_same = call.attributes["axis"] == 1
+    elif call.op == "Concat":
+        is_same = not others and call.attributes["axis"] == 1
     else:
-        is_same = len(shapes) <= 1
+        is_same = is_same and len({arg.shape for arg in call.args if arg is not None and arg.shape != ()}) == 1
     if not is_same:
         raise UnprovableError(f"{call.op} of an array in blocks along its axes")
-
-
-def is_blocked(model: Model, name: str) -> bool:
-    """Whether a value of the result is an array in blocks, which standard operators see as an image of four axes."""
-    pending, seen = [name], set()
-    while pending:
-        each = pending.pop()
-        if each in seen or each not in model.producers:
-            continue
-        seen.add(each)
-        node = model.nodes[model.producers[each]]
-        if node.domain == fused.NCHWC:
-            if node.op_type != "ReorderOutput":
-                return True
-        elif node.op_type in _READS_BLOCKS - {"Reshape"}:
-            pending += node.input
-    return False
 
 
 def _constant(call: Call) -> Term:

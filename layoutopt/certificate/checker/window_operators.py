@@ -3,8 +3,8 @@
 from typing import Any
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.normal import general, make, reshaped
-from layoutopt.certificate.checker.operators import Call, frozen, meaning
+from layoutopt.certificate.checker.normal import make, reshaped
+from layoutopt.certificate.checker.operators import Call, meaning
 from layoutopt.certificate.checker.terms import Extent, Term, UnprovableError
 
 
@@ -62,14 +62,14 @@ def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> 
     return {"kernel_shape": tuple(extents), "strides": strides, "dilations": dilations, "pads": pads}
 
 
-@meaning("MaxPool", "AveragePool", "LpPool")
+@meaning("MaxPool", "AveragePool")
 def pooling(call: Call) -> Term:
     """A pooling with pads as numbers."""
-    if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
-        return general(call.op, call.args, frozen(call.attributes))
+    if call.outputs > 1 or call.attributes.get("storage_order"):
+        raise UnprovableError(f"a {call.op} with indices")
     window: dict[str, Any] = {**windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)}
     extra: dict[str, Any] = {
-        name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad", "p") if call.attributes.get(name)
+        name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad") if call.attributes.get(name)
     }
     dilations = window.pop("dilations")
     return make(call.op, call[0], **window, **extra, **({"dilations": dilations} if set(dilations) != {1} else {}))

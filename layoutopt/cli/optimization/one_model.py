@@ -30,6 +30,7 @@ class Request:
         json: the file of the report; `-` for stdout.
         html: the file of the page.
         certificate: the file of the certificate.
+        allow_tested: whether the certificate may have claims that are only tested.
         dump_ir: the values of `--dump-ir`.
         dry_run: whether no model is written.
         force: whether files are replaced that are no result of the model.
@@ -41,6 +42,7 @@ class Request:
     json: Path | None
     html: Path | None
     certificate: Path | None
+    allow_tested: bool
     dump_ir: Sequence[str]
     dry_run: bool
     force: bool
@@ -71,7 +73,7 @@ def optimize_model(placement: Placement, settings: ModelSettings, request: Reque
             None if request.dry_run else placement.output,
             request.json,
             settings.external_data,
-            [*pages.outputs, *_certificates(request.certificate, originals)],
+            [*pages.outputs, *_certificates(request, originals)],
             reads=reads,
             force=request.force,
         )
@@ -99,13 +101,15 @@ def optimize_model(placement: Placement, settings: ModelSettings, request: Reque
     return result, outputs
 
 
-def _certificates(path: Path | None, originals: list[bytes | Path]) -> list[TextOutput]:
+def _certificates(request: Request, originals: list[bytes | Path]) -> list[TextOutput]:
     """The file of the certificate, if one is requested; the original is appended to the list before it is written."""
 
     def text(result: Result) -> str:
-        return result.certificate(originals[0])
+        return result.certificate(originals[0], allow_tested=request.allow_tested)
 
-    return [] if path is None else [TextOutput("--certificate", path, FileKind.CERTIFICATE, text)]
+    if request.certificate is None:
+        return []
+    return [TextOutput("--certificate", request.certificate, FileKind.CERTIFICATE, text)]
 
 
 def warn_about(report: Report, model: Path | None = None) -> None:

@@ -1,5 +1,6 @@
 """The output of `certify`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from layoutopt.certificate.checker.check import Verdict
@@ -8,31 +9,34 @@ from layoutopt.cli.files.json_record import JsonRecord
 from layoutopt.cli.rendering.terminal import key_values, section, show, styled_line, table, text
 
 
-def print_verdict(found: Verdict, original: Path, result: Path, json: JsonRecord, *, is_quiet: bool) -> None:
-    """Print how many ops are proven, the lemmas of the proofs, and the claims that are only tested."""
+def print_verdict(
+    found: Verdict, differences: Sequence[float], original: Path, result: Path, json: JsonRecord, *, is_quiet: bool
+) -> None:
+    """Print how many ops are proven, the lemmas of the proofs, and the claims that are only tested, with their differences."""
+    proven, tested = len(found.proven_nodes), len(found.tested_nodes)
+    headline = f"proven except {len(found.tested)} tested" if found.tested else "proven"
+    measured = [
+        (name, len(nodes), error) for (name, (_, nodes)), error in zip(found.tested.items(), differences, strict=True)
+    ]
     json.write(
         {
-            "status": "accepted",
+            "status": headline,
             "ops": found.nodes,
             "proven_ops": len(found.proven_nodes),
             "tested_ops": len(found.tested_nodes),
             "proven_claims": len(found.proofs),
             "lemmas": found.lemmas,
-            "tested": [
-                {"value": name, "ops": len(nodes), "largest_difference": error}
-                for name, (error, nodes) in found.tested.items()
-            ],
+            "tested": [{"value": name, "ops": ops, "largest_difference": error} for name, ops, error in measured],
         }
     )
     if json.is_printed or is_quiet:
         return
-    proven, tested = len(found.proven_nodes), len(found.tested_nodes)
     rows = [
-        ("verdict", styled_line(("accepted", "green"), f", {len(found.proofs)} claims proven")),
+        ("verdict", styled_line((headline, "yellow" if tested else "green"), f", {len(found.proofs)} claims")),
         ("proven", text(f"{proven} of {found.nodes} ops")),
         ("tested", text(f"{tested} of {found.nodes} ops" if tested else "none", "yellow" if tested else "")),
     ]
-    show(styled_line((str(result), "bold"), " computes ", (str(original), "bold")), key_values(*rows))
+    show(styled_line((str(result), "bold"), " against ", (str(original), "bold")), key_values(*rows))
     if found.lemmas:
         lemmas = table("lemma", ">claims", "statement")
         for name, count in found.lemmas.items():
@@ -40,6 +44,6 @@ def print_verdict(found: Verdict, original: Path, result: Path, json: JsonRecord
         section("lemmas", "identities that the proofs use", lemmas)
     if found.tested:
         rows_of = table("value", ">ops", ">largest difference")
-        for name, (error, nodes) in found.tested.items():
-            rows_of.add_row(text(name), str(len(nodes)), f"{error:.1e}")
+        for name, ops, error in measured:
+            rows_of.add_row(text(name), str(ops), f"{error:.1e}")
         section("tested", "values that are compared on random inputs and not proven", rows_of)

@@ -1,9 +1,9 @@
 """All lemmas, by the operator of the terms that they are tried on."""
 
 from layoutopt.certificate.checker.lemma import Lemma
-from layoutopt.certificate.checker.lemmas import convolutions, filters, maps, numbers, products
+from layoutopt.certificate.checker.lemmas import affine, linear
 
-LEMMAS: tuple[Lemma, ...] = (*convolutions.LEMMAS, *filters.LEMMAS, *maps.LEMMAS, *numbers.LEMMAS, *products.LEMMAS)
+LEMMAS: tuple[Lemma, ...] = (*affine.LEMMAS, *linear.LEMMAS)
 BY_NAME: dict[str, Lemma] = {lemma.name: lemma for lemma in LEMMAS}
 BY_OP: dict[str, list[Lemma]] = {}
 for _lemma in LEMMAS:
