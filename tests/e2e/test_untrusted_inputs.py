@@ -21,6 +21,7 @@ from layoutopt.cli.config import find_config
 from layoutopt.cli.config.files import typed_only
 from layoutopt.cli.config.schema import ConfigTable, ModelOptions, keys
 from layoutopt.kernel_times import KernelStore, Machine
+from layoutopt.kernel_times.store import StoredTime
 
 FAST = ("-t", "gpu-hopper", "--no-measure", "--no-calibrate", "-j", "0", "-q")
 MARK = "code of a stranger ran"
@@ -206,7 +207,7 @@ def test_kernel_times_of_another_machine_are_not_used(tmp_path: Path) -> None:
     store = KernelStore(stores[0].machine, tmp_path)
     assert store.get("Conv") is None
     store.add({"Conv": 3.0})
-    assert KernelStore(stores[0].machine, tmp_path).get("Conv") == 3.0
+    assert KernelStore(stores[0].machine, tmp_path).get("Conv") == StoredTime(3.0, 0.0)
     assert KernelStore(stores[1].machine, tmp_path).get("Conv") == 2.0
 
 
