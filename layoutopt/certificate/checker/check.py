@@ -113,15 +113,6 @@ class Verdict:
     nodes: int = 0
 
     @property
-    def lemmas(self) -> dict[str, int]:
-        """By lemma, the number of claims that use it."""
-        counts: dict[str, int] = {}
-        for proof in self.proofs.values():
-            for name in proof.lemmas:
-                counts[name] = counts.get(name, 0) + 1
-        return dict(sorted(counts.items()))
-
-    @property
     def tested_nodes(self) -> frozenset[int]:
         """The nodes of the result that are only tested."""
         return frozenset[int]().union(*(nodes for _, nodes in self.tested.values()))

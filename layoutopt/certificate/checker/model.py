@@ -94,10 +94,7 @@ def of_message(message: onnx.ModelProto) -> Model:
     }.items():
         if value:
             raise CertificateError(f"models with {name} have no proofs", where=graph.name)
-    names = [
-        *(each.name for each in graph.initializer),
-        *(name for node in graph.node for name in node.output if name),
-    ]
+    names = [*(each.name for each in graph.initializer), *(name for node in graph.node for name in node.output if name)]
     inputs = [each.name for each in graph.input]
     for group in (names, inputs, [each.name for each in graph.output]):
         if repeated := [name for name, count in Counter(group).items() if count > 1]:

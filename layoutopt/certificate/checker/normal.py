@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.inference import evaluated, inferred
@@ -39,7 +37,7 @@ def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **at
         term = _along_axis(op, _present(args), attributes)
     elif op == "MatMul":
         term = _product(_present(args), _present(args, 1))
-    elif op in ("Concat", "Pad", "Slice"):
+    elif op in ("Concat", "Pad"):
         term = _permuted(op, args, attributes)
     else:
         term = general(op, args, attributes)
@@ -161,23 +159,12 @@ def _laid_out(term: Term, axes: Axes, core_shape: Shape, shape: Shape) -> Term |
     back = maps.inverse(axes, core_shape)
     if back is None:
         return None
-    if any(_is_cut(group, own) for group in back):
-        if term.op != CONSTANT:
-            return None
-        static = tuple(extent for extent in shape if isinstance(extent, int))
-        if len(static) != len(shape):
-            return None
-        bound = None if term.bound is None else np.broadcast_to(term.bound, static)
-        term, own = constant(np.broadcast_to(term.elements, static), term.dtype, bound, term.lemmas), shape
+    if any(len({own[digit[0]] == 1 for digit in group}) > 1 for group in back):
+        return None  # some digits of an axis are broadcast, and some are not
     if len(own) != len(term.shape):
         term = reshaped(term, own)
     kept = tuple(tuple(digit for digit in group if own[digit[0]] != 1) for group in back)
     return view(term, kept)
-
-
-def _is_cut(group: Sequence[maps.Digit], own: Shape) -> bool:
-    """Whether some digits of an axis are broadcast, and some are not."""
-    return len({own[digit[0]] == 1 for digit in group}) > 1
 
 
 # Element-wise operators
@@ -257,7 +244,7 @@ def _along_axis(op: str, term: Term, attributes: dict[str, Any]) -> Term:
 
 
 def _permuted(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
-    """Concat, Pad or Slice, on the cores of views that permute axes in the same way."""
+    """Concat or Pad, on the cores of views that permute axes in the same way."""
     terms = [arg for arg in args if arg is not None]
     views = {split_view(arg)[1] for arg in terms if arg.op == VIEW}
     pivot = next((arg for arg in terms if arg.op == VIEW), None)
@@ -280,18 +267,6 @@ def _moved(op: str, attributes: dict[str, Any], order: Sequence[int]) -> dict[st
     """The attributes for operands whose axis order[k] is the axis k."""
     if op == "Concat":
         return {**attributes, "axis": order[attributes["axis"]]}
-    if op == "Slice":
-        entries = sorted(
-            zip(
-                (order[axis] for axis in attributes["axes"]),
-                attributes["starts"],
-                attributes["ends"],
-                attributes["steps"],
-                strict=True,
-            )
-        )
-        names = ("axes", "starts", "ends", "steps")
-        return {**attributes, **dict(zip(names, zip(*entries, strict=True), strict=True))}
     back = [list(order).index(axis) for axis in range(len(order))]
     pads, rank = attributes["pads"], len(order)
     return {**attributes, "pads": tuple(pads[axis] for axis in back) + tuple(pads[rank + axis] for axis in back)}

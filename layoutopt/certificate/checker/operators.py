@@ -107,9 +107,6 @@ def _cast(call: Call) -> Term:
     if x.op == CONSTANT and x.dtype not in FLOATS and to in ALGEBRAIC:
         numbers = np.asarray(x.elements, np.float32 if to == 1 else np.float64)
         return constant(numbers, to, None, x.lemmas)
-    is_small = x.op == CONSTANT and {x.dtype, to} <= {6, INT64} and bool(np.all(np.abs(x.elements) < 2**31))
-    if is_small:
-        return constant(x.elements.astype(np.int32 if to == 6 else np.int64), to, None, x.lemmas)
     return x if x.dtype == to else make("Cast", x, **frozen(call.attributes))
 
 
@@ -256,7 +253,7 @@ def _reduce(call: Call) -> Term:
     x = call[0]
     given = call.integers(1, "axes")
     if not given and call.attributes.get("noop_with_empty_axes"):
-        return x
+        raise UnprovableError(f"{call.op} over no axis")
     axes = tuple(sorted({normal_axis(axis, len(x.shape)) for axis in given or range(len(x.shape))}))
     y = make(call.op, x, axes=axes)
     return (
@@ -321,19 +318,8 @@ def _slice(call: Call) -> Term:
     x, starts, ends = call[0], call.integers(1, "starts") or (), call.integers(2, "ends") or ()
     axes = tuple(normal_axis(axis, len(x.shape)) for axis in call.integers(3, "axes") or range(len(starts)))
     steps = call.integers(4, "steps") or (1,) * len(starts)
-    entries = sorted(zip(axes, starts, ends, steps, strict=True))
-    kept = []
-    for axis, start, end, step in entries:
-        size = x.shape[axis]
-        if isinstance(size, int):
-            chosen = range(*slice(start, None if step < 0 and end < -size else end, step).indices(size))
-            start, end = chosen.start, (chosen.start + len(chosen) * step)
-            if chosen == range(size):
-                continue
-        kept.append((axis, start, end if end >= 0 or not isinstance(size, int) else -(2**31), step))
-    if not kept:
-        return x
-    axes, starts, ends, steps = (tuple(column) for column in zip(*kept, strict=True))
+    if not len(axes) == len(starts) == len(ends) == len(steps) == len(set(axes)) or 0 in steps:
+        raise UnprovableError("a Slice of other axes than it has numbers for")
     return make("Slice", x, axes=axes, starts=starts, ends=ends, steps=steps)
 
 

@@ -23,13 +23,7 @@ def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str,
         or maps.quotient(filters.shape[0], group) is None
     ):
         raise UnprovableError(f"filters of {filters.shape} in {group} groups do not fit {x.shape}")
-    y = make(
-        "Conv",
-        x,
-        filters,
-        group=group,
-        **{name: window[name] for name in ("strides", "pads", "dilations")},
-    )
+    y = make("Conv", x, filters, group=group, **{name: window[name] for name in ("strides", "pads", "dilations")})
     if bias is None:
         return y
     return make("Add", y, reshaped(bias, (1, *bias.shape, *(1,) * (len(x.shape) - 2))))
