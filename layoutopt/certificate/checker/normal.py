@@ -1,7 +1,6 @@
 """Normal forms: constructors of terms that move views outwards and apply the lemmas. Sums keep their order."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from layoutopt.certificate.checker import index_map as maps
@@ -22,12 +21,15 @@ from layoutopt.certificate.checker.terms import (
     constant,
 )
 
+USED: set[str] = set()
+"""The names of the lemmas that were applied since `prove` cleared it."""
+
 BOOL = 9
 RANDOM = frozenset({"RandomUniform"})
 _PREDICATES = frozenset(["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"])
 
 
-def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **attributes: Any) -> Term:
+def make(op: str, *args: Term | None, **attributes: Any) -> Term:
     """The normal form of an operator on operands in normal form."""
     if op in UNARY or op in NARY:
         term = _elementwise(op, args, attributes)
@@ -41,7 +43,7 @@ def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **at
         term = _permuted(op, args, attributes)
     else:
         term = general(op, args, attributes)
-    return with_lemmas(_rewritten(term), lemmas.union(*(arg.lemmas for arg in args if arg is not None)))
+    return _rewritten(term)
 
 
 def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
@@ -52,16 +54,8 @@ def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) ->
 
 def _applied(op: str, args: Sequence[Term | None], shape: Shape, dtype: int, attributes: dict[str, Any]) -> Term:
     if (elements := evaluated(op, args, attributes, dtype)) is not None:
-        return constant(elements, dtype, None, frozenset[str]().union(*(arg.lemmas for arg in args if arg is not None)))
+        return constant(elements, dtype)
     return apply(op, tuple(args), shape, dtype, **attributes)
-
-
-def with_lemmas(term: Term, names: frozenset[str]) -> Term:
-    """The term, with more lemmas."""
-    if names <= term.lemmas:
-        return term
-    args = tuple(arg and with_lemmas(arg, names) for arg in term.args) if term.op == VIEW else term.args
-    return replace(term, args=args, lemmas=term.lemmas | names)
 
 
 def _rewritten(term: Term) -> Term:
@@ -69,7 +63,8 @@ def _rewritten(term: Term) -> Term:
 
     for lemma in BY_OP.get(term.op, ()):
         if (other := lemma.rewrite(term)) is not None:
-            return with_lemmas(other, term.lemmas | {lemma.name})
+            USED.add(lemma.name)
+            return other
     return term
 
 
@@ -84,10 +79,6 @@ def _present(args: Sequence[Term | None], index: int = 0) -> Term:
 
 def view(term: Term, axes: Axes) -> Term:
     """The tensor whose elements are those of `term` at the coordinates of the map."""
-    return with_lemmas(_view(term, axes), term.lemmas)
-
-
-def _view(term: Term, axes: Axes) -> Term:
     core, inner = split_view(term)
     composed = maps.compose(axes, inner)
     if composed is None:
@@ -96,7 +87,7 @@ def _view(term: Term, axes: Axes) -> Term:
     if core.op == CONSTANT:
         elements = maps.rearranged(core.elements, composed, shape)
         bound = None if core.bound is None else maps.rearranged(core.bound, composed, shape)
-        return constant(elements, core.dtype, bound, core.lemmas)
+        return constant(elements, core.dtype, bound)
     if composed == maps.identity(core.shape) and shape == core.shape:
         return core
     if core.op in NARY and (inside := _view_of_operands(core, composed, shape)) is not None:
@@ -122,19 +113,19 @@ def reshaped(term: Term, shape: Shape) -> Term:
     if maps.volume(shape) != maps.volume(term.shape):
         raise UnprovableError(f"a reshape of {term.shape} to {shape} is not proven for all sizes")
     if term.op == "Reshape":
-        term = with_lemmas(_present(term.args), term.lemmas)
+        term = _present(term.args)
     if shape == term.shape:
         return term
     if term.op == CONSTANT:
         numbers = [int(extent) for extent in shape]
         bound = None if term.bound is None else term.bound.reshape(numbers)
-        return constant(term.elements.reshape(numbers), term.dtype, bound, term.lemmas)
+        return constant(term.elements.reshape(numbers), term.dtype, bound)
     core, inner = split_view(term)
     axes = maps.reshape(inner, shape)
     if axes is None or maps.shape_of(axes) != shape:
         flat = maps.canonical([[digit for digits in inner for digit in digits]])
         return apply("Reshape", (view(core, flat),), shape, term.dtype)
-    return with_lemmas(view(core, axes), term.lemmas)
+    return view(core, axes)
 
 
 def _view_of_operands(term: Term, axes: Axes, shape: Shape) -> Term | None:

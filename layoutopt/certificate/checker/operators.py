@@ -106,7 +106,7 @@ def _cast(call: Call) -> Term:
     x, to = call[0], call.attributes["to"]
     if x.op == CONSTANT and x.dtype not in FLOATS and to in ALGEBRAIC:
         numbers = np.asarray(x.elements, np.float32 if to == 1 else np.float64)
-        return constant(numbers, to, None, x.lemmas)
+        return constant(numbers, to)
     return x if x.dtype == to else make("Cast", x, **frozen(call.attributes))
 
 

@@ -14,7 +14,7 @@ def _scaled(weights: Term, factor: Term) -> Term | None:
     if weights.op != CONSTANT or factor.op != CONSTANT:
         return make("Mul", weights, factor)
     elements = product(weights, factor) if is_factor(factor) else None
-    return None if elements is None else constant(elements, weights.dtype, None, weights.lemmas | factor.lemmas)
+    return None if elements is None else constant(elements, weights.dtype)
 
 
 def _scale_into_filters(term: Term) -> Term | None:
@@ -50,7 +50,7 @@ def _zero_filter(term: Term) -> Term | None:
     x, filters = operands(term)
     if split_view(x)[0].op not in RANDOM or filters.op != CONSTANT or np.any(filters.elements) or not term.is_static:
         return None
-    return constant(np.zeros([int(extent) for extent in term.shape]), term.dtype, None, term.lemmas)
+    return constant(np.zeros([int(extent) for extent in term.shape]), term.dtype)
 
 
 def _gate_into_filter(term: Term) -> Term | None:
