@@ -25,6 +25,7 @@ USED: set[str] = set()
 """The names of the lemmas that were applied since `prove` cleared it."""
 
 BOOL = 9
+LARGEST_CONSTANT = 2**28  # elements that are computed
 RANDOM = frozenset({"RandomUniform"})
 _PREDICATES = frozenset(["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"])
 
@@ -53,7 +54,12 @@ def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) ->
 
 
 def _applied(op: str, args: Sequence[Term | None], shape: Shape, dtype: int, attributes: dict[str, Any]) -> Term:
-    if (elements := evaluated(op, args, attributes, dtype)) is not None:
+    size = maps.volume(shape)
+    if (
+        isinstance(size, int)
+        and size < LARGEST_CONSTANT
+        and (elements := evaluated(op, args, attributes, dtype)) is not None
+    ):
         return constant(elements, dtype)
     return apply(op, tuple(args), shape, dtype, **attributes)
 

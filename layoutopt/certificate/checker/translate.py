@@ -83,7 +83,7 @@ def _meaning(call: Call, output: int, outputs: int, is_blocked: bool) -> Term:
         return MEANINGS[call.op](call)
     if call.op == "Constant":
         return _constant(call)
-    if call.op in UNARY | NARY and output == 0:
+    if call.op in UNARY | NARY | {"MatMul"} and output == 0:
         return make(call.op, *call.args, **frozen(call.attributes))
     if call.op in RANDOM:
         return _random(call)
