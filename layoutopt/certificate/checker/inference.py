@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Array, Shape, Term, UnprovableError
 
@@ -37,22 +38,15 @@ def inferred(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -
     """The shape and element type of the first output, for all sizes of symbolic dimensions."""
     opset = attributes.get("opset", OPSET)
     node, arrays = node_of(op, args, attributes)
-    types = {
-        f"x{index}": helper.make_tensor_type_proto(arg.dtype, arg.shape)
-        for index, arg in enumerate(args)
-        if arg is not None
-    }
+    given = {f"x{index}": arg for index, arg in enumerate(args) if arg is not None}
+    types = {name: helper.make_tensor_type_proto(arg.dtype, arg.shape) for name, arg in given.items()}
     types |= {name: helper.make_tensor_type_proto(TensorProto.INT64, array.shape) for name, array in arrays.items()}
-    data = {
-        f"x{index}": numpy_helper.from_array(np.ascontiguousarray(stored(arg)))
-        for index, arg in enumerate(args)
-        if arg is not None and arg.op == CONSTANT and arg.elements.size < 64
-    }
-    data |= {name: numpy_helper.from_array(array) for name, array in arrays.items()}
+    small = {name: arg for name, arg in given.items() if arg.op == CONSTANT and arg.elements.size < 64}
+    arrays |= {name: np.ascontiguousarray(stored(arg)) for name, arg in small.items()}
+    data = {name: numpy_helper.from_array(array) for name, array in arrays.items()}
     try:
-        found = onnx.shape_inference.infer_node_outputs(
-            _schema(op, opset), node, types, data, opset_imports=[helper.make_opsetid("", opset)]
-        )
+        imports = [helper.make_opsetid("", opset)]
+        found = onnx.shape_inference.infer_node_outputs(_schema(op, opset), node, types, data, opset_imports=imports)
         result = found[f"y{attributes.get('output', 0)}"].tensor_type
     except Exception as fault:
         raise UnprovableError(f"onnx infers no type for {op}: {str(fault).splitlines()[0]}") from fault
@@ -71,26 +65,14 @@ def evaluated(op: str, args: Sequence[Term | None], attributes: dict[str, Any], 
     is_float = dtype in FLOATS
     if not terms or any(arg.op != CONSTANT for arg in terms) or op not in _MOVEMENT | _ARITHMETIC:
         return None
-    if op in _ARITHMETIC and (
-        dtype in (10, 16) or (not is_float and (dtype != TensorProto.INT64 or not _is_small(terms, op)))
-    ):
+    if op in _ARITHMETIC and (dtype not in (1, 7, 11) or (dtype == TensorProto.INT64 and not _is_small(terms, op))):
         return None
-    opset = attributes.get("opset", OPSET)
     node, arrays = node_of(op, args, attributes)
     feeds = {f"x{index}": stored(arg) for index, arg in enumerate(args) if arg is not None} | arrays
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for name, a in feeds.items()
-    ]
-    graph = helper.make_graph(
-        [node], "constant", inputs, [helper.make_empty_tensor_value_info(name) for name in node.output]
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    from onnx.reference import ReferenceEvaluator
-
     with np.errstate(all="ignore"):
         try:
-            found = np.asarray(ReferenceEvaluator(model).run(None, feeds)[attributes.get("output", 0)])
+            evaluator = ReferenceEvaluator(node, opsets={"": attributes.get("opset", OPSET)})
+            found = np.asarray(evaluator.run(None, feeds)[attributes.get("output", 0)])
         except Exception as fault:
             raise UnprovableError(f"onnx does not evaluate {op} on constants ({type(fault).__name__})") from fault
     return None if op in _ARITHMETIC and is_float and not np.all(np.isfinite(found)) else found

@@ -13,7 +13,6 @@ from layoutopt.certificate.checker.terms import (
     REDUCTIONS,
     UNARY,
     VIEW,
-    Extent,
     Shape,
     Term,
     UnprovableError,
@@ -217,18 +216,17 @@ def _reduction(op: str, term: Term, attributes: dict[str, Any]) -> Term:
     core, outer = split_view(term)
     axes: tuple[int, ...] = attributes["axes"]
     digits = [digit for axis in axes for digit in outer[axis]]
-    whole = [axis for axis in {digit[0] for digit in digits} if _covers(core.shape[axis], axis, digits)]
-    if {digit[0] for digit in digits} != set(whole) or any(
-        d[0] in whole for k, g in enumerate(outer) if k not in axes for d in g
-    ):
+    whole = [
+        axis
+        for axis in {digit[0] for digit in digits}
+        if core.shape[axis] == maps.volume([d[2] for d in digits if d[0] == axis])
+    ]
+    kept = {digit[0] for axis, group in enumerate(outer) if axis not in axes for digit in group}
+    if {digit[0] for digit in digits} != set(whole) or kept & set(whole):
         core, outer, whole = term, maps.identity(term.shape), list(axes)
     shape = tuple(1 if axis in whole else extent for axis, extent in enumerate(core.shape))
     reduced = core if not whole else apply(op, (core,), shape, core.dtype, axes=tuple(sorted(whole)))
     return view(_rewritten(reduced), tuple(() if axis in axes else group for axis, group in enumerate(outer)))
-
-
-def _covers(extent: Extent, axis: int, digits: Sequence[maps.Digit]) -> bool:
-    return extent == maps.volume([digit[2] for digit in digits if digit[0] == axis])
 
 
 def _along_axis(op: str, term: Term, attributes: dict[str, Any]) -> Term:

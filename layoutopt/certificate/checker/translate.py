@@ -68,10 +68,8 @@ class Translator:
         op = f"{domain}.{node.op_type}" if domain else node.op_type
         call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
         if domain != NCHWC and any(each in self._model.blocked for each in node.input):
-            blocks = [each in self._model.blocked for each in node.input]
-            _check_blocks(
-                call, node.op_type, [arg for arg, is_blocked in zip(args, blocks, strict=False) if not is_blocked]
-            )
+            others = [arg for each, arg in zip(node.input, args, strict=False) if each not in self._model.blocked]
+            _check_blocks(call, node.op_type, others)
         self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output), name in self._model.blocked)
         return self._terms[name]
 
