@@ -1,14 +1,20 @@
 """Worker processes of this machine: loky processes of joblib, which need no `if __name__ == "__main__"` in a script.
 
-Each worker has an executor of its own. An executor of several processes fails all running tasks when one process is killed, so
-that the task which was the cause is unknown.
+Each worker has an executor of its own. An executor of several processes, and so joblib.Parallel, fails all running tasks when
+one process is killed, so that the task which was the cause is unknown.
+
+A worker is ended by SIGKILL. Its temporary files in the temporary folder are removed with the cluster's own folder there.
 """
 
 import os
 import re
+import signal
+import tempfile
+import threading
+import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -22,10 +28,10 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from layoutopt.batch.cluster import Failure, Item, Value
 from layoutopt.batch.deferred_interrupt import deferred_interrupt
-from layoutopt.batch.worker_process import GRACE, prepare_worker
 from layoutopt.files import scratch_folder
 
 _MAX_ATTEMPTS = 2
+_POLL = 0.2  # seconds
 _EXIT_CODES = re.compile(r"\{(.*?)\}")
 
 
@@ -46,8 +52,8 @@ class LocalCluster:
 
     def __enter__(self) -> "LocalCluster":
         """Divide the CPUs among the workers; a process is started with its first task."""
-        stop_file = self._resources.enter_context(scratch_folder()) / "stop"
-        self._workers = [_Worker(stop_file, cpus) for cpus in _shares(self.num_workers)]
+        folder = self._resources.enter_context(scratch_folder())
+        self._workers = [_Worker(folder, cpus) for cpus in _shares(self.num_workers)]
         return self
 
     def __exit__(
@@ -68,7 +74,7 @@ class LocalCluster:
         try:
             while waiting or running:
                 while waiting and idle:
-                    with deferred_interrupt():  # a task that is half submitted could not be interrupted
+                    with deferred_interrupt():  # an executor that ends while a task is submitted prints an exception
                         worker, task = idle.pop(), waiting.popleft()
                         running[worker.submit(function, items[task.index])] = worker, task
                 outcomes: list[tuple[int, Value | Failure]] = []
@@ -81,17 +87,9 @@ class LocalCluster:
                         outcomes.append((task.index, _outcome(future)))
                 yield from outcomes
         finally:
-            if running:
-                self._interrupt(running)
-
-    def _interrupt(self, running: Sequence[Future[Any]] | dict[Future[Any], Any]) -> None:
-        """Interrupt the running tasks, and end all processes."""
-        stop_file = self._workers[0].stop_file
-        stop_file.touch()
-        wait(running, timeout=GRACE)
-        for worker in self._workers:
-            worker.end()
-        stop_file.unlink()
+            if len(idle) < len(self._workers):
+                for worker in self._workers:
+                    worker.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +104,12 @@ class _Worker:
     """One worker process, which is started again after it was killed.
 
     Args:
-        stop_file: the file whose creation interrupts the running task.
+        folder: the temporary folder of the process.
         cpus: the CPUs that it may use; empty for all.
     """
 
-    def __init__(self, stop_file: Path, cpus: frozenset[int]) -> None:
-        self.stop_file = stop_file
+    def __init__(self, folder: Path, cpus: frozenset[int]) -> None:
+        self._folder = folder
         self._cpus = cpus
         self._executor: Any = None
 
@@ -122,8 +120,8 @@ class _Worker:
                 return self._submit(function, item)
             except BrokenProcessPool:  # the process was killed
                 self.end()
-        arguments = os.getpid(), self.stop_file, self._cpus
-        self._executor = ProcessPoolExecutor(max_workers=1, initializer=prepare_worker, initargs=arguments)
+        arguments = os.getpid(), self._folder, self._cpus
+        self._executor = ProcessPoolExecutor(max_workers=1, initializer=_prepare, initargs=arguments)
         return self._submit(function, item)
 
     def _submit(self, function: Callable[[Item], Value], item: Item) -> Future[Value]:
@@ -135,6 +133,28 @@ class _Worker:
         if self._executor is not None:
             self._executor.shutdown(wait=True, kill_workers=True)
             self._executor = None
+
+
+def _prepare(parent: int, folder: Path, cpus: Collection[int]) -> None:
+    """Prepare this process for tasks: only the parent handles Ctrl-C, and the process ends with it, even if it is killed.
+
+    Args:
+        parent: the id of the process that started this one.
+        folder: the temporary folder of this process.
+        cpus: the CPUs of this process, so that two workers do not measure times on one CPU; empty for all.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = str(folder)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    if os.name == "posix":
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_POLL)
+    os._exit(1)
 
 
 def _outcome(future: Future[Any]) -> Any:

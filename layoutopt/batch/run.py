@@ -51,6 +51,8 @@ def run_tasks(
         elif permitted:
             yield from _in_workers(tasks, permitted, jobs, cluster)
     finally:
+        for folder in {task.output.parent for task in tasks if task.output is not None}:
+            remove_stale_files(folder)  # of workers that were ended
         for each in reversed(created):
             with suppress(OSError):  # a folder with results stays
                 each.rmdir()
@@ -105,8 +107,6 @@ def _without_working_folder() -> Iterator[None]:
 
 def _failed(task: ModelTask, failure: Failure) -> Outcome:
     """The outcome of a task whose worker process ended, or could not run it."""
-    if task.output is not None:
-        remove_stale_files(task.output.parent)
     hint = "it may need more memory than there is: use fewer --jobs" if failure.is_worker_lost else ""
     error = LayoutoptError(failure.reason, where=path_text(task.model), hint=hint)
     return Outcome(task.model, error=error, traceback=failure.traceback)

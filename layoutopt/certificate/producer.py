@@ -1,11 +1,12 @@
 """The producer of certificates: claims that it finds by running both models, and whose proofs it tries."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ from layoutopt.certificate.checker.check import Context, check, prove, segment
 from layoutopt.certificate.checker.equality import difference
 from layoutopt.certificate.checker.model import Model, of_message, read
 from layoutopt.certificate.checker.normal import split_view
-from layoutopt.certificate.checker.schema import Certificate, Claim
+from layoutopt.certificate.checker.schema import VERSION, Certificate, Claim
 from layoutopt.certificate.checker.terms import Array, Shape, Term, UnprovableError
 from layoutopt.certificate.checker.translate import SegmentError, Translator
 from layoutopt.certificate.testing import fitting_sizes, measure, random_inputs, run
@@ -23,6 +24,7 @@ from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.errors import ArgumentError, CertificateError
 from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.version import VERSION as LAYOUTOPT_VERSION
 
 _TOLERANCE = 2e-3
 _LARGEST_PERMUTED_RANK = 6
@@ -54,7 +56,25 @@ def certificate_text(original: Original, result: Original, *, allow_tested: bool
     certificate = produce(first, second, block, allow_tested=allow_tested)
     verdict = check(certificate, first, second, allow_tested=allow_tested)
     measure(first, second, [claim for claim, _ in verdict.tested.values()])
-    return certificate.to_json()
+    return to_json(certificate)
+
+
+def to_json(certificate: Certificate) -> str:
+    """A certificate as JSON, one claim per line."""
+    head = {
+        "layoutopt_version": LAYOUTOPT_VERSION,
+        "certificate": VERSION,
+        "original": certificate.original,
+        "result": certificate.result,
+        "block": certificate.block,
+    }
+    lines = ",\n  ".join(json.dumps(_record(claim)) for claim in certificate.claims)
+    return json.dumps(head)[:-1] + ', "claims": [\n  ' + lines + "\n]}\n"
+
+
+def _record(claim: Claim) -> dict[str, Any]:
+    proof = {"tested": True} if claim.is_tested else {"lemmas": claim.lemmas}
+    return {"value": claim.value, "of": claim.of, "axes": claim.axes, **proof}
 
 
 def _model(given: Original) -> Model:
@@ -163,7 +183,7 @@ class _Search:
                 self._failures[name] = f"{candidate}: {fault}"
         return None
 
-    def _first_tested(self, context: Context, missing: list[str]) -> Claim | None:
+    def _first_tested(self, context: Context, missing: list[str]) -> tuple[Claim, Shape] | None:
         """The first value before outputs without a claim that has a value of the original with equal numbers."""
         positions = sorted(set().union(*(segment(context, name) for name in missing)))
         for position in positions:

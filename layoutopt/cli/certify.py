@@ -9,6 +9,7 @@ from layoutopt.cli.options.allow_tested import AllowTested
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.json_file import JsonFile
 from layoutopt.cli.options.quiet import Quiet
+from layoutopt.errors import CertificateError
 
 
 def certify(
@@ -28,7 +29,7 @@ def certify(
     """
     from layoutopt.certificate.checker.check import check
     from layoutopt.certificate.checker.model import read
-    from layoutopt.certificate.checker.schema import read_certificate
+    from layoutopt.certificate.checker.schema import parse
     from layoutopt.certificate.testing import measure
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.reporting_written_files import reporting_written_files
@@ -36,7 +37,15 @@ def certify(
 
     record = JsonRecord("certify", json, original, result, certificate, kind="a model or the certificate", force=force)
     first, second = read(original), read(result)
-    verdict = check(read_certificate(certificate), first, second, allow_tested=allow_tested)
+    verdict = check(parse(_text(certificate), str(certificate)), first, second, allow_tested=allow_tested)
     differences = measure(first, second, [claim for claim, _ in verdict.tested.values()])
     with reporting_written_files(record.files):
         print_verdict(verdict, differences, original, result, record, is_quiet=quiet)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or "it is no text"
+        raise CertificateError(f"cannot be read: {reason}", where=str(path)) from fault

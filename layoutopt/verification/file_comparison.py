@@ -154,11 +154,10 @@ def _match(names: tuple[str, str], expected: Any, actual: Any) -> ObservedValue 
     """The observed value, if an array of the rewritten model contains the original's tensor in a known format."""
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray) or expected.dtype != actual.dtype:
         return None
-    for format in _formats(expected, actual):
-        one = ObservedValue(*names, format, actual.shape)
-        if difference(expected, one.unpacked(actual, expected.shape)).largest <= MATCH_TOLERANCE:
-            return one
-    return None
+    found = [ObservedValue(*names, format, actual.shape) for format in _formats(expected, actual)]
+    differences = [difference(expected, each.unpacked(actual, expected.shape)).largest for each in found]
+    least = min(differences, default=MATCH_TOLERANCE + 1)
+    return found[differences.index(least)] if least <= MATCH_TOLERANCE else None
 
 
 def _formats(expected: Array, actual: Array) -> Iterator[Format]:

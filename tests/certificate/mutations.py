@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from layoutopt.certificate.checker.check import check
 from layoutopt.certificate.checker.model import Model, of_message
 from layoutopt.certificate.checker.schema import Certificate, parse
+from layoutopt.certificate.producer import to_json
 from layoutopt.certificate.testing import fitting_sizes, random_inputs, run
 from layoutopt.errors import LayoutoptError
 
@@ -410,7 +411,7 @@ def outcomes(subject: Subject, count: int, seed: int, *, compare: bool = False) 
 
 def _verdict(kind: str, certificate: Certificate, original: Model, result: Model, *, is_same: bool = False) -> Outcome:
     try:
-        check(parse(certificate.to_json()), original, result)
+        check(parse(to_json(certificate)), original, result)
     except LayoutoptError as error:
         return Outcome(kind, "refused", str(error))
     error = 0.0 if is_same else difference(original, result)

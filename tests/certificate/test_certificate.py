@@ -15,7 +15,7 @@ import layoutopt
 from layoutopt.certificate.checker.check import Verdict, check
 from layoutopt.certificate.checker.model import of_message
 from layoutopt.certificate.checker.schema import parse
-from layoutopt.certificate.producer import certificate_text
+from layoutopt.certificate.producer import certificate_text, to_json
 from layoutopt.cli import main
 from layoutopt.errors import CertificateError
 
@@ -69,7 +69,7 @@ def test_a_weight_beyond_rounding_is_refused() -> None:
             numpy_helper.from_array(other, tensor.name)
         )
         mutant = of_message(changed)
-        record = json.loads(subject.certificate.to_json()) | {"result": mutant.digest}
+        record = json.loads(to_json(subject.certificate)) | {"result": mutant.digest}
         if is_refused:
             with pytest.raises(CertificateError, match="numbers of a constant differ"):
                 check(parse(json.dumps(record)), of_message(model), mutant)

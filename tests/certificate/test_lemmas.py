@@ -146,11 +146,6 @@ def _(random: Random) -> Term:
     return general("Mul", (general("Add", (x(5, 3), numbers(random, 3)), {}), numbers(random, 5, 1)), {})
 
 
-@case("factor-of-product")
-def _(random: Random) -> Term:
-    return general("Mul", (general("Mul", (x(5, 3), numbers(random, 1)), {}), general("Relu", (x(5, 3),), {})), {})
-
-
 @case("sum-of-shifts")
 def _(random: Random) -> Term:
     return general("Add", (general("Add", (x(5, 3), numbers(random, 3)), {}), numbers(random, 5, 1)), {})

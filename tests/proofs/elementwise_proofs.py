@@ -31,13 +31,6 @@ def factor_of_shift(k: int) -> Iterator[Obligation]:
     yield Obligation("(x + d) c", (x + d) * c == x * c + k * (d * c))
 
 
-@proof("factor-of-product")
-def factor_of_product(k: int) -> Iterator[Obligation]:
-    """A constant factor of one factor is one of the product."""
-    x, y, c = reals("x y c")
-    yield Obligation("(x c) y", (x * c) * y == k * (x * y) * c)
-
-
 @proof("sum-of-shifts")
 def sum_of_shifts(k: int) -> Iterator[Obligation]:
     """Two constants that are added are one."""

@@ -5,6 +5,7 @@ import signal
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from time import monotonic, sleep
 
 import pytest
@@ -37,21 +38,28 @@ def test_a_killed_process_ends_no_other_task_and_its_own_only_after_a_second_att
 
 
 def _wait(folder: Path, seconds: float) -> None:
-    (folder / str(os.getpid())).touch()
-    try:
+    with NamedTemporaryFile() as file:
+        (folder / str(os.getpid())).write_text(file.name)
         sleep(seconds)
-    finally:
-        (folder / str(os.getpid())).unlink()
+
+
+def _assert_ended(folder: Path) -> None:
+    """The processes that have begun to wait have ended, and their temporary files are removed."""
+    for each in folder.iterdir():
+        assert not Path(each.read_text()).exists()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(each.name), 0)
+        each.unlink()
 
 
 def test_tasks_are_interrupted_when_the_iterator_is_closed(tmp_path):
     with open_cluster(None, 2) as cluster:
         with closing(cluster.map_unordered(partial(_wait, tmp_path), [0.0, 60.0, 60.0])) as outcomes:
             assert next(outcomes) == (0, None)
-            while not list(tmp_path.iterdir()):
+            while len(list(tmp_path.iterdir())) < 2:
                 sleep(0.01)
-        assert not list(tmp_path.iterdir())
         assert list(cluster.map_unordered(abs, [-1])) == [(0, 1)]
+    _assert_ended(tmp_path)
 
 
 @pytest.mark.usefixtures("default_ctrl_c")
@@ -71,7 +79,8 @@ def test_ctrl_c_while_a_task_is_submitted_interrupts_it_when_it_has_been(tmp_pat
         monkeypatch.undo()
         begin = monotonic()
         assert list(cluster.map_unordered(abs, [-1])) == [(0, 1)]
-        assert monotonic() - begin < 250 and not list(tmp_path.iterdir())
+        assert monotonic() - begin < 250
+    _assert_ended(tmp_path)
 
 
 @pytest.mark.parametrize(

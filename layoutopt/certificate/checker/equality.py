@@ -24,11 +24,8 @@ def _difference(found: Term, expected: Term, equal: set[tuple[int, int]], is_bro
         return f"{_name(found)} of {found.shape} where the original has {expected.shape}"
     if found.op == CONSTANT:
         return _numbers(found, expected)
-    if found.attributes != expected.attributes:
-        changed = [name for (name, a), (_, b) in zip(found.attributes, expected.attributes, strict=False) if a != b]
-        return f"{found.op} has other {' and '.join(changed) or 'attributes'} than in the original"
-    if len(found.args) != len(expected.args):
-        return f"{found.op} of {len(found.args)} operands where the original has {len(expected.args)}"
+    if found.attributes != expected.attributes or len(found.args) != len(expected.args):
+        return f"{_name(found)} has other attributes or operands than in the original"
     for first, second in zip(found.args, expected.args, strict=True):
         if (first is None) != (second is None):
             return f"{found.op} has an operand that is omitted in the other model"

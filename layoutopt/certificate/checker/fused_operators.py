@@ -7,7 +7,7 @@ Images of the domain `com.microsoft.nchwc` are terms (N, C/b, H, W, b), filters 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.model import MICROSOFT, NCHWC
 from layoutopt.certificate.checker.normal import make, reshaped, transposed
-from layoutopt.certificate.checker.operators import Call, gelu, meaning, number, scaled_by
+from layoutopt.certificate.checker.operators import Call, gelu, meaning, number
 from layoutopt.certificate.checker.terms import Extent, Term, UnprovableError
 from layoutopt.certificate.checker.window_operators import convolution, pooling
 
@@ -92,7 +92,7 @@ def _reorder(call: Call) -> Term:
         )
     y, channels = plain(x, call.block), call.attributes["channels"]
     if y.shape[1] != channels:
-        y = make("Slice", y, axes=(1,), starts=(0,), ends=(channels,), steps=(1,))
+        raise UnprovableError("channels that only pad a block")
     return transposed(y, (0, 2, 3, 1)) if last else y
 
 
@@ -108,10 +108,3 @@ def _fused_conv(call: Call) -> Term:
 def _gelu(call: Call) -> Term:
     x = call[0] if call.op.endswith(".Gelu") else make("Add", call[0], call[1])
     return gelu(Call("Gelu", (x,), {}, call.opset, call.block, 1))
-
-
-@meaning(f"{MICROSOFT}.FusedMatMul")
-def _fused_matmul(call: Call) -> Term:
-    if any(call.attributes.get(name) for name in ("transBatchA", "transBatchB", "transA", "transB")):
-        raise UnprovableError("a FusedMatMul of transposed operands")
-    return scaled_by(make("MatMul", call[0], call[1]), call.attributes.get("alpha", 1.0))

@@ -126,17 +126,11 @@ def permutation(axes: Axes, shape: Shape) -> tuple[int, ...] | None:
 
 def rearranged(array: Array, axes: Axes, shape: Shape) -> Array:
     """The array that the map makes of an array of the core, which has no symbolic extent."""
-    digits = sorted(
-        (
-            (axis, -stride, extent, position, place)
-            for position, group in enumerate(axes)
-            for place, (axis, stride, extent) in enumerate(group)
-        ),
-        key=lambda digit: digit[:2],
-    )
-    order = sorted(range(len(digits)), key=lambda index: digits[index][3:])
-    return (
-        array.reshape([int(digit[2]) for digit in digits]).transpose(order).reshape([int(extent) for extent in shape])
+    digits = [digit for group in axes for digit in group]
+    stored = sorted(range(len(digits)), key=lambda index: (digits[index][0], -digits[index][1]))
+    split = array.reshape([int(digits[index][2]) for index in stored])
+    return split.transpose([stored.index(index) for index in range(len(digits))]).reshape(
+        [int(extent) for extent in shape]
     )
 
 

@@ -30,6 +30,13 @@ class Lemma:
     rewrite: Callable[[Term], Term | None]
 
 
+def operands(term: Term) -> tuple[Term, Term]:
+    """The two operands of a term."""
+    first, second = term.args
+    assert first is not None and second is not None
+    return first, second
+
+
 def is_factor(term: Term | None) -> bool:
     """Whether a term is a constant whose elements are 0 or in the range in which products are reordered."""
     return term is not None and term.op == CONSTANT and term.dtype in ALGEBRAIC and are_factors(term.elements)

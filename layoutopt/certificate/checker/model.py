@@ -17,9 +17,9 @@ from layoutopt.errors import CertificateError, ModelError
 FIRST_OVERRIDABLE = 4
 """The first version of ONNX's files in which an initializer that is an input too is only a default."""
 
+_ATTRIBUTES = (1, 2, 3, 4, 6, 7)  # of onnx.AttributeProto: float, int, string, tensor, floats, ints
 FIRST_OPSET = 7  # before it, operands are broadcast by attributes
 NCHWC, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
-LARGEST_BYTES = 2**31 - 2**20  # of a message that onnx can check
 SAME_IN_BLOCKS = UNARY | NARY | {"Concat", "Gelu", "HardSwish", "Identity", "Sum"}
 """Operators that do to an array in blocks, which they see as an image of four axes, what they do to the image."""
 
@@ -87,17 +87,9 @@ def of_message(message: onnx.ModelProto) -> Model:
         CertificateError: it has a part that the checker refuses.
     """
     graph = message.graph
-    for name, value in {
-        "functions": message.functions,
-        "training information": message.training_info,
-        "sparse initializers": graph.sparse_initializer,
-    }.items():
-        if value:
-            raise CertificateError(f"models with {name} have no proofs", where=graph.name)
-    names = [
-        *(each.name for each in graph.initializer),
-        *(name for node in graph.node for name in node.output if name),
-    ]
+    if message.functions or message.training_info or graph.sparse_initializer:
+        raise CertificateError("functions, training and sparse initializers have no proofs", where=graph.name)
+    names = [*(each.name for each in graph.initializer), *(name for node in graph.node for name in node.output if name)]
     inputs = [each.name for each in graph.input]
     for group in (names, inputs, [each.name for each in graph.output]):
         if repeated := [name for name, count in Counter(group).items() if count > 1]:
@@ -119,8 +111,13 @@ def of_message(message: onnx.ModelProto) -> Model:
         raise CertificateError(f"models of opsets before {FIRST_OPSET}, or of two, have no proofs", where=graph.name)
     for node in graph.node:
         _check_node(node, model)
-    _check_message(message)
-    model.types = _types(message)
+    try:
+        onnx.checker.check_model(message)
+        model.types = dict(_types(message))
+    except CertificateError:
+        raise
+    except Exception as fault:
+        raise CertificateError(f"is no valid model: {_line(fault)}", where=graph.name) from fault
     return model
 
 
@@ -130,35 +127,14 @@ def _check_node(node: onnx.NodeProto, model: Model) -> None:
         raise CertificateError(f"operators of {node.domain} have no proofs", where=where)
     if len({each.name for each in node.attribute}) < len(node.attribute):
         raise CertificateError("has an attribute twice", where=where)
-    kinds = onnx.AttributeProto
-    for each in node.attribute:
-        if each.ref_attr_name or each.type not in (
-            kinds.FLOAT,
-            kinds.INT,
-            kinds.STRING,
-            kinds.TENSOR,
-            kinds.FLOATS,
-            kinds.INTS,
-        ):
-            raise CertificateError(
-                f"has the attribute {each.name}; bodies, references and texts have no proofs", where=where
-            )
+    if any(each.ref_attr_name or each.type not in _ATTRIBUTES for each in node.attribute):
+        raise CertificateError("has an attribute that is a body, a reference or a list of texts", where=where)
     if node.domain == NCHWC:
         is_blocked = node.op_type != "ReorderOutput"
     else:
         is_blocked = node.op_type in SAME_IN_BLOCKS and any(name in model.blocked for name in node.input)
     if is_blocked:
         model.blocked.update(node.output)
-
-
-def _check_message(message: onnx.ModelProto) -> None:
-    """Check the model by the rules of onnx."""
-    if message.ByteSize() >= LARGEST_BYTES:
-        raise CertificateError("models of more than 2 GB have no proofs", where=message.graph.name)
-    try:
-        onnx.checker.check_model(message)
-    except Exception as fault:
-        raise CertificateError(f"is no valid model: {_line(fault)}", where=message.graph.name) from fault
 
 
 def _line(fault: Exception) -> str:
@@ -182,34 +158,27 @@ def _digest(message: onnx.ModelProto) -> str:
     return found.hexdigest()
 
 
-def _types(message: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
+def _types(message: onnx.ModelProto) -> Iterator[tuple[str, tuple[Shape, int]]]:
     """The types that onnx infers from those of the inputs; no other declared shape is trusted."""
     model = onnx.ModelProto()
     model.CopyFrom(message)
     model.graph.ClearField("value_info")
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
-    try:
-        graph = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True).graph
-    except Exception as fault:
-        raise CertificateError(f"onnx infers no types: {_line(fault)}", where=message.graph.name) from fault
-    return dict(_known(graph))
-
-
-def _known(graph: onnx.GraphProto) -> Iterator[tuple[str, tuple[Shape, int]]]:
+    graph = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True).graph
     constants = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape"):
-            extents: list[Extent] = [
-                dim.dim_value
-                if dim.HasField("dim_value") and dim.dim_value >= 0
-                else _extent_name(dim.dim_param) or f"{value.name}[{axis}]"
-                for axis, dim in enumerate(tensor.shape.dim)
-            ]
-            if 0 in extents and value.name not in constants:
-                raise CertificateError("has no elements; such values have no proofs", where=value.name)
-            yield value.name, (tuple(extents), tensor.elem_type)
+        dims = value.type.tensor_type.shape.dim
+        extents: list[Extent] = [
+            dim.dim_value
+            if dim.HasField("dim_value") and dim.dim_value >= 0
+            else _extent_name(dim.dim_param) or f"{value.name}[{axis}]"
+            for axis, dim in enumerate(dims)
+        ]
+        if 0 in extents and value.name not in constants:
+            raise CertificateError("has no elements; such values have no proofs", where=value.name)
+        if value.type.tensor_type.HasField("shape"):
+            yield value.name, (tuple(extents), value.type.tensor_type.elem_type)
 
 
 def _extent_name(name: str) -> str:

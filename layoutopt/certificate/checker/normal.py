@@ -1,10 +1,7 @@
 """Normal forms: constructors of terms that move views outwards and apply the lemmas. Sums keep their order."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
@@ -16,7 +13,6 @@ from layoutopt.certificate.checker.terms import (
     REDUCTIONS,
     UNARY,
     VIEW,
-    Extent,
     Shape,
     Term,
     UnprovableError,
@@ -24,12 +20,16 @@ from layoutopt.certificate.checker.terms import (
     constant,
 )
 
+USED: set[str] = set()
+"""The names of the lemmas that were applied since `prove` cleared it."""
+
 BOOL = 9
+LARGEST_CONSTANT = 2**28  # elements that are computed
 RANDOM = frozenset({"RandomUniform"})
 _PREDICATES = frozenset(["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"])
 
 
-def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **attributes: Any) -> Term:
+def make(op: str, *args: Term | None, **attributes: Any) -> Term:
     """The normal form of an operator on operands in normal form."""
     if op in UNARY or op in NARY:
         term = _elementwise(op, args, attributes)
@@ -39,11 +39,11 @@ def make(op: str, *args: Term | None, lemmas: frozenset[str] = frozenset(), **at
         term = _along_axis(op, _present(args), attributes)
     elif op == "MatMul":
         term = _product(_present(args), _present(args, 1))
-    elif op in ("Concat", "Pad", "Slice"):
+    elif op in ("Concat", "Pad"):
         term = _permuted(op, args, attributes)
     else:
         term = general(op, args, attributes)
-    return with_lemmas(_rewritten(term), lemmas.union(*(arg.lemmas for arg in args if arg is not None)))
+    return _rewritten(term)
 
 
 def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
@@ -53,17 +53,14 @@ def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) ->
 
 
 def _applied(op: str, args: Sequence[Term | None], shape: Shape, dtype: int, attributes: dict[str, Any]) -> Term:
-    if (elements := evaluated(op, args, attributes, dtype)) is not None:
-        return constant(elements, dtype, None, frozenset[str]().union(*(arg.lemmas for arg in args if arg is not None)))
+    size = maps.volume(shape)
+    if (
+        isinstance(size, int)
+        and size < LARGEST_CONSTANT
+        and (elements := evaluated(op, args, attributes, dtype)) is not None
+    ):
+        return constant(elements, dtype)
     return apply(op, tuple(args), shape, dtype, **attributes)
-
-
-def with_lemmas(term: Term, names: frozenset[str]) -> Term:
-    """The term, with more lemmas."""
-    if names <= term.lemmas:
-        return term
-    args = tuple(arg and with_lemmas(arg, names) for arg in term.args) if term.op == VIEW else term.args
-    return replace(term, args=args, lemmas=term.lemmas | names)
 
 
 def _rewritten(term: Term) -> Term:
@@ -71,7 +68,8 @@ def _rewritten(term: Term) -> Term:
 
     for lemma in BY_OP.get(term.op, ()):
         if (other := lemma.rewrite(term)) is not None:
-            return with_lemmas(other, term.lemmas | {lemma.name})
+            USED.add(lemma.name)
+            return other
     return term
 
 
@@ -86,10 +84,6 @@ def _present(args: Sequence[Term | None], index: int = 0) -> Term:
 
 def view(term: Term, axes: Axes) -> Term:
     """The tensor whose elements are those of `term` at the coordinates of the map."""
-    return with_lemmas(_view(term, axes), term.lemmas)
-
-
-def _view(term: Term, axes: Axes) -> Term:
     core, inner = split_view(term)
     composed = maps.compose(axes, inner)
     if composed is None:
@@ -98,7 +92,7 @@ def _view(term: Term, axes: Axes) -> Term:
     if core.op == CONSTANT:
         elements = maps.rearranged(core.elements, composed, shape)
         bound = None if core.bound is None else maps.rearranged(core.bound, composed, shape)
-        return constant(elements, core.dtype, bound, core.lemmas)
+        return constant(elements, core.dtype, bound)
     if composed == maps.identity(core.shape) and shape == core.shape:
         return core
     if core.op in NARY and (inside := _view_of_operands(core, composed, shape)) is not None:
@@ -124,19 +118,19 @@ def reshaped(term: Term, shape: Shape) -> Term:
     if maps.volume(shape) != maps.volume(term.shape):
         raise UnprovableError(f"a reshape of {term.shape} to {shape} is not proven for all sizes")
     if term.op == "Reshape":
-        term = with_lemmas(_present(term.args), term.lemmas)
+        term = _present(term.args)
     if shape == term.shape:
         return term
     if term.op == CONSTANT:
         numbers = [int(extent) for extent in shape]
         bound = None if term.bound is None else term.bound.reshape(numbers)
-        return constant(term.elements.reshape(numbers), term.dtype, bound, term.lemmas)
+        return constant(term.elements.reshape(numbers), term.dtype, bound)
     core, inner = split_view(term)
     axes = maps.reshape(inner, shape)
     if axes is None or maps.shape_of(axes) != shape:
         flat = maps.canonical([[digit for digits in inner for digit in digits]])
         return apply("Reshape", (view(core, flat),), shape, term.dtype)
-    return with_lemmas(view(core, axes), term.lemmas)
+    return view(core, axes)
 
 
 def _view_of_operands(term: Term, axes: Axes, shape: Shape) -> Term | None:
@@ -161,23 +155,12 @@ def _laid_out(term: Term, axes: Axes, core_shape: Shape, shape: Shape) -> Term |
     back = maps.inverse(axes, core_shape)
     if back is None:
         return None
-    if any(_is_cut(group, own) for group in back):
-        if term.op != CONSTANT:
-            return None
-        static = tuple(extent for extent in shape if isinstance(extent, int))
-        if len(static) != len(shape):
-            return None
-        bound = None if term.bound is None else np.broadcast_to(term.bound, static)
-        term, own = constant(np.broadcast_to(term.elements, static), term.dtype, bound, term.lemmas), shape
+    if any(len({own[digit[0]] == 1 for digit in group}) > 1 for group in back):
+        return None  # some digits of an axis are broadcast, and some are not
     if len(own) != len(term.shape):
         term = reshaped(term, own)
     kept = tuple(tuple(digit for digit in group if own[digit[0]] != 1) for group in back)
     return view(term, kept)
-
-
-def _is_cut(group: Sequence[maps.Digit], own: Shape) -> bool:
-    """Whether some digits of an axis are broadcast, and some are not."""
-    return len({own[digit[0]] == 1 for digit in group}) > 1
 
 
 # Element-wise operators
@@ -233,18 +216,17 @@ def _reduction(op: str, term: Term, attributes: dict[str, Any]) -> Term:
     core, outer = split_view(term)
     axes: tuple[int, ...] = attributes["axes"]
     digits = [digit for axis in axes for digit in outer[axis]]
-    whole = [axis for axis in {digit[0] for digit in digits} if _covers(core.shape[axis], axis, digits)]
-    if {digit[0] for digit in digits} != set(whole) or any(
-        d[0] in whole for k, g in enumerate(outer) if k not in axes for d in g
-    ):
+    whole = [
+        axis
+        for axis in {digit[0] for digit in digits}
+        if core.shape[axis] == maps.volume([d[2] for d in digits if d[0] == axis])
+    ]
+    kept = {digit[0] for axis, group in enumerate(outer) if axis not in axes for digit in group}
+    if {digit[0] for digit in digits} != set(whole) or kept & set(whole):
         core, outer, whole = term, maps.identity(term.shape), list(axes)
     shape = tuple(1 if axis in whole else extent for axis, extent in enumerate(core.shape))
     reduced = core if not whole else apply(op, (core,), shape, core.dtype, axes=tuple(sorted(whole)))
     return view(_rewritten(reduced), tuple(() if axis in axes else group for axis, group in enumerate(outer)))
-
-
-def _covers(extent: Extent, axis: int, digits: Sequence[maps.Digit]) -> bool:
-    return extent == maps.volume([digit[2] for digit in digits if digit[0] == axis])
 
 
 def _along_axis(op: str, term: Term, attributes: dict[str, Any]) -> Term:
@@ -257,7 +239,7 @@ def _along_axis(op: str, term: Term, attributes: dict[str, Any]) -> Term:
 
 
 def _permuted(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
-    """Concat, Pad or Slice, on the cores of views that permute axes in the same way."""
+    """Concat or Pad, on the cores of views that permute axes in the same way."""
     terms = [arg for arg in args if arg is not None]
     views = {split_view(arg)[1] for arg in terms if arg.op == VIEW}
     pivot = next((arg for arg in terms if arg.op == VIEW), None)
@@ -280,18 +262,6 @@ def _moved(op: str, attributes: dict[str, Any], order: Sequence[int]) -> dict[st
     """The attributes for operands whose axis order[k] is the axis k."""
     if op == "Concat":
         return {**attributes, "axis": order[attributes["axis"]]}
-    if op == "Slice":
-        entries = sorted(
-            zip(
-                (order[axis] for axis in attributes["axes"]),
-                attributes["starts"],
-                attributes["ends"],
-                attributes["steps"],
-                strict=True,
-            )
-        )
-        names = ("axes", "starts", "ends", "steps")
-        return {**attributes, **dict(zip(names, zip(*entries, strict=True), strict=True))}
     back = [list(order).index(axis) for axis in range(len(order))]
     pads, rank = attributes["pads"], len(order)
     return {**attributes, "pads": tuple(pads[axis] for axis in back) + tuple(pads[rank + axis] for axis in back)}

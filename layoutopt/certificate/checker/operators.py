@@ -10,7 +10,7 @@ import onnx
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.lemma import ALGEBRAIC
 from layoutopt.certificate.checker.model import array_of
-from layoutopt.certificate.checker.normal import broadcast, make, reshaped, transposed
+from layoutopt.certificate.checker.normal import LARGEST_CONSTANT, broadcast, make, reshaped, transposed
 from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, REDUCTIONS, Extent, Term, UnprovableError, constant
 
 INT64 = 7
@@ -82,11 +82,6 @@ def number(value: float, like: Term) -> Term:
     return constant(np.asarray(value, np.float64), like.dtype)
 
 
-def is_float(term: Term) -> bool:
-    """Whether the elements are floating-point numbers."""
-    return term.dtype in FLOATS
-
-
 def normal_axis(axis: int, rank: int) -> int:
     """The axis, counted from the first one."""
     if not -rank <= axis < rank:
@@ -105,11 +100,7 @@ def _identity(call: Call) -> Term:
 def _cast(call: Call) -> Term:
     x, to = call[0], call.attributes["to"]
     if x.op == CONSTANT and x.dtype not in FLOATS and to in ALGEBRAIC:
-        numbers = np.asarray(x.elements, np.float32 if to == 1 else np.float64)
-        return constant(numbers, to, None, x.lemmas)
-    is_small = x.op == CONSTANT and {x.dtype, to} <= {6, INT64} and bool(np.all(np.abs(x.elements) < 2**31))
-    if is_small:
-        return constant(x.elements.astype(np.int32 if to == 6 else np.int64), to, None, x.lemmas)
+        return constant(np.asarray(x.elements, np.float32 if to == 1 else np.float64), to)
     return x if x.dtype == to else make("Cast", x, **frozen(call.attributes))
 
 
@@ -171,7 +162,7 @@ def _arithmetic(call: Call) -> Term:
         for index in range(1, len(call.args)):
             x = make("Add" if call.op == "Sum" else call.op, x, call[index])
         return x
-    if not is_float(x):
+    if x.dtype not in FLOATS:
         return make(call.op, *call.args)
     if call.op == "Sub":
         return make("Add", x, make("Mul", call[1], number(-1, x)))
@@ -186,8 +177,10 @@ def _arithmetic(call: Call) -> Term:
 @meaning("ConstantOfShape")
 def _constant_of_shape(call: Call) -> Term:
     value = call.attributes.get("value")
-    array = np.zeros(1, np.float32) if value is None else array_of(value)
-    return constant(np.broadcast_to(array, call.integers(0, "shape") or ()), 1 if value is None else value.data_type)
+    array, shape = np.zeros(1, np.float32) if value is None else array_of(value), call.integers(0, "shape") or ()
+    if min(shape, default=1) < 1 or maps.volume(shape) > LARGEST_CONSTANT:
+        raise UnprovableError("a ConstantOfShape without elements, or with too many")
+    return constant(np.broadcast_to(array, shape), 1 if value is None else value.data_type)
 
 
 def scaled_by(x: Term, factor: float) -> Term:
@@ -212,8 +205,8 @@ def _hard_swish(call: Call) -> Term:
 def gelu(call: Call) -> Term:
     """x (1 + erf(x / sqrt 2)) / 2."""
     x = call[0]
-    if call.attributes.get("approximate", "none") != "none":
-        raise UnprovableError("a Gelu by Tanh")
+    if call.attributes.get("approximate", "none") != "none" or x.dtype not in ALGEBRAIC:
+        raise UnprovableError("a Gelu by Tanh, or in 16 bits")
     error = make("Erf", make("Mul", x, number(2**-0.5, x)))
     return make("Mul", make("Mul", x, make("Add", error, number(1, x))), number(0.5, x))
 
@@ -235,20 +228,13 @@ def _batch_normalization(call: Call) -> Term:
     return make("Add", make("Mul", centred, factor), shift)
 
 
-@meaning("MatMul")
-def _matmul(call: Call) -> Term:
-    return make("MatMul", call[0], call[1])
-
-
 @meaning("Gemm")
 def _gemm(call: Call) -> Term:
     x, y = (
-        transposed(call[k], (1, 0)) if call.attributes.get(name) else call[k]
-        for k, name in enumerate(("transA", "transB"))
+        transposed(call[k], (1, 0)) if call.attributes[name] else call[k] for k, name in enumerate(("transA", "transB"))
     )
     product = scaled_by(make("MatMul", x, y), call.attributes["alpha"])
-    bias = call.optional(2)
-    return product if bias is None else make("Add", product, scaled_by(bias, call.attributes["beta"]))
+    return product if call.optional(2) is None else make("Add", product, scaled_by(call[2], call.attributes["beta"]))
 
 
 @meaning(*REDUCTIONS)
@@ -256,14 +242,12 @@ def _reduce(call: Call) -> Term:
     x = call[0]
     given = call.integers(1, "axes")
     if not given and call.attributes.get("noop_with_empty_axes"):
-        return x
+        raise UnprovableError(f"{call.op} over no axis")
     axes = tuple(sorted({normal_axis(axis, len(x.shape)) for axis in given or range(len(x.shape))}))
     y = make(call.op, x, axes=axes)
-    return (
-        y
-        if call.attributes.get("keepdims", 1)
-        else reshaped(y, tuple(e for k, e in enumerate(x.shape) if k not in axes))
-    )
+    if call.attributes.get("keepdims", 1):
+        return y
+    return reshaped(y, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes))
 
 
 @meaning("Softmax")
@@ -277,21 +261,15 @@ def _softmax(call: Call) -> Term:
 
 @meaning("LayerNormalization")
 def _layer_normalization(call: Call) -> Term:
-    if call.outputs > 1 or call.attributes["epsilon"] <= 0:
-        raise UnprovableError("a LayerNormalization with three outputs, or without epsilon")
-    return layer_normalization(call[0], call[1], call.optional(2), call.attributes["epsilon"], call.attributes["axis"])
-
-
-def layer_normalization(x: Term, scale: Term, bias: Term | None, epsilon: float, axis: int = -1) -> Term:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias."""
-    axes = tuple(range(normal_axis(axis, len(x.shape)), len(x.shape)))
-    if x.dtype not in ALGEBRAIC:
-        raise UnprovableError("a LayerNormalization in 16 bits")
+    x, epsilon = call[0], call.attributes["epsilon"]
+    if call.outputs > 1 or epsilon <= 0 or x.dtype not in ALGEBRAIC:
+        raise UnprovableError("a LayerNormalization with three outputs, without epsilon, or in 16 bits")
+    axes = tuple(range(normal_axis(call.attributes["axis"], len(x.shape)), len(x.shape)))
     centred = make("Add", x, make("Mul", make("ReduceMean", x, axes=axes), number(-1, x)))
     variance = make("ReduceMean", make("Mul", centred, centred), axes=axes)
-    root = make("Sqrt", make("Add", variance, number(epsilon, x)))
-    y = make("Mul", make("Div", centred, root), scale)
-    return y if bias is None else make("Add", y, bias)
+    y = make("Mul", make("Div", centred, make("Sqrt", make("Add", variance, number(epsilon, x)))), call[1])
+    return y if call.optional(2) is None else make("Add", y, call[2])
 
 
 @meaning("Concat")
@@ -311,9 +289,8 @@ def _pad(call: Call) -> Term:
         for place, axis in enumerate(axes):
             full[normal_axis(axis, rank)], full[rank + normal_axis(axis, rank)] = pads[place], pads[len(axes) + place]
         pads = tuple(full)
-    if value is None or (value.op == CONSTANT and not np.any(value.elements)):
-        value = None
-    return make("Pad", x, *([] if value is None else [value]), mode=call.attributes["mode"], pads=tuple(pads))
+    is_zero = value is None or (value.op == CONSTANT and not np.any(value.elements))
+    return make("Pad", x, *([] if is_zero else [value]), mode=call.attributes["mode"], pads=tuple(pads))
 
 
 @meaning("Slice")
@@ -321,19 +298,8 @@ def _slice(call: Call) -> Term:
     x, starts, ends = call[0], call.integers(1, "starts") or (), call.integers(2, "ends") or ()
     axes = tuple(normal_axis(axis, len(x.shape)) for axis in call.integers(3, "axes") or range(len(starts)))
     steps = call.integers(4, "steps") or (1,) * len(starts)
-    entries = sorted(zip(axes, starts, ends, steps, strict=True))
-    kept = []
-    for axis, start, end, step in entries:
-        size = x.shape[axis]
-        if isinstance(size, int):
-            chosen = range(*slice(start, None if step < 0 and end < -size else end, step).indices(size))
-            start, end = chosen.start, (chosen.start + len(chosen) * step)
-            if chosen == range(size):
-                continue
-        kept.append((axis, start, end if end >= 0 or not isinstance(size, int) else -(2**31), step))
-    if not kept:
-        return x
-    axes, starts, ends, steps = (tuple(column) for column in zip(*kept, strict=True))
+    if not len(axes) == len(starts) == len(ends) == len(steps) == len(set(axes)) or 0 in steps:
+        raise UnprovableError("a Slice of other axes than it has numbers for")
     return make("Slice", x, axes=axes, starts=starts, ends=ends, steps=steps)
 
 
@@ -345,8 +311,4 @@ def frozen(attributes: dict[str, Any]) -> dict[str, Any]:
 def _hashable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_hashable(each) for each in value)
-    return (
-        value.SerializeToString(deterministic=True)
-        if isinstance(value, onnx.TensorProto | onnx.GraphProto | onnx.SparseTensorProto)
-        else value
-    )
+    return value.SerializeToString(deterministic=True) if isinstance(value, onnx.TensorProto) else value

@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.terms import Extent, Shape
 from layoutopt.errors import CertificateError
-from layoutopt.version import VERSION as LAYOUTOPT_VERSION
 
 VERSION = 1
 _FIELDS = {"layoutopt_version", "certificate", "original", "result", "block", "claims"}
@@ -55,18 +53,6 @@ class Certificate:
     block: int
     claims: tuple[Claim, ...]
 
-    def to_json(self) -> str:
-        """The certificate as JSON, one claim per line."""
-        head = {
-            "layoutopt_version": LAYOUTOPT_VERSION,
-            "certificate": VERSION,
-            "original": self.original,
-            "result": self.result,
-            "block": self.block,
-        }
-        lines = ",\n  ".join(json.dumps(_record(claim)) for claim in self.claims)
-        return json.dumps(head)[:-1] + ', "claims": [\n  ' + lines + "\n]}\n"
-
 
 def parse(text: str, where: str = "certificate") -> Certificate:
     """The certificate that a JSON text contains.
@@ -85,25 +71,6 @@ def parse(text: str, where: str = "certificate") -> Certificate:
         return Certificate(_text(record["original"]), _text(record["result"]), block, claims)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
         raise CertificateError(f"is not a certificate that layoutopt reads: {fault}", where=where) from fault
-
-
-def read_certificate(path: str | Path) -> Certificate:
-    """The certificate of a file.
-
-    Raises:
-        CertificateError: the file cannot be read, or is no certificate.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as fault:
-        reason = getattr(fault, "strerror", None) or "it is no text"
-        raise CertificateError(f"cannot be read: {reason}", where=str(path)) from fault
-    return parse(text, str(path))
-
-
-def _record(claim: Claim) -> dict[str, Any]:
-    record: dict[str, Any] = {"value": claim.value, "of": claim.of, "axes": claim.axes}
-    return record | ({"tested": True} if claim.is_tested else {"lemmas": claim.lemmas})
 
 
 def _claim(entry: dict[str, Any]) -> Claim:

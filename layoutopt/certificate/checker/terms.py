@@ -46,7 +46,6 @@ class Term:
         dtype: the element type, a number of onnx.TensorProto.
         array: the elements of a constant; floating-point numbers are float64.
         bound: for every element of a constant the sum of the absolute values that a lemma has added.
-        lemmas: names of the lemmas that were applied to this term and to its operands.
         key: a text that is equal for terms that can be equal; constants are in it by type only.
     """
 
@@ -57,7 +56,6 @@ class Term:
     dtype: int = 1
     array: Array | None = None
     bound: Array | None = None
-    lemmas: frozenset[str] = frozenset()
     key: str = field(default="", compare=False)
 
     def __getitem__(self, name: str) -> Any:
@@ -91,32 +89,19 @@ def leaf(name: str, shape: Shape, dtype: int, is_sum: bool = False) -> Term:
     return Term(LEAF, (), (("is_sum", is_sum), ("name", name)), shape, dtype, key=f"leaf {name!r}")
 
 
-def constant(array: Array, dtype: int, bound: Array | None = None, lemmas: frozenset[str] = frozenset()) -> Term:
+def constant(array: Array, dtype: int, bound: Array | None = None) -> Term:
     """A tensor of known elements."""
     if dtype not in NUMBERS:
         raise UnprovableError("constants of texts, complex numbers or fewer than 8 bits have no terms")
     if dtype in FLOATS:
         array = np.asarray(array, np.float64)
     bound = None if bound is None else np.broadcast_to(bound, array.shape)
-    return Term(CONSTANT, (), (), tuple(array.shape), dtype, array, bound, lemmas, f"constant {dtype}")
+    return Term(CONSTANT, (), (), tuple(array.shape), dtype, array, bound, f"constant {dtype}")
 
 
-def apply(
-    op: str,
-    args: tuple[Term | None, ...],
-    shape: Shape,
-    dtype: int,
-    lemmas: frozenset[str] = frozenset(),
-    /,
-    **attributes: Any,
-) -> Term:
-    """A term of an operator; `lemmas` are added to those of the operands."""
+def apply(op: str, args: tuple[Term | None, ...], shape: Shape, dtype: int, /, **attributes: Any) -> Term:
+    """A term of an operator."""
     pairs = tuple(sorted(attributes.items()))
-    used = lemmas.union(*(arg.lemmas for arg in args if arg is not None))
     keys = ", ".join("-" if arg is None else arg.key for arg in args)
     key = f"{op}{pairs}{shape}{dtype}({keys})"
-    return Term(op, args, pairs, shape, dtype, None, None, used, key if len(key) < 400 else _digest(key))
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
+    return Term(op, args, pairs, shape, dtype, None, None, key if len(key) < 400 else sha256(key.encode()).hexdigest())

@@ -68,10 +68,8 @@ class Translator:
         op = f"{domain}.{node.op_type}" if domain else node.op_type
         call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
         if domain != NCHWC and any(each in self._model.blocked for each in node.input):
-            blocks = [each in self._model.blocked for each in node.input]
-            _check_blocks(
-                call, node.op_type, [arg for arg, is_blocked in zip(args, blocks, strict=False) if not is_blocked]
-            )
+            others = [arg for each, arg in zip(node.input, args, strict=False) if each not in self._model.blocked]
+            _check_blocks(call, node.op_type, others)
         self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output), name in self._model.blocked)
         return self._terms[name]
 
@@ -83,7 +81,7 @@ def _meaning(call: Call, output: int, outputs: int, is_blocked: bool) -> Term:
         return MEANINGS[call.op](call)
     if call.op == "Constant":
         return _constant(call)
-    if call.op in UNARY | NARY and output == 0:
+    if call.op in UNARY | NARY | {"MatMul"} and output == 0:
         return make(call.op, *call.args, **frozen(call.attributes))
     if call.op in RANDOM:
         return _random(call)

@@ -17,19 +17,10 @@ def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str,
     """A convolution without bias, and the bias as a sum."""
     window: dict[str, Any] = {**windows(x, filters.shape[2:], attributes)}
     group = attributes.get("group", 1)
-    if (
-        group < 1
-        or maps.volume([filters.shape[1], group]) != x.shape[1]
-        or maps.quotient(filters.shape[0], group) is None
-    ):
+    is_fitting = group > 0 and maps.volume([filters.shape[1], group]) == x.shape[1]
+    if not is_fitting or maps.quotient(filters.shape[0], group) is None:
         raise UnprovableError(f"filters of {filters.shape} in {group} groups do not fit {x.shape}")
-    y = make(
-        "Conv",
-        x,
-        filters,
-        group=group,
-        **{name: window[name] for name in ("strides", "pads", "dilations")},
-    )
+    y = make("Conv", x, filters, group=group, **{name: window[name] for name in ("strides", "pads", "dilations")})
     if bias is None:
         return y
     return make("Add", y, reshaped(bias, (1, *bias.shape, *(1,) * (len(x.shape) - 2))))
@@ -38,12 +29,9 @@ def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str,
 def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Kernel shape, strides, dilations and pads, with the pads of `auto_pad` as numbers."""
     rank = len(kernel)
-    if (
-        any(not isinstance(extent, int) for extent in kernel)
-        or tuple(attributes.get("kernel_shape") or kernel) != kernel
-    ):
+    extents = [int(extent) for extent in kernel if isinstance(extent, int)]
+    if len(extents) < rank or tuple(attributes.get("kernel_shape") or kernel) != kernel:
         raise UnprovableError("the kernel shape is not that of the filters")
-    extents = [int(extent) for extent in kernel]
     strides = tuple(attributes.get("strides") or (1,) * rank)
     dilations = tuple(attributes.get("dilations") or (1,) * rank)
     pads = tuple(attributes.get("pads") or (0,) * 2 * rank)
@@ -65,12 +53,11 @@ def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> 
 @meaning("MaxPool", "AveragePool")
 def pooling(call: Call) -> Term:
     """A pooling with pads as numbers."""
-    if call.outputs > 1 or call.attributes.get("storage_order"):
-        raise UnprovableError(f"a {call.op} with indices")
+    if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
+        raise UnprovableError(f"a {call.op} with indices, or with windows beyond the pads")
     window: dict[str, Any] = {**windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)}
-    extra: dict[str, Any] = {
-        name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad") if call.attributes.get(name)
-    }
+    given = {name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad")}
+    extra = {name: value for name, value in given.items() if value}
     dilations = window.pop("dilations")
     return make(call.op, call[0], **window, **extra, **({"dilations": dilations} if set(dilations) != {1} else {}))
 

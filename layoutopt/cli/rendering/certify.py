@@ -1,5 +1,6 @@
 """The output of `certify`."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ def print_verdict(
     found: Verdict, differences: Sequence[float], original: Path, result: Path, json: JsonRecord, *, is_quiet: bool
 ) -> None:
     """Print how many ops are proven, the lemmas of the proofs, and the claims that are only tested, with their differences."""
+    lemmas = dict(sorted(Counter(name for proof in found.proofs.values() for name in proof.lemmas).items()))
     proven, tested = len(found.proven_nodes), len(found.tested_nodes)
     headline = f"proven except {len(found.tested)} tested" if found.tested else "proven"
     measured = [
@@ -25,7 +27,7 @@ def print_verdict(
             "proven_ops": len(found.proven_nodes),
             "tested_ops": len(found.tested_nodes),
             "proven_claims": len(found.proofs),
-            "lemmas": found.lemmas,
+            "lemmas": lemmas,
             "tested": [{"value": name, "ops": ops, "largest_difference": error} for name, ops, error in measured],
         }
     )
@@ -37,11 +39,11 @@ def print_verdict(
         ("tested", text(f"{tested} of {found.nodes} ops" if tested else "none", "yellow" if tested else "")),
     ]
     show(styled_line((str(result), "bold"), " against ", (str(original), "bold")), key_values(*rows))
-    if found.lemmas:
-        lemmas = table("lemma", ">claims", "statement")
-        for name, count in found.lemmas.items():
-            lemmas.add_row(text(name), str(count), text(BY_NAME[name].statement))
-        section("lemmas", "identities that the proofs use", lemmas)
+    if lemmas:
+        rows_of_lemmas = table("lemma", ">claims", "statement")
+        for name, count in lemmas.items():
+            rows_of_lemmas.add_row(text(name), str(count), text(BY_NAME[name].statement))
+        section("lemmas", "identities that the proofs use", rows_of_lemmas)
     if found.tested:
         rows_of = table("value", ">ops", ">largest difference")
         for name, ops, error in measured:

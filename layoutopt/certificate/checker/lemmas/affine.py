@@ -12,6 +12,7 @@ from layoutopt.certificate.checker.lemma import (
     Lemma,
     are_factors,
     is_factor,
+    operands,
     product,
 )
 from layoutopt.certificate.checker.normal import make
@@ -19,20 +20,17 @@ from layoutopt.certificate.checker.terms import CONSTANT, Array, Term, constant
 
 
 def _product_with_one(term: Term) -> Term | None:
-    x, factor = term.args
-    assert x is not None and factor is not None
+    x, factor = operands(term)
     is_one = factor.op == CONSTANT and x.shape == term.shape and bool(np.all(factor.elements == 1))
     return x if is_one else None
 
 
 def _product_of_factors(term: Term) -> Term | None:
     """Mul(Mul(x, d), c) = Mul(x, d c)."""
-    x, factor = term.args
-    assert x is not None and factor is not None
+    x, factor = operands(term)
     if x.op != "Mul" or not is_factor(factor) or not is_factor(x.args[1]):
         return None
-    x, other = x.args
-    assert x is not None and other is not None
+    x, other = operands(x)
     if x.op == "Mul" and x.args[1] is not None and x.args[1].op == CONSTANT:
         return None  # a product that is too large or too small to be one factor
     elements = product(other, factor)
@@ -41,8 +39,7 @@ def _product_of_factors(term: Term) -> Term | None:
 
 def _factor_of_shift(term: Term) -> Term | None:
     """Mul(Add(x, d), c) = Add(Mul(x, c), d c)."""
-    total, factor = term.args
-    assert total is not None and factor is not None
+    total, factor = operands(term)
     shift = total.args[1] if total.op == "Add" else None
     if shift is None or shift.op != CONSTANT or not is_factor(factor) or (elements := product(shift, factor)) is None:
         return None
@@ -50,22 +47,9 @@ def _factor_of_shift(term: Term) -> Term | None:
     return make("Add", make("Mul", total.args[0], factor), constant(elements, term.dtype, bound))
 
 
-def _factor_of_product(term: Term) -> Term | None:
-    """Mul(Mul(x, c), y) = Mul(Mul(x, y), c), c one number."""
-    for place, operand in enumerate(term.args):
-        other = term.args[1 - place]
-        assert operand is not None and other is not None
-        factor = operand.args[1] if operand.op == "Mul" else None
-        if factor is None or other.op == CONSTANT or not is_factor(factor) or factor.elements.size != 1:
-            continue
-        return make("Mul", make("Mul", operand.args[0], other), factor)
-    return None
-
-
 def _sum_of_shifts(term: Term) -> Term | None:
     """Add(Add(x, d), c) = Add(x, d + c), if the sum of |d| and |c| is at most 16 times |d + c| or the weights of x."""
-    total, shift = term.args
-    assert total is not None and shift is not None
+    total, shift = operands(term)
     other = total.args[1] if total.op == "Add" else None
     x = total.args[0] if total.args else None
     if x is None or other is None or other.op != CONSTANT or shift.op != CONSTANT or term.dtype not in ALGEBRAIC:
@@ -93,16 +77,15 @@ def _size(x: Term) -> Array:
 
 def _zero_shift(term: Term) -> Term | None:
     """Add(W x, 0) = W x, which is no -0."""
-    x, shift = term.args
-    assert x is not None and shift is not None
+    x, shift = operands(term)
     is_zero = shift.op == CONSTANT and (x.op in ("Conv", "MatMul") or x["is_sum"]) and not np.any(shift.magnitudes)
     return x if is_zero and x.shape == term.shape else None
 
 
 def _quotient_by_constant(term: Term) -> Term | None:
     """Div(x, c) = Mul(x, 1 / c)."""
-    x, divisor = term.args
-    if x is None or divisor is None or not is_factor(divisor) or not np.all(divisor.elements):
+    x, divisor = operands(term)
+    if not is_factor(divisor) or not np.all(divisor.elements):
         return None
     factor = constant(1 / divisor.elements, term.dtype)
     return make("Mul", x, factor) if is_factor(factor) else None
@@ -113,7 +96,6 @@ LEMMAS = (
     Lemma("product-with-one", _MUL, "x 1 = x", _product_with_one),
     Lemma("product-of-factors", _MUL, "(x d) c = x (d c), d and c constant", _product_of_factors),
     Lemma("factor-of-shift", _MUL, "(x + d) c = x c + d c, d and c constant", _factor_of_shift),
-    Lemma("factor-of-product", _MUL, "(x c) y = (x y) c, c one number", _factor_of_product),
     Lemma("sum-of-shifts", _ADD, "(x + d) + c = x + (d + c), d and c constant, without cancellation", _sum_of_shifts),
     Lemma("zero-shift", _ADD, "W x + 0 = W x", _zero_shift),
     Lemma("quotient-by-constant", frozenset({"Div"}), "x / c = x (1 / c), c constant", _quotient_by_constant),
