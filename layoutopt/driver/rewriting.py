@@ -153,7 +153,8 @@ def rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: 
     job.passes = job.pipeline.run(graph, context, job.watch)
     requests = context.growth.requests
     job.gain = within_growth(job.gain, requests)
-    is_tried = context.pins or context.sessions == "fast"
+    # The baseline has packed weights, which training changes.
+    is_tried = context.pins or context.sessions == "fast" or context.mode == "training"
     if not context.reason_to_keep and not is_tried:
         context.reason_to_keep = reason_of_loss(job.gain, requests)
     emitted = None if context.reason_to_keep else _emitted(job, source)
