@@ -9,6 +9,8 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.driver.gain import check_bound
 from layoutopt.driver.job import Job
+from layoutopt.driver.lifting import OPTIMISED_BEFORE
+from layoutopt.driver.model_faults import is_loadable
 from layoutopt.driver.result import Result
 from layoutopt.driver.rewriting import UNVERIFIED
 from layoutopt.errors import UnverifiedError
@@ -72,7 +74,8 @@ def finish(
 def _raise_if_refused(job: Job) -> None:
     """Raise an error if ONNX Runtime refuses to run an unchanged model, unless `allow_unverified` is given.
 
-    A model that it has no kernels, inputs or time for may be valid, and is left to the reader of the report.
+    A model that it has no kernels, inputs or time for may be valid, and is left to the reader of the report. So is one that its
+    optimisations make invalid, and an earlier result, whose blocks may be those of another machine.
 
     Raises:
         UnverifiedError: it refuses the model.
@@ -80,7 +83,10 @@ def _raise_if_refused(job: Job) -> None:
     verdict = job.verification
     if verdict is None or verdict.status != "not verified" or job.options.allow_unverified:
         return
-    if is_about_the_model(verdict.reason):
+    is_result = job.context.reason_to_keep == OPTIMISED_BEFORE
+    if is_result or not is_about_the_model(verdict.reason):
+        return
+    if is_loadable(job.given, is_optimised=True) or not is_loadable(job.given):
         raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)
 
 

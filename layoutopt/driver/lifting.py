@@ -22,6 +22,9 @@ from layoutopt.report.builder import counts
 from layoutopt.report.stamp import KEY
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
 
+OPTIMISED_BEFORE = "it has been optimised like this before"
+"""The reason why a result of the same options stays unchanged."""
+
 _MAX_RUN_BYTES = 1_900_000_000
 """The largest size of the weights at which a model is run to infer sizes; a larger model does not fit in one message."""
 
@@ -94,7 +97,7 @@ def _check_operands(job: Job, graph: Graph) -> None:
 def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:
     """The reason why the model stays unchanged without planning; empty if there is none."""
     if KEY in model.metadata_props and job.stamp.matches(model.metadata_props, onnx_io.fingerprint(model)):
-        return "it has been optimised like this before"
+        return OPTIMISED_BEFORE
     if job.context.mode == "inference" and onnx_io.has_training(model):
         return "its training information binds its weights by name"
     return ""
