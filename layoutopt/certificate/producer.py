@@ -183,7 +183,7 @@ class _Search:
                 self._failures[name] = f"{candidate}: {fault}"
         return None
 
-    def _first_tested(self, context: Context, missing: list[str]) -> tuple[Claim, Shape] | None:
+    def _first_tested(self, context: Context, missing: list[str]) -> Claim | None:
         """The first value before outputs without a claim that has a value of the original with equal numbers."""
         positions = sorted(set().union(*(segment(context, name) for name in missing)))
         for position in positions:
