@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.check import Context, check, prove, segment
+from layoutopt.certificate.checker.check import Context, check, check_interface, prove, segment
 from layoutopt.certificate.checker.equality import difference
 from layoutopt.certificate.checker.model import Model, of_message, read
 from layoutopt.certificate.checker.normal import split_view
@@ -93,6 +93,7 @@ def produce(original: Model, result: Model, block: int, *, allow_tested: bool = 
     Raises:
         CertificateError: a value has no proof, and none may be tested.
     """
+    check_interface(original, result)
     search = _Search(original, result, block, allow_tested)
     return Certificate(original.digest, result.digest, block, tuple(search.claims()))
 
@@ -168,7 +169,7 @@ class _Search:
             term = translator.term(name)
         except SegmentError:
             raise
-        except (UnprovableError, RecursionError) as fault:
+        except Exception as fault:  # as in the checker: a model can break any assumption of a rule
             self._failures[name] = str(fault)
             return None
         reached = {context.claims[each].of for each in translator.reached}
@@ -179,11 +180,11 @@ class _Search:
                 claim = _matching(name, candidate, term, source.term(candidate))
                 proof = prove(context, claim)
                 return replace(claim, lemmas=proof.lemmas), proof.shape
-            except (UnprovableError, RecursionError) as fault:
+            except Exception as fault:
                 self._failures[name] = f"{candidate}: {fault}"
         return None
 
-    def _first_tested(self, context: Context, missing: list[str]) -> tuple[Claim, Shape] | None:
+    def _first_tested(self, context: Context, missing: list[str]) -> Claim | None:
         """The first value before outputs without a claim that has a value of the original with equal numbers."""
         positions = sorted(set().union(*(segment(context, name) for name in missing)))
         for position in positions:

@@ -193,7 +193,11 @@ def test_both_sides_have_the_same_value(name: str) -> None:
 
 
 def leaves(term: Term) -> list[Term]:
-    return [term] if term.op in (LEAF, "RandomUniform") else [found for arg in term.operands for found in leaves(arg)]
+    return (
+        [term]
+        if term.op in (LEAF, "RandomUniform")
+        else [found for arg in term.args if arg is not None for found in leaves(arg)]
+    )
 
 
 def test_every_case_is_of_a_lemma() -> None:

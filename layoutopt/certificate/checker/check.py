@@ -135,7 +135,7 @@ def check(certificate: Certificate, original: Model, result: Model, *, allow_tes
         CertificateError: it is refused; the message gives the claim and the reason.
     """
     _check_hashes(certificate, original, result)
-    _check_interface(original, result)
+    check_interface(original, result)
     if certificate.block not in BLOCKS and any(node.domain == NCHWC for node in result.nodes):
         raise CertificateError(f"`block` is {certificate.block}; onnxruntime has blocks of {BLOCKS[0]} or {BLOCKS[1]}")
     context = Context(original, result, certificate.block)
@@ -191,7 +191,12 @@ def _check_hashes(certificate: Certificate, original: Model, result: Model) -> N
             raise CertificateError(f"the {name} is not the file that the certificate is about: its hash differs")
 
 
-def _check_interface(original: Model, result: Model) -> None:
+def check_interface(original: Model, result: Model) -> None:
+    """Check that both models have the same inputs, outputs and opsets.
+
+    Raises:
+        CertificateError: they have not.
+    """
     domains = {*original.opsets, *result.opsets}
     if any(original.opsets.get(domain, 1) != result.opsets.get(domain, 1) for domain in domains):
         raise CertificateError("the two models have different opsets")

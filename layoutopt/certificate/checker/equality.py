@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, NARY, Term
+from layoutopt.certificate.checker.tables import NARY
+from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Term
 
 ROUNDINGS = 16
 """How many roundings a constant may differ by, relative to the element, or to the numbers that a lemma adds to one element."""

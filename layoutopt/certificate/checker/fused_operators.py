@@ -7,11 +7,9 @@ Images of the domain `com.microsoft.nchwc` are terms (N, C/b, H, W, b), filters 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.model import MICROSOFT, NCHWC
 from layoutopt.certificate.checker.normal import make, reshaped, transposed
-from layoutopt.certificate.checker.operators import Call, gelu, meaning, number
+from layoutopt.certificate.checker.operators import Call, gelu, hard_swish, meaning, number
 from layoutopt.certificate.checker.terms import Extent, Term, UnprovableError
 from layoutopt.certificate.checker.window_operators import convolution, pooling
-
-_BLOCKED_RANK = 5
 
 
 def _blocks(extent: Extent, block: int) -> Extent:
@@ -29,7 +27,7 @@ def blocked(x: Term, block: int) -> Term:
 
 def plain(x: Term, block: int) -> Term:
     """The image (N, C, H, W) that a blocked array is; an array of four axes is read as its buffer is."""
-    if len(x.shape) != _BLOCKED_RANK:
+    if len(x.shape) != 5:
         batch, channels, *image = x.shape
         x = reshaped(x, (batch, _blocks(channels, block), *image, block))
     batch, blocks, *image, width = x.shape
@@ -62,14 +60,13 @@ def _activated(y: Term, call: Call) -> Term:
     if name == "Clip":
         return make("Clip", y, *(number(value, y) for value in values))
     if name == "HardSwish":
-        return make("Mul", y, make("HardSigmoid", y, alpha=_SIXTH, beta=0.5))
+        return hard_swish(y)
     if name not in _ACTIVATIONS:
         raise UnprovableError(f"the activation {name} has no definition here")
     return make(name, y, **dict(zip(_ACTIVATIONS[name], values, strict=True)))
 
 
 _ACTIVATIONS = {"Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
-_SIXTH = 0.1666666716337204  # 1/6 in float32
 
 
 @meaning(*(f"{NCHWC}.{name}" for name in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")))

@@ -21,10 +21,9 @@ def identity(shape: Shape) -> Axes:
 
 def volume(extents: Sequence[Extent]) -> Extent:
     """The product of extents; of symbolic ones the text of the product, with its factors in order."""
-    number = prod(extent for extent in extents if isinstance(extent, int))
-    names = sorted(name for extent in extents if isinstance(extent, str) for name in extent.split("*"))
-    symbols = [name for name in names if not name.isdecimal()]
-    number *= prod(int(name) for name in names if name.isdecimal())
+    factors = [_factors(extent) for extent in extents]
+    number = prod(number for _, number in factors)
+    symbols = sorted(name for names, _ in factors for name in names)
     if not symbols or number == 0:
         return number
     return "*".join([*symbols, *([str(number)] if number != 1 else [])])

@@ -9,7 +9,6 @@ from layoutopt.certificate.checker.terms import CONSTANT, Array, Term
 
 ALGEBRAIC = (1, 11)  # float32 and double; values of narrower types overflow too easily
 SMALLEST_FACTOR, LARGEST_FACTOR = 2.0**-64, 2.0**16
-LARGEST_CANCELLATION = 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,9 @@ def operands(term: Term) -> tuple[Term, Term]:
 
 def is_factor(term: Term | None) -> bool:
     """Whether a term is a constant whose elements are 0 or in the range in which products are reordered."""
-    return term is not None and term.op == CONSTANT and term.dtype in ALGEBRAIC and are_factors(term.elements)
-
-
-def are_factors(elements: Array) -> bool:
-    """Whether all elements are 0 or in the range in which products are reordered."""
-    sizes = np.abs(elements)
+    if term is None or term.op != CONSTANT or term.dtype not in ALGEBRAIC:
+        return False
+    sizes = np.abs(term.elements)
     return bool(np.all((sizes == 0) | ((sizes >= SMALLEST_FACTOR) & (sizes <= LARGEST_FACTOR))))
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from layoutopt.certificate.checker.terms import NARY, UNARY, Array, Extent, Shape, Term
+from layoutopt.certificate.checker.tables import SAME_IN_BLOCKS
+from layoutopt.certificate.checker.terms import Array, Extent, Shape, Term
 from layoutopt.errors import CertificateError, ModelError
 
 FIRST_OVERRIDABLE = 4
@@ -20,8 +21,6 @@ FIRST_OVERRIDABLE = 4
 _ATTRIBUTES = (1, 2, 3, 4, 6, 7)  # of onnx.AttributeProto: float, int, string, tensor, floats, ints
 FIRST_OPSET = 7  # before it, operands are broadcast by attributes
 NCHWC, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
-SAME_IN_BLOCKS = UNARY | NARY | {"Concat", "Gelu", "HardSwish", "Identity", "Sum"}
-"""Operators that do to an array in blocks, which they see as an image of four axes, what they do to the image."""
 
 
 @dataclass(slots=True)

@@ -6,27 +6,14 @@ from typing import Any
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.inference import evaluated, inferred
-from layoutopt.certificate.checker.terms import (
-    COMMUTATIVE,
-    CONSTANT,
-    NARY,
-    REDUCTIONS,
-    UNARY,
-    VIEW,
-    Shape,
-    Term,
-    UnprovableError,
-    apply,
-    constant,
-)
+from layoutopt.certificate.checker.tables import COMMUTATIVE, NARY, PREDICATES, REDUCTIONS, UNARY
+from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Shape, Term, UnprovableError, apply, constant
 
 USED: set[str] = set()
 """The names of the lemmas that were applied since `prove` cleared it."""
 
 BOOL = 9
 LARGEST_CONSTANT = 2**28  # elements that are computed
-RANDOM = frozenset({"RandomUniform"})
-_PREDICATES = frozenset(["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"])
 
 
 def make(op: str, *args: Term | None, **attributes: Any) -> Term:
@@ -34,11 +21,11 @@ def make(op: str, *args: Term | None, **attributes: Any) -> Term:
     if op in UNARY or op in NARY:
         term = _elementwise(op, args, attributes)
     elif op in REDUCTIONS:
-        term = _reduction(op, _present(args), attributes)
+        term = _reduction(op, present(args), attributes)
     elif op == "Softmax":
-        term = _along_axis(op, _present(args), attributes)
+        term = _along_axis(op, present(args), attributes)
     elif op == "MatMul":
-        term = _product(_present(args), _present(args, 1))
+        term = _product(present(args), present(args, 1))
     elif op in ("Concat", "Pad"):
         term = _permuted(op, args, attributes)
     else:
@@ -73,7 +60,8 @@ def _rewritten(term: Term) -> Term:
     return term
 
 
-def _present(args: Sequence[Term | None], index: int = 0) -> Term:
+def present(args: Sequence[Term | None], index: int = 0) -> Term:
+    """The operand at a position."""
     if len(args) <= index or (term := args[index]) is None:
         raise UnprovableError(f"operand {index} is missing")
     return term
@@ -103,7 +91,7 @@ def view(term: Term, axes: Axes) -> Term:
 def split_view(term: Term) -> tuple[Term, Axes]:
     """The core of a term, and its map to it."""
     if term.op == VIEW:
-        return _present(term.args), term["axes"]
+        return present(term.args), term["axes"]
     return term, maps.identity(term.shape)
 
 
@@ -118,7 +106,7 @@ def reshaped(term: Term, shape: Shape) -> Term:
     if maps.volume(shape) != maps.volume(term.shape):
         raise UnprovableError(f"a reshape of {term.shape} to {shape} is not proven for all sizes")
     if term.op == "Reshape":
-        term = _present(term.args)
+        term = present(term.args)
     if shape == term.shape:
         return term
     if term.op == CONSTANT:
@@ -135,7 +123,7 @@ def reshaped(term: Term, shape: Shape) -> Term:
 
 def _view_of_operands(term: Term, axes: Axes, shape: Shape) -> Term | None:
     """view(f(c, y)) = f(view(c), view(y)), if no operand but constants has the full shape."""
-    if any(arg.shape == term.shape and arg.op != CONSTANT for arg in term.operands):
+    if any(arg.shape == term.shape and arg.op != CONSTANT for arg in term.args if arg):
         return None
     back = maps.inverse(axes, term.shape)
     if back is None:
@@ -181,10 +169,10 @@ def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, An
             inside = [None if arg is None else _laid_out(arg, axes, core.shape, shape) for arg in args]
             if all(new is not None or old is None for new, old in zip(inside, args, strict=True)):
                 return view(make(op, *inside, **attributes), axes)
-    operand = _present(args, 1) if op == "Where" else _present(args)
+    operand = present(args, 1) if op == "Where" else present(args)
     if any(term.dtype != operand.dtype for term in terms[op == "Where" :]) and op != "Pow":
         raise UnprovableError(f"{op} of two element types")
-    dtype = BOOL if op in _PREDICATES else attributes["to"] if op == "Cast" else operand.dtype
+    dtype = BOOL if op in PREDICATES else attributes["to"] if op == "Cast" else operand.dtype
     return _applied(op, args, shape, dtype, attributes)
 
 

@@ -11,17 +11,10 @@ from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.lemma import ALGEBRAIC
 from layoutopt.certificate.checker.model import array_of
 from layoutopt.certificate.checker.normal import LARGEST_CONSTANT, broadcast, make, reshaped, transposed
-from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, REDUCTIONS, Extent, Term, UnprovableError, constant
+from layoutopt.certificate.checker.tables import REDUCTIONS
+from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, UnprovableError, constant
 
 INT64 = 7
-GENERAL = frozenset(
-    (  # noqa: SIM905
-        "ArgMax ArgMin ConvTranspose DepthToSpace DequantizeLinear Gather GatherElements InstanceNormalization LRN LSTM "
-        "GRU Range Resize SpaceToDepth Split Expand Tile CumSum QuantizeLinear ConvInteger MatMulInteger "
-        "QLinearConv QLinearMatMul DynamicQuantizeLinear Gelu LpPool TopK GatherND Einsum GlobalLpPool Size"
-    ).split()
-)
-"""Operators that are proven where both models have them, with equal attributes and operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +171,7 @@ def _arithmetic(call: Call) -> Term:
 def _constant_of_shape(call: Call) -> Term:
     value = call.attributes.get("value")
     array, shape = np.zeros(1, np.float32) if value is None else array_of(value), call.integers(0, "shape") or ()
-    if min(shape, default=1) < 1 or maps.volume(shape) > LARGEST_CONSTANT:
+    if min(shape, default=1) < 1 or np.prod(shape, dtype=float) > LARGEST_CONSTANT:
         raise UnprovableError("a ConstantOfShape without elements, or with too many")
     return constant(np.broadcast_to(array, shape), 1 if value is None else value.data_type)
 
@@ -198,7 +191,12 @@ def _clip(call: Call) -> Term:
 
 @meaning("HardSwish")
 def _hard_swish(call: Call) -> Term:
-    return make("Mul", call[0], make("HardSigmoid", call[0], alpha=float(np.float32(1 / 6)), beta=0.5))
+    return hard_swish(call[0])
+
+
+def hard_swish(x: Term) -> Term:
+    """x min(max(x / 6 + 1 / 2, 0), 1)."""
+    return make("Mul", x, make("HardSigmoid", x, alpha=float(np.float32(1 / 6)), beta=0.5))
 
 
 @meaning("Gelu")
@@ -216,9 +214,8 @@ def _batch_normalization(call: Call) -> Term:
     x = call[0]
     if call.outputs > 1 or call.attributes.get("training_mode") or not call.attributes.get("spatial", 1):
         raise UnprovableError("a BatchNormalization in training mode")
-    scale, shift, mean, variance = (
-        reshaped(call[k], (1, *call[k].shape, *(1,) * (len(x.shape) - 2))) for k in range(1, 5)
-    )
+    ones = (1,) * (len(x.shape) - 2)
+    scale, shift, mean, variance = (reshaped(call[k], (1, *call[k].shape, *ones)) for k in range(1, 5))
     if any(each.op != CONSTANT for each in (scale, shift, mean, variance)) or x.dtype not in ALGEBRAIC:
         raise UnprovableError("a BatchNormalization without constants, or in 16 bits")
     if np.any(variance.elements < 0) or call.attributes["epsilon"] <= 0:

@@ -74,8 +74,7 @@ def parse(text: str, where: str = "certificate") -> Certificate:
 
 
 def _claim(entry: dict[str, Any]) -> Claim:
-    fields = set(entry)
-    if fields not in ({"value", "of", "axes", "tested"}, {"value", "of", "axes", "lemmas"}):
+    if set(entry) not in ({"value", "of", "axes", "tested"}, {"value", "of", "axes", "lemmas"}):
         raise ValueError(f"a claim has the fields {sorted(entry)}")
     axes = tuple(tuple(_digit(digit) for digit in digits) for digits in entry["axes"])
     if axes != maps.canonical(axes):

@@ -1,6 +1,5 @@
 """Terms: expressions over values of the original model, in which the checker states what a node computes."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -14,20 +13,6 @@ Shape: TypeAlias = tuple[Extent, ...]
 LEAF, CONSTANT, VIEW = "leaf", "constant", "view"
 FLOATS = (1, 10, 11, 16)  # onnx.TensorProto: float32, float16, double, bfloat16
 NUMBERS = (*FLOATS, 2, 3, 4, 5, 6, 7, 9, 12, 13)  # and integers, of 8 to 64 bits, and bool
-UNARY = frozenset(
-    (  # noqa: SIM905
-        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid IsInf "
-        "IsNaN LeakyRelu Log Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan "
-        "Tanh ThresholdedRelu"
-    ).split()
-)
-NARY = frozenset(
-    (  # noqa: SIM905
-        "Add And Clip Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or PRelu Pow Sub Where Xor"
-    ).split()
-)
-COMMUTATIVE = frozenset(["Add", "And", "Equal", "Mul", "Or", "Xor"])
-REDUCTIONS = frozenset(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
 
 
 class UnprovableError(Exception):
@@ -61,11 +46,6 @@ class Term:
     def __getitem__(self, name: str) -> Any:
         """The attribute of that name; None if there is none."""
         return next((value for key, value in self.attributes if key == name), None)
-
-    @property
-    def operands(self) -> Iterator["Term"]:
-        """The operands that are present."""
-        return (arg for arg in self.args if arg is not None)
 
     @property
     def is_static(self) -> bool:

@@ -7,9 +7,10 @@ import numpy as np
 from onnx import helper
 
 from layoutopt.certificate.checker.fused_operators import blocked, plain
-from layoutopt.certificate.checker.model import NCHWC, SAME_IN_BLOCKS, Model, array_of, attributes
-from layoutopt.certificate.checker.normal import NARY, RANDOM, UNARY, general, make
-from layoutopt.certificate.checker.operators import GENERAL, MEANINGS, Call, frozen
+from layoutopt.certificate.checker.model import NCHWC, Model, array_of, attributes
+from layoutopt.certificate.checker.normal import general, make
+from layoutopt.certificate.checker.operators import MEANINGS, Call, frozen
+from layoutopt.certificate.checker.tables import GENERAL, NARY, RANDOM, SAME_IN_BLOCKS, UNARY
 from layoutopt.certificate.checker.terms import Term, UnprovableError, apply, constant
 
 _EVALUATIONS = count()

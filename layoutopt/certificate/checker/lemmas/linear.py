@@ -5,7 +5,8 @@ import numpy as np
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.lemma import ALGEBRAIC, Lemma, is_factor, operands, product
-from layoutopt.certificate.checker.normal import RANDOM, make, reshaped, split_view, transposed, view
+from layoutopt.certificate.checker.normal import make, present, reshaped, split_view, transposed, view
+from layoutopt.certificate.checker.tables import RANDOM
 from layoutopt.certificate.checker.terms import CONSTANT, Term, constant
 
 
@@ -40,9 +41,8 @@ def _pad_into_convolution(term: Term) -> Term | None:
     before, after = [core["pads"][axis] for axis in places], [core["pads"][rank + axis] for axis in places]
     if any(before[:2]) or any(after[:2]) or min(*before, *after) < 0:
         return None
-    (inside,) = core.operands
     pads = tuple(old + new for old, new in zip(term["pads"], (*before[2:], *after[2:]), strict=True))
-    return make("Conv", transposed(inside, places), term.args[1], **{**dict(term.attributes), "pads": pads})
+    return make("Conv", transposed(present(core.args), places), term.args[1], **{**dict(term.attributes), "pads": pads})
 
 
 def _zero_filter(term: Term) -> Term | None:
