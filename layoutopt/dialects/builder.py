@@ -10,11 +10,10 @@ from typing import TypeAlias
 import numpy as np
 
 from layoutopt.dialects.extents import RuntimeExtents
-from layoutopt.dialects.packed import Packed
 from layoutopt.dialects.promotion import code_of, promoted_type
 from layoutopt.formats import Conversion, Format, Pad, Reshape, Shape, Slice, Transpose, product
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Slot, Storage, TensorType, Value
-from layoutopt.ops import estimated_volume, physical_type
+from layoutopt.ops import physical_type
 
 ArrayShape: TypeAlias = Callable[[Format, Shape], Shape]
 
@@ -100,16 +99,6 @@ class OpBuilder:
         value = Value(self._name(stem), dtype, data=ArrayData(array))
         self.constants.append(value)
         return value
-
-    def packed_constant(self, value: Value, format: Format) -> Value:
-        """A new constant with the elements of a constant of the planned graph, packed in a format."""
-        assert value.data is not None and value.shape is not None and value.dtype is not None
-        shape = format.physical_shape(value.shape)
-        nbytes = value.dtype.bits * estimated_volume(shape) // 8
-        packed = Packed(value.data, format, shape, nbytes)
-        result = Value(self._name("constant"), TensorType(value.dtype, shape), data=packed)
-        self.constants.append(result)
-        return result
 
     def op(
         self,

@@ -18,7 +18,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from layoutopt.onnx_io.reader.lossless import graphs, nodes
+from layoutopt.onnx_io.reader.lossless import nodes
 from layoutopt.runtime.definitions import blocked
 from layoutopt.runtime.definitions.blocked import placeholder
 from layoutopt.runtime.definitions.body import Body, Definition
@@ -43,10 +43,6 @@ class NativeOperators:
         """Whether a node is one of the operators."""
         return node.domain == self.domain and node.op_type in self.definitions
 
-    def is_used_in(self, message: onnx.ModelProto) -> bool:
-        """Whether a model has one of the operators."""
-        return any(map(self.has, nodes(message)))
-
 
 BLOCKED = NativeOperators(BLOCKED_DOMAIN, "layoutopt.nchwc", blocked.DEFINITIONS)
 """Operators for blocks of channels; onnxruntime has them for the block size of the machine."""
@@ -61,15 +57,13 @@ def define(message: onnx.ModelProto, operators: NativeOperators, block: int = 1)
         block: channels per block, for `BLOCKED`.
     """
     opset = next((each.version for each in message.opset_import if each.domain in ("", "ai.onnx")), 1)
-    types = _element_types(message) if operators.is_used_in(message) else {}
     functions: dict[tuple[Any, ...], onnx.FunctionProto] = {}
     for node in nodes(message):
         if operators.has(node):
             _drop_omitted(node)
-            known = {f"x{index}": types[name] for index, name in enumerate(node.input) if name in types}
-            key = (*_signature(node), tuple(known.items()))
+            key = _signature(node)
             if key not in functions:
-                body = Body(opset, block, known)
+                body = Body(opset, block)
                 functions[key] = _definition(node, operators, body, f"{node.op_type}_{len(functions)}")
             node.domain, node.op_type = operators.definition_domain, functions[key].name
     message.functions.extend(functions.values())
@@ -85,12 +79,6 @@ def _definition(node: onnx.NodeProto, operators: NativeOperators, body: Body, na
     inputs = [f"x{index}" for index in range(len(names))]
     imports = [helper.make_opsetid("", body.opset)]
     return helper.make_function(operators.definition_domain, name, inputs, results, body.nodes, imports)
-
-
-def _element_types(message: onnx.ModelProto) -> dict[str, int]:
-    """The element types that the graphs of a model declare."""
-    values = (value for graph in graphs(message) for value in (*graph.input, *graph.value_info, *graph.output))
-    return {value.name: value.type.tensor_type.elem_type for value in values if value.type.HasField("tensor_type")}
 
 
 def _signature(node: onnx.NodeProto) -> tuple[Any, ...]:

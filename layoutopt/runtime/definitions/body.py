@@ -9,7 +9,6 @@ from onnx import helper
 
 _CONSTANT_HAS_INTEGERS = 9
 _ALLOW_ZERO = 14  # the opset from which Reshape takes extents of 0 literally
-_CAST_LIKE = 15
 
 Attributes: TypeAlias = Mapping[str, Any]
 
@@ -21,13 +20,11 @@ class Body:
     Attributes:
         opset: the version of the standard operators.
         block: channels per block; 1 if the operator has no blocks.
-        types: element types of inputs, as far as they are known.
         nodes: the nodes so far.
     """
 
     opset: int
     block: int = 1
-    types: Mapping[str, int] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
 
     def __call__(self, op_type: str, *inputs: str, **attributes: Any) -> str:
@@ -57,12 +54,6 @@ class Body:
         """A Reshape to extents, each a list of one or more."""
         shape = self("Concat", *extents, axis=0) if len(extents) > 1 else extents[0]
         return self("Reshape", value, shape, **({"allowzero": 1} if self.opset >= _ALLOW_ZERO else {}))
-
-    def cast_like(self, value: str, like: str) -> str:
-        """A value in the element type of an input; float32 if that is not known before opset 15."""
-        if self.opset >= _CAST_LIKE:
-            return self("CastLike", value, like)
-        return self("Cast", value, to=self.types.get(like, onnx.TensorProto.FLOAT))
 
 
 Definition: TypeAlias = Callable[[Body, Sequence[str], Attributes], tuple[str, ...]]
