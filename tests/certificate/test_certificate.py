@@ -16,6 +16,7 @@ from layoutopt.certificate.checker.check import Verdict, check
 from layoutopt.certificate.checker.model import of_message
 from layoutopt.certificate.checker.schema import parse
 from layoutopt.certificate.producer import certificate_text, to_json
+from layoutopt.certificate.testing import fitting_sizes
 from layoutopt.cli import main
 from layoutopt.errors import CertificateError
 
@@ -105,6 +106,44 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     certificate.write_text("{}")
     assert main(["certify", str(model), str(out), str(certificate)]) == CertificateError.exit_code
     assert "is not a certificate" in capsys.readouterr().err
+
+
+def test_a_certificate_that_would_be_refused_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = parser.parse_model("""<ir_version: 10, opset_import: ["" : 18, "local" : 1]> g (float[4] x) => (float[4] y)
+        { h = local.F (x) y = Relu (h) } <domain: "local", opset_import: ["" : 18]> F (a) => (b) { b = Neg (a) }""")
+    model, out, certificate = tmp_path / "model.onnx", tmp_path / "out.onnx", tmp_path / "out.json"
+    onnx.save(message, model)
+    options = ["--target", "cpu", "--no-measure", "--no-calibrate", "-q", "--certificate", str(certificate)]
+    assert main(["optimize", str(model), "-o", str(out), *options]) == CertificateError.exit_code
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not out.exists() and not certificate.exists()
+
+
+def test_tested_claims_need_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Relu and Clip(0, 1000) agree on the random numbers, but not on all."""
+    paths = [tmp_path / name for name in ("model.onnx", "out.onnx", "out.json")]
+    models = [
+        parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] y)
+            <float low = {{0}}, float high = {{1000}}> {{ {nodes} }}""")
+        for nodes in ("y = Relu (x)", "y = Clip (x, low, high)")
+    ]
+    for path, message in zip(paths, models, strict=False):
+        onnx.save(message, path)
+    paths[2].write_text(certificate_text(*models, allow_tested=True))
+    arguments = ["certify", *map(str, paths)]
+    assert main(arguments) == CertificateError.exit_code
+    assert "--allow-tested" in capsys.readouterr().err
+    assert main([*arguments, "--allow-tested"]) == 0
+    assert "proven except 1 tested" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("extent", [4, 6])
+def test_sizes_fit_the_model(extent: int) -> None:
+    """A Reshape to rows of `extent` columns runs for some sizes only."""
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]> g (float[N,M] x) => (float[A,B] y)
+        <int64[2] shape = {{-1, {extent * 4}}}> {{ y = Reshape (x, shape) }}""")
+    found = fitting_sizes(of_message(model), 3)
+    assert len(found) == 3 and all(sizes["N"] * sizes["M"] % (extent * 4) == 0 for sizes in found)
 
 
 def test_the_result_has_a_certificate(tmp_path: Path) -> None:

@@ -181,6 +181,18 @@ ARITHMETIC = {
         {"c": 2.0**16, "d": 2.0**-16, "one": 60.0},
         {},
     ),
+    "small sum behind an operator": (
+        "h = Mul(x, d) r = Relu(h) k = Add(r, a) l = Sub(k, b) m = ReduceMean(l) n = Sub(l, m) y = Mul(n, c)",
+        "h = Mul(x, d) r = Relu(h) l = Add(r, e) m = ReduceMean(l) n = Sub(l, m) y = Mul(n, c)",
+        {"c": 1e4, "d": 1e-4, "a": 8.0, "b": 7.99},
+        {"c": 1e4, "d": 1e-4, "e": 0.01},
+    ),
+    "limit of a comparison": (
+        "g = Greater(x, c) y = Where(g, x, z)",
+        "g = Greater(x, c) y = Where(g, x, z)",
+        {"c": 1.0},
+        {"c": 1.0000001},
+    ),
     "order of a sum": ("h = Add(x, z) k = Sub(h, z) y = Relu(k)", "h = Sub(z, z) k = Add(x, h) y = Relu(k)", {}, {}),
     "minus zero": ("h = Add(x, c) y = Reciprocal(h)", "y = Reciprocal(x)", {"c": 0.0}, {}),
     "sign of zero": ("h = Mul(x, c) y = Reciprocal(h)", "h = Mul(x, c) y = Reciprocal(h)", {"c": 0.0}, {"c": -0.0}),
@@ -201,6 +213,15 @@ def test_arithmetic_is_not_exact(name: str) -> None:
         model(*shape, original, **{key: np.float32(number) for key, number in constants.items()}),
         model(*shape, result, **{key: np.float32(number) for key, number in others.items()}),
     )
+
+
+def test_a_result_cancels_no_more_than_its_original() -> None:
+    """The sum of both constants is that of the original, but rounding loses what the convolution computes."""
+    shape, w = ("float[1,1,4,4] x", "float[1,1,4,4] y"), np.ones((1, 1, 1, 1), np.float32)
+    original = model(*shape, "h = Conv(x, w) k = Add(h, c) y = Relu(k)", w=w, c=np.float32(0.5))
+    nodes = "h = Conv(x, w) k = Add(h, a) l = Add(k, b) y = Relu(l)"
+    assert not accepted(original, model(*shape, nodes, w=w, a=np.float32(1), b=np.float32(-0.5))).tested
+    assert_refused(original, model(*shape, nodes, w=w, a=np.float32(7.5), b=np.float32(-7)))
 
 
 def test_integers_that_overflow() -> None:

@@ -286,7 +286,7 @@ def _pad(call: Call) -> Term:
         for place, axis in enumerate(axes):
             full[normal_axis(axis, rank)], full[rank + normal_axis(axis, rank)] = pads[place], pads[len(axes) + place]
         pads = tuple(full)
-    is_zero = value is None or (value.op == CONSTANT and not np.any(value.elements))
+    is_zero = value is None or (value.op == CONSTANT and not np.any((value.elements != 0) | np.signbit(value.elements)))
     return make("Pad", x, *([] if is_zero else [value]), mode=call.attributes["mode"], pads=tuple(pads))
 
 

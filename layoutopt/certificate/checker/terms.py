@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from layoutopt.errors import CertificateError
+
 Array: TypeAlias = np.ndarray[Any, Any]
 Extent: TypeAlias = int | str
 Shape: TypeAlias = tuple[Extent, ...]
@@ -15,7 +17,7 @@ FLOATS = (1, 10, 11, 16)  # onnx.TensorProto: float32, float16, double, bfloat16
 NUMBERS = (*FLOATS, 2, 3, 4, 5, 6, 7, 9, 12, 13)  # and integers, of 8 to 64 bits, and bool
 
 
-class UnprovableError(Exception):
+class UnprovableError(CertificateError):
     """A term cannot be formed, e.g. since extents do not agree for all sizes, or two terms differ."""
 
 

@@ -56,8 +56,7 @@ def pooling(call: Call) -> Term:
     if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
         raise UnprovableError(f"a {call.op} with indices, or with windows beyond the pads")
     window: dict[str, Any] = {**windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)}
-    given = {name: call.attributes.get(name) for name in ("ceil_mode", "count_include_pad")}
-    extra = {name: value for name, value in given.items() if value}
+    extra = {name: 1 for name in ("ceil_mode", "count_include_pad") if call.attributes.get(name)}
     dilations = window.pop("dilations")
     return make(call.op, call[0], **window, **extra, **({"dilations": dilations} if set(dilations) != {1} else {}))
 

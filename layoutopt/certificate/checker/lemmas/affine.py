@@ -58,13 +58,11 @@ def _sum_of_shifts(term: Term) -> Term | None:
 
 
 def _size(x: Term) -> Array:
-    """The absolute value that a term reaches at most for operands of absolute value 1, as far as weights in it are known."""
-    weights = x.args[1] if x.op in ("Conv", "MatMul", "Mul") else None
+    """The sums of the absolute values of the weights of x, 0 if it has none."""
+    weights = x.args[1] if x.op in ("Conv", "MatMul") else None
     if weights is None or weights.op != CONSTANT:
-        return np.ones(())
+        return np.zeros(())
     sizes = np.abs(weights.elements)
-    if x.op == "Mul":
-        return sizes
     if x.op == "MatMul":
         return np.asarray(sizes.sum(axis=-2))
     return np.asarray(sizes.sum(axis=tuple(range(1, sizes.ndim)))).reshape(-1, *(1,) * (sizes.ndim - 2))
