@@ -25,7 +25,7 @@ _PIECE = 1 << 22  # elements that are perturbed at a time
 _MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds
 _AMPLITUDE = 3**0.5  # of uniform random numbers with the root mean square 1
 
-_UNITS = {
+_UNITS: dict[int, float] = {
     TensorProto.FLOAT: 2.0**-24,
     TensorProto.DOUBLE: 2.0**-53,
     TensorProto.FLOAT16: 2.0**-11,
@@ -226,11 +226,11 @@ class _Noise:
         twin = onnx.NodeProto()
         twin.CopyFrom(node)
         del twin.output[1:]
-        twin.name = twin.output[0] = self._fresh()
-        for index, name in enumerate(node.input[:1] if node.op_type in _REDUCTIONS else node.input):
-            twin.input[index] = self._add("Abs", name) if name else ""
+        twin.name = twin.output[0] = name = self._fresh()
+        for index, operand in enumerate(node.input[:1] if node.op_type in _REDUCTIONS else node.input):
+            twin.input[index] = self._add("Abs", operand) if operand else ""
         self.nodes.append(twin)
-        return twin.output[0]
+        return name
 
     def _scaled(self, name: str, factor: float) -> str:
         """The magnitudes of a value times a factor, in float32 for types of 16 bits."""
