@@ -7,7 +7,7 @@ than measurements.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ of an axis; axis -1: as many as the axis has."""
 _REDUCTIONS = frozenset({"AveragePool", "CumSum", "GlobalAveragePool", "LpPool"}) | {
     f"Reduce{each}" for each in ("L1", "L2", "LogSumExp", "Mean", "Sum", "SumSquare")
 }
-"""Sums in one accumulator: the errors of n nearly equal numbers add up to n / 8 units and more, not to sqrt(n) / 3."""
+"""Sums in one accumulator: the errors of n nearly equal numbers add up to n / 4 units, not to sqrt(n) / 3."""
 
 _NORMALIZATIONS = ("Batch", "Group", "Instance", "Layer", "Lp", "MeanVariance", "RMS", "SimplifiedLayer", "SkipLayer")
 _NONLINEAR = frozenset(
@@ -110,16 +110,26 @@ def perturb_sums(model: onnx.ModelProto, seed: int, growths: Mapping[str, float]
     number = 0
     for graph in graphs(model):
         dequantised = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
-        for node in tuple(graph.node):
+        nodes_in_order = list[onnx.NodeProto]()
+        for node in graph.node:
             number += 1
-            kind = node.op_type
-            if not node.input or not dequantised.isdisjoint(node.input):
-                continue
-            perturbed = node.input[0] if kind in _NONLINEAR else node.output[0]
-            dtype = types.get(perturbed, TensorProto.FLOAT if kind in _SUMMANDS else TensorProto.UNDEFINED)
-            if dtype in _UNITS and (kind in _NONLINEAR or kind in _SUMMANDS or kind in _REDUCTIONS):
-                noise = _Noise(graph, f"{node.output[0]}__{number}", dtype, None if seed == COHERENT else seed + number)
-                noise.perturb(node, growths.get(perturbed, 1.0))
+            kind, noise = node.op_type, None
+            if (
+                node.input
+                and dequantised.isdisjoint(node.input)
+                and kind in _SUMMANDS.keys() | _REDUCTIONS | _NONLINEAR
+            ):
+                value = node.input[0] if kind in _NONLINEAR else node.output[0]
+                dtype = types.get(value, TensorProto.UNDEFINED if kind in _REDUCTIONS else TensorProto.FLOAT)
+                if dtype in _UNITS:
+                    noise = _Noise(
+                        graph, f"{node.output[0]}__{number}", dtype, None if seed == COHERENT else seed + number
+                    )
+                    noise.perturb(node, growths.get(value, 1.0))
+            added = noise.nodes if noise is not None else []
+            nodes_in_order += [*added, node] if kind in _NONLINEAR else [node, *added]
+        del graph.node[:]
+        graph.node.extend(nodes_in_order)
     return model
 
 
@@ -161,13 +171,14 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Noise:
-    """Nodes that perturb one value, appended to its graph, which need not be in topological order for onnxruntime.
+    """Nodes that perturb one value.
 
     Attributes:
         graph: the graph.
         stem: of the names of new values, which no other noise has.
         dtype: the element type of the value.
         seed: of the random numbers; None for 1 in their place.
+        nodes: the new nodes, in topological order.
         count: the number of new values.
     """
 
@@ -175,6 +186,7 @@ class _Noise:
     stem: str
     dtype: int
     seed: int | None
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
     count: int = 0
 
     def perturb(self, node: onnx.NodeProto, growth: float) -> None:
@@ -190,7 +202,7 @@ class _Noise:
             bound = self._scaled(exact, 2 * _UNITS[self.dtype])
         else:
             terms, is_naive = self._summands(node, exact), node.op_type in _REDUCTIONS and self.seed is not None
-            growing = self._scaled(terms, unit / 8) if is_naive else self._scaled(self._add("Sqrt", terms), unit / 3)
+            growing = self._scaled(terms, unit / 4) if is_naive else self._scaled(self._add("Sqrt", terms), unit / 3)
             bound = self._add("Mul", self._add("Abs", exact), growing)
             if self.seed is not None:
                 bound = self._add("Add", bound, self._scaled(self._of_magnitudes(node), unit * growth))
@@ -211,13 +223,14 @@ class _Noise:
 
     def _of_magnitudes(self, node: onnx.NodeProto) -> str:
         """The result of a node on the magnitudes of its operands."""
-        twin = self.graph.node.add()
+        twin = onnx.NodeProto()
         twin.CopyFrom(node)
         del twin.output[1:]
-        twin.name = twin.output[0] = self._fresh()
-        for index, name in enumerate(node.input[:1] if node.op_type in _REDUCTIONS else node.input):
-            twin.input[index] = self._add("Abs", name) if name else ""
-        return str(twin.output[0])
+        twin.name = twin.output[0] = name = self._fresh()
+        for index, operand in enumerate(node.input[:1] if node.op_type in _REDUCTIONS else node.input):
+            twin.input[index] = self._add("Abs", operand) if operand else ""
+        self.nodes.append(twin)
+        return name
 
     def _scaled(self, name: str, factor: float) -> str:
         """The magnitudes of a value times a factor, in float32 for types of 16 bits."""
@@ -236,9 +249,9 @@ class _Noise:
         return self._add("Cast", wide, name=name, to=self.dtype)
 
     def _add(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
-        """Append a node, and return the name of its result."""
+        """Add a node, and return the name of its result."""
         name = name or self._fresh()
-        self.graph.node.append(helper.make_node(kind, inputs, [name], **attributes))
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
         return name
 
     def _constant(self, value: float, dtype: int | None = None) -> str:

@@ -167,7 +167,8 @@ def _segment_spread(
     names = [name for name in runs[0].values if not name.endswith((LOWER, UPPER, PERTURBATION))]
     at_cuts = {each.original for each in cuts.values}
     found: dict[str, list[Difference]] = {name: [] for name in names}
-    growths = error_growths(original.message(), rewritten.message())
+    found_growths = error_growths(original.message(), rewritten.message())
+    growths = {f"{name}{suffix}": growth for name, growth in found_growths.items() for suffix in ("", COMPUTED)}
     for seed in (request.seed, COHERENT):
         session = _cut_session(original, cuts.dtypes, observed, seed, growths)
         given = [each.name for each in session.get_inputs()]

@@ -8,7 +8,6 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVP
 construction from evaluation points is the Toom-Cook algorithm.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -50,11 +49,11 @@ class Algorithm:
 
     @property
     def error_growth(self) -> float:
-        """The root mean square of the rounding errors of all outputs of a tile, relative to those of the definition."""
+        """The rounding error of the least exact output of a tile, as root mean square, relative to that of the definition."""
         components = zip(self.input_rows, self.filter_rows, strict=True)
         squares = [sum(b * b for b in inputs) * sum(g * g for g in filters) for inputs, filters in components]
-        total = sum(a * a * square for row in self.output_rows for a, square in zip(row, squares, strict=True))
-        return math.sqrt(total / (self.outputs * self.taps))
+        errors = (sum(a * a * square for a, square in zip(row, squares, strict=True)) for row in self.output_rows)
+        return float(max(errors) / self.taps) ** 0.5
 
     def window(self, component: int) -> tuple[int, Row]:
         """The index of the first input of a tile that a component reads, and the coefficients from that input on."""
