@@ -8,6 +8,7 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVP
 construction from evaluation points is the Toom-Cook algorithm.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -53,7 +54,7 @@ class Algorithm:
         components = zip(self.input_rows, self.filter_rows, strict=True)
         squares = [sum(b * b for b in inputs) * sum(g * g for g in filters) for inputs, filters in components]
         errors = (sum(a * a * square for a, square in zip(row, squares, strict=True)) for row in self.output_rows)
-        return float(max(errors) / self.taps) ** 0.5
+        return math.sqrt(max(errors) / self.taps)
 
     def window(self, component: int) -> tuple[int, Row]:
         """The index of the first input of a tile that a component reads, and the coefficients from that input on."""
