@@ -142,8 +142,7 @@ def _line(fault: Exception) -> str:
 
 def _digest(message: onnx.ModelProto) -> str:
     """The SHA-256 of a model without its metadata: it does not depend on where weights are stored."""
-    found = sha256()
-    skeleton = onnx.ModelProto()
+    found, skeleton = sha256(), onnx.ModelProto()
     skeleton.CopyFrom(message)
     del skeleton.metadata_props[:]
     for tensor in skeleton.graph.initializer:
