@@ -157,8 +157,11 @@ def error_growths(original: onnx.ModelProto, rewritten: onnx.ModelProto) -> dict
 
 
 def _element_types(model: onnx.ModelProto) -> dict[str, int]:
-    """The element types of the values of all graphs, where they can be inferred."""
-    inferred = onnx.shape_inference.infer_shapes(model)
+    """The element types of the values of all graphs, where they can be inferred; if onnx refuses the model, those declared."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model)
+    except onnx.shape_inference.InferenceError:  # of a fault that onnxruntime tolerates
+        inferred = model
     types = {}
     for graph in graphs(inferred):
         types.update({each.name: each.data_type for each in graph.initializer})

@@ -208,7 +208,7 @@ def test_kernel_times_of_another_machine_are_not_used(tmp_path: Path) -> None:
     assert store.get("Conv") is None
     store.add({"Conv": 3.0})
     assert KernelStore(stores[0].machine, tmp_path).get("Conv") == StoredTime(3.0, 0.0)
-    assert KernelStore(stores[1].machine, tmp_path).get("Conv") == 2.0
+    assert KernelStore(stores[1].machine, tmp_path).get("Conv") == StoredTime(2.0, 0.0)
 
 
 HUGE = """<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[n] y)
