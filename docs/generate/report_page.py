@@ -56,6 +56,8 @@ def _text(annotation: Any) -> str:
         return " or ".join(_text(each) for each in arguments)
     if origin is list:
         return f"list of {_text(arguments[0])}"
+    if origin is tuple:
+        return f"[{', '.join(_text(each) for each in arguments)}]"
     if origin is dict:
         return f"object of {_text(arguments[1])}"
     if isinstance(annotation, type) and issubclass(annotation, ReportModel):
