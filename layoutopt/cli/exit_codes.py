@@ -49,7 +49,8 @@ class StdoutError(LayoutoptError):
 
 def exit_codes() -> dict[int, str]:
     """Meanings by exit code, in ascending order."""
-    codes = {error.exit_code: (error.__doc__ or "").split("\n")[0].rstrip(".") for error in _errors()}
+    errors = [each for each in _errors() if "exit_code" in vars(each)]
+    codes = {error.exit_code: (error.__doc__ or "").split("\n")[0].rstrip(".") for error in errors}
     codes |= {
         OutputError.exit_code: (OutputError.__doc__ or "").rstrip("."),
         0: "Success",
