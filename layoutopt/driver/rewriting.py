@@ -83,7 +83,7 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         VerificationError: the rewritten model is not equivalent, or ONNX Runtime loads only the original.
         UnverifiedError: the two models could not be compared.
     """
-    candidate = rewritten_candidate(job, source, graph, samples)
+    candidate = _rewritten_candidate(job, source, graph, samples)
     if candidate is None:
         return None
     with scratch_folder() as folder:
@@ -125,7 +125,7 @@ def rewrite_source(job: Job, source: onnx_ir.Model) -> Rewritten:
             return Rewritten(job, graph, samples, model)
 
 
-def rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> Candidate | None:
+def _rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> Candidate | None:
     """The rewritten model, neither compared nor measured; None as for `rewrite`, whose arguments these are.
 
     Raises:
@@ -251,4 +251,4 @@ def _verified(candidate: Candidate, copies: RunnableCopies) -> onnx_ir.Model:
     return final
 
 
-__all__ = ["UNVERIFIED", "Candidate", "Rewritten", "rewrite", "rewrite_source", "rewritten_candidate"]
+__all__ = ["UNVERIFIED", "Rewritten", "rewrite", "rewrite_source"]

@@ -123,7 +123,7 @@ def is_result(path: Path, source: Path) -> bool:
 
 
 def conflict(placed: Iterable[tuple[Path, Path]], *, may_replace_source: bool) -> tuple[Path, str] | None:
-    """The first result of a batch that has the file of another result or of a model that is read, and what is wrong.
+    """The first result of a batch that has the file of another result or of a model that is read, and the fault in words.
 
     Args:
         placed: the models with the files of their results.

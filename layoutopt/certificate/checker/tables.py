@@ -16,7 +16,7 @@ PREDICATES = frozenset(["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", 
 REDUCTIONS = frozenset(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
 RANDOM = frozenset(["RandomUniform"])
 SAME_IN_BLOCKS = UNARY | NARY | {"Concat", "Gelu", "HardSwish", "Identity", "Sum"}
-"""Operators that do to an array in blocks, which they see as an image of four axes, what they do to the image."""
+"""Operators that treat a blocked array as an image of four axes, and give the same result as on the unblocked image."""
 
 GENERAL = frozenset(_GENERAL.split())
 """Operators that are proven where both models have them, with equal attributes and operands."""
