@@ -21,7 +21,7 @@ from mutations import Subject, outcomes
 from networks import NETWORKS, network
 
 import layoutopt
-from layoutopt.certificate.checker.schema import parse
+from layoutopt.certificate.checker.check import parse
 from layoutopt.certificate.producer import certificate_text
 
 _COLUMNS = ("refused", "equal", "WRONG", "noticed", "missed")

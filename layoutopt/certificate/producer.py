@@ -12,13 +12,20 @@ import numpy as np
 import onnx
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.check import Context, check, check_interface, prove, segment
-from layoutopt.certificate.checker.equality import difference
+from layoutopt.certificate.checker.check import (
+    VERSION,
+    Certificate,
+    Claim,
+    Context,
+    check,
+    check_interface,
+    prove,
+    segment,
+)
 from layoutopt.certificate.checker.model import Model, of_message, read
 from layoutopt.certificate.checker.normal import split_view
-from layoutopt.certificate.checker.schema import VERSION, Certificate, Claim
-from layoutopt.certificate.checker.terms import Array, Shape, Term, UnprovableError
-from layoutopt.certificate.checker.translate import SegmentError, Translator
+from layoutopt.certificate.checker.operators import SegmentError, Translator
+from layoutopt.certificate.checker.terms import Array, Shape, Term, UnprovableError, difference
 from layoutopt.certificate.testing import fitting_sizes, measure, random_inputs, run
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.errors import ArgumentError, CertificateError

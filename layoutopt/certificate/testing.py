@@ -8,8 +8,8 @@ import onnx
 from onnx import helper
 
 from layoutopt.certificate.checker import index_map as maps
+from layoutopt.certificate.checker.check import Claim
 from layoutopt.certificate.checker.model import Model
-from layoutopt.certificate.checker.schema import Claim
 from layoutopt.certificate.checker.terms import Array, Shape
 from layoutopt.errors import CertificateError
 

@@ -27,9 +27,8 @@ def certify(
     folded constants. Claims without a proof are refused; with --allow-tested they are compared on random inputs. The
     exit code is 15 if C is refused.
     """
-    from layoutopt.certificate.checker.check import check
+    from layoutopt.certificate.checker.check import check, parse
     from layoutopt.certificate.checker.model import read
-    from layoutopt.certificate.checker.schema import parse
     from layoutopt.certificate.testing import measure
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.files.reporting_written_files import reporting_written_files

@@ -13,9 +13,8 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from layoutopt.certificate.checker.check import Context, Verdict, check, prove
+from layoutopt.certificate.checker.check import Certificate, Claim, Context, Verdict, check, prove
 from layoutopt.certificate.checker.model import of_message
-from layoutopt.certificate.checker.schema import Certificate, Claim
 from layoutopt.certificate.testing import measure
 from layoutopt.errors import LayoutoptError
 

@@ -14,9 +14,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from layoutopt.certificate.checker.check import check
+from layoutopt.certificate.checker.check import Certificate, check, parse
 from layoutopt.certificate.checker.model import Model, of_message
-from layoutopt.certificate.checker.schema import Certificate, parse
 from layoutopt.certificate.producer import to_json
 from layoutopt.certificate.testing import fitting_sizes, random_inputs, run
 from layoutopt.errors import LayoutoptError

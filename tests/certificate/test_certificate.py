@@ -12,9 +12,8 @@ from networks import NETWORKS, network, optimized
 from onnx import numpy_helper, parser
 
 import layoutopt
-from layoutopt.certificate.checker.check import Verdict, check
+from layoutopt.certificate.checker.check import Verdict, check, parse
 from layoutopt.certificate.checker.model import of_message
-from layoutopt.certificate.checker.schema import parse
 from layoutopt.certificate.producer import certificate_text, to_json
 from layoutopt.certificate.testing import fitting_sizes
 from layoutopt.cli import main

@@ -13,10 +13,9 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.inference import OPSET, node_of
 from layoutopt.certificate.checker.lemmas import LEMMAS
 from layoutopt.certificate.checker.normal import general, transposed
-from layoutopt.certificate.checker.terms import CONSTANT, LEAF, VIEW, Array, Term, apply, constant, leaf
+from layoutopt.certificate.checker.terms import CONSTANT, LEAF, OPSET, VIEW, Array, Term, apply, constant, leaf, node_of
 
 FLOAT = 1
 Random = np.random.Generator

@@ -6,7 +6,7 @@ import pytest
 from attacks import accepted, assert_refused, floats, model, weights
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.schema import Claim
+from layoutopt.certificate.checker.check import Claim
 from layoutopt.errors import LayoutoptError
 
 # Arrays in blocks

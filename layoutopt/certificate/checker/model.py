@@ -11,8 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from layoutopt.certificate.checker.tables import SAME_IN_BLOCKS
-from layoutopt.certificate.checker.terms import Array, Extent, Shape, Term
+from layoutopt.certificate.checker.terms import SAME_IN_BLOCKS, Array, Extent, Shape, Term
 from layoutopt.errors import CertificateError, ModelError
 
 FIRST_OVERRIDABLE = 4

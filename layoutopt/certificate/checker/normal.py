@@ -5,9 +5,22 @@ from typing import Any
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
-from layoutopt.certificate.checker.inference import evaluated, inferred
-from layoutopt.certificate.checker.tables import COMMUTATIVE, NARY, PREDICATES, REDUCTIONS, UNARY
-from layoutopt.certificate.checker.terms import CONSTANT, VIEW, Shape, Term, UnprovableError, apply, constant
+from layoutopt.certificate.checker.terms import (
+    COMMUTATIVE,
+    CONSTANT,
+    NARY,
+    PREDICATES,
+    REDUCTIONS,
+    UNARY,
+    VIEW,
+    Shape,
+    Term,
+    UnprovableError,
+    apply,
+    constant,
+    evaluated,
+    inferred,
+)
 
 USED: set[str] = set()
 """The names of the lemmas that were applied since `prove` cleared it."""

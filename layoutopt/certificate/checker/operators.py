@@ -1,18 +1,33 @@
 """Operators of ONNX as terms: forms of all opsets become one, fused forms are written by their definition."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.lemma import ALGEBRAIC
-from layoutopt.certificate.checker.model import array_of
-from layoutopt.certificate.checker.normal import LARGEST_CONSTANT, broadcast, make, reshaped, transposed
-from layoutopt.certificate.checker.tables import REDUCTIONS
-from layoutopt.certificate.checker.terms import CONSTANT, FLOATS, Extent, Term, UnprovableError, constant
+from layoutopt.certificate.checker.lemmas import ALGEBRAIC
+from layoutopt.certificate.checker.model import MICROSOFT, NCHWC, Model, array_of, attributes
+from layoutopt.certificate.checker.normal import LARGEST_CONSTANT, broadcast, general, make, reshaped, transposed
+from layoutopt.certificate.checker.terms import (
+    CONSTANT,
+    FLOATS,
+    GENERAL,
+    NARY,
+    RANDOM,
+    REDUCTIONS,
+    SAME_IN_BLOCKS,
+    UNARY,
+    Extent,
+    Term,
+    UnprovableError,
+    apply,
+    constant,
+)
 
 INT64 = 7
 
@@ -309,3 +324,273 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_hashable(each) for each in value)
     return value.SerializeToString(deterministic=True) if isinstance(value, onnx.TensorProto) else value
+
+
+@meaning("Conv")
+def _conv(call: Call) -> Term:
+    return convolution(call[0], call[1], call.optional(2), call.attributes)
+
+
+def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str, Any]) -> Term:
+    """A convolution without bias, and the bias as a sum."""
+    window: dict[str, Any] = {**windows(x, filters.shape[2:], attributes)}
+    group = attributes.get("group", 1)
+    is_fitting = group > 0 and maps.volume([filters.shape[1], group]) == x.shape[1]
+    if not is_fitting or maps.quotient(filters.shape[0], group) is None:
+        raise UnprovableError(f"filters of {filters.shape} in {group} groups do not fit {x.shape}")
+    y = make("Conv", x, filters, group=group, **{name: window[name] for name in ("strides", "pads", "dilations")})
+    if bias is None:
+        return y
+    return make("Add", y, reshaped(bias, (1, *bias.shape, *(1,) * (len(x.shape) - 2))))
+
+
+def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Kernel shape, strides, dilations and pads, with the pads of `auto_pad` as numbers."""
+    rank = len(kernel)
+    extents = [int(extent) for extent in kernel if isinstance(extent, int)]
+    if len(extents) < rank or tuple(attributes.get("kernel_shape") or kernel) != kernel:
+        raise UnprovableError("the kernel shape is not that of the filters")
+    strides = tuple(attributes.get("strides") or (1,) * rank)
+    dilations = tuple(attributes.get("dilations") or (1,) * rank)
+    pads = tuple(attributes.get("pads") or (0,) * 2 * rank)
+    mode = attributes.get("auto_pad", "NOTSET")
+    if mode == "VALID":
+        pads = (0,) * 2 * rank
+    elif mode != "NOTSET":
+        before, after = [], []
+        for size, extent, stride, dilation in zip(x.shape[2:], extents, strides, dilations, strict=True):
+            if not isinstance(size, int):
+                raise UnprovableError("auto_pad of a symbolic extent")
+            total = max((-(-size // stride) - 1) * stride + dilation * (extent - 1) + 1 - size, 0)
+            before.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
+            after.append(total - before[-1])
+        pads = (*before, *after)
+    return {"kernel_shape": tuple(extents), "strides": strides, "dilations": dilations, "pads": pads}
+
+
+@meaning("MaxPool", "AveragePool")
+def pooling(call: Call) -> Term:
+    """A pooling with pads as numbers."""
+    if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
+        raise UnprovableError(f"a {call.op} with indices, or with windows beyond the pads")
+    window: dict[str, Any] = {**windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)}
+    extra = {name: 1 for name in ("ceil_mode", "count_include_pad") if call.attributes.get(name)}
+    dilations = window.pop("dilations")
+    return make(call.op, call[0], **window, **extra, **({"dilations": dilations} if set(dilations) != {1} else {}))
+
+
+@meaning("GlobalAveragePool", "GlobalMaxPool")
+def _global_pool(call: Call) -> Term:
+    op = "ReduceMean" if call.op == "GlobalAveragePool" else "ReduceMax"
+    return make(op, call[0], axes=tuple(range(2, len(call[0].shape))))
+
+
+def _blocks(extent: Extent, block: int) -> Extent:
+    blocks = maps.quotient(extent, block)
+    if blocks is None:
+        raise UnprovableError(f"{extent} channels are no whole blocks of {block}")
+    return blocks
+
+
+def blocked(x: Term, block: int) -> Term:
+    """(N, C, H, W) as (N, C/b, H, W, b)."""
+    batch, channels, *image = x.shape
+    return transposed(reshaped(x, (batch, _blocks(channels, block), block, *image)), (0, 1, 3, 4, 2))
+
+
+def plain(x: Term, block: int) -> Term:
+    """The image (N, C, H, W) that a blocked array is; an array of four axes is read as its buffer is."""
+    if len(x.shape) != 5:
+        batch, channels, *image = x.shape
+        x = reshaped(x, (batch, _blocks(channels, block), *image, block))
+    batch, blocks, *image, width = x.shape
+    if width != block or len(image) != 2:
+        raise UnprovableError(f"{x.shape} is no image in blocks of {block}")
+    return reshaped(transposed(x, (0, 1, 4, 2, 3)), (batch, maps.volume([blocks, width]), *image))
+
+
+@meaning(f"{NCHWC}.Conv")
+def _blocked_conv(call: Call) -> Term:
+    x, w, block = call[0], call[1], call.block
+    outputs, inputs, *kernel = w.shape
+    group = call.attributes.get("group", 1)
+    if not isinstance(inputs, int) or not isinstance(outputs, int) or outputs % block or outputs % group:
+        raise UnprovableError("a blocked convolution with filters that are no whole blocks")
+    inner = 1 if inputs < block else block
+    is_plain = inputs < block and (inputs > 1 or outputs // group > 1)
+    filters = reshaped(w, (outputs // block, _blocks(inputs, inner), *kernel, inner, block))
+    filters = reshaped(transposed(filters, (0, 5, 1, 4, 2, 3)), w.shape)
+    y = convolution(x if is_plain else plain(x, block), filters, call.optional(2), call.attributes)
+    if call.optional(3) is not None:
+        y = make("Add", y, plain(call[3], block))
+    return blocked(_activated(y, call), block)
+
+
+def _activated(y: Term, call: Call) -> Term:
+    name, values = call.attributes.get("activation") or "", list(call.attributes.get("activation_params") or ())
+    if name == "":
+        return y
+    if name == "Clip":
+        return make("Clip", y, *(number(value, y) for value in values))
+    if name == "HardSwish":
+        return hard_swish(y)
+    if name not in _ACTIVATIONS:
+        raise UnprovableError(f"the activation {name} has no definition here")
+    return make(name, y, **dict(zip(_ACTIVATIONS[name], values, strict=True)))
+
+
+_ACTIVATIONS = {"Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+
+
+@meaning(*(f"{NCHWC}.{name}" for name in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")))
+def _pool(call: Call) -> Term:
+    x = plain(call[0], call.block)
+    name = call.op.rpartition(".")[2]
+    if name.startswith("Global"):
+        return blocked(make("ReduceMax" if "Max" in name else "ReduceMean", x, axes=(2, 3)), call.block)
+    return blocked(pooling(Call(name, (x,), call.attributes, call.opset, call.block, call.outputs)), call.block)
+
+
+@meaning(f"{NCHWC}.ReorderInput", f"{NCHWC}.ReorderOutput")
+def _reorder(call: Call) -> Term:
+    x, last = call[0], call.attributes.get("channels_last", 0)
+    if call.op.endswith("ReorderInput"):
+        x = transposed(x, (0, 3, 1, 2)) if last else x
+        missing = -int(x.shape[1]) % call.block
+        return blocked(
+            x if not missing else make("Pad", x, mode="constant", pads=(0, 0, 0, 0, 0, missing, 0, 0)), call.block
+        )
+    y, channels = plain(x, call.block), call.attributes["channels"]
+    if y.shape[1] != channels:
+        raise UnprovableError("channels that only pad a block")
+    return transposed(y, (0, 2, 3, 1)) if last else y
+
+
+@meaning(f"{MICROSOFT}.FusedConv")
+def _fused_conv(call: Call) -> Term:
+    y = convolution(call[0], call[1], call.optional(2), call.attributes)
+    if call.optional(3) is not None:
+        y = make("Add", y, call[3])
+    return _activated(y, call)
+
+
+@meaning(f"{MICROSOFT}.Gelu", f"{MICROSOFT}.BiasGelu")
+def _gelu(call: Call) -> Term:
+    x = call[0] if call.op.endswith(".Gelu") else make("Add", call[0], call[1])
+    return gelu(Call("Gelu", (x,), {}, call.opset, call.block, 1))
+
+
+_EVALUATIONS = count()
+LARGEST_SEGMENT = 400  # nodes between claimed values
+
+
+class SegmentError(UnprovableError):
+    """There are too many nodes from claimed values to a value."""
+
+
+class Translator:
+    """Terms of the values of a model.
+
+    Args:
+        model: the model.
+        leaves: terms of the values at which a term ends.
+        block: channels per block of onnxruntime's blocked operators.
+        limit: the largest number of nodes of a term.
+    """
+
+    def __init__(self, model: Model, leaves: Mapping[str, Term], block: int, limit: int = LARGEST_SEGMENT) -> None:
+        self._model, self._leaves, self._block, self._limit = model, leaves, block, limit
+        self._terms: dict[str, Term] = {}
+        self.nodes: set[int] = set()
+        self.reached: set[str] = set()
+
+    def term(self, name: str) -> Term:
+        """The term of a value.
+
+        Raises:
+            UnprovableError: a node on the way has no term, or a value is neither computed nor a leaf.
+        """
+        if name in self._terms:
+            return self._terms[name]
+        if name in self._leaves:
+            self.reached.add(name)
+            return self._leaves[name]
+        if (tensor := self._model.constants.get(name)) is not None:
+            if name not in self._model.constant_terms:
+                self._model.constant_terms[name] = constant(array_of(tensor), tensor.data_type)
+            return self._model.constant_terms[name]
+        if (position := self._model.producers.get(name)) is None:
+            raise UnprovableError(f"{name} is no claimed value")
+        return self._computed(name, position)
+
+    def _computed(self, name: str, position: int) -> Term:
+        node = self._model.nodes[position]
+        self.nodes.add(position)
+        if len(self.nodes) > self._limit:
+            raise SegmentError(f"more than {self._limit} nodes from claimed values to {name}")
+        args = tuple(self.term(each) if each else None for each in node.input)
+        while args and args[-1] is None:
+            args = args[:-1]
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self._model.opsets.get(domain, 1)
+        op = f"{domain}.{node.op_type}" if domain else node.op_type
+        call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
+        if domain != NCHWC and any(each in self._model.blocked for each in node.input):
+            others = [arg for each, arg in zip(node.input, args, strict=False) if each not in self._model.blocked]
+            _check_blocks(call, node.op_type, others)
+        self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output), name in self._model.blocked)
+        return self._terms[name]
+
+
+def _meaning(call: Call, output: int, outputs: int, is_blocked: bool) -> Term:
+    if is_blocked and call.op == "Concat":
+        return blocked(make("Concat", *(plain(call[k], call.block) for k in range(len(call.args))), axis=1), call.block)
+    if call.op in MEANINGS and output == 0:
+        return MEANINGS[call.op](call)
+    if call.op == "Constant":
+        return _constant(call)
+    if call.op in UNARY | NARY | {"MatMul"} and output == 0:
+        return make(call.op, *call.args, **frozen(call.attributes))
+    if call.op in RANDOM:
+        return _random(call)
+    if call.op not in GENERAL:
+        raise UnprovableError(f"{call.op} has no definition here")
+    extra = {"output": output, "outputs": outputs} if outputs > 1 else {}
+    return general(call.op, call.args, {**frozen(call.attributes), **extra, "opset": call.opset})
+
+
+def _random(call: Call) -> Term:
+    """Random numbers equal no other ones, so every evaluation has a name of its own."""
+    if not all(abs(call.attributes[name]) < 2.0**64 for name in ("low", "high")):
+        raise UnprovableError("random numbers that are not finite")
+    shape, dtype = tuple(call.attributes["shape"]), call.attributes["dtype"]
+    return apply(call.op, (), shape, dtype, name=next(_EVALUATIONS))
+
+
+def _check_blocks(call: Call, op_type: str, others: Sequence[Term | None]) -> None:
+    """Check that an operator that sees an array in blocks as an image of four axes does the same to one of five axes.
+
+    Raises:
+        UnprovableError: it need not.
+    """
+    is_same = op_type in SAME_IN_BLOCKS and all(arg is None or arg.shape == () for arg in others)
+    if call.op == "Reshape":  # of the buffer, so the result is in no blocks
+        is_same = 0 not in (call.integers(1, "shape") or (0,))
+    elif call.op == "Flatten":
+        is_same = call.attributes["axis"] == 1
+    elif call.op == "Concat":
+        is_same = not others and call.attributes["axis"] == 1
+    else:
+        is_same = is_same and len({arg.shape for arg in call.args if arg is not None and arg.shape != ()}) == 1
+    if not is_same:
+        raise UnprovableError(f"{call.op} of an array in blocks along its axes")
+
+
+def _constant(call: Call) -> Term:
+    for name, value in call.attributes.items():
+        if name == "value":
+            return constant(array_of(value), value.data_type)
+        if name in ("value_int", "value_ints", "value_float", "value_floats"):
+            array = np.asarray(value, np.int64 if "int" in name else np.float32)
+            return constant(array, helper.np_dtype_to_tensor_dtype(array.dtype))
+    raise UnprovableError("a Constant of sparse or text values")

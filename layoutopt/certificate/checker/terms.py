@@ -1,10 +1,15 @@
 """Terms: expressions over values of the original model, in which the checker states what a node computes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from layoutopt.errors import CertificateError
 
@@ -87,3 +92,168 @@ def apply(op: str, args: tuple[Term | None, ...], shape: Shape, dtype: int, /, *
     keys = ", ".join("-" if arg is None else arg.key for arg in args)
     key = f"{op}{pairs}{shape}{dtype}({keys})"
     return Term(op, args, pairs, shape, dtype, None, None, key if len(key) < 400 else sha256(key.encode()).hexdigest())
+
+
+_UNARY = """
+Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid IsInf IsNaN LeakyRelu Log
+Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu
+"""
+_NARY = "Add And Clip Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or PRelu Pow Sub Where Xor"
+_GENERAL = """
+ArgMax ArgMin ConvInteger ConvTranspose CumSum DepthToSpace DequantizeLinear DynamicQuantizeLinear Einsum Expand GRU Gather
+GatherElements GatherND GlobalLpPool InstanceNormalization LRN LSTM LpPool MatMulInteger QLinearConv QLinearMatMul
+QuantizeLinear Range Resize Size SpaceToDepth Split Tile TopK
+"""
+UNARY, NARY = frozenset(_UNARY.split()), frozenset(_NARY.split())
+COMMUTATIVE = frozenset(["Add", "And", "Equal", "Mul", "Or", "Xor"])
+PREDICATES = frozenset(["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"])
+REDUCTIONS = frozenset(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
+RANDOM = frozenset(["RandomUniform"])
+SAME_IN_BLOCKS = UNARY | NARY | {"Concat", "Gelu", "HardSwish", "Identity", "Sum"}
+"""Operators that treat a blocked array as an image of four axes, and give the same result as on the unblocked image."""
+
+GENERAL = frozenset(_GENERAL.split())
+"""Operators that are proven where both models have them, with equal attributes and operands."""
+
+
+OPSET = 18
+AS_INPUT = {"Pad": ("pads",), "Slice": ("starts", "ends", "axes", "steps")}
+"""Attributes of terms that are inputs in ONNX."""
+_MOVEMENT = frozenset(["Concat", "Expand", "Gather", "Range", "Shape", "Size", "Slice", "Split", "Tile"])
+_ARITHMETIC = frozenset(["Add", "Div", "Mul", "Neg", "Reciprocal", "Sqrt", "Sub"])
+_LARGEST_INTEGER = 2**31
+
+
+Node = tuple[onnx.NodeProto, dict[str, Array]]
+
+
+def node_of(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Node:
+    """A node of that operator, and the arrays of attributes that are inputs in ONNX."""
+    names = ["" if arg is None else f"x{index}" for index, arg in enumerate(args)]
+    arrays: dict[str, Array] = {}
+    given = {name: value for name, value in attributes.items() if name not in ("output", "opset")}
+    for place, name in enumerate(AS_INPUT.get(op, ())):
+        arrays[name] = np.asarray(given.pop(name), np.int64)
+        names.insert(1 + place, name)
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    return helper.make_node(op, names, [f"y{index}" for index in range(int(given.pop("outputs", 1)))], **given), arrays
+
+
+def inferred(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> tuple[Shape, int]:
+    """The shape and element type of the first output, for all sizes of symbolic dimensions."""
+    opset = attributes.get("opset", OPSET)
+    node, arrays = node_of(op, args, attributes)
+    given = {f"x{index}": arg for index, arg in enumerate(args) if arg is not None}
+    types = {name: helper.make_tensor_type_proto(arg.dtype, arg.shape) for name, arg in given.items()}
+    types |= {name: helper.make_tensor_type_proto(TensorProto.INT64, array.shape) for name, array in arrays.items()}
+    small = {name: arg for name, arg in given.items() if arg.op == CONSTANT and arg.elements.size < 64}
+    arrays |= {name: np.ascontiguousarray(stored(arg)) for name, arg in small.items()}
+    data = {name: numpy_helper.from_array(array) for name, array in arrays.items()}
+    try:
+        imports = [helper.make_opsetid("", opset)]
+        found = onnx.shape_inference.infer_node_outputs(_schema(op, opset), node, types, data, opset_imports=imports)
+        result = found[f"y{attributes.get('output', 0)}"].tensor_type
+    except Exception as fault:
+        raise UnprovableError(f"onnx infers no type for {op}: {str(fault).splitlines()[0]}") from fault
+    extents = tuple(dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else None) for dim in result.shape.dim)
+    if not result.HasField("shape") or None in extents or 0 in extents:
+        raise UnprovableError(f"the extents of the result of {op} are zero, or not known for all sizes")
+    return tuple(extent for extent in extents if extent is not None), result.elem_type
+
+
+def evaluated(op: str, args: Sequence[Term | None], attributes: dict[str, Any], dtype: int) -> Array | None:
+    """The value of an operator on constants, computed in their element type; None unless every runtime computes this one.
+
+    These are movements of elements, and operators that IEEE 754 defines, on integers below 2**31 and finite numbers.
+    """
+    terms = [arg for arg in args if arg is not None]
+    is_float = dtype in FLOATS
+    if not terms or any(arg.op != CONSTANT for arg in terms) or op not in _MOVEMENT | _ARITHMETIC:
+        return None
+    if op in _ARITHMETIC and (dtype not in (1, 7, 11) or (dtype == TensorProto.INT64 and not _is_small(terms, op))):
+        return None
+    node, arrays = node_of(op, args, attributes)
+    feeds = {f"x{index}": stored(arg) for index, arg in enumerate(args) if arg is not None} | arrays
+    with np.errstate(all="ignore"):
+        try:
+            evaluator = ReferenceEvaluator(node, opsets={"": attributes.get("opset", OPSET)})
+            found = np.asarray(evaluator.run(None, feeds)[attributes.get("output", 0)])
+        except Exception as fault:
+            raise UnprovableError(f"onnx does not evaluate {op} on constants ({type(fault).__name__})") from fault
+    return None if op in _ARITHMETIC and is_float and not np.all(np.isfinite(found)) else found
+
+
+def _is_small(terms: Sequence[Term], op: str) -> bool:
+    """Whether integers neither overflow, nor are divided with a remainder that operators round differently."""
+    is_exact = all(np.all(np.abs(arg.elements) < _LARGEST_INTEGER) for arg in terms)
+    return is_exact and (op != "Div" or bool(np.all(terms[0].elements >= 0) and np.all(terms[1].elements > 0)))
+
+
+def stored(term: Term) -> Array:
+    """The elements of a constant in its element type."""
+    return term.elements.astype(helper.tensor_dtype_to_np_dtype(term.dtype))
+
+
+@cache
+def _schema(op: str, opset: int) -> Any:
+    return onnx.defs.get_schema(op, opset, "")
+
+
+ROUNDINGS = 16
+"""How many roundings a constant may differ by, relative to the element, or to the numbers that a lemma adds to one element."""
+
+LARGEST_GROWTH = 4
+"""How much larger the numbers may be that a lemma adds to one element than those of the original."""
+
+_CONTINUOUS = {"Conv", "MatMul", *NARY} - PREDICATES  # other operators need numbers that are exactly equal
+_PRECISION = {1: 2.0**-24, 11: 2.0**-53}  # numbers of other element types have to be equal
+
+
+def difference(found: Term, expected: Term) -> str:
+    """The first difference of two terms in normal form, in a few words; an empty text if they are equal."""
+    return _difference(found, expected, set())
+
+
+def _difference(found: Term, expected: Term, equal: set[tuple[int, int]], reader: str = "") -> str:
+    if found is expected or (id(found), id(expected)) in equal:
+        return ""
+    if found.op != expected.op:
+        return f"{_name(found)} where the original has {_name(expected)}"
+    if found.dtype != expected.dtype or (
+        found.shape != expected.shape and not (found.op == CONSTANT and reader in NARY)
+    ):
+        return f"{_name(found)} of {found.shape} where the original has {expected.shape}"
+    if found.op == CONSTANT:
+        return _numbers(found, expected, ROUNDINGS if reader in _CONTINUOUS else 0)
+    if found.attributes != expected.attributes or len(found.args) != len(expected.args):
+        return f"{_name(found)} has other attributes or operands than in the original"
+    for first, second in zip(found.args, expected.args, strict=True):
+        if (first is None) != (second is None):
+            return f"{found.op} has an operand that is omitted in the other model"
+        if first is not None and second is not None and (reason := _difference(first, second, equal, found.op)):
+            return reason
+    equal.add((id(found), id(expected)))
+    return ""
+
+
+def _name(term: Term) -> str:
+    return f"{term.op} {term['name']}" if term.op == "leaf" else term.op
+
+
+def _numbers(found: Term, expected: Term, roundings: int) -> str:
+    try:
+        a, b = np.broadcast_arrays(found.elements, expected.elements)
+        bounds = np.maximum(*np.broadcast_arrays(found.magnitudes, expected.magnitudes))
+    except ValueError:
+        return f"a constant of {found.shape} where the original has {expected.shape}"
+    is_folded = found.bound is not None or expected.bound is not None
+    exact = (a == b) & (is_folded | (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(np.subtract(a, b, dtype=np.float64)) < roundings * _PRECISION.get(found.dtype, 0) * bounds
+    is_grown = found.magnitudes > LARGEST_GROWTH * expected.magnitudes
+    same = (exact | (near & np.isfinite(a) & np.isfinite(b) & (a != b))) & ~is_grown
+    if np.all(same):
+        return ""
+    place = tuple(int(k) for k in np.argwhere(~same)[0])
+    where = f"element {list(place)} is {a[place]:.9g} and not {b[place]:.9g}"
+    return f"{np.count_nonzero(~same)} of {same.size} numbers of a constant differ, {where}"

@@ -1,13 +1,133 @@
-"""Lemmas of convolutions and matrix products."""
+"""A lemma: a rewrite of terms whose conditions bound its effect on rounding."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.index_map import Axes
-from layoutopt.certificate.checker.lemma import ALGEBRAIC, Lemma, is_factor, operands, product
 from layoutopt.certificate.checker.normal import make, present, reshaped, split_view, transposed, view
-from layoutopt.certificate.checker.tables import RANDOM
-from layoutopt.certificate.checker.terms import CONSTANT, Term, constant
+from layoutopt.certificate.checker.terms import CONSTANT, RANDOM, Array, Term, constant
+
+ALGEBRAIC = (1, 11)  # float32 and double; values of narrower types overflow too easily
+SMALLEST_FACTOR, LARGEST_FACTOR = 2.0**-64, 2.0**16
+
+
+@dataclass(frozen=True, slots=True)
+class Lemma:
+    """A named identity of terms.
+
+    Attributes:
+        name: its name in certificates and in the documentation.
+        ops: the operators of the terms it is tried on.
+        statement: the identity, in one line.
+        rewrite: the other side of the identity, or None if the term is not one side of it. Every condition of the lemma,
+            also those on magnitudes, is tested here. The result is normalised again by the caller.
+    """
+
+    name: str
+    ops: frozenset[str]
+    statement: str
+    rewrite: Callable[[Term], Term | None]
+
+
+def operands(term: Term) -> tuple[Term, Term]:
+    """The two operands of a term."""
+    first, second = term.args
+    assert first is not None and second is not None
+    return first, second
+
+
+def is_factor(term: Term | None) -> bool:
+    """Whether a term is a constant whose elements are 0 or in the range in which products are reordered."""
+    if term is None or term.op != CONSTANT or term.dtype not in ALGEBRAIC:
+        return False
+    sizes = np.abs(term.elements)
+    return bool(np.all((sizes == 0) | ((sizes >= SMALLEST_FACTOR) & (sizes <= LARGEST_FACTOR))))
+
+
+def product(first: Term, second: Term) -> Array | None:
+    """The elements of the product of two constants; None if one is beyond the range, or smaller than normal numbers."""
+    with np.errstate(all="ignore"):
+        elements = first.elements * second.elements
+    is_zero = (first.elements == 0) | (second.elements == 0)
+    is_normal = (np.abs(elements) >= 2.0**-120) & (np.abs(elements) <= 2.0**32)
+    return elements if np.all(is_zero & np.isfinite(elements) | is_normal) else None
+
+
+LARGEST_CANCELLATION = 16.0
+
+
+def _product_with_one(term: Term) -> Term | None:
+    x, factor = operands(term)
+    is_one = factor.op == CONSTANT and x.shape == term.shape and bool(np.all(factor.elements == 1))
+    return x if is_one else None
+
+
+def _product_of_factors(term: Term) -> Term | None:
+    """Mul(Mul(x, d), c) = Mul(x, d c)."""
+    x, factor = operands(term)
+    if x.op != "Mul" or not is_factor(factor) or not is_factor(x.args[1]):
+        return None
+    x, other = operands(x)
+    if x.op == "Mul" and x.args[1] is not None and x.args[1].op == CONSTANT:
+        return None  # a product that is too large or too small to be one factor
+    elements = product(other, factor)
+    combined = None if elements is None else constant(elements, term.dtype)
+    return make("Mul", x, combined) if is_factor(combined) else None
+
+
+def _factor_of_shift(term: Term) -> Term | None:
+    """Mul(Add(x, d), c) = Add(Mul(x, c), d c)."""
+    total, factor = operands(term)
+    shift = total.args[1] if total.op == "Add" else None
+    if shift is None or shift.op != CONSTANT or not is_factor(factor) or (elements := product(shift, factor)) is None:
+        return None
+    bound = None if shift.bound is None else shift.bound * np.abs(factor.elements)
+    return make("Add", make("Mul", total.args[0], factor), constant(elements, term.dtype, bound))
+
+
+def _sum_of_shifts(term: Term) -> Term | None:
+    """Add(Add(x, d), c) = Add(x, d + c), if the sum of |d| and |c| is at most 16 times |d + c| or the weights of x."""
+    total, shift = operands(term)
+    other = total.args[1] if total.op == "Add" else None
+    x = total.args[0] if total.args else None
+    if x is None or other is None or other.op != CONSTANT or shift.op != CONSTANT or term.dtype not in ALGEBRAIC:
+        return None
+    with np.errstate(all="ignore"):
+        elements, bound = other.elements + shift.elements, other.magnitudes + shift.magnitudes
+        allowed = LARGEST_CANCELLATION * np.maximum(np.abs(elements), _size(x))
+    if not np.all(np.isfinite(bound) & (bound <= allowed) & (bound < 2.0**64)):
+        return None
+    return make("Add", x, constant(elements, term.dtype, bound))
+
+
+def _size(x: Term) -> Array:
+    """The sums of the absolute values of the weights of x, 0 if it has none."""
+    weights = x.args[1] if x.op in ("Conv", "MatMul") else None
+    if weights is None or weights.op != CONSTANT:
+        return np.zeros(())
+    sizes = np.abs(weights.elements)
+    if x.op == "MatMul":
+        return np.asarray(sizes.sum(axis=-2))
+    return np.asarray(sizes.sum(axis=tuple(range(1, sizes.ndim)))).reshape(-1, *(1,) * (sizes.ndim - 2))
+
+
+def _zero_shift(term: Term) -> Term | None:
+    """Add(W x, 0) = W x, which is no -0."""
+    x, shift = operands(term)
+    is_zero = shift.op == CONSTANT and (x.op in ("Conv", "MatMul") or x["is_sum"]) and not np.any(shift.magnitudes)
+    return x if is_zero and x.shape == term.shape else None
+
+
+def _quotient_by_constant(term: Term) -> Term | None:
+    """Div(x, c) = Mul(x, 1 / c)."""
+    x, divisor = operands(term)
+    if not is_factor(divisor) or not np.all(divisor.elements):
+        return None
+    factor = constant(1 / divisor.elements, term.dtype)
+    return make("Mul", x, factor) if is_factor(factor) else None
 
 
 def _scaled(weights: Term, factor: Term) -> Term | None:
@@ -131,8 +251,15 @@ def _scale_into_rows(term: Term) -> Term | None:
     return None if scaled is None else make("MatMul", view(operands(core)[0], axes), scaled)
 
 
-_CONV, _MUL = frozenset({"Conv"}), frozenset({"Mul"})
+_CONV, _MUL, _ADD = frozenset({"Conv"}), frozenset({"Mul"}), frozenset({"Add"})
+
 LEMMAS = (
+    Lemma("product-with-one", _MUL, "x 1 = x", _product_with_one),
+    Lemma("product-of-factors", _MUL, "(x d) c = x (d c), d and c constant", _product_of_factors),
+    Lemma("factor-of-shift", _MUL, "(x + d) c = x c + d c, d and c constant", _factor_of_shift),
+    Lemma("sum-of-shifts", _ADD, "(x + d) + c = x + (d + c), d and c constant, without cancellation", _sum_of_shifts),
+    Lemma("zero-shift", _ADD, "W x + 0 = W x", _zero_shift),
+    Lemma("quotient-by-constant", frozenset({"Div"}), "x / c = x (1 / c), c constant", _quotient_by_constant),
     Lemma("depthwise-as-product", _CONV, "Conv(x, W) = x W, one filter of one tap per channel", _depthwise_as_product),
     Lemma("pad-into-convolution", _CONV, "Conv(Pad(x), pads = p) = Conv(x, pads = p + q)", _pad_into_convolution),
     Lemma("zero-filter", _CONV, "Conv(x, 0) = 0, for random x", _zero_filter),
@@ -142,3 +269,8 @@ LEMMAS = (
     Lemma("scale-into-rows", frozenset({"MatMul"}), "(g x) W = x (g W), g along the summed axis", _scale_into_rows),
     Lemma("scale-into-matrix", _MUL, "s (x W) = x (s W), s over columns", _scale_into_matrix),
 )
+BY_NAME: dict[str, Lemma] = {lemma.name: lemma for lemma in LEMMAS}
+BY_OP: dict[str, list[Lemma]] = {}
+for _lemma in LEMMAS:
+    for _op in _lemma.ops:
+        BY_OP.setdefault(_op, []).append(_lemma)
