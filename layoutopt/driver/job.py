@@ -1,7 +1,7 @@
 """One call of `layoutopt.optimize`: its checked arguments, and the results of its stages."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -174,11 +174,12 @@ class Job:
             context,
         )
 
-    def without(self, name: str) -> "Job":
-        """The same call from its start, without the passes of a name."""
+    def again(self, passes: Iterable[Pass], exact: Mapping[str, frozenset[str]]) -> "Job":
+        """The same call from its start with other passes, some of which leave tensors alone: `PassContext.exact`."""
         job = Job.of(replace(self.options, model=self.given))
         job.name, job.start = self.name, self.start
-        job.pipeline = replace(self.pipeline, passes=tuple(each for each in self.pipeline.passes if each.name != name))
+        job.pipeline = replace(self.pipeline, passes=tuple(passes))
+        job.context.exact = exact
         return job
 
     @property

@@ -1,5 +1,6 @@
 """The stage `rewrite` of a job: passes, emission, baking and verification."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -103,26 +104,42 @@ class Rewritten(NamedTuple):
 
 
 def rewrite_source(job: Job, source: onnx_ir.Model) -> Rewritten:
-    """Lift and rewrite a model. While the result differs, a pass that changes the rounding is left out, the last one first.
+    """Lift and rewrite a model. Where the result differs, a pass that changes the rounding is left out, the last one first.
+
+    A pass is left out in the segments that differ, and if the result then differs again, in the whole model.
 
     Raises:
         ModelError, VerificationError, UnverifiedError: as for `rewrite`; the result differs without these passes, too.
     """
     notes: list[Note] = []
+    exact: dict[str, frozenset[str]] = {}
     while True:
         graph, samples = lift(job, source)
         try:
             model = rewrite(job, source, graph, samples)
         except VerificationError as error:
-            changing = {each.name for each in job.pipeline.passes if each.changes_rounding}
-            name = next((each.name for each in reversed(job.passes) if each.changed and each.name in changing), None)
-            if name is None:
+            names = {each.name for each in job.pipeline.passes if each.changes_rounding}
+            changing = [each.name for each in reversed(job.passes) if each.changed and each.name in names]
+            places = {name: _places(job, name, error.tensors) for name in changing if name not in exact}
+            name = next((name for name in changing if places.get(name)), None)
+            if name is not None:
+                exact[name] = frozenset(places[name])
+                where = f" at {', '.join(places[name])}"
+                job = job.again(job.pipeline.passes, exact)
+            elif changing:
+                name, where = changing[0], ""
+                job = job.again([each for each in job.pipeline.passes if each.name != name], exact)
+            else:
                 raise
-            notes.append(Note(LEFT_OUT, name, f"left out, because with it {error.what}"))
-            job = job.without(name)
+            notes.append(Note(LEFT_OUT, name, f"left out{where}, because with it {error.what}"))
         else:
             job.context.notes += notes
             return Rewritten(job, graph, samples, model)
+
+
+def _places(job: Job, name: str, tensors: Collection[str]) -> list[str]:
+    """The places among some tensors where a pass has changed the rounding."""
+    return [tensor for source, tensor in dict.fromkeys(job.context.inexact) if source == name and tensor in tensors]
 
 
 def _rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> Candidate | None:

@@ -124,11 +124,13 @@ class EquivalenceGate:
             VerificationError: the verdict is "failed".
         """
         if verdict.status == "failed":
-            raise VerificationError(
+            error = VerificationError(
                 f"the rewritten model is not equivalent to the original: {verdict.reason}",
                 where=self.name,
                 hint="nothing was written; please report it with the model",
             )
+            error.tensors = verdict.tensors
+            raise error
         return verdict
 
 

@@ -3,7 +3,7 @@
 Only values that nodes of the main graph compute are edited; other names are ignored.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import onnx
@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.converter.vocabulary import TO_IR
+from layoutopt.onnx_io.reader.lossless import inner_graphs, nested
 
 LOWER, UPPER, PERTURBATION = "__lower", "__upper", "__perturbation"
 """Suffixes of the outputs that hold the bounds of a rounded value, and the absolute perturbation of its operand."""
@@ -23,6 +24,21 @@ COMPUTED = "__computed"
 def computed_names(message: onnx.ModelProto) -> set[str]:
     """The names of the values that nodes of the main graph compute."""
     return {name for node in message.graph.node for name in node.output if name}
+
+
+def tensors_between(message: onnx.ModelProto, names: Iterable[str], cuts: Collection[str]) -> frozenset[str]:
+    """The tensors that a model computes for some of them, those of bodies included, from its inputs and from `cuts`."""
+    producers = {name: node for node in message.graph.node for name in node.output if name}
+    found, pending = set[str](), [name for name in names if name in producers]
+    while pending:
+        node = producers[pending.pop()]
+        if not found.isdisjoint(node.output):
+            continue
+        inside = [inner for graph in nested(inner_graphs([node])) for inner in graph.node]
+        found.update(name for each in (node, *inside) for name in each.output)
+        read = (name for each in (node, *inside) for name in each.input)
+        pending += [name for name in read if name in producers and name not in cuts]
+    return frozenset(found)
 
 
 def add_outputs(message: onnx.ModelProto, names: Iterable[str]) -> None:
@@ -95,4 +111,14 @@ def cut_at(message: onnx.ModelProto, values: Mapping[str, DType]) -> None:
         message.graph.output.append(onnx.helper.make_tensor_value_info(f"{name}{COMPUTED}", element, None))
 
 
-__all__ = ["COMPUTED", "LOWER", "PERTURBATION", "UPPER", "add_bound_outputs", "add_outputs", "computed_names", "cut_at"]
+__all__ = [
+    "COMPUTED",
+    "LOWER",
+    "PERTURBATION",
+    "UPPER",
+    "add_bound_outputs",
+    "add_outputs",
+    "computed_names",
+    "cut_at",
+    "tensors_between",
+]

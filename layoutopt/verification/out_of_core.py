@@ -40,7 +40,7 @@ from layoutopt.verification.other_blocks import defined_block, with_definitions
 from layoutopt.verification.random_numbers import with_seeds
 from layoutopt.verification.request import Request
 from layoutopt.verification.rounding_spread import RoundingSpread
-from layoutopt.verification.segments import CutRun, compare_runs, exposed_session
+from layoutopt.verification.segments import CutRun, compare_runs, differing_tensors, exposed_session
 from layoutopt.verification.submodels import Part, WeightlessModel, session_bytes
 from layoutopt.verification.verdict import Comparison, Verification
 from layoutopt.verification.whole_model import depends_on_inputs
@@ -227,6 +227,7 @@ class OutOfCoreComparison:
     _comparisons: list[Comparison] = field(default_factory=list)
     _misdeclared: dict[str, str] = field(default_factory=dict)
     _depends_on_inputs: bool = False
+    _differing: frozenset[str] = frozenset()
 
     def verdict(self) -> Verification:
         """Compare all segments; "not verified" where the original cannot be run, or memory is too small for a segment."""
@@ -258,7 +259,7 @@ class OutOfCoreComparison:
             reason = next(iter(self._misdeclared.values()))
             return Verification("not verified", reason, misdeclared=tuple(self._misdeclared))
         if verdict.status == "failed":
-            return replace(verdict, reason=f"segment by segment {verdict.reason}")
+            return replace(verdict, reason=f"segment by segment {verdict.reason}", tensors=self._differing)
         return verdict
 
     def _not_run(self, segment: Segment, error: Exception) -> Verification:
@@ -300,6 +301,7 @@ class OutOfCoreComparison:
             rewritten = self.rewritten.runnable(segment.rewritten, values, folder, "rewritten.data")
             spread, comparisons = compare_runs(original, rewritten, cuts, request, cut_runs)
         self._comparisons += comparisons
+        self._differing |= differing_tensors(original, cuts, comparisons)
         outputs = [name for name in segment.original.outputs if name in self.original.outputs]
         if outputs and len(cut_runs) > 1 and cut_runs[0].run.sizes == cut_runs[1].run.sizes:
             sets = [replace(each.run, outputs=[each.values[name] for name in outputs]) for each in cut_runs]

@@ -35,6 +35,7 @@ from layoutopt.verification.model_edits import (
     add_bound_outputs,
     add_outputs,
     cut_at,
+    tensors_between,
 )
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, Run, run_original
@@ -100,7 +101,15 @@ def compare_segments(original: Runnable, rewritten: Runnable, cuts: Cuts, reques
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return Verification("not verified", f"the models cannot be run segment by segment: {error_message(error)}")
-    return Verification.of(comparisons)
+    return replace(Verification.of(comparisons), tensors=differing_tensors(original, cuts, comparisons))
+
+
+def differing_tensors(original: Runnable, cuts: Cuts, comparisons: Sequence[Comparison]) -> frozenset[str]:
+    """The tensors that the original computes in the segments of comparisons that failed."""
+    failed = {each.name for each in comparisons if not each.passed}
+    return (
+        tensors_between(original.message(), failed, {each.original for each in cuts.values}) if failed else frozenset()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,4 +247,12 @@ def _compare_rounded(name: str, expected_outputs: Mapping[str, Any], actual: Arr
     return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)
 
 
-__all__ = ["CutRun", "Cuts", "compare_runs", "compare_segments", "exposed_session", "relative_margin"]
+__all__ = [
+    "CutRun",
+    "Cuts",
+    "compare_runs",
+    "compare_segments",
+    "differing_tensors",
+    "exposed_session",
+    "relative_margin",
+]

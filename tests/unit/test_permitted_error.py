@@ -13,10 +13,12 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, estimate
 from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import Algorithm, minimal_filtering
+from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import error_growths as declared_growths
+from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
 from layoutopt.errors import VerificationError
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array
+from layoutopt.ir.types import Array, Value
 from layoutopt.report.warnings import warnings_of
 from layoutopt.runtime.session import Session
 from layoutopt.verification.file_comparison import verify_files
@@ -156,11 +158,21 @@ def test_growth_is_declared_by_names_and_belongs_to_the_convolution() -> None:
     assert error_growths(original, rewritten) == {"c": two.error_growth * four.error_growth}
 
 
+TWO = "c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (c) y = Conv <pads = [1, 1, 1, 1]> (r, w)"
+
+
 @pytest.mark.usefixtures("prefers_winograd")
-@pytest.mark.parametrize("faulty", ["winograd", "weight"])
+@pytest.mark.parametrize("faulty", ["one transform", "all transforms", "weight"])
 def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong Winograd transform is left out with one line; a wrong weight remains without it, and is refused."""
-    if faulty == "winograd":
+    """A wrong Winograd transform is left out where it differs, with one line; a wrong weight remains without it: refused."""
+    if faulty == "one transform":
+        filters = Constants.filter
+
+        def filter(self: Constants, site: Site, tiles: tuple[Tiles, Tiles], component: tuple[int, int]) -> Value:
+            return filters(self, site, tiles, (0, 0) if site.y.tensor == "r" else component)
+
+        monkeypatch.setattr(Constants, "filter", filter)
+    elif faulty == "all transforms":
         rows = Algorithm.window
         monkeypatch.setattr(Algorithm, "window", lambda *a: (rows(*a)[0], tuple(2 * each for each in rows(*a)[1])))
     else:
@@ -174,7 +186,7 @@ def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypat
             return model
 
         monkeypatch.setattr(onnx_io, "emit", emitted)
-    model = network(BODIES["alone"], filters_of("random"))
+    model = network(TWO, filters_of("random"))
     options = {"measure": False, "calibrate": False, "max_growth": 100}
     if faulty == "weight":
         with pytest.raises(VerificationError, match="not equivalent"):
@@ -182,6 +194,8 @@ def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypat
         return
     result = layoutopt.optimize(model, "cpu", **options)
     assert result.report.verification.status == "passed"
-    assert not any("/winograd/" in node.name for node in result.proto.graph.node)
+    tiled = {node.name.partition("__")[0] for node in result.proto.graph.node if "/winograd/" in node.name}
+    assert tiled == ({"y"} if faulty == "one transform" else set())
     (warning,) = warnings_of(result.report)
-    assert "winograd left out, because with it the rewritten model is not equivalent" in warning
+    where = "at r, because" if faulty == "one transform" else "at r, y, because"
+    assert f"winograd left out {where} with it the rewritten model is not equivalent" in warning

@@ -39,8 +39,12 @@ class ScaleFilters(Pass):
             return
         for op in graph.ops:
             reader = _scaled_convolution(graph, op)
-            image, filters = op.outputs[0], reader.inputs[1] if reader is not None else None
-            if reader is not None and image and filters and is_filter_cheaper(image, filters):
+            if reader is None:
+                continue
+            image, filters, result = op.outputs[0], reader.inputs[1], reader.outputs[0]
+            assert image is not None and filters is not None and result is not None
+            if context.may_change_rounding(self, result) and is_filter_cheaper(image, filters):
+                context.changed_rounding(self, result)
                 _scale_filter(graph, op, reader, context.block)
 
 

@@ -82,7 +82,7 @@ class Winograd(Pass):
             (each, site)
             for each in regions_with_rule(graph)
             for op in each.ops
-            if (site := site_of(op, block)) is not None and tilings(site)
+            if (site := site_of(op, block)) is not None and context.may_change_rounding(self, site.y) and tilings(site)
         ]
         times = MeasuredTimes(context.time_graphs, block) if context.time_graphs is not None else None
         if times is not None:
@@ -95,6 +95,7 @@ class Winograd(Pass):
         for option in chosen:
             site = site_of(option.site.op, block)  # its operands may be the results of a convolution that was rewritten
             assert site is not None
+            context.changed_rounding(self, site.y)
             WinogradRewriter(option.graph, constants[option.graph], site, option.tiles).run()
 
 
