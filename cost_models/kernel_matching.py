@@ -2,7 +2,7 @@
 
 A kernel supports a signature if every operand that its row names has the bytes of the row's format: for H = W = 1 a
 tensor in NCHW is also one in NHWC. A strided kernel instead supports operands of a matrix product by the number of strides
-that they need (`layoutopt.ops.interfaces.contraction_modes`):
+that they need (`layoutopt.ops.contraction`):
 
     true          one each for rows, columns, the contracted axis and the batch: leading dimensions
     "pointers"    any number for the batch, which is a list of pointers
@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, TypeAlias
 
-from layoutopt.cost_models.format_templates import expand
-from layoutopt.cost_models.spec import KernelSpec, TargetSpec
+from layoutopt.cost_models.spec import KernelSpec, TargetSpec, expand
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, X, estimated_volume
-from layoutopt.ops.interfaces.contraction_modes import AxisKind, ContractionOp
-from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.ops.contraction import AxisKind, ContractionOp
+from layoutopt.ops.interfaces import KernelFormats
 
 _INNERMOST: dict[tuple[str, str], AxisKind] = {
     ("a", "M"): "rows",

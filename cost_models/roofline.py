@@ -11,35 +11,181 @@ Symbolic extents count as 1. The model is that of Williams, Waterman and Patters
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
+from math import inf
+from typing import Any, TypeAlias
 
 from layoutopt.cost.measured import MeasuredPrices
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
 from layoutopt.cost.standard import adjacent_elements
-from layoutopt.cost_models.conversions import (
-    intermediate_formats,
-    is_channels_last,
-    is_scattered,
-    is_unblocked,
-    physical_bytes,
-    shortest_run,
-)
 from layoutopt.cost_models.kernel_matching import BoundKernel, Formats, bind
-from layoutopt.cost_models.price_caches import (
-    Conversion,
-    Kernels,
-    OptionalFormats,
-    PriceCache,
-    SharedEstimates,
-    Structure,
-    structure,
-)
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec
-from layoutopt.formats import Format
+from layoutopt.formats import Conversion, Format, Shape, Transpose, volume
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, X, Y, estimated_volume, rule_of
 from layoutopt.ops.view import View
+
+# --- conversions ---
+#
+# Classes of conversions, which reach different fractions of the memory bandwidth: the longer the contiguous runs, the more.
+#
+# The position of an axis in a format matters only if it has more than one element: for C = 1, NCHW and NHWC are the same
+# bytes.
+
+
+def shortest_run(src: Format, dst: Format, shape: Shape) -> float:
+    """The length of the contiguous runs that a conversion moves, in elements; infinite if it has no Transpose."""
+    return max(
+        _shortest_run(*pair, shape)
+        for pair in product(_equivalent_formats(src, shape), _equivalent_formats(dst, shape))
+    )
+
+
+def _equivalent_formats(format: Format, shape: Shape) -> list[Format]:
+    """A plain format with the axes of extent 1 moved outermost and innermost, which has the same bytes; others as they are.
+
+    A conversion may treat NHWC as NCHW if C = 1.
+    """
+    non_unit = _non_unit_axes(format.order, shape) if format.is_plain else ()
+    unit_axes = tuple(axis for axis in range(format.rank) if axis not in non_unit)
+    return (
+        [Format.plain(unit_axes + non_unit), Format.plain(non_unit + unit_axes)] if non_unit and unit_axes else [format]
+    )
+
+
+def _shortest_run(src: Format, dst: Format, shape: Shape) -> float:
+    steps = [step for step in Conversion(src, dst).steps(shape) if isinstance(step, Transpose)]
+    ends = [dim for step in steps for dim in (step.before[-1], step.after[-1]) if isinstance(dim, int)]
+    return min(ends, default=inf)
+
+
+def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
+    """Whether a format's key is that of a plain format, as of NCHW16c for C = 16."""
+    size, *axes = key
+    return bool(size == volume(shape)) and all(len(digits) < 2 for digits in axes)
+
+
+def is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
+    """Whether one of two formats is plain and its innermost axis is the blocked axis of the other."""
+    pairs = ((one, other), (other, one))
+    return any(
+        plain.is_plain and _non_unit_axes(plain.order, shape)[-1:] == _non_unit_axes(blocked.blocked_axes, shape)[-1:]
+        for plain, blocked in pairs
+    )
+
+
+def is_scattered(one: Format, other: Format, shape: Shape) -> bool:
+    """Whether a conversion moves single elements, because no reorder kernel for blocked formats converts between these two."""
+    if one == other:
+        return False
+    plain, blocked = (one, other) if one.is_plain else (other, one)
+    orders = [_non_unit_axes(order, shape) for order in _orders(blocked)]
+    return not plain.is_plain or not orders or _non_unit_axes(plain.order, shape) not in orders
+
+
+def _orders(format: Format) -> list[tuple[int, ...]]:
+    """The axis orders of plain formats that a reorder kernel converts to a format with one block: its own, or channels-last."""
+    blocked, parts = format.blocked_axes, format.parts
+    if len(blocked) != 1 or len(parts) != format.rank + 1 or not parts[-1].block:
+        return []
+    outer = tuple(part.axis for part in parts[:-1])
+    return [outer, (*(axis for axis in outer if axis not in blocked), *blocked)]
+
+
+def _non_unit_axes(axes: Sequence[int], shape: Shape) -> tuple[int, ...]:
+    """The axes with extents other than 1; the positions of all other axes change no offset."""
+    return tuple(axis for axis in axes if shape[axis] != 1)
+
+
+def intermediate_formats(*formats: Format) -> list[Format]:
+    """Plain formats through which a conversion between the given formats may be faster."""
+    rank = formats[0].rank
+    own = (order for each in formats for order in ([each.order] if each.is_plain else _orders(each)))
+    orders = [(*range(rank),), (0, *range(2, rank), 1), *own]
+    return [Format.plain(order) for order in dict.fromkeys(orders) if sorted(order) == list(range(rank))]
+
+
+def physical_bytes(type: TensorType, format: Format) -> float:
+    """Bytes of a tensor in a format, padding included."""
+    assert type.shape is not None
+    return estimated_volume(format.padded_shape(type.shape)) * type.dtype.bits / 8
+
+
+# --- price caches ---
+#
+# Caches of a cost model: the kernels of ops by structure, and estimates, which all models of one target share.
+#
+# Equal ops share prices. Prices at measured times are made many times for one graph, from the same estimates.
+
+
+Structure: TypeAlias = tuple[Any, ...]
+ConversionKey: TypeAlias = tuple[TensorType, Storage, Storage]
+OptionalFormats: TypeAlias = tuple[Format | None, ...]
+"""The format of every operand and result; None for those without one."""
+
+_SMALL = 64  # elements; smaller integer constants (axes, pads, sizes) are part of an op's structure
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The kernels of all ops of one structure.
+
+    Attributes:
+        rows: the kernels.
+        flops: the operations of the op.
+        estimates: the seconds of the fastest kernel on operands in given formats; None if there is none.
+    """
+
+    rows: list[BoundKernel]
+    flops: float
+    estimates: dict[OptionalFormats, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEstimates:
+    """The estimates of one target, which all its models share: they do not depend on measured prices.
+
+    Attributes:
+        kernels: the kernels of ops, by structure.
+        conversions: the seconds of conversions in one step.
+    """
+
+    kernels: dict[Structure, Kernels] = field(default_factory=dict)
+    conversions: dict[ConversionKey, float] = field(default_factory=dict)
+
+
+class PriceCache:
+    """The cached properties of all ops of one structure, and their prices in one model."""
+
+    __slots__ = ("estimates", "flops", "preferred_formats", "prices", "rows")
+
+    def __init__(self, kernels: Kernels) -> None:
+        """Begin without prices."""
+        self.rows, self.flops, self.estimates = kernels.rows, kernels.flops, kernels.estimates
+        self.preferred_formats: list[OperandFormats] | None = None
+        self.prices: dict[OptionalFormats, float] = {}
+
+
+def structure(op: Op) -> Structure:
+    """The properties on which a price depends: op type, attributes, types, small constants, and which operands are constant."""
+    return (
+        op.kind,
+        op.version,
+        tuple(sorted(op.attributes.items(), key=lambda item: item[0])),
+        tuple([_operand(value) for value in op.inputs]),
+        tuple([value and value.type for value in op.outputs]),
+    )
+
+
+def _operand(value: Value | None) -> Structure | None:
+    if value is None:
+        return None
+    if value.data is None:
+        return (value.type,)
+    integers = value.dtype in (DType.INT64, DType.INT32)
+    small = integers and value.shape is not None and estimated_volume(value.shape) <= _SMALL
+    return (value.type, value.data.numpy().tobytes() if small else True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +264,7 @@ class RooflineModel:
         self._measured = measured
         self._estimates = estimates or SharedEstimates()
         self._caches: dict[Structure, PriceCache] = {}
-        self._conversions: dict[Conversion, float] = {}
+        self._conversions: dict[ConversionKey, float] = {}
 
     @property
     def name(self) -> str:
@@ -374,6 +520,3 @@ def operand_bytes(op: Op, formats: Formats) -> float:
         if value is not None and isinstance(value.type, TensorType):
             total += physical_bytes(value.type, format)
     return total
-
-
-__all__ = ["Estimate", "RooflineModel", "Terms", "Work"]

@@ -57,22 +57,39 @@ from layoutopt.ops import (
     rule_of,
     signature_of,
 )
-from layoutopt.ops.axis import OneAxis
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder
-from layoutopt.ops.direct_lowering import lower_directly
-from layoutopt.ops.interfaces.affine import Affine, AffineFolding, AffineOp
-from layoutopt.ops.interfaces.axis_letters import AxisLetters
-from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast
-from layoutopt.ops.interfaces.contraction_modes import ContractionModes, ContractionOp
-from layoutopt.ops.interfaces.kernel_formats import KernelFormats
-from layoutopt.ops.interfaces.linear_map import LinearMap, LinearMapOp
-from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingActivation
-from layoutopt.ops.interfaces.pads import PadFolding, Pads, ZeroPadOp
-from layoutopt.ops.interfaces.resampling import AveragingOp, ExtentChange
-from layoutopt.ops.operands import chosen_signature, padded_output, present, present_type, rank_of, shape_of
-from layoutopt.ops.padding_transfer import PADDING_KEPT, PADDING_REFUSED, PaddingTransfer
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, OneAxis
+from layoutopt.ops.base import Builder, lower_directly
+from layoutopt.ops.contraction import ContractionModes, ContractionOp
+from layoutopt.ops.interfaces import (
+    Affine,
+    AffineFolding,
+    AffineOp,
+    AveragingOp,
+    AxisLetters,
+    BroadcastingOp,
+    ExtentChange,
+    KernelFormats,
+    LinearMap,
+    LinearMapOp,
+    PadFolding,
+    Pads,
+    PureBroadcast,
+    QuantizedOp,
+    SaturatingActivation,
+    ZeroPadOp,
+)
 from layoutopt.ops.shape_functions import Equivalent, Node, Operand, TypeFunction, type_function
+from layoutopt.ops.signatures import (
+    PADDING_KEPT,
+    PADDING_REFUSED,
+    PaddingTransfer,
+    chosen_signature,
+    padded_output,
+    present,
+    present_type,
+    rank_of,
+    shape_of,
+)
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.patterns import FusionPattern, Match, register_pattern

@@ -7,7 +7,7 @@ after:  the same graph; the pipeline ends here if nothing was gained, except wit
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ops.interfaces.numerics import is_quantized
+from layoutopt.ops.interfaces import is_quantized
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 

@@ -18,7 +18,7 @@ from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule_of
-from layoutopt.ops.interfaces.affine import affine_of, folded_affine
+from layoutopt.ops.interfaces import affine_of, folded_affine
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 

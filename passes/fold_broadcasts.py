@@ -11,7 +11,7 @@ from layoutopt.ir.def_use import Use
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
-from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast
+from layoutopt.ops.interfaces import BroadcastingOp, PureBroadcast
 from layoutopt.passes.base import Pass, PassContext
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops import View, rule_of
-from layoutopt.ops.interfaces.pads import Pads, folded_pads, zero_pads_of
+from layoutopt.ops.interfaces import Pads, folded_pads, zero_pads_of
 from layoutopt.passes.base import Pass, PassContext
 
 

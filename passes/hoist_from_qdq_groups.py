@@ -13,8 +13,7 @@ from layoutopt.ir.def_use import Use
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.quantization.commute import Commuted, commute
-from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
+from layoutopt.ops.qdq import Commuted, commute, is_dequantizer, is_quantizer
 from layoutopt.ops.view import View
 from layoutopt.passes.base import Pass, PassContext
 

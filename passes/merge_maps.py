@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.ops import LinearMap
-from layoutopt.ops.interfaces.affine import affine_of
-from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of, with_linear_map
+from layoutopt.ops.interfaces import affine_of, linear_map_of, mapped_axis_of, with_linear_map
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.op_chains import TracedOp, apply_map, is_view, rebuild_chain, trace_backward
 

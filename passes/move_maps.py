@@ -16,9 +16,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import LinearMap, add_sum, rule_of
-from layoutopt.ops.interfaces.concatenation import ConcatenationOp
-from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of
-from layoutopt.ops.interfaces.resampling import averaged_axes_of
+from layoutopt.ops.interfaces import ConcatenationOp, averaged_axes_of, linear_map_of, mapped_axis_of
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.op_chains import (
     TracedOp,

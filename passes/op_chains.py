@@ -11,8 +11,7 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, TensorType, Value
 from layoutopt.ops import LinearMap, View, add_sum, estimated_extent, rounded, rule_of
-from layoutopt.ops.interfaces.linear_map import with_linear_map
-from layoutopt.ops.interfaces.resampling import averaged_axes_of, shape_edits_of
+from layoutopt.ops.interfaces import averaged_axes_of, shape_edits_of, with_linear_map
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import numpy as np
 from layoutopt.calibrate.kernel_case import KernelCase
 from layoutopt.calibrate.roofline_fit import KernelSample, Roofline, fit
 from layoutopt.cost_models import RooflineModel, TargetSpec
-from layoutopt.cost_models.conversions import is_channels_last, is_unblocked, physical_bytes
+from layoutopt.cost_models.roofline import is_channels_last, is_unblocked, physical_bytes
 from layoutopt.cost_models.spec import Duration, Fraction, KernelSpec, Launch, Memory, Rate
 from layoutopt.ir.types import TensorType
 

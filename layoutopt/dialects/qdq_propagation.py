@@ -13,7 +13,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import View, is_dequantizer, rule_of
-from layoutopt.ops.quantization.qdq_ops import is_per_tensor
+from layoutopt.ops.qdq import is_per_tensor
 
 _COPIED_SINCE = 21
 _PROPAGATED_PAST = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})

@@ -19,7 +19,7 @@ from layoutopt.ir.types import Op, Slot, TensorType, Value
 from layoutopt.ops import Inapplicable, rule_of
 from layoutopt.ops.axiswise import AxiswiseRule
 from layoutopt.ops.contraction import Contraction
-from layoutopt.ops.conv import Convolution
+from layoutopt.ops.convolution import Convolution
 from layoutopt.ops.view import Transpose
 
 _DEPTHWISE = "depthwise"

@@ -13,7 +13,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import canonical_signature
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
-from layoutopt.planner.unit_signatures import Key
+from layoutopt.planner.propagation import Key
 
 _NEAREST = 3
 

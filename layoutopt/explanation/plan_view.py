@@ -12,8 +12,8 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Padding, Storage, Value
 from layoutopt.ops import View, rule_of
 from layoutopt.planner import GRAPH_OUTPUT, Cast, Option
+from layoutopt.planner.propagation import Key, storage_key
 from layoutopt.planner.region_tree import Unit
-from layoutopt.planner.unit_signatures import Key, storage_key
 from layoutopt.report.builder import first_output, physical_bytes
 
 

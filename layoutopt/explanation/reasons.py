@@ -6,7 +6,7 @@ from layoutopt.explanation.plan_view import PlanView
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops import Inapplicable, rule_of
-from layoutopt.ops.without_signature import reason_without_signature
+from layoutopt.ops.ops_without_rule import reason_without_signature
 
 
 def refusal_of(

@@ -6,15 +6,24 @@ names of formats in other systems.
 """
 
 from layoutopt.formats.catalog import Entry, c0, entries, format_system, fractal_nz, lookup
-from layoutopt.formats.conversion import Conversion
-from layoutopt.formats.extent import UNKNOWN, Dim, Extent, is_unknown, product
-from layoutopt.formats.extent_notation import parse_extent, quoted, unquoted
+from layoutopt.formats.conversion import Conversion, Pad, Reshape, Slice, Step, Transpose, run
+from layoutopt.formats.extent import (
+    UNKNOWN,
+    Dim,
+    Extent,
+    Shape,
+    as_shape,
+    is_unknown,
+    parse_extent,
+    product,
+    quoted,
+    quotient,
+    unquoted,
+    volume,
+)
 from layoutopt.formats.format import Format, Part
-from layoutopt.formats.layout import Layout
-from layoutopt.formats.pack import pack, packed_elements, packed_view, unpack
+from layoutopt.formats.layout import Layout, pack, packed_elements, packed_view, unpack
 from layoutopt.formats.reshape import propagate_reshape
-from layoutopt.formats.shapes import Shape, as_shape, quotient, volume
-from layoutopt.formats.steps import Pad, Reshape, Slice, Step, Transpose, run
 
 __all__ = [
     "UNKNOWN",

@@ -15,8 +15,7 @@ from functools import cache
 from typing import Any
 
 from layoutopt.errors import FormatError
-from layoutopt.formats.format import Format, Part
-from layoutopt.formats.notation import SCALAR, is_numbered
+from layoutopt.formats.format import SCALAR, Format, Part, is_numbered
 from layoutopt.registry import EntryPoints
 
 _MEGENGINE = "MegEngine src/gopt/impl/global_layout_transform/utils.h, tensor_formats_to_named_tensor_shape"

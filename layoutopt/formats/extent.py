@@ -13,6 +13,7 @@ Products of sums are not expanded, so that factors stay visible. Names that are 
 begins with "?" is an anonymous dimension, such as one that depends on values.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -301,4 +302,144 @@ def _quotient(extent: Extent, divisor: int) -> Extent:
     return whole + sum_of({(FloorDiv(sum_of({**rest, (): constant}), Extent.of(divisor)),): 1})
 
 
-__all__ = ["UNKNOWN", "Dim", "Extent", "is_unknown", "ordered", "product", "sum_of"]
+# --- The notation of symbolic extents: names, and the parser that is the inverse of `str` ---
+#
+#     quotient = sum [// sum]      sum = [-] product {+|- product}      product = atom {* atom}
+#     atom = number | name | (quotient)
+#
+# A name that is not a plain word is quoted: 'past + 1'.
+
+
+_WORD = r"[A-Za-z_?][\w.?\[\]]*"
+_QUOTED = r"'(?:[^']|'')*'"
+_TOKEN = re.compile(rf"\s*(?:(\d+)|({_WORD}|{_QUOTED})|(//|[-+*()]))")
+
+
+def quoted(name: str) -> str:
+    """A name as part of an expression: quoted unless it is a plain word."""
+    return name if re.fullmatch(_WORD, name) else "'" + name.replace("'", "''") + "'"
+
+
+def unquoted(dim: "Extent | str") -> str | None:
+    """The name, without quotes, of an extent or text that is a single name; None for other expressions."""
+    text = str(dim)
+    if re.fullmatch(_WORD, text):
+        return text
+    return text[1:-1].replace("''", "'") if re.fullmatch(_QUOTED, text) else None
+
+
+def parse_extent(text: str) -> Extent:
+    """The extent that a text denotes.
+
+    Raises:
+        FormatError: the text is not an expression.
+    """
+    return _Parser(text).whole()
+
+
+class _Parser:
+    """Recursive-descent parser of the grammar."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+
+    def whole(self) -> Extent:
+        """The extent that the whole text denotes."""
+        extent = self._quotient()
+        if self._text[self._position :].strip():
+            raise self._error()
+        return extent
+
+    def _quotient(self) -> Extent:
+        dividend = self._sum()
+        return dividend // self._sum() if self._take("//") else dividend
+
+    def _sum(self) -> Extent:
+        """A sum of terms, normalised at once so that parsing is the inverse of printing."""
+        terms: Counter[Product] = Counter()
+        sign = -1 if self._take("-") else 1
+        while sign:
+            number, factors = self._product()
+            terms[factors] += sign * number
+            sign = 1 if self._take("+") else -1 if self._take("-") else 0
+        return sum_of(terms)
+
+    def _product(self) -> tuple[int, Product]:
+        number, factors = self._atom().factors
+        while self._take("*"):
+            times, more = self._atom().factors
+            number, factors = number * times, ordered((*factors, *more))
+        return number, factors
+
+    def _atom(self) -> Extent:
+        if self._take("("):
+            inner = self._quotient()
+            if not self._take(")"):
+                raise self._error()
+            return inner
+        found = _TOKEN.match(self._text, self._position)
+        if found is None or not (found[1] or found[2]):
+            raise self._error()
+        self._position = found.end()
+        return Extent.of(int(found[1])) if found[1] else Extent.of_atom(found[2])
+
+    def _take(self, sign: str) -> bool:
+        found = _TOKEN.match(self._text, self._position)
+        if found is None or found[3] != sign:
+            return False
+        self._position = found.end()
+        return True
+
+    def _error(self) -> FormatError:
+        return FormatError("not an extent", where=self._text, hint="write it like H*W, (H+3)//4, or 'any name'")
+
+
+# --- Shapes, and arithmetic on their extents ---
+
+
+Shape = tuple[Dim, ...]
+"""The extents of a tensor, one per axis."""
+
+Volume = tuple[int, Product]
+"""A product of extents: the integer factor, and the symbolic factors, none of them a product."""
+
+
+def as_shape(dims: Iterable[Dim | str]) -> Shape:
+    """A shape from numbers, extents and texts of extents: as_shape(("N", 3, "H//2", "W//2")).
+
+    Raises:
+        FormatError: a text is not an expression.
+    """
+    extents = [parse_extent(dim) if isinstance(dim, str) else dim for dim in dims]
+    return tuple([dim.dim if isinstance(dim, Extent) else dim for dim in extents])
+
+
+def volume(dims: Iterable[Dim]) -> Volume:
+    """The product of extents; without symbols if a factor is 0."""
+    number = 1
+    symbols: list[Atom] = []
+    for dim in dims:
+        times, found = (dim, ()) if isinstance(dim, int) else dim.factors
+        number *= times
+        symbols += found
+    return number, ordered(symbols) if number else ()
+
+
+def static_shape(dims: Iterable[Dim]) -> tuple[int, ...]:
+    """Extents as integers.
+
+    Raises:
+        FormatError: an extent is symbolic.
+    """
+    return tuple(map(int, dims))
+
+
+def quotient(dim: Dim, block: int) -> Dim:
+    """The extent divided by `block`, rounded down; a symbolic extent is returned unchanged."""
+    return dim if isinstance(dim, Extent) else dim // block
+
+
+def round_up(dim: Dim, block: int) -> Dim:
+    """The extent rounded up to a multiple of `block`; a symbolic extent is returned unchanged."""
+    return dim if isinstance(dim, Extent) else -(-dim // block) * block

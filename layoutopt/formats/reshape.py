@@ -20,10 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from layoutopt.errors import FormatError
-from layoutopt.formats.digits import Digit
-from layoutopt.formats.extent import Extent
-from layoutopt.formats.format import Format, Part
-from layoutopt.formats.shapes import Shape, volume
+from layoutopt.formats.extent import Extent, Shape, volume
+from layoutopt.formats.format import Digit, Format, Part
 
 _DigitsByPart = dict[int, list[Digit]]
 """Digits of the result's axes, by the index of the part of the format that contains them."""

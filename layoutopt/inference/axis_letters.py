@@ -27,7 +27,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.contraction import Contraction
-from layoutopt.ops.interfaces.axis_letters import AxisLetters
+from layoutopt.ops.interfaces import AxisLetters
 from layoutopt.ops.region_ops import regions_with_rule
 
 _LEAST_RANK = 3

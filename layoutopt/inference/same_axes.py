@@ -10,7 +10,7 @@ from layoutopt.ir.types import Op, Slot, Value
 from layoutopt.ops import Inapplicable, View, rule_of
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.contraction import A, B, Contraction
-from layoutopt.ops.interfaces.axis_letters import AxisLetters
+from layoutopt.ops.interfaces import AxisLetters
 from layoutopt.ops.region_ops import operand, region_rule
 from layoutopt.ops.signatures import Y
 from layoutopt.ops.view import Transpose

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from layoutopt.formats.shapes import static_shape
+from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, DType, TensorType, Value
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from layoutopt.cost import CostModel, sized
-from layoutopt.cost_models.price_caches import structure
+from layoutopt.cost_models.roofline import structure
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from layoutopt.cost import MeasuredPrices
-from layoutopt.cost_models.price_caches import structure
+from layoutopt.cost_models.roofline import structure
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot, TensorType
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel

@@ -1,55 +1,32 @@
 """Layout rules and op interfaces, one file per op family. An op type without a rule runs in canonical format."""
 
 from layoutopt.ops import (  # noqa: F401  -- importing a family registers its rules
-    attention,
-    axis,
-    bias_gelu,
-    cache,
-    center_crop,
-    concat_split,
-    control_flow,
-    cumulative,
-    deformable,
-    depth_to_space,
-    einsum,
+    along_axis,
+    convolution,
     elementwise,
-    fill,
-    float_conv,
-    fused_convolution,
-    fused_product,
-    group_normalization,
-    heads,
-    indexing,
-    matmul,
-    nary,
+    feature_maps,
+    integer_ops,
+    matrix_product,
     normalization,
-    one_hot,
-    pad,
-    pool,
-    quantization,
-    recurrent,
-    resize,
-    reverse_sequence,
-    sampling,
-    selection,
-    shape_op,
-    skip_normalization,
-    slice,
-    spectrum,
-    tile,
-    triangle,
-    unary,
-    unary_with_parameters,
-    view,
+    rearrangement,
+    region_ops,
+    sequences,
 )
-from layoutopt.ops.base import Builder, LayoutRule, register, rule_of, rules
-from layoutopt.ops.copying import is_copy, is_type_conversion
-from layoutopt.ops.interfaces.affine import Affine, Side, rounded
-from layoutopt.ops.interfaces.linear_map import LinearMap, add_sum
-from layoutopt.ops.interfaces.numerics import discontinuous_inputs
+from layoutopt.ops.base import (
+    Builder,
+    LayoutRule,
+    has_padding,
+    is_copy,
+    is_type_conversion,
+    register,
+    rule_of,
+    rules,
+    with_padding_states,
+    zero_padding_signature,
+)
+from layoutopt.ops.interfaces import Affine, LinearMap, Side, add_sum, discontinuous_inputs, rounded
 from layoutopt.ops.ops_without_rule import OPS_WITHOUT_RULE
-from layoutopt.ops.padding_state import has_padding, with_padding_states, zero_padding_signature
-from layoutopt.ops.quantization import (
+from layoutopt.ops.qdq import (
     QdqGroups,
     find_qdq_groups,
     is_dequantizer,
@@ -58,7 +35,6 @@ from layoutopt.ops.quantization import (
     is_quantizer,
     with_unified_formats,
 )
-from layoutopt.ops.runtime_extents import is_computable, unresolved
 from layoutopt.ops.signatures import (
     Inapplicable,
     OperandFormats,
@@ -68,13 +44,14 @@ from layoutopt.ops.signatures import (
     canonical_storage,
     estimated_extent,
     estimated_volume,
+    has_untransposable_type,
     is_canonical,
     padded_type,
     physical_type,
     signature_of,
+    untransposable_reason,
 )
-from layoutopt.ops.transposable import has_untransposable_type, untransposable_reason
-from layoutopt.ops.view import View
+from layoutopt.ops.view import View, is_computable, unresolved
 
 __all__ = [
     "OPS_WITHOUT_RULE",

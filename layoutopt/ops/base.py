@@ -15,16 +15,57 @@ interfaces of their own (`ops.interfaces`), which a rule implements in addition 
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import product
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.interfaces.kernel_profile import KernelProfile
-from layoutopt.ops.operands import chosen_signature
-from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, is_canonical, padded_type
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    OperandFormats,
+    PaddingTransfer,
+    X,
+    Y,
+    chosen_signature,
+    estimated_volume,
+    is_canonical,
+    padded_type,
+    untransposable_reason,
+)
 from layoutopt.registry import EntryPoints, registered_by
+
+# --- kernel profile ---
+#
+# The properties of an op by which kernels of a target are selected and priced: family, variant, operand roles, flops.
+
+
+class KernelProfile:
+    """The properties of an op that cost models read; every layout rule has them.
+
+    Attributes:
+        family: the name under which targets list kernels for these ops.
+    """
+
+    family: ClassVar[str]
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """The operands that targets name: activation x, weight w, result y."""
+        del op
+        return {"x": X, "w": Slot("in", 1), "y": Y}
+
+    def variant(self, op: Op) -> str:
+        """The kind within the family that kernels distinguish, for example a depthwise convolution; empty by default."""
+        del op
+        return ""
+
+    def flops(self, op: Op) -> float:
+        """The number of arithmetic operations, a multiply-add being two; one per element of the results by default."""
+        shapes = [value.shape for value in op.outputs if value is not None and value.shape is not None]
+        return float(sum(map(estimated_volume, shapes)))
+
 
 OLDEST_OPSET = 7
 
@@ -218,3 +259,153 @@ def rule_of(op: Op) -> LayoutRule | None:
 def rules() -> dict[str, LayoutRule]:
     """The rule of every op type that has one, sorted by op type."""
     return dict(sorted(EXTENSIONS.loaded_into(_RULES).items()))
+
+
+# --- padding state ---
+#
+# Padding states of blocked operands: which axes are padded, and the signatures of an op for each state of its inputs.
+#
+# A rule declares the states of the outputs for given states of the inputs (`LayoutRule.transfer_padding`). This module
+# enumerates the states of the inputs and returns a signature for each case that the op accepts.
+
+
+LARGEST_FINITE = 1e3  # larger constants are ANY, for example infinities in masks
+
+
+def padded_axes_of(value: Value | None, storage: Storage | None) -> tuple[int, ...]:
+    """The axes of a value that a storage pads."""
+    if value is None or value.shape is None or storage is None or 0 in value.shape:
+        return ()
+    padded = storage.format.padded_shape(value.shape)
+    return tuple(axis for axis, dim in enumerate(value.shape) if dim != padded[axis])
+
+
+def has_padding(value: Value | None, storage: Storage | None) -> bool:
+    """Whether a storage pads a value."""
+    return bool(padded_axes_of(value, storage))
+
+
+def state_of(numbers: Array) -> Padding:
+    """The padding state of elements with these values."""
+    if not numbers.any():
+        return Padding.ZERO
+    return Padding.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Padding.ANY
+
+
+def with_padding_states(
+    rule: LayoutRule, op: Op, signature: Signature, largest: Sequence[Padding] | None = None
+) -> list[Signature]:
+    """The signatures for the padding states that the inputs may have, without dominated ones.
+
+    Args:
+        rule: the rule of the op.
+        op: the op.
+        signature: the formats of its operands.
+        largest: the largest state that each input can have; ANY by default. The padding of constants is always zero.
+    """
+    return _undominated(padding_cases(rule, op, signature, largest))
+
+
+def zero_padding_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
+    """The signature of an op with one operand in a format and zero padding on all inputs; None if there is none."""
+    rule = rule_of(op)
+    found = rule.signature(op, {slot: format}) if rule is not None else None
+    if rule is None or found is None or isinstance(found, Inapplicable) or untransposable_reason(op, found):
+        return None
+    return next(iter(padding_cases(rule, op, found, [Padding.ZERO] * len(op.inputs))), None)
+
+
+def padding_cases(
+    rule: LayoutRule, op: Op, signature: Signature, largest: Sequence[Padding] | None = None
+) -> list[Signature]:
+    """The signatures for all padding states of the inputs that the op accepts."""
+    inputs = [
+        (index, value)
+        for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
+        if value is not None and has_padding(value, storage)
+    ]
+    have_padding = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
+    if not inputs and not any(have_padding):
+        return [signature]
+    padded = [index for index, value in inputs if not value.is_constant]
+    choices = [[state for state in Padding if largest is None or state <= largest[index]] for index in padded]
+    # With more than two padded inputs all have one state: 3**n combinations are too many.
+    cases = product(*choices) if len(padded) <= 2 else ((state,) * len(padded) for state in max(choices, key=len))
+    found = [_with_states(rule, op, signature, dict(zip(padded, case, strict=True)), have_padding) for case in cases]
+    return [each for each in found if each is not None]
+
+
+def _with_states(
+    rule: LayoutRule, op: Op, signature: Signature, given: Mapping[int, Padding], have_padding: Sequence[bool]
+) -> Signature | None:
+    """The signature for given states of some inputs; None if the op refuses them."""
+    states = [given.get(index, Padding.ZERO) for index in range(len(op.inputs))]
+    results = rule.transfer_padding(op, signature, tuple(states))
+    if results is None:
+        return None
+    results = (*results, *(Padding.ANY,) * (len(op.outputs) - len(results)))
+    results = tuple(state if has else Padding.ZERO for state, has in zip(results, have_padding, strict=True))
+    inputs, outputs = zip(signature.inputs, states, strict=True), zip(signature.outputs, results, strict=True)
+    return Signature(
+        tuple(storage and Storage(storage.format, state) for storage, state in inputs),
+        tuple(storage and Storage(storage.format, state) for storage, state in outputs),
+    )
+
+
+def _undominated(signatures: list[Signature]) -> list[Signature]:
+    """The signatures that no other one dominates; of equal ones the last."""
+    kept: list[Signature] = []
+    for signature in reversed(signatures):
+        if not any(_dominates(other, signature) for other in kept):
+            kept = [other for other in kept if not _dominates(signature, other)]
+            kept.append(signature)
+    return kept[::-1]
+
+
+def _dominates(one: Signature, other: Signature) -> bool:
+    accepts = all(
+        a is None or b is None or a.padding >= b.padding for a, b in zip(one.inputs, other.inputs, strict=True)
+    )
+    leaves = all(
+        a is None or b is None or a.padding <= b.padding for a, b in zip(one.outputs, other.outputs, strict=True)
+    )
+    return accepts and leaves
+
+
+# --- Lowering to one op of the same type on the physical arrays ---
+
+
+def lower_directly(
+    op: Op,
+    build: Builder,
+    attributes: Mapping[str, Attribute] | None = None,
+    inputs: Sequence[Value | None] | None = None,
+) -> None:
+    """Write the same op on the physical arrays.
+
+    Args:
+        op: the op.
+        build: records the new op.
+        attributes: attributes that differ from those of the op.
+        inputs: all inputs, if they differ from the physical inputs of the op.
+    """
+    if inputs is None:
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+    present = [index for index, value in enumerate(op.outputs) if value is not None]
+    types = [build.output_type(index) for index in range(max(present, default=-1) + 1)]
+    results = build.op(op.op_type, inputs, types, {**op.attributes, **(attributes or {})})
+    for index, result in zip(present, results, strict=True):
+        build.set_output(index, result)
+
+
+# --- Ops whose result has the elements of their input, in the same or in another type ---
+
+
+def is_copy(op: Op) -> bool:
+    """Whether the output of an op is its input."""
+    return op.kind == "Identity"
+
+
+def is_type_conversion(op: Op) -> bool:
+    """Whether an op only changes the element type."""
+    return op.kind in ("Cast", "CastLike")

@@ -1,18 +1,256 @@
 """Contractions: products of two tensors, summed over the axes that both have and the result has not."""
 
-from abc import abstractmethod
-from collections.abc import Collection, Mapping
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, pairwise
+from math import prod
+from string import ascii_letters
+from typing import Literal, TypeAlias
 
 from typing_extensions import override
 
-from layoutopt.formats import Format, Part, Shape
-from layoutopt.ir.types import Op, Padding, Signature, Slot
+from layoutopt.formats import Dim, Format, Part, Shape, quotient
+from layoutopt.ir.types import Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import LayoutRule
-from layoutopt.ops.interfaces.contraction_modes import A, B, ContractionModes, ContractionOp, kind_of, modes_of
-from layoutopt.ops.padding_state import padded_axes_of
-from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, format_text, signature_of
+from layoutopt.ops.base import Builder, LayoutRule, padded_axes_of, register
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    OperandFormats,
+    PaddingTransfer,
+    Y,
+    estimated_extent,
+    format_text,
+    is_canonical,
+    present,
+    present_type,
+    shape_of,
+    signature_of,
+)
+
+# --- contraction modes ---
+#
+# Contraction modes: the axes of a matrix product as strided kernels address them, for given formats of the operands.
+#
+# Every axis belongs to two or three operands, which make it a row, column, summed or batch axis:
+#
+#     rows a, y    columns b, y    summed a, b    batches a, b, y
+#
+# Formats cut the axes into digits. Digits that are adjacent in every operand that has them form one *mode*. The number of
+# modes of each kind determines which kernels can address the operands without a copy:
+#
+#     a (B, H, M, K) in B M H K, b and y canonical     one mode each of rows, columns and summed; batches B and H apart
+#
+# cublasGemmStridedBatched accepts one mode of each kind; without shared batches, a second mode of rows or columns can be the
+# batch. cublasGemmBatched has a pointer per matrix, so it accepts any number of batch modes. cuTENSOR and CUTLASS's GETT
+# (NVIDIA/cutlass, examples/51_hopper_gett) accept any number of modes of every kind.
+
+
+A, B = Slot("in", 0), Slot("in", 1)
+
+AxisKind: TypeAlias = Literal["rows", "columns", "summed", "batches"]
+_AXIS_KINDS: dict[frozenset[Slot], AxisKind] = {
+    frozenset((A, Y)): "rows",
+    frozenset((B, Y)): "columns",
+    frozenset((A, B)): "summed",
+    frozenset((A, B, Y)): "batches",
+}
+
+AxisDigit: TypeAlias = tuple[int, int]
+"""An iteration axis, and how many of its elements one step of the digit covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionModes:
+    """The number of modes of each kind.
+
+    Attributes:
+        rows: modes of a and y.
+        columns: modes of b and y.
+        summed: modes of a and b.
+        batches: modes of all three.
+        innermost: the kind of the mode with stride 1, by operand; operands of one element are absent.
+    """
+
+    rows: int
+    columns: int
+    summed: int
+    batches: int
+    innermost: Mapping[Slot, AxisKind]
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the mode with stride 1 is an axis of the matrix in every operand."""
+        return "batches" not in self.innermost.values()
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether one product with leading dimensions, or a batch of them at a constant stride, computes the contraction."""
+        spare = max(self.rows - 1, 0) + max(self.columns - 1, 0)
+        return self.is_contiguous and self.summed <= 1 and spare + self.batches <= 1
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether a batch of products with leading dimensions, at any addresses, computes the contraction."""
+        return self.is_contiguous and max(self.rows, self.columns, self.summed) <= 1
+
+
+class ContractionOp(ABC):
+    """An op that multiplies two tensors and sums over the axes that only they share."""
+
+    @abstractmethod
+    def modes(self, op: Op, formats: Mapping[Slot, Format]) -> ContractionModes | None:
+        """The modes of the contraction with its operands in these formats; None where no kernel could read them."""
+
+    @abstractmethod
+    def is_transposed(self, op: Op, slot: Slot) -> bool | None:
+        """Whether the last two axes of an operand are a transposed matrix; None if they are not a matrix."""
+
+
+def modes_of(
+    axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
+) -> ContractionModes | None:
+    """The modes of a contraction.
+
+    Args:
+        axes: the iteration axis of every axis of a, b and y.
+        formats: the formats of the operands.
+        shapes: the shapes of the operands.
+
+    Returns:
+        The modes; None where an operand has padding, where blocks of an axis do not divide each other, or where only one
+        operand has an axis.
+    """
+    return _modes_of(tuple((slot, tuple(axes[slot]), formats[slot], shape) for slot, shape in shapes.items()))
+
+
+@lru_cache(maxsize=1 << 14)
+def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...]) -> ContractionModes | None:
+    """`modes_of`, cached: every kernel of a target requires the same modes."""
+    axes = {slot: numbers for slot, numbers, _, _ in operands}
+    digits = digits_of(
+        axes, {slot: format for slot, _, format, _ in operands}, {slot: shape for slot, _, _, shape in operands}
+    )
+    if digits is None:
+        return None
+    operands_with: dict[AxisDigit, frozenset[Slot]] = {}
+    adjacent: dict[tuple[AxisDigit, AxisDigit], int] = {}
+    for slot, operand_digits in digits.items():
+        for digit in operand_digits:
+            operands_with[digit] = operands_with.get(digit, frozenset()) | {slot}
+        for pair in pairwise(operand_digits):
+            adjacent[pair] = adjacent.get(pair, 0) + 1
+    kinds = {digit: _AXIS_KINDS.get(slots) for digit, slots in operands_with.items()}
+    if None in kinds.values():
+        return None
+    counts = Counter(kinds.values())
+    for (left, right), count in adjacent.items():
+        if operands_with[left] == operands_with[right] and count == len(operands_with[left]):
+            counts[kinds[left]] -= 1
+    innermost = {slot: kind for slot, found in digits.items() if found and (kind := kinds[found[-1]]) is not None}
+    return ContractionModes(counts["rows"], counts["columns"], counts["summed"], counts["batches"], innermost)
+
+
+def kind_of(axes: Mapping[Slot, Sequence[int]], axis: int) -> AxisKind | None:
+    """The kind of an iteration axis; None if only one operand has it."""
+    return _AXIS_KINDS.get(frozenset(slot for slot in (A, B, Y) if axis in axes[slot]))
+
+
+def digits_of(
+    axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
+) -> dict[Slot, list[AxisDigit]] | None:
+    """The digits of each operand in memory order, cut at the blocks of all; None if these do not divide, or with padding."""
+    if any(not formats[slot].fits(shape) or formats[slot].has_padding(shape) for slot, shape in shapes.items()):
+        return None
+    cuts: dict[int, set[int]] = {}
+    for slot, shape in shapes.items():
+        for part, span in zip(formats[slot].parts, formats[slot].spans, strict=True):
+            if shape[part.axis] != 1:
+                cuts.setdefault(axes[slot][part.axis], set()).add(span)
+    grid = {axis: sorted(spans, reverse=True) for axis, spans in cuts.items()}
+    if any(outer % inner for spans in grid.values() for outer, inner in pairwise(spans)):
+        return None
+    return {slot: list(_row(formats[slot], axes[slot], shape, grid)) for slot, shape in shapes.items()}
+
+
+def _row(format: Format, axes: Sequence[int], shape: Shape, grid: Mapping[int, Sequence[int]]) -> Iterator[AxisDigit]:
+    """The digits of one operand in memory order, without those of one element."""
+    for part, digit in zip(format.parts, format.digits(shape), strict=True):
+        dim, extent = shape[part.axis], digit.extent
+        if dim == 1 or extent == 1:
+            continue
+        axis = axes[part.axis]
+        for cut in grid[axis]:
+            above = digit.span * extent if part.block and isinstance(extent, int) else dim
+            if digit.span <= cut and (not isinstance(above, int) or cut < above):
+                yield axis, cut
+
+
+# --- collapsed batch ---
+#
+# Collapsed batch dimensions: a matrix product without the axes that are outermost, in the same order, in all operands.
+#
+#     a (windows, rows, K) in W R 8w 8r K    b (K, N)    y likewise, with N for K    ->    a (W R 8 8, K)    y (W R 8 8, N)
+#
+# On physical arrays the result is a plain product: collapsed axes are batches, or rows of one large matrix if b has no
+# batches.
+
+
+@dataclass(frozen=True, slots=True)
+class CollapsedBatch:
+    """A product whose outermost axes are collapsed.
+
+    Attributes:
+        outside: the collapsed parts in memory order, as parts of iteration axes.
+        formats: the formats of the operands with the collapsed axes in logical order.
+        has_uniform_batch: whether every operand has all collapsed axes or none; a kernel may then traverse them in any order.
+    """
+
+    collapsed: tuple[Part, ...]
+    formats: OperandFormats
+    has_uniform_batch: bool
+
+    def shape(self, axes: Sequence[int], shape: Shape) -> Shape:
+        """The shape of an operand's array: the extents of the collapsed parts, 1 where it lacks them, and of the matrix."""
+        extents = dict(zip(axes, shape, strict=True))
+        own = {part.axis for part in self.collapsed}.intersection(axes)
+        blocks = {axis: prod(part.block for part in self.collapsed if part.axis == axis and part.block) for axis in own}
+        stored = {axis: quotient(extents[axis], blocks[axis]) for axis in own if extents[axis] != 1}
+        matrix = tuple(dim for axis, dim in zip(axes[-2:], shape[-2:], strict=True) if axis not in own)
+        if not stored:
+            return matrix
+        return (*((part.block or stored[part.axis]) if part.axis in stored else 1 for part in self.collapsed), *matrix)
+
+
+def collapse_batch(
+    axes: Axes, formats: OperandFormats, shapes: Mapping[Slot, Shape], collapsed: Collection[int]
+) -> CollapsedBatch | None:
+    """The product without the axes `collapsed`; None if they are not outermost, in the same order, in all operands."""
+    orders: dict[Slot, list[Part]] = {}
+    inner: dict[Slot, Format] = {}
+    for slot, shape in shapes.items():
+        format, own = formats[slot], axes[slot]
+        if any(own[axis] in collapsed for axis in format.blocked_axes) and format.has_padding(shape):
+            return None
+        parts = [part for part in format.parts if shape[part.axis] != 1 or format.block(part.axis) > 1]
+        count = sum(own[part.axis] in collapsed for part in parts)
+        if any(own[part.axis] not in collapsed for part in parts[:count]):
+            return None
+        orders[slot] = [Part(own[part.axis], part.block, part.step) for part in parts[:count]]
+        kept = {part.axis for part in parts[count:]}
+        inner[slot] = Format(
+            (*(Part(position) for position in range(len(shape)) if position not in kept), *parts[count:])
+        )
+    longest = max(orders.values(), key=len)
+    for slot, shape in shapes.items():
+        stored = {axis for axis, dim in zip(axes[slot], shape, strict=True) if dim != 1}
+        if orders[slot] != [part for part in longest if part.axis in stored]:
+            return None
+    return CollapsedBatch(tuple(longest), inner, all(order in ([], longest) for order in orders.values()))
+
 
 _KINDS = {A: ("rows", "summed"), B: ("summed", "columns"), Y: ("rows", "columns")}
 
@@ -135,4 +373,155 @@ def _shapes(op: Op) -> dict[Slot, Shape]:
     return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
 
 
-__all__ = ["A", "B", "Contraction", "aligned_format"]
+# --- einsum ---
+#
+# Einsum of two tensors: a contraction whose equation names the iteration axes. Each letter is one iteration axis.
+#
+# An Einsum of one tensor that permutes its axes is a Transpose (`patterns.permuted_axes`); all others run in canonical
+# format.
+#
+#     bhsd, bhtd -> bhst      rows s, columns t, summed d, batches b and h
+#     ...ij, jk  -> ...ik
+#
+# On physical arrays it is an Einsum with a letter for every digit that the formats cut the axes into.
+
+
+_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
+
+
+@register
+class Einsum(Contraction):
+    """An Einsum of two operands without repeated letters in one operand and without letters that only one operand has."""
+
+    ops = ("Einsum",)
+    is_always_agnostic = True
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """A number for every letter; axes under an ellipsis are counted from the right."""
+        values = (*op.inputs, *op.outputs)
+        shapes = [value.shape for value in values if value is not None and value.shape is not None]
+        if len(op.inputs) != 2 or len(shapes) != 3:
+            return Inapplicable("it does not have two operands of known rank")
+        terms = _terms(str(op.attributes.get("equation", "")), shapes)
+        if terms is None:
+            return Inapplicable("a letter occurs twice in an operand, or the number of letters is not the rank")
+        a, b, y = map(set, terms)
+        if not a | b >= y or (a | b) - (a & b) - y:
+            return Inapplicable("an axis of only one operand is summed")
+        numbers = {name: number for number, name in enumerate(dict.fromkeys((*terms[2], *terms[0], *terms[1])))}
+        for name, number in numbers.items():
+            dims = {
+                dim
+                for term, shape in zip(terms, shapes, strict=True)
+                for other, dim in zip(term, shape, strict=True)
+                if other == name and dim != 1
+            }
+            if len(dims) > 1:
+                return Inapplicable(f"the extents {sorted(map(str, dims))} of axis {number} may differ")
+        return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The signature of the contraction; Inapplicable if blocks of operands do not divide, or need more than 52 letters."""
+        signature = super().complete(op, known)
+        if isinstance(signature, Inapplicable) or is_canonical(signature):
+            return signature
+        digits = self._digits(op, {slot: storage.format for slot in (A, B, Y) if (storage := signature[slot])})
+        if digits is None or len({digit for operand_digits in digits for digit in operand_digits}) > len(ascii_letters):
+            return Inapplicable("the blocks of two operands do not divide each other, or need more than 52 letters")
+        return signature
+
+    def _digits(self, op: Op, formats: OperandFormats) -> list[list[AxisDigit]] | None:
+        axes = self.axes(op)
+        assert not isinstance(axes, Inapplicable)
+        shapes = {slot: value.shape or () for slot in (A, B, Y) if (value := op.operand(slot)) is not None}
+        digits = digits_of(axes, formats, shapes)
+        return None if digits is None else [digits[slot] for slot in (A, B, Y)]
+
+    @override
+    def lower(self, op: Op, build: Builder) -> None:
+        axes, formats = self.axes(op), {slot: build.format(slot) for slot in (A, B, Y)}
+        digits = self._digits(op, formats)
+        assert digits is not None and not isinstance(axes, Inapplicable)
+        names = {digit: ascii_letters[number] for number, digit in enumerate(dict.fromkeys(chain(*digits)))}
+        terms = ["".join(names[digit] for digit in operand_digits) for operand_digits in digits]
+        operands: list[Value | None] = []
+        for slot, operand_digits in zip((A, B), digits[:2], strict=True):
+            extents = _extents(operand_digits, digits, axes[slot], shape_of(op.operand(slot)))
+            operands.append(build.reshape(present(build.input(slot.index)), extents))
+        target = present_type(build.output_type(0))
+        type = TensorType(target.dtype, _extents(digits[2], digits, axes[Y], shape_of(op.outputs[0])))
+        (result,) = build.op("Einsum", operands, [type], {"equation": f"{terms[0]},{terms[1]}->{terms[2]}"})
+        build.set_output(0, build.reshape(result, shape_of(target)))
+
+    def flops(self, op: Op) -> float:
+        """Two for every element of the iteration."""
+        axes = self.axes(op)
+        if isinstance(axes, Inapplicable):
+            return super().flops(op)
+        extents: dict[int, int] = {}
+        for slot, numbers in axes.items():
+            value = op.operand(slot)
+            for axis, dim in zip(numbers, (value.shape if value is not None else None) or (), strict=True):
+                extents[axis] = max(extents.get(axis, 1), estimated_extent(dim))
+        total = 2.0
+        for count in extents.values():
+            total *= count
+        return total
+
+
+def permutation(op: Op) -> tuple[int, ...] | None:
+    """The `perm` of the Transpose that an Einsum of one operand computes; None if it computes anything else."""
+    x, y = op.inputs[0], op.outputs[0]
+    if len(op.inputs) != 1 or x is None or x.shape is None or y is None or y.shape is None:
+        return None
+    terms = _terms(str(op.attributes.get("equation", "")), (x.shape, y.shape))
+    if terms is None or sorted(terms[0]) != sorted(terms[1]):
+        return None
+    return tuple(terms[0].index(name) for name in terms[1])
+
+
+def _extents(
+    operand_digits: Sequence[AxisDigit], digits: Sequence[Sequence[AxisDigit]], axes: Sequence[int], shape: Shape
+) -> Shape:
+    """The extents of the digits of an operand.
+
+    Args:
+        operand_digits: the digits, outermost first.
+        digits: those of all operands and of the result.
+        axes: the iteration axes of the operand.
+        shape: its logical shape.
+    """
+    dims = dict(zip(axes, shape, strict=True))
+    spans = {digit for each in digits for digit in each}
+    found: list[Dim] = []
+    for axis, span in operand_digits:
+        above = min((wider for other, wider in spans if other == axis and wider > span), default=None)
+        dim = dims[axis] if above is None else above
+        found.append(quotient(dim, span))
+    return tuple(found)
+
+
+def _terms(equation: str, shapes: Sequence[Shape]) -> list[list[str]] | None:
+    """The axis names of each operand and, last, of the result; None if the equation does not fit the shapes.
+
+    Without an arrow the result has the axes of an ellipsis, then the letters that occur once, in alphabetical order.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    texts = left.split(",")
+    if not arrow:
+        letters = [letter for letter in sorted(set(left) - set(".,")) if left.count(letter) == 1]
+        right = ("..." if "..." in left else "") + "".join(letters)
+    texts.append(right)
+    if len(texts) != len(shapes) or not all(map(_TERM.fullmatch, texts)):
+        return None
+    terms = [_names(text, len(shape)) for text, shape in zip(texts, shapes, strict=True)]
+    if any(len(set(term)) != len(term) or len(term) != len(shape) for term, shape in zip(terms, shapes, strict=True)):
+        return None
+    return terms
+
+
+def _names(text: str, rank: int) -> list[str]:
+    """The axis names of one operand: its letters, and the axes of an ellipsis counted from the right."""
+    before, ellipsis, behind = text.partition("...")
+    count = rank - len(before) - len(behind) if ellipsis else 0
+    return [*before, *(f"...{position}" for position in range(count, 0, -1)), *behind]

@@ -15,25 +15,30 @@ from collections.abc import Collection
 from functools import lru_cache
 from types import MappingProxyType
 
+import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Shape
-from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Builder
-from layoutopt.ops.collapsed_batch import CollapsedBatch, collapse_batch
-from layoutopt.ops.contraction import A, B, Contraction
-from layoutopt.ops.interfaces.kernel_formats import KernelFormats
-from layoutopt.ops.operands import chosen_signature, padded_output, present, present_type, rank_of, shape_of
-from layoutopt.ops.padding_state import padded_axes_of, state_of
-from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.base import Builder, padded_axes_of, register, state_of
+from layoutopt.ops.contraction import A, B, CollapsedBatch, Contraction, collapse_batch
+from layoutopt.ops.convolution import padding_after_activation
+from layoutopt.ops.interfaces import Affine, AffineFolding, KernelFormats, LinearMap, LinearMapOp, Side, float_constant
 from layoutopt.ops.signatures import (
     Inapplicable,
     OperandFormats,
+    PaddingTransfer,
     Y,
+    chosen_signature,
     estimated_extent,
     estimated_volume,
     is_canonical,
+    padded_output,
+    present,
+    present_type,
+    rank_of,
+    shape_of,
 )
 
 C = Slot("in", 2)
@@ -227,4 +232,147 @@ def _axes_of(a: Shape, b: Shape, y: Shape, is_a_transposed: bool, is_b_transpose
     return axes
 
 
-__all__ = ["BiasedMatrixProduct", "MatrixProduct", "operand_axes"]
+# --- matmul ---
+#
+# MatMul and Gemm: matrix products that fold affine maps into a constant matrix, and may be linear maps over one axis.
+
+
+class ScaleFoldingProduct(MatrixProduct, AffineFolding):
+    """A product whose constant b absorbs scales."""
+
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """A scale along K of a, or along N of the result, is folded into b."""
+        weight, x = float_constant(op, 1), op.inputs[0]
+        if weight is None or weight.ndim != 2 or x is None or x.rank is None or not affine.is_scale_only:
+            return None
+        (k, n), rank = operand_axes(op, "transB", 2), x.rank
+        if affine.axis not in (None, rank - 1) or op.integer("transA"):
+            return None
+        axis = n if side == "out" else k
+        scale, _ = affine.broadcast_to(weight.shape[axis])
+        weight *= scale if axis else scale[:, None]
+        return {1: weight}
+
+
+@register
+class MatMul(ScaleFoldingProduct, LinearMapOp):
+    """A batch of products."""
+
+    ops = ("MatMul",)
+
+    @override
+    def mapped_axis(self, op: Op) -> int | None:
+        return _matrix_axis(op)
+
+    @override
+    def linear_map(self, op: Op) -> LinearMap | None:
+        weight, axis = float_constant(op, 1), self.mapped_axis(op)
+        return None if weight is None or axis is None else LinearMap(axis, weight.T, np.zeros(weight.shape[1]))
+
+    @override
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
+        return None if map.shift.any() else {1: map.matrix.T}
+
+
+class AffineFoldingProduct(BiasedMatrixProduct, AffineFolding):
+    """A product whose constant b and bias absorb affine maps."""
+
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """Scales are folded into b, shifts into the bias."""
+        weight = float_constant(op, 1)
+        c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
+        if weight is None or c is None or affine.axis not in (None, 1) or op.integer("transA"):
+            return None
+        if op.attributes.get("beta", 1.0) != 1.0 or op.attributes.get("alpha", 1.0) != 1.0:
+            return None
+        k, n = operand_axes(op, "transB", 2)
+        scale, shift = affine.broadcast_to(weight.shape[n if side == "out" else k])
+        bias = c * scale + shift if side == "out" else c + shift @ (weight if k == 0 else weight.T)
+        weight *= scale if (n if side == "out" else k) else scale[:, None]
+        return {1: weight, 2: bias}
+
+
+@register
+class Gemm(AffineFoldingProduct, LinearMapOp):
+    """One product with a bias."""
+
+    ops = ("Gemm",)
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The columns, if alpha and beta are 1 and the bias has one number per column."""
+        c = op.inputs[2] if len(op.inputs) > 2 else None
+        rows = c.shape[:-1] if c is not None and c.shape is not None else ()
+        plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
+        constant = c is None or (c.data is not None and all(dim == 1 for dim in rows))
+        return _matrix_axis(op) if plain and constant and not op.integer("transA") else None
+
+    @override
+    def linear_map(self, op: Op) -> LinearMap | None:
+        weight = float_constant(op, 1)
+        c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
+        if weight is None or c is None or self.mapped_axis(op) is None:
+            return None
+        matrix = weight if op.integer("transB") else weight.T
+        return LinearMap(1, matrix, np.broadcast_to(c.reshape(-1), matrix.shape[:1]))
+
+    @override
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
+        bias = {2: map.shift} if map.shift.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
+        return {1: map.matrix if op.integer("transB") else map.matrix.T, **bias}
+
+
+def _matrix_axis(op: Op) -> int | None:
+    """The last axis of a, if b is one constant matrix."""
+    x, weight = op.inputs[0], op.inputs[1]
+    if x is None or x.rank is None or x.rank < 2 or weight is None or weight.data is None or weight.rank != 2:
+        return None
+    return x.rank - 1
+
+
+# --- Fused matrix products of onnxruntime: transposed operands, a factor, an activation ---
+#
+#     FusedMatMul   y = alpha * a' b'          ' swaps the last two axes of an operand, if its attribute is set
+#     FusedGemm     y = activation(alpha * a' b' + beta * c)
+#
+# Attributes stay as they are, so only canonical matrices are the same op.
+
+
+@register
+class FusedMatMul(ScaleFoldingProduct):
+    """A product with a factor and transpositions as attributes."""
+
+    ops = ("com.microsoft::FusedMatMul",)
+
+    @override
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        if op.integer("transBatchA") or op.integer("transBatchB"):
+            return Inapplicable("its batch axes are between rows and columns")
+        return super().axes(op)
+
+    @override
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
+        return is_canonical(signature)
+
+
+@register
+class TransposeMatMul(FusedMatMul):
+    """The older name of FusedMatMul."""
+
+    ops = ("com.microsoft::TransposeMatMul",)
+
+
+@register
+class FusedGemm(AffineFoldingProduct):
+    """FusedGemm: an affine map of its output cannot be folded, because the activation comes first."""
+
+    ops = ("com.microsoft::FusedGemm",)
+    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY, "the activation of zero and the bias")
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+        """The activation of the padding that Gemm leaves."""
+        states = super().transfer_padding(op, signature, inputs)
+        return None if states is None else (padding_after_activation(op, states[0]),)
+
+    @override
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        return super().fold_affine(op, affine, side) if side == "in" else None

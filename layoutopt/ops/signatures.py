@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from layoutopt.formats import Dim, Format, Shape
-from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
 
 OperandFormats: TypeAlias = Mapping[Slot, Format]
 
@@ -101,3 +101,133 @@ def signature_of(op: Op, formats: OperandFormats) -> Signature | Inapplicable:
         return tuple(chosen)
 
     return Signature(storages("in", op.inputs), storages("out", op.outputs))
+
+
+# --- Access to operands that a rule requires to be present and to have a rank (`LayoutRule.ranks`) ---
+
+
+def present(value: Value | None) -> Value:
+    """An operand that the operator requires."""
+    assert value is not None, "a required operand is absent"
+    return value
+
+
+def shape_of(value: Value | TensorType | None) -> Shape:
+    """The shape of an operand of required rank, or of a type."""
+    shape = None if value is None else value.shape
+    assert shape is not None, f"no rank: {value}; the rule has to require it"
+    return shape
+
+
+def rank_of(value: Value | None) -> int:
+    """The number of axes of an operand of required rank."""
+    return len(shape_of(value))
+
+
+def chosen_signature(op: Op) -> Signature:
+    """The signature that the planner has chosen for an op."""
+    assert op.signature is not None, f"{op!r} has no signature"
+    return op.signature
+
+
+def padded_output(op: Op, index: int = 0) -> TensorType:
+    """The type of an output in the canonical format under the chosen signature, its axes padded up to their blocks."""
+    type = padded_type(op.outputs[index], chosen_signature(op).outputs[index])
+    assert type is not None, f"{op!r}: output {index} is absent"
+    return type
+
+
+def present_type(type: TensorType | None) -> TensorType:
+    """The type of an output that the operator requires."""
+    assert type is not None, "a required output is absent"
+    return type
+
+
+# --- Element types that can be transposed ---
+#
+# If a runtime does not transpose a type, `dialects.promotion` transposes a wider type. The types listed here have no wider
+# type that Cast supports, or onnxruntime 1.31 has no kernels for them, so the result could not be verified. Values of these
+# types keep their layout. Constants of all types are packed ahead of time.
+
+
+_UNTRANSPOSABLE = frozenset(
+    {DType.FLOAT4E2M1, DType.FLOAT8E8M0, DType.COMPLEX64, DType.COMPLEX128, DType.INT2, DType.UINT2}
+)
+
+
+class HasOperands(Protocol):
+    """An op, or a planning unit that reads and computes values."""
+
+    @property
+    def inputs(self) -> tuple[Value | None, ...]:
+        """The values that are read."""
+
+    @property
+    def outputs(self) -> tuple[Value | None, ...]:
+        """The values that are computed."""
+
+    def operand(self, slot: Slot) -> Value | None:
+        """The value at a slot."""
+
+    def slots(self) -> list[Slot]:
+        """The slots that hold a value."""
+
+
+def has_untransposable_type(op: HasOperands) -> bool:
+    """Whether an op has operands whose type cannot be transposed."""
+    return any(value is not None and value.dtype in _UNTRANSPOSABLE for value in (*op.inputs, *op.outputs))
+
+
+def untransposable_reason(op: HasOperands, signature: Signature) -> str:
+    """The reason why an operand cannot be converted to its format in a signature; empty if all can."""
+    for slot in op.slots():
+        value, storage = op.operand(slot), signature[slot]
+        if value is None or value.dtype not in _UNTRANSPOSABLE or value.is_constant or storage is None:
+            continue
+        if not storage.format.is_canonical:
+            return f"no runtime transposes {value.dtype}"
+    return ""
+
+
+# --- Padding transfer functions: the padding state of the results by the padding state of the inputs ---
+#
+# `LayoutRule.transfer_padding` applies the function; `layoutopt ops` prints it.
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingTransfer:
+    """The padding state of a result by the largest padding state of the inputs.
+
+    Attributes:
+        zero, finite, any: the state of the result for inputs of state ZERO, FINITE and ANY; None where the op refuses them.
+        text: the cases in which the result has another state, in words.
+    """
+
+    zero: Padding | None
+    finite: Padding | None
+    any: Padding | None
+    text: str = ""
+
+    def __getitem__(self, state: Padding) -> Padding | None:
+        return (self.zero, self.finite, self.any)[state]
+
+    def __str__(self) -> str:
+        groups: dict[Padding | None, list[Padding]] = {}
+        for state in Padding:
+            groups.setdefault(self[state], []).append(state)
+        refused = groups.pop(None, [])
+        if not groups:
+            return "no padding"
+        if all(self[state] is state for state in Padding):
+            cases = ["kept"]
+        else:
+            cases = [f"{_listed(states)} → {result}" for result, states in groups.items()]
+        return "; ".join(filter(None, (", ".join(cases), f"{_listed(refused)} refused" if refused else "", self.text)))
+
+
+def _listed(states: Sequence[Padding]) -> str:
+    return "all" if len(states) == len(Padding) else " and ".join(map(str, states))
+
+
+PADDING_KEPT = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY)
+PADDING_REFUSED = PaddingTransfer(None, None, None)

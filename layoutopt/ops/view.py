@@ -7,18 +7,29 @@ They cost nothing. If a neighbour requires another format, a conversion behind t
 """
 
 from abc import abstractmethod
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
+import numpy as np
 from typing_extensions import override
 
-from layoutopt.formats import Format, Shape, propagate_reshape, volume
-from layoutopt.ir.types import Op, Signature
+from layoutopt.formats import Dim, Extent, Format, Shape, propagate_reshape, volume
+from layoutopt.formats.extent import Atom
+from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
-from layoutopt.ops.interfaces.resampling import ExtentChange
-from layoutopt.ops.operands import present, shape_of
-from layoutopt.ops.padding_transfer import PADDING_KEPT
-from layoutopt.ops.runtime_extents import unresolved
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signature_of
+from layoutopt.ops.interfaces import AxisLetters, ExtentChange, ShapeQuery, feature_map_letters
+from layoutopt.ops.signatures import (
+    PADDING_KEPT,
+    PADDING_REFUSED,
+    Inapplicable,
+    OperandFormats,
+    X,
+    Y,
+    present,
+    rank_of,
+    shape_of,
+    signature_of,
+)
 
 
 class View(LayoutRule):
@@ -165,3 +176,169 @@ def _propagated(format: Format, before: Shape, after: Shape) -> Format | None:
     """The format propagated to other axes; None if it does not propagate or the numbers of elements differ."""
     (count, symbols), (other, others) = volume(before), volume(after)
     return None if count != other and not symbols and not others else propagate_reshape(format, before, after)
+
+
+# --- DepthToSpace and SpaceToDepth: view ops, equal to a Reshape, a Transpose and a Reshape ---
+#
+# DepthToSpace, DCR    (N, r r C', H, W)  ->  (N, r, r, C', H, W)  ->  (N, C', H, r, W, r)  ->  (N, C', H r, W r)
+# DepthToSpace, CRD    (N, C' r r, H, W)  ->  (N, C', r, r, H, W)  ->  the same
+# SpaceToDepth, DCR    (N, C, H' r, W' r) ->  (N, C, H', r, W', r) ->  (N, r, r, C, H', W') ->  (N, r r C, H', W')
+# SpaceToDepth, CRD    since opset 28         the same             ->  (N, C, r, r, H', W') ->  (N, C r r, H', W')
+
+
+@register
+class DepthToSpace(View, AxisLetters):
+    """Channels moved to spatial axes."""
+
+    ops = ("DepthToSpace",)
+
+    def output_format(self, op: Op, format: Format) -> Format | None:
+        """The format propagated through the split, the permutation and the merge."""
+        x, y = self._shapes(op)
+        pieces, perm = self._pieces(op, x)
+        return _through(format, x, pieces, perm, y)
+
+    @override
+    def input_format(self, op: Op, format: Format) -> Format | None:
+        x, y = self._shapes(op)
+        pieces, perm = self._pieces(op, x)
+        return _through(format, y, tuple(pieces[axis] for axis in perm), tuple(map(perm.index, range(len(perm)))), x)
+
+    def unmerged_axis(self, op: Op, axis: int) -> int | None:
+        """The batch axis for itself; None for the others, since channels and spatial axes are mixed."""
+        del op
+        return axis if axis == 0 else None
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y)
+
+    def _shapes(self, op: Op) -> tuple[Shape, Shape]:
+        return shape_of(op.inputs[0]), shape_of(op.outputs[0])
+
+    def _pieces(self, op: Op, x: Shape) -> tuple[Shape, tuple[int, ...]]:
+        """The six extents that x is split into, and their order in the result."""
+        batch, channels, height, width = x
+        block = op.integer("blocksize", 1)
+        depth = channels // (block * block)
+        if op.attributes.get("mode", "DCR") == "CRD":
+            return (batch, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
+        return (batch, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
+
+
+@register
+class SpaceToDepth(DepthToSpace):
+    """Spatial axes moved to channels."""
+
+    ops = ("SpaceToDepth",)
+
+    def _pieces(self, op: Op, x: Shape) -> tuple[Shape, tuple[int, ...]]:
+        batch, channels, height, width = x
+        block = op.integer("blocksize", 1)
+        perm = (0, 1, 3, 5, 2, 4) if op.attributes.get("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+        return (batch, channels, height // block, block, width // block, block), perm
+
+
+def _through(format: Format, start: Shape, pieces: Shape, perm: tuple[int, ...], end: Shape) -> Format | None:
+    """A format propagated to `pieces`, permuted, and propagated to `end`; None if it does not propagate."""
+    cut = propagate_reshape(format, start, pieces)
+    return (
+        None
+        if cut is None
+        else propagate_reshape(cut.propagate_transpose(perm), tuple(pieces[axis] for axis in perm), end)
+    )
+
+
+# --- runtime extents ---
+#
+# Symbolic extents that can be computed at run time: from shapes of operands, and from operands that contain extents.
+#
+# Reshape(x[N, H*W, C], target = [N, H, W, -1])         N and C are extents of x, H and W elements of the target
+# Flatten(x[N, C, H, W])                                H*W*C is the product of three extents of x
+
+
+def operand_extents(op: Op) -> frozenset[Extent]:
+    """The symbolic extents that shapes or elements of the operands of an op contain."""
+    shapes = (value.shape or () for value in op.inputs if value is not None)
+    elements = (value.elements or () for value in op.inputs if value is not None)
+    return frozenset(dim for dims in (*shapes, *elements) for dim in dims if isinstance(dim, Extent))
+
+
+def is_computable(dim: Dim, known: Collection[Extent]) -> bool:
+    """Whether an extent can be computed from extents that are known when the op runs."""
+    if isinstance(dim, int) or dim in known:
+        return True
+    return all(_is_atom_computable(factor, known) for factors, _ in dim.terms for factor in factors)
+
+
+def _is_atom_computable(atom: Atom, known: Collection[Extent]) -> bool:
+    if isinstance(atom, str):
+        return Extent.of_atom(atom) in known
+    if isinstance(atom, Extent):
+        return is_computable(atom, known)
+    if Extent.of_atom(atom) in known:
+        return True
+    low = atom.dividend.low()
+    whole = low is not None and low >= 0  # integer division at run time truncates towards zero
+    return whole and is_computable(atom.dividend.dim, known) and is_computable(atom.divisor.dim, known)
+
+
+def unresolved(op: Op, shape: Shape) -> list[Dim]:
+    """The extents of a shape that cannot be computed at run time."""
+    known = operand_extents(op)
+    return [dim for dim in shape if not is_computable(dim, known)]
+
+
+# --- Shape and Size, which read no element, so the tensor may have any format ---
+
+
+@register
+class ShapeOp(LayoutRule, ShapeQuery):
+    """The logical extents, for any physical format."""
+
+    family = "shape_of"
+    ops = ("Shape", "Size")
+    formats = "any"
+    padding = PADDING_REFUSED
+    is_always_agnostic = True
+    ranks = MappingProxyType({X: 0})
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """Any format of the input in which blocked extents are numbers."""
+        format = known.get(X)
+        if format is None:
+            return Inapplicable("the format of the input is not given")
+        if any(not isinstance(shape_of(op.inputs[0])[axis], int) for axis in format.blocked_axes):
+            return Inapplicable("a blocked extent is unknown")
+        return signature_of(op, {X: format})
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
+        """Zero: the op reads no elements."""
+        return (Padding.ZERO,)
+
+    def _selected(self, op: Op, rank: int) -> slice:
+        """The axes whose extents Shape returns, an option since opset 15."""
+        return slice(op.integer("start", 0), op.integer("end", rank)) if op.op_type == "Shape" else slice(None)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """Known extents as constants, the others gathered from the shape of the array."""
+        shape, array = shape_of(op.inputs[0]), build.input(0)
+        (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (rank_of(array),))])
+        positions = {part.axis: position for position, part in enumerate(build.format(X).parts) if not part.block}
+        pieces: list[Value | None] = []
+        for axis in range(len(shape))[self._selected(op, len(shape))]:
+            dim = shape[axis]
+            if isinstance(dim, int):
+                pieces.append(build.constant(np.asarray([dim], dtype=np.int64), "extent"))
+                continue
+            position = build.constant(np.asarray([positions[axis]], dtype=np.int64), "index")
+            pieces += build.op("Gather", [extents, position], [TensorType(DType.INT64, (1,))])
+        whole = TensorType(DType.INT64, (len(pieces),))
+        result = (
+            build.op("Concat", pieces, [whole], {"axis": 0})[0]
+            if pieces
+            else build.constant(np.zeros(0, np.int64), "extents")
+        )
+        if op.op_type == "Size":
+            (result,) = build.op("ReduceProd", [result], [TensorType(DType.INT64, ())], {"keepdims": 0})
+        build.set_output(0, result)

@@ -12,8 +12,8 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Op, TensorType, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.group_normalization import ExportedGroupNormalization
-from layoutopt.ops.interfaces.affine import Affine, affine_of, float_constant, folded_affine
+from layoutopt.ops.interfaces import Affine, affine_of, float_constant, folded_affine
+from layoutopt.ops.normalization import ExportedGroupNormalization
 from layoutopt.ops.view import Reshape
 from layoutopt.patterns.base import FusionPattern, Match, register_pattern, result_of
 

@@ -8,7 +8,7 @@ A Transpose is a metadata-only op: it propagates every format and moves no bytes
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.ops.einsum import permutation
+from layoutopt.ops.contraction import permutation
 from layoutopt.patterns.base import FusionPattern, Match, register_pattern, result_of
 
 

@@ -8,11 +8,9 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Padding, Signature, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, QdqGroups, canonical_storage, estimated_volume, is_dequantizer, rule_of
 from layoutopt.ops.view import View
-from layoutopt.planner.candidates import Candidates
-from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.problem import Option, Problem, Tensor
+from layoutopt.planner.problem import NO_DEADLINE, Deadline, Option, Problem, Tensor
+from layoutopt.planner.propagation import Candidates, Key, storage_key
 from layoutopt.planner.region_tree import RegionTree, Unit
-from layoutopt.planner.unit_signatures import Key, storage_key
 
 _CHANGE_RANK = 10**6  # the rank of a change is at least this, and less than twice this
 

@@ -4,26 +4,241 @@ The regret of a plan on a target is the relative extra time over the best plan f
 case of several targets in which the regret is zero.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, isfinite
+from typing import TypeAlias
 
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, CostModelWrapper, MultiTargetCostModel, emulation_conversions
 from layoutopt.errors import PinError
-from layoutopt.ir.types import Op, Signature
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import QdqGroups, with_unified_formats
-from layoutopt.planner.candidates import Candidates
-from layoutopt.planner.deadline import NO_DEADLINE, Deadline, formulate_within
 from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.guards import GuardedSolution, GuardLimit, guarded_solution
-from layoutopt.planner.pins import check_pins, enforce_pins
-from layoutopt.planner.plan import Plan, TargetOutcome
-from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
-from layoutopt.planner.propagation import propose
-from layoutopt.planner.qdq_groups import planned_qdq_groups
+from layoutopt.planner.problem import (
+    NO_DEADLINE,
+    TOLERANCE,
+    Choice,
+    Deadline,
+    OutOfTimeError,
+    PlanningStage,
+    Problem,
+    Solution,
+    formulate_within,
+)
+from layoutopt.planner.program import GuardLimit, cheapest_within
+from layoutopt.planner.propagation import (
+    CandidateMemo,
+    Candidates,
+    check_pins,
+    enforce_pins,
+    planned_qdq_groups,
+    propose,
+)
 from layoutopt.planner.region_tree import RegionTree
 from layoutopt.planner.regret import MinimaxSolution, least_regret
-from layoutopt.planner.request import PlanRequest
+
+# --- The request to the planner: a graph, the target or targets, and the constraints on the plan ---
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A graph to plan, the target, and the constraints.
+
+    Attributes:
+        graph: the graph, unplanned.
+        cost_model: the target, or several.
+        pins: formats that values must have: graph inputs, graph outputs, or values in between.
+        free_constants: whether constants are converted ahead of time, at no cost.
+        keeps_qdq_groups: whether QDQ groups stay as they are.
+        deadline: the end of the time for planning; after it the best plan so far is returned, with its gap.
+        weights_by_runs: whether the prices of ops in bodies are multiplied by the expected number of runs.
+        breaks_ties: whether plans of one price are distinguished, by the bytes that they move.
+        guards: the cost model at each guard point, where the plan may not be slower than the original graph.
+        memo: the candidates of earlier plans of the same graph, pins and sizes at other prices; None if there are none.
+    """
+
+    graph: Graph
+    cost_model: CostModel
+    pins: Mapping[Value, Format] = field(default_factory=dict)
+    free_constants: bool = True
+    keeps_qdq_groups: bool = False
+    deadline: Deadline = NO_DEADLINE
+    weights_by_runs: bool = True
+    breaks_ties: bool = True
+    guards: Sequence[CostModel] = ()
+    memo: CandidateMemo | None = None
+
+    @property
+    def targets(self) -> tuple[CostModel, ...]:
+        """The cost model of every target."""
+        return self.cost_model.models if isinstance(self.cost_model, MultiTargetCostModel) else (self.cost_model,)
+
+    @property
+    def target_guards(self) -> list[CostModel]:
+        """The cost model of every target at each guard point."""
+        models = [each.models if isinstance(each, MultiTargetCostModel) else (each,) for each in self.guards]
+        return [model for several in models for model in several]
+
+
+# --- The plan: the signature of every op, its estimated time, and the proof ---
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOutcome:
+    """The estimated times of a plan for several targets on one of them.
+
+    Attributes:
+        target: its name.
+        seconds: estimated time under the plan.
+        baseline: estimated time of the original graph.
+        alone: estimated time under the best plan for this target alone, of the same candidates.
+        signatures: the best plan for this target alone.
+    """
+
+    target: str
+    seconds: float
+    baseline: float
+    alone: float
+    signatures: Mapping[Op, Signature]
+
+    @property
+    def regret(self) -> float:
+        """The relative extra time over the best plan for this target alone."""
+        return self.seconds / self.alone - 1 if self.alone else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The chosen signature of every op, the estimated time, and the proof of optimality.
+
+    Attributes:
+        signatures: the signature of every op of the graph and of its bodies.
+        seconds: estimated time of all ops and casts under the plan; ops in bodies are weighted with their expected runs.
+        baseline: estimated time of the graph before planning, with every op in canonical format.
+        lower_bound: the time in seconds that no plan of the candidates can beat.
+        gap: the largest possible distance of `seconds` to the best plan, as a fraction; 0 if the plan is proven optimal.
+        optimal: whether the solver finished.
+        notes: per op, the reasons why proposed formats are illegal.
+        stopped: the stage that the time limit ended, or None. Before the stage `solver`, ops keep the model's formats, apart
+            from pinned values, and the lower bound is 0 unless the formulation at the guard points was ended.
+        cut: the number of formats and signatures beyond the limits of candidates, for which the bound does not hold.
+        is_limited_by_guards: whether a faster plan was rejected because it is slower than the original graph at other sizes.
+        outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
+            over the targets, and the gap is that of the worst ratio of the seconds to those of the best plan for
+            that target alone.
+    """
+
+    signatures: Mapping[Op, Signature]
+    seconds: float
+    baseline: float
+    lower_bound: float
+    gap: float
+    optimal: bool
+    notes: Mapping[Op, list[str]] = field(default_factory=dict)
+    outcomes: tuple[TargetOutcome, ...] = ()
+    stopped: PlanningStage | None = None
+    is_limited_by_guards: bool = False
+    cut: int = 0
+
+    def __repr__(self) -> str:
+        proof = "optimal" if self.optimal and not self.gap else f"gap {self.gap:.2%}"
+        return f"Plan({len(self.signatures)} ops, {self.seconds:.3g} s, before {self.baseline:.3g} s, {proof})"
+
+    @property
+    def improves(self) -> bool:
+        """Whether the plan is faster than the original graph; for several targets, whether its worst ratio is smaller."""
+        if self.outcomes:
+            before = max(each.baseline / (each.alone or 1.0) for each in self.outcomes)
+            return max(each.regret for each in self.outcomes) + 1 < before * (1 - TOLERANCE)
+        return self.seconds < self.baseline * (1 - TOLERANCE)
+
+
+# --- Plans that are not slower than the original model at other sizes of symbolic dimensions ---
+#
+# The fastest plan at the inferred sizes of dimensions may be slower than the original model at other sizes: a Transpose of a
+# product with one row, for example, is free. A plan is therefore compared with the baseline (the original graph) at the guard
+# points. If it is slower at one of them, the planner searches the cheapest plan among those that are not:
+#
+#     minimise     price at the planned sizes
+#     subject to   price at guard k <= price of the baseline at guard k     for every k
+
+
+Formulate: TypeAlias = Callable[[CostModel, Candidates, Deadline], Formulation]
+"""The planning problem of a graph with the prices of a cost model and some candidates, or an OutOfTimeError."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedSolution:
+    """A solution whose choice is not slower than the baseline at any guard point.
+
+    Attributes:
+        solution: the choice with its price at the sizes that are planned for.
+        is_replaced: whether the cheapest choice at these sizes is slower at a guard point, so that another one replaces it.
+        limits: the limits of guards that it meets; empty if it is the cheapest choice.
+        stopped: the stage that the deadline ended before other choices were searched; the choice is then the baseline.
+    """
+
+    solution: Solution
+    is_replaced: bool
+    limits: tuple[GuardLimit, ...] = ()
+    stopped: PlanningStage | None = None
+
+
+def guarded_solution(
+    formulate: Formulate,
+    candidates: Candidates,
+    problem: Problem,
+    guards: Sequence[CostModel],
+    baseline: Choice,
+    solution: Solution,
+    deadline: Deadline = NO_DEADLINE,
+) -> GuardedSolution:
+    """The solution if it is not slower than the baseline at any guard point; otherwise the best such choice.
+
+    Whether the solution is slower is decided whatever the deadline, since that takes the prices of two choices only.
+
+    Args:
+        formulate: returns the planning problem at a guard point.
+        candidates: the candidates of every unit.
+        problem: the problem at the sizes that are planned for.
+        guards: the cost model at each guard point.
+        baseline: the choice of the original graph.
+        solution: the cheapest choice.
+        deadline: the end of the time for the search, after which the baseline is returned.
+    """
+    if solution.choice == baseline or not guards or not isfinite(problem.price(baseline)):
+        return GuardedSolution(solution, is_replaced=False)
+    pair = _pair(candidates, baseline, solution.choice)
+    if not any(_is_slower(formulate(guard, pair, NO_DEADLINE).problem, baseline, solution.choice) for guard in guards):
+        return GuardedSolution(solution, is_replaced=False)
+    try:
+        problems = [formulate(guard, candidates, deadline).problem for guard in guards]
+    except OutOfTimeError as error:
+        unchanged = Solution(baseline, problem.price(baseline), solution.lower_bound, False).with_optimality()
+        return GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
+    limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
+    ceiling = problem.price(baseline)
+    choice, bound = cheapest_within(problem, limits, baseline, ceiling, deadline.remaining)
+    price = problem.price(choice)
+    if price > ceiling or not all(limit.allows(choice) for limit in limits):
+        choice, price = baseline, ceiling
+    found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
+    return GuardedSolution(found, is_replaced=True, limits=limits)
+
+
+def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidates:
+    """The candidates of the baseline and of the choice only, so that few prices are computed."""
+    units = candidates.signatures.items()
+    pairs = {unit: [each[a], each[b]] for (unit, each), a, b in zip(units, baseline, choice, strict=True)}
+    return replace(candidates, signatures=pairs)
+
+
+def _is_slower(problem: Problem, baseline: Choice, choice: Choice) -> bool:
+    """Whether the second of two candidates per op is slower than the first, in a problem of these two."""
+    first, second = (0,) * len(baseline), (1,) * len(choice)
+    return not GuardLimit(problem, problem.price(first)).allows(second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +436,45 @@ def _unsatisfiable(request: PlanRequest) -> PinError:
 def _mean(numbers: Iterable[float]) -> float:
     found = list(numbers)
     return sum(found) / len(found)
+
+
+# --- The least number of moves: the planning problem with a price of 1 for a cast and 0 for a kernel ---
+#
+# The fastest plan may have more moves, if a faster kernel requires a conversion. The result is a lower bound for
+# comparison, not a plan.
+
+
+_ROUNDING = 1e-6
+
+
+def least_moves(request: PlanRequest) -> int:
+    """A lower bound on the number of casts and view ops that move bytes of activations, over all plans of these candidates.
+
+    Args:
+        request: the planning request. The kernels of its target determine the candidates; an emulated op counts the conversions
+            within it. If the deadline ends the search, the bound is the one that is proven by then, at least 0.
+    """
+    counting = _MoveCounter(request.cost_model)
+    plan = make_plan(
+        replace(
+            request,
+            cost_model=counting,
+            weights_by_runs=False,
+            breaks_ties=False,
+            guards=(),
+            memo=None,
+        )
+    )
+    return max(0, ceil(plan.lower_bound - _ROUNDING))
+
+
+class _MoveCounter(CostModelWrapper):
+    """A cost model with the kernels of another model and a price of 1 for every move."""
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        return float(emulation_conversions(self._model, op, signature))
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        if value.shape is None:
+            return float(src.format != dst.format)
+        return float(not src.satisfies(dst, value.shape))

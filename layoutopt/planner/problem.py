@@ -10,10 +10,12 @@ Choices of one price are distinguished by the bytes that their casts move, then 
 their tensors, so that casts are as late as possible, then by the ranks of options, which depend on contents and not on order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TypeAlias
+from time import monotonic
+from types import MappingProxyType
+from typing import Literal, TypeAlias, TypeVar
 
 TOLERANCE = 1e-6  # relative; a smaller gap counts as zero
 TIE_TOLERANCE = 1e-9  # relative; prices that differ by less are one price
@@ -163,3 +165,161 @@ class Solution:
     def gap(self) -> float:
         """The largest possible distance to the best price, as a fraction of the price; 0 if the choice is proven optimal."""
         return 0.0 if self.optimal or self.price == 0 else max(0.0, (self.price - self.lower_bound) / self.price)
+
+
+# --- Edits of a planning problem: constraints that are added to it, and requirements that are removed from it ---
+#
+# An added constraint forbids a cast or leaves an op fewer options: the best price cannot fall. A removed requirement lets
+# an op read a tensor in every state, or lets a tensor have the state that each use requires: the best price cannot rise.
+
+
+GRAPH_OUTPUT = -1
+"""In place of the number of an op: the graph, which requires a state of a tensor that is its output."""
+
+_ANY_STATE = -1  # of a tensor that is produced in the state that each use requires
+
+Cast: TypeAlias = tuple[int, int]
+"""A cast of a planning problem: the number of the tensor, and the number of the cast among those of the tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemEdit:
+    """An edit of a planning problem.
+
+    Attributes:
+        forbidden_casts: casts that no choice may require.
+        allowed_options: the options that an op may take, by the number of the op; ops that are missing may take any.
+        free_reads: pairs of an op, or `GRAPH_OUTPUT`, and a tensor that it reads in every state.
+        free_results: tensors that are produced in the state that each use requires.
+    """
+
+    forbidden_casts: frozenset[Cast] = frozenset()
+    allowed_options: Mapping[int, frozenset[int]] = field(default_factory=lambda: MappingProxyType({}))
+    free_reads: frozenset[tuple[int, int]] = frozenset()
+    free_results: frozenset[int] = frozenset()
+
+    @property
+    def only_adds_constraints(self) -> bool:
+        """Whether every choice of the edited problem is one of the problem."""
+        return not self.free_reads and not self.free_results
+
+    @property
+    def tensors(self) -> set[int]:
+        """The tensors whose casts change."""
+        return (
+            {tensor for tensor, _ in self.forbidden_casts}
+            | {tensor for _, tensor in self.free_reads}
+            | {*self.free_results}
+        )
+
+    def joined(self, other: "ProblemEdit") -> "ProblemEdit":
+        """Both edits together."""
+        allowed = dict(self.allowed_options)
+        for op, options in other.allowed_options.items():
+            allowed[op] = allowed[op] & options if op in allowed else options
+        return ProblemEdit(
+            self.forbidden_casts | other.forbidden_casts,
+            allowed,
+            self.free_reads | other.free_reads,
+            self.free_results | other.free_results,
+        )
+
+    def allows(self, op: int, option: int) -> bool:
+        """Whether an op may take an option."""
+        return op not in self.allowed_options or option in self.allowed_options[op]
+
+    def edited_option(self, op: int, option: Option) -> Option:
+        """An option of an op, without the requirements that the edit removes."""
+        operands = tuple(each for each in option.operand_states if (op, each[0]) not in self.free_reads)
+        results = tuple(
+            (tensor, _ANY_STATE if tensor in self.free_results else state) for tensor, state in option.result_states
+        )
+        return Option(option.price, results, operands)
+
+    def edited_tensor(self, number: int, tensor: Tensor, source: int | None, required: list[int]) -> Tensor:
+        """A tensor with the casts that the edit permits.
+
+        Args:
+            number: the number of the tensor.
+            tensor: the tensor.
+            source: the state in which it is produced, whatever is chosen; None if an op with a choice produces it.
+            required: the states that are required, whatever is chosen.
+        """
+        casts = {pair: cast for pair, cast in tensor.casts.items() if (number, cast) not in self.forbidden_casts}
+        if number in self.free_results:
+            casts |= {(_ANY_STATE, state): None for _, state in tensor.casts} | {
+                (_ANY_STATE, each): None for each in required
+            }
+            source = None if source is None else _ANY_STATE
+        return Tensor(casts, tensor.prices, source, required, tensor.nbytes, tensor.depth)
+
+
+# --- deadline ---
+#
+# The time limit of planning, which all its stages share: candidates, formulation, solver, regret and least moves.
+
+
+_T = TypeVar("_T")
+
+PlanningStage: TypeAlias = Literal["candidates", "formulation", "solver"]
+"""A stage of planning, by the name that reports use."""
+
+
+class OutOfTimeError(Exception):
+    """The time limit was reached in a stage that has no plan to return.
+
+    Args:
+        stage: the stage.
+    """
+
+    def __init__(self, stage: PlanningStage) -> None:
+        super().__init__(stage)
+        self.stage: PlanningStage = stage
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The end of the time for planning.
+
+    Args:
+        limit: seconds from now; None for no limit.
+    """
+
+    limit: float | None = None
+    start: float = field(default_factory=monotonic)
+
+    @property
+    def remaining(self) -> float | None:
+        """The remaining seconds; None if there is no limit."""
+        return None if self.limit is None else max(0.0, self.start + self.limit - monotonic())
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether no time is left."""
+        return self.remaining == 0.0
+
+    def check(self, stage: PlanningStage) -> None:
+        """Stop a stage that has no plan to return.
+
+        Raises:
+            OutOfTimeError: no time is left.
+        """
+        if self.has_passed:
+            raise OutOfTimeError(stage)
+
+
+NO_DEADLINE = Deadline()
+
+
+def formulate_within(deadline: Deadline, formulate: Callable[[Deadline, bool], _T]) -> tuple[_T, PlanningStage | None]:
+    """A formulation, and the stage that the deadline ended, if it did.
+
+    Args:
+        deadline: the end of the time for planning.
+        formulate: called with a deadline, and with whether the formats of kernels are collected. If the deadline ends it, it is
+            called again without a deadline and without these formats, in time linear in the size of the graph.
+    """
+    try:
+        return formulate(deadline, True), None
+    except OutOfTimeError as error:
+        return formulate(NO_DEADLINE, False), error.stage

@@ -9,35 +9,152 @@ these limits are cut and counted.
 """
 
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any, TypeAlias
 
 from layoutopt.cost import CostModel
+from layoutopt.errors import PinError
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Padding, Signature, Slot, Value
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops import (
     Inapplicable,
     LayoutRule,
     QdqGroups,
     canonical_signature,
+    find_qdq_groups,
     has_untransposable_type,
+    is_dequantizer,
+    is_in_qdq_group,
+    is_quantizer,
     rule_of,
     untransposable_reason,
+    with_padding_states,
 )
-from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
+from layoutopt.ops.interfaces import PermutableChannels, QuantizedOp
 from layoutopt.ops.view import View
-from layoutopt.planner.candidates import Candidates
-from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.qdq_groups import planned_qdq_groups, quantized_ops
-from layoutopt.planner.region_tree import RegionTree, Unit
-from layoutopt.planner.unit_signatures import (
-    Key,
-    canonical_of,
-    completed,
-    ops_at_outputs,
-    signature_key,
-    signatures_with_padding,
-)
+from layoutopt.planner.problem import NO_DEADLINE, Deadline
+from layoutopt.planner.region_tree import BoundaryUnit, RegionTree, Unit
+
+# --- unit signatures ---
+#
+# Signatures of a unit, an op or a boundary value: their keys, completion from known formats, and padding states.
+
+
+Key: TypeAlias = tuple[Any, ...]
+
+
+def storage_key(value: Value, storage: Storage | None) -> Key:
+    """The key of a storage for the shape of a value: storages with equal keys have equal bytes, apart from padding."""
+    return () if storage is None or value.shape is None else storage.format.key(value.shape)
+
+
+def ops_at_outputs(tree: RegionTree, pins: Collection[Value]) -> Iterator[Op]:
+    """The Q/DQ ops whose floating-point side is an output: unread DequantizeLinears, and QuantizeLinears of outputs."""
+    for value in tree.graph.outputs:
+        readers = tree.readers.get(value, ())
+        writers = [tree.writers[value]] if value in tree.writers and not readers else []
+        for op, _ in (*writers, *readers):
+            is_qdq_op = isinstance(op, Op) and (is_quantizer(op) if readers else is_dequantizer(op))
+            if isinstance(op, Op) and is_qdq_op and not any(each in pins for each in (value, *op.outputs)):
+                yield op
+
+
+def completed(unit: Unit, known: dict[Slot, Format]) -> Signature | Inapplicable:
+    """The signature of a unit with known formats at some slots, or the reason why there is none."""
+    if isinstance(unit, BoundaryUnit):
+        return unit.complete(*next(iter(known.items()), (None, None)))
+    rule = rule_of(unit)
+    assert rule is not None
+    return rule.signature(unit, known)
+
+
+def canonical_of(unit: Unit) -> Signature:
+    """The signature with canonical formats."""
+    if isinstance(unit, Op):
+        return canonical_signature(unit)
+    signature = unit.complete()
+    assert not isinstance(signature, Inapplicable)
+    return signature
+
+
+def signatures_with_padding(unit: Unit, signature: Signature, worst: list[Padding]) -> list[Signature]:
+    """The signatures for the padding states that the inputs may have, up to the worst of each."""
+    if isinstance(unit, BoundaryUnit):
+        return unit.with_padding_states(signature, max(worst, default=Padding.ZERO))
+    rule = rule_of(unit)
+    return [signature] if rule is None else with_padding_states(rule, unit, signature, worst)
+
+
+def signature_key(unit: Unit, signature: Signature) -> Key:
+    """The key of a signature: signatures with equal keys have equal bytes in all operands and results, apart from padding."""
+    return tuple(
+        storage_key(value, storage) if value is not None else ()
+        for value, storage in zip((*unit.inputs, *unit.outputs), (*signature.inputs, *signature.outputs), strict=True)
+    )
+
+
+# --- The candidates of the planner: the formats of every value, and the signatures of every op ---
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The alternatives of the planner.
+
+    Attributes:
+        signatures: the signatures of every op and boundary value, one for each padding state.
+        formats: the formats of every value by their key for its shape: formats with one key store the same bytes.
+        notes: per op, the reasons why proposed signatures are illegal.
+        cut: the number of formats and signatures beyond the limits.
+    """
+
+    signatures: dict[Unit, list[Signature]] = field(default_factory=dict)
+    formats: dict[Value, dict[Key, Format]] = field(default_factory=dict)
+    notes: dict[Op, list[str]] = field(default_factory=dict)
+    cut: int = 0
+
+
+@dataclass(slots=True)
+class CandidateMemo:
+    """The candidates of one graph, for plans at several prices; collecting them takes up to half of the time of a plan.
+
+    Attributes:
+        found: the graph with its regions, its QDQ groups and its candidates; None before they are collected, or if a limit has
+            cut them: then they depend on prices, which only order them otherwise.
+    """
+
+    found: tuple[RegionTree, QdqGroups, Candidates] | None = None
+
+
+# --- qdq groups ---
+#
+# The QDQ groups that a target computes on integers, and the ops whose formats are fixed because groups stay as they are.
+
+
+def planned_qdq_groups(graphs: Iterable[Graph], cost_model: CostModel, *, keeps_them: bool = False) -> QdqGroups:
+    """The QDQ groups that are planned as kernels on integers.
+
+    A target that has a kernel for an op in floating point, and none on integers, computes the group in floating point.
+
+    Args:
+        graphs: the graphs.
+        cost_model: the target.
+        keeps_them: whether all groups stay as they are, so that the result is empty.
+    """
+
+    def has_kernel(op: Op, integer: Op) -> bool:
+        return bool(cost_model.preferred_formats(integer)) or not cost_model.preferred_formats(op)
+
+    return QdqGroups() if keeps_them else find_qdq_groups(graphs, has_kernel)
+
+
+def quantized_ops(graphs: Iterable[Graph]) -> set[Op]:
+    """The ops of QDQ groups, and the ops on integers with scales."""
+    candidates = ((graph, op, rule_of(op)) for graph in graphs for op in graph.ops)
+    return {op for graph, op, rule in candidates if is_in_qdq_group(graph, op) or isinstance(rule, QuantizedOp)}
+
 
 MAX_FORMATS = 16  # per value; the problem grows with their square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have independent formats
@@ -292,3 +409,52 @@ class _FormatPropagation:
             value, storage = unit.operand(slot), signature[slot]
             if value is not None and storage is not None:
                 self._add_format(value, storage.format)
+
+
+# --- Pins: the check that a pinned format fits its value, and the removal of candidates that contradict it ---
+
+
+def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
+    """Check that every pinned format fits its value.
+
+    Raises:
+        PinError: the rank of a value is unknown, or the format does not fit its shape.
+    """
+    for value, format in pins.items():
+        if value.shape is None:
+            raise PinError(
+                f"cannot be pinned to {value.format_text(format)}: its rank is unknown",
+                where=value.name,
+                hint="pin another value",
+            )
+        if not format.fits(value.shape):
+            raise PinError(
+                f"cannot be pinned to {value.format_text(format)}: its shape is {value.type}",
+                where=value.name,
+                hint=f"use a format of rank {len(value.shape)} whose blocked axes have known extents",
+            )
+
+
+def enforce_pins(tree: RegionTree, candidates: Candidates, pins: Mapping[Value, Format]) -> None:
+    """Remove the signatures that compute a pinned value in another format.
+
+    Raises:
+        PinError: no signature computes a value in its pinned format.
+    """
+    for value, format in pins.items():
+        if value not in tree.writers or tree.is_output(value):
+            continue
+        key = storage_key(value, Storage(format))
+        writer, index = tree.writers[value]
+        signatures = candidates.signatures[writer]
+        kept = [each for each in signatures if storage_key(value, each.outputs[index]) == key]
+        if not kept:
+            letters = value.axis_letters or ""
+            offered = sorted({each.text(letters) for each in (one.outputs[index] for one in signatures) if each})
+            op = writer if isinstance(writer, Op) else writer.op
+            raise PinError(
+                f"pinned to {value.format_text(format)}, which no signature of {op.kind} computes",
+                where=value.name,
+                hint=f"it can be {', '.join(offered)}; or pin a graph input or output",
+            )
+        candidates.signatures[writer] = kept

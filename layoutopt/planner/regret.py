@@ -19,8 +19,17 @@ from typing import Any
 import highspy
 import numpy as np
 
-from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.problem import TOLERANCE, Choice, Option, Problem, Solution, Tensor, search_limit
+from layoutopt.planner.problem import (
+    NO_DEADLINE,
+    TOLERANCE,
+    Choice,
+    Deadline,
+    Option,
+    Problem,
+    Solution,
+    Tensor,
+    search_limit,
+)
 from layoutopt.planner.program import Program
 from layoutopt.planner.solver import solve
 

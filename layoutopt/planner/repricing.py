@@ -5,19 +5,207 @@ solved linear program of its component (`WarmProgram`). Where that does not prov
 component is solved from the start, with the integer program. Both prove the price within `TOLERANCE`, unless time runs out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from time import monotonic
+from typing import Any
 
-from layoutopt.planner.guards import GuardLimit
-from layoutopt.planner.nearest_choice import NearestChoice
-from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution, Tensor
-from layoutopt.planner.problem_edit import GRAPH_OUTPUT, ProblemEdit
-from layoutopt.planner.side_constraints import cheapest_within
+import highspy
+import networkx as nx
+import numpy as np
+from typing_extensions import override
+
+from layoutopt.planner.problem import (
+    GRAPH_OUTPUT,
+    TIE_TOLERANCE,
+    TOLERANCE,
+    Cast,
+    Choice,
+    Problem,
+    ProblemEdit,
+    Solution,
+    Tensor,
+)
+from layoutopt.planner.program import GuardLimit, Program, cheapest_within
 from layoutopt.planner.solver import components, renumbered, solve
-from layoutopt.planner.warm_program import WarmProgram
+
+# --- Among the choices of one price, one that differs from a given choice in few places ---
+#
+# Solutions of one price are many, and a solver returns any of them. Groups of ops that differ from the given choice, and that
+# tensors connect, take their options in the given choice again, one group after the other, where that costs nothing.
+
+
+class NearestChoice:
+    """Sets a choice back to a given one, where that costs nothing.
+
+    Args:
+        problem: the planning problem.
+        given: the choice to approach.
+    """
+
+    def __init__(self, problem: Problem, given: Choice) -> None:
+        self.problem = problem
+        self.given = given
+        self._writers: dict[int, int] = {}
+        self._readers: dict[int, list[int]] = {}
+        for op, options in enumerate(problem.ops):
+            for tensor, _ in options[0].result_states:
+                self._writers[tensor] = op
+            for tensor in dict.fromkeys(tensor for tensor, _ in options[0].operand_states):
+                self._readers.setdefault(tensor, []).append(op)
+
+    def approach(self, choice: Choice, edit: ProblemEdit) -> Choice:
+        """A choice of the price of `choice`, or less, that differs from the given one in at most as many ops.
+
+        Args:
+            choice: a choice that an edit permits.
+            edit: constraints that the result meets, too.
+        """
+        found = list(choice)
+        for ops, tensors in self._differing(choice):
+            attempt = list(found)
+            for op in ops:
+                attempt[op] = self.given[op]
+            before, after = (self._price(each, ops, tensors, edit) for each in (found, attempt))
+            is_permitted = all(edit.allows(op, self.given[op]) for op in ops)
+            if is_permitted and after <= before + TIE_TOLERANCE * abs(before):
+                found = attempt
+        return tuple(found)
+
+    def _differing(self, choice: Choice) -> list[tuple[list[int], list[int]]]:
+        """The ops that differ from the given choice, in groups that tensors connect, and these tensors; small groups first."""
+        links: Any = nx.Graph()
+        for op, (option, own) in enumerate(zip(choice, self.given, strict=True)):
+            if option != own:
+                states = self.problem.ops[op][option]
+                links.add_node(op)
+                links.add_edges_from((op, (tensor,)) for tensor, _ in (*states.result_states, *states.operand_states))
+        groups = []
+        for group in nx.connected_components(links):
+            ops = sorted(each for each in group if isinstance(each, int))
+            groups.append((ops, sorted(tensor for (tensor,) in group.difference(ops))))
+        return sorted(groups, key=lambda each: (len(each[0]), each[0]))
+
+    def _price(self, choice: Sequence[int], ops: Collection[int], tensors: Collection[int], edit: ProblemEdit) -> float:
+        """The price of some ops and of the casts of some tensors under a choice; infinite if one is impossible."""
+        price = sum(self.problem.ops[op][choice[op]].price for op in ops)
+        for number in tensors:
+            tensor = self.problem.tensors[number]
+            source, states = self._states(number, tensor, choice)
+            casts = set()
+            for state in states:
+                cast = tensor.casts.get((source, state), -1)
+                if cast == -1 or (number, cast) in edit.forbidden_casts:
+                    return inf
+                casts.add(cast)
+            price += sum(tensor.prices[cast] for cast in sorted(each for each in casts if each is not None))
+        return price
+
+    def _states(self, number: int, tensor: Tensor, choice: Sequence[int]) -> tuple[int, set[int]]:
+        """The state in which a tensor is produced, and those that are required."""
+        states = set(tensor.required_states)
+        for op in self._readers.get(number, ()):
+            states |= {state for read, state in self.problem.ops[op][choice[op]].operand_states if read == number}
+        if number not in self._writers:
+            assert tensor.source_state is not None
+            return tensor.source_state, states
+        writer = self._writers[number]
+        return dict(self.problem.ops[writer][choice[writer]].result_states)[number], states
+
+
+# --- warm program ---
+#
+# The solved linear program of a planning problem, which continues from its optimal basis after constraints are added.
+#
+# An edit fixes some columns at 0. The optimal basis stays dual feasible, so that the dual simplex method needs few
+# iterations. The bound of the linear program proves the choice; if it does not, the caller has to solve the edited problem
+# from the start.
+
+
+_PRICE_FACTOR = 4.0  # the price limit of the program, as a multiple of the excess of the best choice
+
+
+class _TracedProgram(Program):
+    """A linear program with the columns of every cast.
+
+    Attributes:
+        cast_columns: the columns that are a cast.
+    """
+
+    def __init__(self, problem: Problem, limit: float) -> None:
+        self.cast_columns: dict[Cast, list[int]] = {}
+        super().__init__(problem, limit)
+
+    @override
+    def _cast_column(self, index: int, cast: int) -> int:
+        column = super()._cast_column(index, cast)
+        self.cast_columns.setdefault((index, cast), []).append(column)
+        return column
+
+
+class WarmProgram:
+    """The linear program of a component, solved, which continues from its optimal basis after an edit.
+
+    Args:
+        problem: the planning problem of the component.
+        choice: its best choice.
+    """
+
+    def __init__(self, problem: Problem, choice: Sequence[int]) -> None:
+        self.problem = problem
+        self.best = problem.price(choice)
+        self.lower = problem.lower_bound()
+        self.program = _TracedProgram(
+            problem, _PRICE_FACTOR * (self.best - self.lower) or _PRICE_FACTOR * self.best or 1.0
+        )
+        self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        settings: dict[str, Any] = {"output_flag": False, "threads": 1, "random_seed": 0, "presolve": "off"}
+        for name, setting in settings.items():
+            self.solver.setOptionValue(name, setting)
+        self.solver.passModel(self.program.model(integral=False))
+        self.solver.run()
+        self.basis = self.solver.getBasis()
+
+    def solve(self, edit: ProblemEdit, time_limit: float | None) -> Solution | None:
+        """The best choice after an edit; None if the linear program does not prove it."""
+        fixed = np.asarray(sorted(self._fixed_columns(edit)), dtype=np.int32)
+        count, zeros = len(fixed), np.zeros(len(fixed))
+        if time_limit is not None:
+            self.solver.setOptionValue("time_limit", float(self.solver.getRunTime()) + time_limit)
+        self.solver.changeColsBounds(count, fixed, zeros, zeros)
+        self.solver.setBasis(self.basis)
+        self.solver.run()
+        is_optimal = self.solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        found = self._proven(edit, fixed) if is_optimal else None
+        self.solver.changeColsBounds(count, fixed, zeros, np.ones(count))
+        return found
+
+    def _proven(self, edit: ProblemEdit, fixed: Any) -> Solution | None:
+        solution = self.solver.getSolution()
+        program = self.program
+        choice = program.choice(np.asarray(solution.col_value[: program.binaries]))
+        multipliers = program.valid(np.asarray(solution.row_dual))
+        bound = self.lower + program.limit * program.bound(multipliers, fixed)
+        casts = self.problem.required_casts(choice)
+        is_legal = (
+            casts is not None
+            and edit.forbidden_casts.isdisjoint(casts)
+            and all(map(edit.allows, range(len(choice)), choice))
+        )
+        price = self.problem.price(choice) if is_legal else inf
+        solved = Solution(choice, price, bound, False).with_optimality()
+        return solved if solved.optimal else None
+
+    def _fixed_columns(self, edit: ProblemEdit) -> Iterator[int]:
+        """The columns that an edit fixes at 0."""
+        for cast in edit.forbidden_casts:
+            yield from self.program.cast_columns.get(cast, ())
+        for op, allowed in edit.allowed_options.items():
+            yield from (
+                self.program.first[op] + option for option in range(len(self.problem.ops[op])) if option not in allowed
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +412,3 @@ def _renumbered(edit: ProblemEdit, ops: Sequence[int], tensors: Sequence[int]) -
         frozenset((number_of_tensor[tensor], cast) for tensor, cast in edit.forbidden_casts),
         {number_of_op[op]: allowed for op, allowed in edit.allowed_options.items() if op in number_of_op},
     )
-
-
-__all__ = ["Repriced", "Repricer"]

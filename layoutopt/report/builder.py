@@ -13,8 +13,8 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of
+from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import expected_runs, region_rule
-from layoutopt.ops.without_signature import reason_without_signature
 from layoutopt.passes.base import Note
 from layoutopt.planner import Plan, TargetOutcome, planned_qdq_groups
 from layoutopt.report.schema import (

@@ -16,7 +16,7 @@ from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
-from layoutopt.ops.nary import Nary  # operands that broadcast against each other
+from layoutopt.ops.elementwise import Nary  # operands that broadcast against each other
 from layoutopt.sample_inputs.index_bounds import extents_read
 
 Comparator: TypeAlias = Literal["=", ">=", "<="]

@@ -7,7 +7,7 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from layoutopt.formats import Conversion, Entry, Format, Layout, Part, Reshape, Transpose, pack, unpack
-from layoutopt.formats.shapes import static_shape
+from layoutopt.formats.extent import static_shape
 from layoutopt.ir.types import Array
 
 _EXTENTS = (3, 17, 5, 4, 2)  # none of them is a multiple of a usual block

@@ -18,7 +18,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
-from layoutopt.formats.shapes import static_shape
+from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import raise_if_out_of_memory

@@ -15,7 +15,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Value
 from layoutopt.onnx_io.reader.read import from_message, read
 from layoutopt.ops import rule_of
-from layoutopt.ops.interfaces.numerics import QuantizedOp
+from layoutopt.ops.interfaces import QuantizedOp
 
 _BY_PRECISION = (DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 _NARROW = frozenset({DType.FLOAT16.label, DType.BFLOAT16.label})

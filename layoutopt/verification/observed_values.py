@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from math import prod
 
 from layoutopt.formats import Format, Shape, pack, unpack
-from layoutopt.formats.shapes import static_shape
+from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
 from layoutopt.ops import View, discontinuous_inputs, rule_of
-from layoutopt.ops.interfaces.numerics import is_quantized, is_saturating_activation
+from layoutopt.ops.interfaces import is_quantized, is_saturating_activation
 
 _FEW_BITS = frozenset({DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
 

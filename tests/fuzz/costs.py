@@ -11,7 +11,7 @@ from functools import lru_cache
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import load_target
 from layoutopt.formats import Format
-from layoutopt.formats.shapes import Shape
+from layoutopt.formats.extent import Shape
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from layoutopt.ops import rules
-from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
+from layoutopt.ops.interfaces import BroadcastingOp
 
 from .choices import between, chance, pick, shuffled, weighted
 from .graph_builder import GraphBuilder, Rejected

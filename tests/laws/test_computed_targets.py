@@ -15,7 +15,7 @@ from layoutopt.formats import Dim, Extent, Shape
 from layoutopt.formats.extent import product as product_of
 from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.ops import rule_of
-from layoutopt.ops.interfaces.resampling import shape_edits_of
+from layoutopt.ops.interfaces import shape_edits_of
 
 CHANNELS, OTHERS = 2, 5
 NAMES = ("N", "H", "W")

@@ -37,7 +37,7 @@ from layoutopt.systems.cute import (
     zipped_divide,
     zipped_product,
 )
-from layoutopt.systems.cute.int_tuple import flatten, nested
+from layoutopt.systems.cute.layout import flatten, nested
 
 EXTENTS = (1, 2, 2, 3, 4, 4, 6, 8)
 SHAPES: st.SearchStrategy[IntTuple] = st.recursive(

@@ -8,7 +8,7 @@ from test_planner_graphs import Generator, RandomCosts
 from layoutopt.errors import PinError
 from layoutopt.ir.types import Op
 from layoutopt.planner import FormulatedPlan, PlanRequest, ProblemEdit, Repricer, make_formulated_plan, make_plan
-from layoutopt.planner.unit_signatures import storage_key
+from layoutopt.planner.propagation import storage_key
 
 SEEDS = range(14)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_format import formats, shapes
 
 from layoutopt.formats import Conversion, Extent, Format, Transpose, as_shape, pack, run, unpack
-from layoutopt.formats.shapes import static_shape
+from layoutopt.formats.extent import static_shape
 from layoutopt.testing.formats import check_conversion, numbered
 
 

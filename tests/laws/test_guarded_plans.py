@@ -19,9 +19,9 @@ from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
 from layoutopt.planner import Option, PlanRequest, Problem, ProblemEdit, Repricer, Tensor, deadline, make_plan
-from layoutopt.planner.guards import GuardLimit
+from layoutopt.planner.planning import GuardLimit
 from layoutopt.planner.problem import Choice
-from layoutopt.planner.side_constraints import cheapest_within
+from layoutopt.planner.program import cheapest_within
 
 NHWC = Format.parse("NHWC")
 RELU = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'

@@ -14,8 +14,7 @@ from test_rules_handmade import Sample, made, run
 from layoutopt.formats import Format, Part, pack, unpack
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops import Inapplicable, OperandFormats, rule_of
-from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
-from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.ops.interfaces import KernelFormats, PermutableChannels
 from layoutopt.testing.forced import lifted
 
 X, Y = Slot("in", 0), Slot("out", 0)

@@ -27,7 +27,7 @@ from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, RegionTree, make_plan, propose
-from layoutopt.planner.pins import enforce_pins
+from layoutopt.planner.propagation import enforce_pins
 from layoutopt.testing.lowering import lower
 
 BLOCKS = 10

@@ -9,9 +9,8 @@ import pytest
 from test_planner import choices, paid, random_problem
 
 from layoutopt.planner import Option, Problem, Tensor, solve
-from layoutopt.planner.nearest_choice import NearestChoice
-from layoutopt.planner.problem_edit import GRAPH_OUTPUT, ProblemEdit
-from layoutopt.planner.repricing import Repricer
+from layoutopt.planner.problem import GRAPH_OUTPUT, ProblemEdit
+from layoutopt.planner.repricing import NearestChoice, Repricer
 
 PROBLEMS = 60
 MOST_CHOICES = 120

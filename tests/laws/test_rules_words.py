@@ -7,8 +7,8 @@ from test_rules_samples import drafts
 
 from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops import has_padding, is_canonical, rule_of, rules
-from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
-from layoutopt.ops.padding_state import padded_axes_of
+from layoutopt.ops.base import padded_axes_of
+from layoutopt.ops.interfaces import BroadcastingOp
 from layoutopt.testing.forced import legal_signatures, lifted
 
 _SAMPLES = 8

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from layoutopt.cost_models import load_target
-from layoutopt.cost_models.format_templates import expand
-from layoutopt.cost_models.spec import KernelSpec
+from layoutopt.cost_models.spec import KernelSpec, expand
 from layoutopt.formats import Layout, entries, lookup
 from layoutopt.ir.types import DType
 

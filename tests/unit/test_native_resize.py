@@ -14,7 +14,7 @@ from tiers import tiered
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.ops.resize import REPEATING_MODES
+from layoutopt.ops.feature_maps import REPEATING_MODES
 
 pytestmark = pytest.mark.skipif(
     host_target() not in ("cpu-avx2", "cpu-avx512"), reason="the blocks of this processor are not known"

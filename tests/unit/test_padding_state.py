@@ -8,7 +8,7 @@ import pytest
 from layoutopt.formats import Format
 from layoutopt.ir.types import ArrayData, Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops import Inapplicable, rule_of
-from layoutopt.ops.padding_state import padding_cases
+from layoutopt.ops.base import padding_cases
 
 ZERO, FINITE, ANY = Padding
 X, Y = Slot("in", 0), Slot("out", 0)

@@ -8,9 +8,8 @@ import pytest
 from target_errors import message
 
 from layoutopt.cost_models import TargetSpec, load_target, registry
-from layoutopt.cost_models.format_templates import check, expand
-from layoutopt.cost_models.source_lines import line_of
-from layoutopt.cost_models.spec import KernelSpec
+from layoutopt.cost_models.spec import KernelSpec, check, expand
+from layoutopt.cost_models.target_files import line_of
 from layoutopt.errors import FormatError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Storage, TensorType, Value

@@ -12,7 +12,7 @@ from layoutopt.cli import main
 from layoutopt.inference import lift
 from layoutopt.onnx_io import from_message
 from layoutopt.ops import OPS_WITHOUT_RULE
-from layoutopt.ops.without_signature import NO_RULE, reason_without_signature
+from layoutopt.ops.ops_without_rule import NO_RULE, reason_without_signature
 
 NODES = {
     "y = Det (x)": OPS_WITHOUT_RULE["Det"],

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
-from layoutopt.formats.shapes import static_shape
+from layoutopt.formats.extent import static_shape
 from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import DType
 

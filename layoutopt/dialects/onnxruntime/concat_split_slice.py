@@ -6,7 +6,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, float32_type, native_writer
 from layoutopt.ir.types import Attribute, Op, Slot
 from layoutopt.ops import X, Y, estimated_extent, rule_of
-from layoutopt.ops.slice import Slice
+from layoutopt.ops.rearrangement import Slice
 
 
 @native_writer("Concat", "Split")

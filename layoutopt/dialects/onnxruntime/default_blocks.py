@@ -14,7 +14,7 @@ from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
 from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS
 from layoutopt.ir.types import DType, Op, Signature, Storage, Value
 from layoutopt.ops import X, Y, rule_of
-from layoutopt.ops.resize import Resize
+from layoutopt.ops.feature_maps import Resize
 
 _IMAGES = BlockedArrays()
 _VECTOR = 4  # channels that ReorderInput moves at once

@@ -16,7 +16,7 @@ from layoutopt.dialects.onnxruntime.passes.scale_filters import is_filter_cheape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
-from layoutopt.ops.interfaces.affine import affine_of
+from layoutopt.ops.interfaces import affine_of
 from layoutopt.ops.region_ops import regions_with_rule
 
 ACTIVATION_SHARES: Mapping[str, float] = {

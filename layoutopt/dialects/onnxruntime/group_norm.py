@@ -27,7 +27,7 @@ from layoutopt.formats import Format, Part, Shape, pack
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.types import Attribute, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent
-from layoutopt.ops.group_normalization import KIND, normalized, per_channel
+from layoutopt.ops.normalization import KIND, normalized, per_channel
 
 _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and not per group
 _LONGEST_SUM = 1024  # elements that one kernel adds up in sequence

@@ -11,7 +11,7 @@ from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, float32_type, k
 from layoutopt.formats import Shape, product
 from layoutopt.ir.types import Array, Attribute, DType, Op, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, rule_of
-from layoutopt.ops.resize import Resize
+from layoutopt.ops.feature_maps import Resize
 
 # The kernel's mode for each mode of ONNX. With integer scales the variants of half_pixel are equal: they differ only for
 # results of one element, or if the ratio of the extents differs from the given scale.

@@ -11,9 +11,7 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops import Inapplicable, X, Y, rule_of
-from layoutopt.ops.nary import Nary
-from layoutopt.ops.unary import Unary
-from layoutopt.ops.unary_with_parameters import Cast, Clip
+from layoutopt.ops.elementwise import Cast, Clip, Nary, Unary
 from layoutopt.passes.base import Pass, PassContext
 
 

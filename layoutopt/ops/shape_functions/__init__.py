@@ -8,9 +8,20 @@ For an operator without a function here, `inference` calls onnx's inference of a
 """
 
 from layoutopt.ops.shape_functions.elements import MAX_ELEMENTS, array_of, elements_of
-from layoutopt.ops.shape_functions.node import ContradictionError, Dims, Elements, Node, Operand, as_elements
+from layoutopt.ops.shape_functions.node import (
+    ContradictionError,
+    Dims,
+    Elements,
+    Equivalent,
+    Node,
+    Operand,
+    Result,
+    TypeFunction,
+    as_elements,
+    results_of,
+    type_function,
+)
 from layoutopt.ops.shape_functions.shapes import shapes_of
-from layoutopt.ops.shape_functions.type_functions import Equivalent, Result, TypeFunction, results_of, type_function
 
 __all__ = [
     "MAX_ELEMENTS",

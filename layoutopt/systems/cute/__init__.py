@@ -9,29 +9,28 @@ from_format     the layout of a memory format; `index_map` is that of a conversi
 
 from layoutopt.systems.cute.algebra import (
     Tiler,
+    blocked_product,
     coalesce,
     complement,
     composition,
-    left_inverse,
-    max_common_vector,
-    right_inverse,
-)
-from layoutopt.systems.cute.formats import from_bound_layout, from_format, index_map, to_format
-from layoutopt.systems.cute.int_tuple import IntTuple, compatible
-from layoutopt.systems.cute.layout import CuteLayout, make_layout
-from layoutopt.systems.cute.swizzle import ComposedLayout, Swizzle
-from layoutopt.systems.cute.tiling import (
-    blocked_product,
     flat_divide,
     flat_product,
+    from_bound_layout,
+    from_format,
+    index_map,
+    left_inverse,
     logical_divide,
     logical_product,
+    max_common_vector,
     raked_product,
+    right_inverse,
     tiled_divide,
     tiled_product,
+    to_format,
     zipped_divide,
     zipped_product,
 )
+from layoutopt.systems.cute.layout import ComposedLayout, CuteLayout, IntTuple, Swizzle, compatible, make_layout
 
 __all__ = [
     "ComposedLayout",

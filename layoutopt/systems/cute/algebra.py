@@ -17,9 +17,8 @@ from itertools import zip_longest
 from typing import TypeAlias, overload
 
 from layoutopt.errors import FormatError
-from layoutopt.systems.cute.int_tuple import IntTuple, nested, product
-from layoutopt.systems.cute.layout import CuteLayout, make_layout
-from layoutopt.systems.cute.swizzle import ComposedLayout, Swizzle
+from layoutopt.formats import Conversion, Format, Layout, Part
+from layoutopt.systems.cute.layout import ComposedLayout, CuteLayout, IntTuple, Swizzle, make_layout, nested, product
 
 Tiler: TypeAlias = CuteLayout | int | tuple["Tiler", ...] | None
 """A layout or an extent for the whole layout, a tuple for its modes one by one, or None for no change."""
@@ -213,3 +212,212 @@ def _no_layout(outer: CuteLayout, inner: CuteLayout) -> FormatError:
     return FormatError(
         f"the composition with {inner} is no layout", where=str(outer), hint="divide along its modes only"
     )
+
+
+# --- Division and product: a layout split into tiles, and copies of a layout arranged by another one ---
+#
+#     logical_divide(A, B)  = A o (B, B*)         the tile that B selects, and the offsets of the other tiles
+#     logical_product(A, B) = (A, A* o B)         A, and the offsets of its copies
+#
+# The other functions rearrange the same modes, here for a layout (M, N, L) and tilers of its first two modes:
+#
+#     logical_divide   ((TileM, RestM), (TileN, RestN), L)        logical_product   ((M, TileM), (N, TileN), L)
+#     zipped_divide    ((TileM, TileN), (RestM, RestN, L))        zipped_product    ((M, N), (TileM, TileN, L))
+#     tiled_divide     ((TileM, TileN), RestM, RestN, L)          tiled_product     ((M, N), TileM, TileN, L)
+#     flat_divide      (TileM, TileN, RestM, RestN, L)            flat_product      (M, N, TileM, TileN, L)
+#
+# Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/02_layout_algebra.md.
+
+
+_Split = Callable[[CuteLayout, Tiler], CuteLayout]
+
+
+def logical_divide(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """Two modes: the tile that `tiler` selects, and the offsets of the other tiles; a tuple divides mode by mode.
+
+    Raises:
+        FormatError: the tiler has no complement, or the tiles are no layouts.
+    """
+    if tiler is None:
+        return layout
+    if isinstance(tiler, tuple):
+        return by_mode(layout, tiler, logical_divide)
+    tile = CuteLayout(tiler) if isinstance(tiler, int) else tiler
+    return composition(layout, make_layout(tile, complement(tile, layout.size)))
+
+
+def logical_product(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """Two modes: the layout, and the offsets of its copies in the order of `tiler`; a tuple multiplies mode by mode.
+
+    Raises:
+        FormatError: the layout has no complement, or its copies are no layout.
+    """
+    if tiler is None:
+        return layout
+    if isinstance(tiler, tuple):
+        return by_mode(layout, tiler, logical_product)
+    copies = CuteLayout(tiler) if isinstance(tiler, int) else tiler
+    return make_layout(layout, composition(complement(layout, layout.size * copies.cosize), copies))
+
+
+def zipped_divide(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """`logical_divide` with all tile modes in the first mode and all rest modes in the second."""
+    return _zipped(logical_divide, layout, tiler)
+
+
+def tiled_divide(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """`zipped_divide` with the second mode's modes at the top."""
+    tiles, rest = zipped_divide(layout, tiler)
+    return make_layout(tiles, *rest)
+
+
+def flat_divide(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """`zipped_divide` with the modes of both modes at the top."""
+    tiles, rest = zipped_divide(layout, tiler)
+    return make_layout(*tiles, *rest)
+
+
+def zipped_product(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """`logical_product` with the layout in the first mode and all copy modes in the second."""
+    return _zipped(logical_product, layout, tiler)
+
+
+def tiled_product(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """`zipped_product` with the second mode's modes at the top."""
+    block, copies = zipped_product(layout, tiler)
+    return make_layout(block, *copies)
+
+
+def flat_product(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """`zipped_product` with the modes of both modes at the top."""
+    block, copies = zipped_product(layout, tiler)
+    return make_layout(*block, *copies)
+
+
+def blocked_product(block: CuteLayout, tiler: CuteLayout) -> CuteLayout:
+    """Copies of `block` arranged by `tiler`, mode by mode with the block's mode inside."""
+    inner, outer = _same_rank(block, tiler)
+    return coalesce(make_layout(*map(make_layout, inner, outer)), (1,) * inner.rank)
+
+
+def raked_product(block: CuteLayout, tiler: CuteLayout) -> CuteLayout:
+    """Copies of `block` interleaved by `tiler`, mode by mode with the tiler's mode inside."""
+    inner, outer = _same_rank(block, tiler)
+    return coalesce(make_layout(*map(make_layout, outer, inner)), (1,) * inner.rank)
+
+
+def _same_rank(block: CuteLayout, tiler: CuteLayout) -> tuple[CuteLayout, CuteLayout]:
+    """The two modes of the product of layouts that are extended to equal rank."""
+    rank = max(block.rank, tiler.rank)
+    inner, outer = logical_product(_ranked(block, rank), _ranked(tiler, rank))
+    return inner, outer
+
+
+def _ranked(layout: CuteLayout, rank: int) -> CuteLayout:
+    return make_layout(*layout, *(CuteLayout(1, 0) for _ in range(rank - layout.rank)))
+
+
+def _zipped(split: _Split, layout: CuteLayout, tiler: Tiler) -> CuteLayout:
+    """The result of a split with all first halves in one mode and all second halves in another."""
+    if tiler is None:
+        return make_layout(CuteLayout(1, 0), layout)
+    if not isinstance(tiler, tuple):
+        return split(layout, tiler)
+    if layout.rank < len(tiler):
+        raise FormatError(f"has {layout.rank} modes, not {len(tiler)}", where=str(layout), hint="give it fewer tilers")
+    firsts, seconds = [], []
+    for index, (mode, part) in enumerate(zip_longest(layout, tiler)):
+        if index < len(tiler):
+            first, second = _zipped(split, mode, part)
+            firsts.append(first)
+            seconds.append(second)
+        else:
+            seconds.append(mode)
+    return make_layout(make_layout(*firsts), make_layout(*seconds))
+
+
+# --- Memory formats and conversions as CuTe layouts ---
+#
+# A tensor in a format is a layout with one mode per axis. The submodes of a mode are the digits of its axis, the least
+# significant first. For (1, 32, 5, 5) in NCHW16c:
+#
+#     (1,(16,2),5,5):(800,(1,400),80,16)
+#
+# The offset in the source of element i of the destination is then a composition,
+#
+#     index_map = source o right_inverse(destination)
+#
+# and its coalesced form is the loop nest of the copy: extents, and strides in the source, innermost loop first; the
+# destination is written from its first element to its last.
+
+
+def from_format(format: Format, shape: tuple[int, ...]) -> CuteLayout:
+    """The layout of a tensor of a shape in a format, without gaps: from logical coordinates to offsets.
+
+    Extents of blocked axes include padding.
+
+    Raises:
+        FormatError: the format does not fit the shape, or an extent is 0.
+    """
+    return from_bound_layout(Layout.packed(format, shape))
+
+
+def from_bound_layout(bound: Layout) -> CuteLayout:
+    """The CuTe layout of a bound layout, which may have gaps.
+
+    Raises:
+        FormatError: an extent is 0.
+    """
+    modes: list[list[tuple[int, int, int]]] = [[] for _ in bound.shape]
+    for digit, stride in zip(bound.format.digits(bound.shape), bound.strides, strict=True):
+        modes[digit.axis].append((digit.span, int(digit.extent), stride))
+    if not modes:
+        return CuteLayout(1, 0)
+    shape = tuple(_mode(extent for _, extent, _ in sorted(digits)) for digits in modes)
+    return CuteLayout(shape, tuple(_mode(stride for _, _, stride in sorted(digits)) for digits in modes))
+
+
+def to_format(layout: CuteLayout) -> Format:
+    """The format in which a tensor whose axes are the modes of a layout has these offsets.
+
+    An axis of extent 1, which has no effect on offsets, is outermost.
+
+    Raises:
+        FormatError: the layout has gaps or overlaps, which no format has.
+    """
+    parts: list[tuple[int, int, Part]] = []
+    for axis, mode in enumerate(layout):
+        *inner, outer = coalesce(mode).flat()
+        span = 1
+        for extent, stride in inner:
+            parts.append((stride, extent, Part(axis, extent, span)))
+            span *= extent
+        parts.append((outer[1] if outer[0] > 1 else layout.cosize, outer[0], Part(axis)))
+    parts.sort(key=lambda part: -part[0])
+    packed_stride = 1
+    for stride, extent, _ in reversed(parts):
+        if extent > 1 and stride != packed_stride:
+            raise FormatError("is no format: there are gaps or overlaps", where=str(layout))
+        packed_stride *= extent
+    return Format(tuple(part for _, _, part in parts))
+
+
+def index_map(conversion: Conversion, shape: tuple[int, ...]) -> CuteLayout:
+    """The offset in the source of each element of the destination, `dst[i] = src[map(i)]`, coalesced.
+
+    Raises:
+        FormatError: a format does not fit the shape, the formats pad it differently, or neither of two blocks of one axis
+            divides the other, so that the map is not a layout.
+    """
+    src, dst = conversion.src, conversion.dst
+    if src.padded_shape(shape) != dst.padded_shape(shape):
+        raise FormatError(
+            f"{src} and {dst} have different padding for the shape {shape}",
+            hint="pad the tensor to blocks of both first",
+        )
+    return coalesce(composition(from_format(src, shape), right_inverse(from_format(dst, shape))))
+
+
+def _mode(values: Iterable[int]) -> IntTuple:
+    found = tuple(values)
+    return found[0] if len(found) == 1 else found

@@ -12,15 +12,100 @@ with an unbounded last digit: integers beyond the size continue along the last m
 Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/01_layout.md.
 """
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from layoutopt.errors import FormatError
-from layoutopt.systems.cute.int_tuple import IntTuple, congruent, flatten, nested, notation, parse_int_tuple, product
+
+# --- IntTuple: an integer, or a tuple of IntTuples; the type of shapes, strides and coordinates ---
+#
+#     (4, (2, 3))     two modes; the second one has two modes
+#
+# Source: CUTLASS include/cute/int_tuple.hpp; the notation is that of media/docs/cpp/cute/01_layout.md.
+
+
+IntTuple: TypeAlias = int | tuple["IntTuple", ...]
+
+_MAX_DEPTH = 32  # levels of a notation; no layout has as many
+_TOKEN = re.compile(r"\s*(?:([(),])|_?([0-9]+))\s*")
+
+
+def flatten(value: IntTuple) -> tuple[int, ...]:
+    """The integers from left to right."""
+    if isinstance(value, tuple):
+        return tuple(leaf for part in value for leaf in flatten(part))
+    return (value,)
+
+
+def product(value: IntTuple) -> int:
+    """The product of the integers: the size of a shape."""
+    return math.prod(flatten(value))
+
+
+def congruent(left: IntTuple, right: IntTuple) -> bool:
+    """Whether both have the same nesting."""
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(congruent, left, right))
+    return not isinstance(left, tuple) and not isinstance(right, tuple)
+
+
+def compatible(coarse: IntTuple, fine: IntTuple) -> bool:
+    """Whether every coordinate of the shape `coarse` is also one of `fine`: 24 and (4, 6), (4, 6) and ((2, 2), 6)."""
+    if not isinstance(coarse, tuple):
+        return coarse == product(fine)
+    return isinstance(fine, tuple) and len(coarse) == len(fine) and all(map(compatible, coarse, fine))
+
+
+def nested(leaves: Sequence[IntTuple], profile: IntTuple) -> IntTuple:
+    """Values in the nesting of a profile with as many leaves."""
+    return _nested(iter(leaves), profile)
+
+
+def notation(value: IntTuple) -> str:
+    """The notation of CuTe: `(4,(2,3))`."""
+    return f"({','.join(map(notation, value))})" if isinstance(value, tuple) else str(value)
+
+
+def parse_int_tuple(text: str) -> IntTuple:
+    """The value of a notation; `_4` is equivalent to `4`, and `(4)` is a tuple of one.
+
+    Raises:
+        FormatError: the text is neither an integer nor a tuple of integers.
+    """
+    open_: list[list[IntTuple]] = [[]]
+    position, may_end = 0, False
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None or (token[1] == "(" or token[2] is not None) == may_end:
+            break
+        position = token.end()
+        if token[1] == "(" and len(open_) <= _MAX_DEPTH:
+            open_.append([])
+        elif token[1] == ")" and len(open_) > 1:
+            part = tuple(open_.pop())
+            open_[-1].append(part)
+        elif token[2] is not None:
+            open_[-1].append(int(token[2]))
+        elif token[1] != "," or len(open_) == 1:
+            break
+        may_end = token[1] == ")" or token[2] is not None
+    else:
+        if len(open_) == 1 and len(open_[0]) == 1 and may_end:
+            return open_[0][0]
+    raise FormatError("not an integer or a tuple of integers", where=text, hint="write it like (4,(2,3))")
+
+
+def _nested(leaves: Iterator[IntTuple], profile: IntTuple) -> IntTuple:
+    if isinstance(profile, tuple):
+        return tuple(_nested(leaves, part) for part in profile)
+    return next(leaves)
+
 
 Index: TypeAlias = NDArray[np.int64]
 Coord: TypeAlias = Any
@@ -142,3 +227,111 @@ def _counted(coord: Coord) -> Index:
     if numbers.dtype.kind not in "iu" or np.any(numbers < 0):
         raise FormatError(f"a coordinate is no integer of 0 or more: {coord}")
     return numbers.astype(np.int64)
+
+
+# --- swizzle ---
+#
+# Swizzle: a permutation of elements within lines of memory, so that the threads of a warp access different banks.
+#
+#     Swizzle<B,M,S>:  0bxxxYYYxxxZZZxxxx  ->  ZZZ ^= YYY      B bits wide, ZZZ begins at bit M, YYY is S bits further up
+#
+# A swizzle is its own inverse. A ComposedLayout is a swizzle of an offset plus the value of a layout.
+#
+# Source: CUTLASS include/cute/swizzle.hpp and include/cute/swizzle_layout.hpp.
+
+
+_NAME = re.compile(r"(?:Sw|Swizzle)<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*(-?[0-9]+)\s*>")
+_COMPOSED = re.compile(r"\s*(Sw[^>]*>)\s*o\s*(?:_?([0-9]+)\s*o\s*)?(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """The exclusive or of a bit range of an integer with another range.
+
+    Args:
+        bits: the number of bits in a range (B).
+        base: the lowest bit that is changed (M).
+        shift: the distance of the other range (S), at least `bits`; it is below the changed bits if negative.
+
+    Raises:
+        FormatError: `bits` or `base` is below 0, or the bits overlap.
+    """
+
+    bits: int
+    base: int
+    shift: int
+
+    def __post_init__(self) -> None:
+        """Check that the swizzle is its own inverse."""
+        if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
+            raise FormatError("the bits overlap or are below 0", where=str(self), hint="shift by at least `bits`")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `Swizzle<3,3,3>` or `Sw<3,3,3>`.
+
+        Raises:
+            FormatError: the text is no swizzle.
+        """
+        match = _NAME.fullmatch(text.strip())
+        if match is None:
+            raise FormatError("not a swizzle", where=text, hint="write it like Swizzle<3,3,3>")
+        return cls(*map(int, match.groups()))
+
+    def __call__(self, offset: ArrayLike) -> Index:
+        """The integers with their bits changed."""
+        numbers = np.asarray(offset, np.int64)
+        source, target = self.base + max(0, self.shift), self.base + max(0, -self.shift)
+        return (numbers ^ (((numbers >> source) & ((1 << self.bits) - 1)) << target))[()]
+
+    @property
+    def size(self) -> int:
+        """The period of the swizzle."""
+        return 1 << (self.bits + self.base + abs(self.shift))
+
+    def __str__(self) -> str:
+        """The notation of CuTe."""
+        return f"Sw<{self.bits},{self.base},{self.shift}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedLayout:
+    """The function `outer(offset + inner(coord))`, which is no CuteLayout but has the same interface."""
+
+    outer: Swizzle
+    offset: int
+    inner: CuteLayout
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `Sw<3,3,3> o (8,64):(64,1)`, with or without the offset that CuTe prints in between.
+
+        Raises:
+            FormatError: the text is no swizzle of a layout.
+        """
+        match = _COMPOSED.fullmatch(text)
+        if match is None:
+            raise FormatError("not a swizzle and a layout", where=text, hint="write Sw<3,3,3> o (8,64):(64,1)")
+        return cls(Swizzle.parse(match[1]), int(match[2] or 0), CuteLayout.parse(match[3]))
+
+    def __call__(self, *coord: Coord) -> Index:
+        """The values at the given coordinates."""
+        return self.outer(self.offset + self.inner(*coord))
+
+    def values(self) -> Index:
+        """The values at all coordinates, in colexicographic order."""
+        return self(np.arange(self.size))
+
+    @property
+    def shape(self) -> IntTuple:
+        """The shape of `inner`."""
+        return self.inner.shape
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return self.inner.size
+
+    def __str__(self) -> str:
+        """The notation of CuTe."""
+        return f"{self.outer} o {self.offset} o {self.inner}"

@@ -8,27 +8,25 @@
 The layouts of CUTLASS 3 are in `layoutopt.systems.cute`.
 """
 
-from layoutopt.systems.cutlass.concept import LayoutConcept
-from layoutopt.systems.cutlass.coord import MatrixCoord, PitchLinearCoord, Tensor4DCoord, Tensor5DCoord
-from layoutopt.systems.cutlass.matrix import (
+from layoutopt.systems.cutlass.layouts import (
     ColumnMajor,
     ColumnMajorInterleaved,
+    LayoutConcept,
+    MatrixCoord,
     PitchLinear,
+    PitchLinearCoord,
     RowMajor,
     RowMajorInterleaved,
+    Tensor4DCoord,
+    Tensor5DCoord,
+    TensorCxRSKx,
+    TensorNCHW,
+    TensorNCxHWx,
+    TensorNDHWC,
+    TensorNHWC,
 )
 from layoutopt.systems.cutlass.names import layout_type, layout_types
-from layoutopt.systems.cutlass.tensor import TensorCxRSKx, TensorNCHW, TensorNCxHWx, TensorNDHWC, TensorNHWC
 from layoutopt.systems.cutlass.tensor_op import (
-    TensorOpMultiplicand,
-    TensorOpMultiplicand64bCrosswise,
-    TensorOpMultiplicandCongruous,
-    TensorOpMultiplicandCongruous64b,
-    TensorOpMultiplicandCongruous128b,
-    TensorOpMultiplicandCrosswise,
-    TensorOpMultiplicandCrosswise128x4,
-)
-from layoutopt.systems.cutlass.tensor_op_matrix import (
     ColumnMajorTensorOpMultiplicand64bCrosswise,
     ColumnMajorTensorOpMultiplicandCongruous,
     ColumnMajorTensorOpMultiplicandCongruous64b,
@@ -41,9 +39,15 @@ from layoutopt.systems.cutlass.tensor_op_matrix import (
     RowMajorTensorOpMultiplicandCongruous128b,
     RowMajorTensorOpMultiplicandCrosswise,
     RowMajorTensorOpMultiplicandCrosswise128x4,
+    TensorOpMultiplicand,
+    TensorOpMultiplicand64bCrosswise,
+    TensorOpMultiplicandCongruous,
+    TensorOpMultiplicandCongruous64b,
+    TensorOpMultiplicandCongruous128b,
+    TensorOpMultiplicandCrosswise,
+    TensorOpMultiplicandCrosswise128x4,
 )
-from layoutopt.systems.cutlass.tensor_ref import TensorRef
-from layoutopt.systems.cutlass.tensor_view import TensorView
+from layoutopt.systems.cutlass.tensor_view import TensorRef, TensorView
 
 __all__ = [
     "ColumnMajor",

@@ -4,15 +4,15 @@ import difflib
 import re
 
 from layoutopt.errors import FormatError
-from layoutopt.systems.cutlass import matrix, tensor, tensor_op, tensor_op_matrix
-from layoutopt.systems.cutlass.concept import LayoutConcept
+from layoutopt.systems.cutlass import layouts, tensor_op
+from layoutopt.systems.cutlass.layouts import LayoutConcept
 
 _NAME = re.compile(r"(\w+)(?:<([0-9, ]+)>)?")
 
 
 def layout_types() -> tuple[type[LayoutConcept], ...]:
     """All layouts, sorted by name; templates have no arguments."""
-    found = (each for module in (matrix, tensor, tensor_op, tensor_op_matrix) for each in vars(module).values())
+    found = (each for module in (layouts, tensor_op) for each in vars(module).values())
     kinds = {each for each in found if isinstance(each, type) and issubclass(each, LayoutConcept)}
     return tuple(
         sorted((kind for kind in kinds if hasattr(kind, "tile") or kind.parameters), key=lambda kind: kind.__name__)

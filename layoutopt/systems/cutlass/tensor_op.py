@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layoutopt.errors import FormatError
-from layoutopt.systems.cutlass.concept import Coord, Extent, Index, LayoutConcept
-from layoutopt.systems.cutlass.coord import PitchLinearCoord
+from layoutopt.systems.cutlass.layouts import Coord, Extent, Index, LayoutConcept, MatrixCoord, PitchLinearCoord
 
 ACCESS_BITS = 128
 LINE_BITS = 1024
@@ -257,3 +256,116 @@ class TensorOpMultiplicandCrosswise128x4(TensorOpLayout):
     def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """Four columns by two rows to a line."""
         return c // 4 * 4 + s // 2, (c % 4 + 4 * (s % 2)) ^ (c // 4 * 4)
+
+
+# --- tensor op matrix ---
+#
+# The layouts of `tensor_op` for column-major and row-major matrices: the same offsets, with coordinates (row, column).
+#
+# Source: CUTLASS include/cutlass/layout/tensor_op_multiplicand_sm75.h and tensor_op_multiplicand_sm80.h.
+
+
+class ColumnMajorTensorOpMultiplicandCongruous(TensorOpMultiplicandCongruous):
+    """(row, column) is (contiguous, strided)."""
+
+    coordinate = MatrixCoord
+
+    __slots__ = ()
+
+
+class RowMajorTensorOpMultiplicandCongruous(TensorOpMultiplicandCongruous):
+    """(row, column) is (strided, contiguous)."""
+
+    coordinate = MatrixCoord
+    contiguous = 1
+
+    __slots__ = ()
+
+
+class ColumnMajorTensorOpMultiplicandCrosswise(TensorOpMultiplicandCrosswise):
+    """(row, column) is (contiguous, strided)."""
+
+    coordinate = MatrixCoord
+
+    __slots__ = ()
+
+
+class RowMajorTensorOpMultiplicandCrosswise(TensorOpMultiplicandCrosswise):
+    """(row, column) is (strided, contiguous)."""
+
+    coordinate = MatrixCoord
+    contiguous = 1
+
+    __slots__ = ()
+
+
+class ColumnMajorTensorOpMultiplicandCongruous64b(TensorOpMultiplicandCongruous64b):
+    """(row, column) is (contiguous, strided)."""
+
+    coordinate = MatrixCoord
+
+    __slots__ = ()
+
+
+class RowMajorTensorOpMultiplicandCongruous64b(TensorOpMultiplicandCongruous64b):
+    """(row, column) is (strided, contiguous)."""
+
+    coordinate = MatrixCoord
+    contiguous = 1
+    tile = TensorOpMultiplicandCongruous64b.tile[::-1]
+
+    __slots__ = ()
+
+
+class ColumnMajorTensorOpMultiplicand64bCrosswise(TensorOpMultiplicand64bCrosswise):
+    """(row, column) is (contiguous, strided)."""
+
+    coordinate = MatrixCoord
+
+    __slots__ = ()
+
+
+class RowMajorTensorOpMultiplicand64bCrosswise(TensorOpMultiplicand64bCrosswise):
+    """(row, column) is (strided, contiguous)."""
+
+    coordinate = MatrixCoord
+    contiguous = 1
+    tile = TensorOpMultiplicand64bCrosswise.tile[::-1]
+
+    __slots__ = ()
+
+
+class ColumnMajorTensorOpMultiplicandCongruous128b(TensorOpMultiplicandCongruous128b):
+    """(row, column) is (contiguous, strided)."""
+
+    coordinate = MatrixCoord
+
+    __slots__ = ()
+
+
+class RowMajorTensorOpMultiplicandCongruous128b(TensorOpMultiplicandCongruous128b):
+    """(row, column) is (strided, contiguous)."""
+
+    coordinate = MatrixCoord
+    contiguous = 1
+    tile = TensorOpMultiplicandCongruous128b.tile[::-1]
+
+    __slots__ = ()
+
+
+class ColumnMajorTensorOpMultiplicandCrosswise128x4(TensorOpMultiplicandCrosswise128x4):
+    """(row, column) is (contiguous, strided)."""
+
+    coordinate = MatrixCoord
+
+    __slots__ = ()
+
+
+class RowMajorTensorOpMultiplicandCrosswise128x4(TensorOpMultiplicandCrosswise128x4):
+    """(row, column) is (strided, contiguous)."""
+
+    coordinate = MatrixCoord
+    contiguous = 1
+    tile = TensorOpMultiplicandCrosswise128x4.tile[::-1]
+
+    __slots__ = ()

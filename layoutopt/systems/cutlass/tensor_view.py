@@ -1,19 +1,178 @@
-"""TensorView: a TensorRef with an extent, hence with bounds.
+"""TensorRef: a pointer into memory and a layout, without bounds.
 
-    view = TensorView(buffer, ColumnMajor.packed((5, 7)), (5, 7))
-    view[4, 6] = 1        view.contains((5, 0))        view.subview((2, 3), (1, 4))        np.asarray(view)
+    ref = TensorRef(buffer, RowMajor(ldm))      ref[row, column] = 3      ref + (16, 0)      ref.at((row, column))
 
-Source: CUTLASS include/cutlass/tensor_view.h.
+The memory is that of a numpy array, which is never copied: a write through a reference changes the array. A reference has no
+extent, so only positions outside of the array are an error. Pointer arithmetic returns another reference; it is valid for
+multiples of the layout's tile, and raises an error for other coordinates.
+
+Source: CUTLASS include/cutlass/tensor_ref.h.
 """
 
+import re
+from operator import index
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layoutopt.errors import FormatError
-from layoutopt.systems.cutlass.concept import Coord, Extent, Index, LayoutConcept
-from layoutopt.systems.cutlass.tensor_ref import Array, TensorRef, briefly
+from layoutopt.systems.cutlass.layouts import Coord, Extent, Index, LayoutConcept
+
+Array = NDArray[Any]
+
+_NARROW = re.compile(r"(?:u?int|float)([1-7])(?![0-9])")
+
+
+class TensorRef:
+    """A pointer to elements of a numpy array, and a layout.
+
+    Args:
+        data: the memory: an array of any dtype whose elements are stored without gaps, in any order of its axes, or a vector
+            of any stride. The first element of a view is offset 0.
+        layout: from coordinates to offsets.
+        pointer: the offset of coordinate 0, in elements.
+
+    Raises:
+        FormatError: the array has gaps, or elements of less than a byte.
+    """
+
+    __slots__ = ("_layout", "_memory", "_pointer")
+
+    def __init__(self, data: Array, layout: LayoutConcept, pointer: int = 0) -> None:
+        self._memory = linear(data)
+        self._layout = layout
+        self._pointer = index(pointer)
+
+    @property
+    def layout(self) -> LayoutConcept:
+        """The layout, a function from coordinates to offsets."""
+        return self._layout
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """The strides of the layout."""
+        return self._layout.stride
+
+    @property
+    def memory(self) -> Array:
+        """The whole memory as a vector that shares it."""
+        return self._memory
+
+    @property
+    def pointer(self) -> int:
+        """The offset of coordinate 0 in the memory, in elements."""
+        return self._pointer
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the elements."""
+        return self._memory.dtype
+
+    def offset(self, coord: Coord) -> Index:
+        """The offset of a coordinate from the pointer, in elements."""
+        return self._layout(coord)
+
+    def at(self, coord: Coord) -> Any:
+        """The element at a coordinate; an array for arrays of coordinates.
+
+        Raises:
+            FormatError: the element is outside of the memory.
+        """
+        return self._memory[self._positions(coord)]
+
+    def __getitem__(self, coord: Coord) -> Any:
+        return self.at(coord)
+
+    def __setitem__(self, coord: Coord, value: ArrayLike) -> None:
+        if not self._memory.flags.writeable:
+            raise FormatError("the memory is read-only", where=repr(self), hint="refer to an array that is not")
+        self._memory[self._positions(coord)] = value
+
+    def add_pointer_offset(self, offset: int) -> Self:
+        """The reference with its pointer moved by an offset in elements."""
+        return self._like(self._memory, self._pointer + index(offset))
+
+    def __add__(self, coord: Coord) -> Self:
+        return self.add_pointer_offset(self._steps(coord))
+
+    def __sub__(self, coord: Coord) -> Self:
+        return self.add_pointer_offset(-self._steps(coord))
+
+    def const_ref(self) -> Self:
+        """The same reference without write access."""
+        memory = self._memory.view()
+        memory.flags.writeable = False
+        return self._like(memory, self._pointer)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dtype}, {self._layout!r}, pointer {self._pointer})"
+
+    def _like(self, memory: Array, pointer: int) -> Self:
+        """The reference with another memory and pointer."""
+        return type(self)(memory, self._layout, pointer)
+
+    def _steps(self, coord: Coord) -> int:
+        """The offset of a coordinate that is a multiple of the layout's tile."""
+        tile = self._layout.tile
+        if any(np.any(each % step) for each, step in zip(self._layout.components(coord), tile, strict=True)):
+            raise FormatError(
+                f"the coordinate {tuple(coord)} is within a block, where pointer arithmetic is not valid",
+                where=repr(self._layout),
+                hint=f"move by multiples of {tile}",
+            )
+        return int(self._layout(coord))
+
+    def _positions(self, coord: Coord) -> Index:
+        positions = self._layout(coord) + self._pointer
+        if np.any((positions < 0) | (positions >= self._memory.size)):
+            raise FormatError(
+                f"the coordinate {briefly(coord)} is outside the memory of {self._memory.size} elements",
+                where=repr(self),
+                hint="enlarge the array",
+            )
+        return positions
+
+
+def linear(data: Array) -> Array:
+    """The memory of an array as a vector that shares it, in memory order.
+
+    Raises:
+        FormatError: the array has gaps, or elements of less than a byte.
+    """
+    if not isinstance(data, np.ndarray):
+        raise FormatError(
+            f"not a numpy array but {type(data).__name__}", hint="make one with np.frombuffer or np.asarray"
+        )
+    if data.dtype.itemsize == 1 and (narrow := _NARROW.match(data.dtype.name)):
+        raise FormatError(
+            f"elements of {narrow[1]} bits share bytes in memory, but not in numpy arrays",
+            where=data.dtype.name,
+            hint="refer to an array of uint8 instead",
+        )
+    if data.ndim == 1:
+        return data
+    # The stride of an axis of extent 1 has no effect, so the axis may have any position.
+    ordered = data.transpose(sorted(range(data.ndim), key=lambda axis: (data.shape[axis] == 1, -data.strides[axis])))
+    if not ordered.flags.c_contiguous:
+        raise FormatError(
+            f"an array of shape {data.shape} and strides {data.strides} bytes has gaps or repeats",
+            hint="refer to the array that it is a view of, or to a copy",
+        )
+    return ordered.reshape(-1)
+
+
+def briefly(coord: Coord) -> tuple[Any, ...]:
+    """A coordinate as text; the largest value for arrays."""
+    return tuple(each if np.ndim(each) == 0 else f"..{np.max(each)}" for each in coord)
+
+
+# --- TensorView: a TensorRef with an extent, hence with bounds ---
+#
+#     view = TensorView(buffer, ColumnMajor.packed((5, 7)), (5, 7))
+#     view[4, 6] = 1        view.contains((5, 0))        view.subview((2, 3), (1, 4))        np.asarray(view)
+#
+# Source: CUTLASS include/cutlass/tensor_view.h.
 
 
 class TensorView(TensorRef):

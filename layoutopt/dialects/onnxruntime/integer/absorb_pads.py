@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.ops.quantization.commute import is_lossless_round_trip
-from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
+from layoutopt.ops.qdq import is_dequantizer, is_lossless_round_trip, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 
 

@@ -19,7 +19,7 @@ from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.dialects.onnxruntime.integer.quantization import Quantization
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Attribute, DType, Op, Value
-from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
+from layoutopt.ops.qdq import is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 
 _OPS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}

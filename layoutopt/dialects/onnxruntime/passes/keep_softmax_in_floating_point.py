@@ -14,8 +14,7 @@ from math import prod
 from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, TensorType
-from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
-from layoutopt.ops.quantization.qdq_ops import is_per_tensor
+from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 
 _SMALLEST = 1 << 12

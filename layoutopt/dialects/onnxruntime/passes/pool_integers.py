@@ -16,7 +16,7 @@ import numpy as np
 from layoutopt.dialects.data_movement import add_reshape, add_transpose
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
+from layoutopt.ops.qdq import is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 
 _IMAGE_AXES: dict[tuple[int, ...], bool] = {(2, 3): False, (1, 2): True}  # whether channels are last

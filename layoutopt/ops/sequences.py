@@ -1,11 +1,4 @@
-"""Attention with heads on an axis of their own.
-
-    q (B, H, S, D)   k (B, G, L, D)   v (B, G, L, E)   ->   y (B, H, S, E)          Attention
-    x (B, H, S, D)                                     ->   y (B, H, S, D)          RotaryEmbedding
-
-Both ops have a second form, (B, S, H*D), which is the same bytes as the first form in the order (B, S, H, D). So heads that an
-exporter splits and transposes need not be moved. Either all operands with heads have that order, or none.
-"""
+"""Attention and recurrent networks."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -14,21 +7,33 @@ from typing_extensions import override
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import Attribute, Op, Signature, Slot, TensorType, Value
-from layoutopt.ops.base import Builder, LayoutRule, register
-from layoutopt.ops.interfaces.axis_letters import AxisLetters, letters_by_rank
-from layoutopt.ops.operands import present, present_type, shape_of
-from layoutopt.ops.padding_transfer import PADDING_REFUSED
+from layoutopt.ops.base import Builder, LayoutRule, padded_axes_of, register
+from layoutopt.ops.interfaces import AxisLetters, letters_by_rank
 from layoutopt.ops.signatures import (
+    PADDING_REFUSED,
     Inapplicable,
     OperandFormats,
     X,
     Y,
+    canonical_signature,
     estimated_extent,
     estimated_volume,
     format_text,
     is_canonical,
+    present,
+    present_type,
+    shape_of,
     signature_of,
 )
+
+# --- Attention with heads on an axis of their own ---
+#
+#     q (B, H, S, D)   k (B, G, L, D)   v (B, G, L, E)   ->   y (B, H, S, E)          Attention
+#     x (B, H, S, D)                                     ->   y (B, H, S, D)          RotaryEmbedding
+#
+# Both ops have a second form, (B, S, H*D), which is the same bytes as the first form in the order (B, S, H, D). So heads
+# that an exporter splits and transposes need not be moved. Either all operands with heads have that order, or none.
+
 
 _BSHD = Format.plain((0, 2, 1, 3))
 _HEADS = 1  # the axis
@@ -139,4 +144,96 @@ class RotaryEmbedding(MultiHeadRule):
     operands_with_heads = (X, Y)
 
 
-__all__ = ["Attention", "RotaryEmbedding"]
+# --- The fused attention op of onnxruntime ---
+#
+#     q (B, S, H*D)   k (B, L, H*D)   v (B, L, H*E)   mask (B or 1, H or 1, S, L)   ->   y (B, S, H*E)
+#
+# Its only signature is the canonical one; the rule declares the number of operations.
+
+
+@register
+class MultiHeadAttention(LayoutRule, AxisLetters):
+    """Canonical formats only."""
+
+    family = "attention"
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::MultiHeadAttention",)
+    formats = "canonical"
+    padding = PADDING_REFUSED
+
+    @override
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        if all(format.is_canonical for format in known.values()):
+            return canonical_signature(op)
+        return Inapplicable("the kernel reads and writes canonical formats only")
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return letters_by_rank(op, dict.fromkeys((*(Slot("in", index) for index in range(3)), Y), ("NSC",)))
+
+    def flops(self, op: Op) -> float:
+        """Two per key for every element of q and of y."""
+        q, k, y = op.inputs[0], op.inputs[1] if len(op.inputs) > 1 else None, op.outputs[0]
+        shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
+        if len(shapes) < 3 or any(len(shape) != 3 for shape in shapes):
+            return super().flops(op)
+        return 2.0 * estimated_extent(shapes[1][1]) * (estimated_volume(shapes[0]) + estimated_volume(shapes[2]))
+
+
+# --- Recurrent networks ---
+#
+#     x (T, N, I)   w (D, G*H, I)   r (D, G*H, H)   b, lengths   states (D, N, H)   ->   y (T, D, N, H)   last states (D, N, H)
+#
+# T steps, N samples, D directions. Libraries read x as T, N, I or as N, T, I, and write the directions of y next to each
+# other: T, N, D, H or N, T, D, H (cuDNN: CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, _BATCH_MAJOR_UNPACKED; oneDNN: tnc,
+# ntc). So the Transposes that exporters write around them, for batch-major data or for one vector of both directions, need
+# not move bytes.
+
+
+_SAMPLES_FIRST = {X: Format.plain((1, 0, 2)), Y: Format.plain((2, 0, 1, 3))}
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+@register
+class Recurrent(LayoutRule, AxisLetters):
+    """LSTM, GRU and RNN, time-major as ONNX has them by default."""
+
+    family = "recurrent"
+    ops: ClassVar[tuple[str, ...]] = tuple(_GATES)
+    is_anchor = True
+    formats = "a format for each operand; kernels are time-major or batch-major, features innermost"
+    padding = PADDING_REFUSED
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The known formats, the others canonical; batch-major order on x or y implies it on both."""
+        if op.integer("layout"):
+            return Inapplicable("onnxruntime has no batch-major kernel, so the result could not be verified")
+        is_requested = any(known.get(slot) == format for slot, format in _SAMPLES_FIRST.items())
+        present = {
+            slot: format for slot, format in _SAMPLES_FIRST.items() if is_requested and op.operand(slot) is not None
+        }
+        signature = signature_of(op, {**present, **known})
+        if isinstance(signature, Inapplicable):
+            return signature
+        for slot in op.slots():
+            storage = signature[slot]
+            if storage is not None and padded_axes_of(op.operand(slot), storage):
+                return Inapplicable(f"{slot} would have padding in {format_text(op, slot, storage.format)}")
+        return signature
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        x, y = ("NTC", "NTDC") if op.integer("layout") else ("TNC", "TDNC")
+        return letters_by_rank(op, {X: (x,), Y: (y,)})
+
+    def flops(self, op: Op) -> float:
+        """Two per weight, step and sample."""
+        x, *weights = op.inputs[:3]
+        if x is None or x.shape is None or any(value is None or value.shape is None for value in weights):
+            return 0.0
+        steps, samples, _ = map(estimated_extent, x.shape)
+        return (
+            2.0
+            * steps
+            * samples
+            * sum(estimated_volume(value.shape) for value in weights if value is not None and value.shape)
+        )

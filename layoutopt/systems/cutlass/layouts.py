@@ -18,12 +18,53 @@ import math
 from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layoutopt.errors import FormatError
+from layoutopt.formats import Format, Layout, Part
+from layoutopt.formats.extent import static_shape
+
+# --- The names of coordinates ---
+#
+# Source: CUTLASS include/cutlass/pitch_linear_coord.h, matrix_coord.h and tensor_coord.h. All tensors have the coordinates
+# (n, h, w, c) for every layout; for filters these are K, R, S and C.
+
+
+class PitchLinearCoord(NamedTuple):
+    """A position in lines of memory: the position in the line, and the line."""
+
+    contiguous: ArrayLike
+    strided: ArrayLike
+
+
+class MatrixCoord(NamedTuple):
+    """A position in a matrix."""
+
+    row: ArrayLike
+    column: ArrayLike
+
+
+class Tensor4DCoord(NamedTuple):
+    """A position in a batch of images, or in filters (K, R, S, C)."""
+
+    n: ArrayLike
+    h: ArrayLike
+    w: ArrayLike
+    c: ArrayLike
+
+
+class Tensor5DCoord(NamedTuple):
+    """A position in a batch of volumes."""
+
+    n: ArrayLike
+    d: ArrayLike
+    h: ArrayLike
+    w: ArrayLike
+    c: ArrayLike
+
 
 Index: TypeAlias = NDArray[np.int64]
 Coord: TypeAlias = Sequence[ArrayLike]
@@ -222,3 +263,214 @@ def _template(kind: type[LayoutConcept]) -> type[LayoutConcept]:
 
 def _restored(template: Any, arguments: tuple[int, ...], stride: tuple[int, ...]) -> Any:
     return (template[arguments] if arguments else template)(*stride)
+
+
+# --- Layouts that consist of a Format and free outer strides ---
+#
+# This includes all layouts of CUTLASS for matrices and tensors in global memory: the innermost part, and the part around a
+# block, are contiguous; every other part has a free stride. `TensorNCxHWx<32>` is NCHW32c,
+#
+#     offset(n, h, w, c) = c % 32 + 32 * w + stride[0] * h + stride[1] * (c / 32) + stride[2] * n
+
+
+class StridedLayout(LayoutConcept):
+    """A Format with free strides.
+
+    Attributes:
+        notation: the format, with {} for the template's argument.
+        letters: the letters of the coordinates, in their order.
+        format: the format of the coordinates.
+    """
+
+    notation: ClassVar[str]
+    letters: ClassVar[str]
+    format: ClassVar[Format]
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        """Parse the format of a class whose template arguments are set."""
+        if cls.parameters and not cls.arguments:
+            return
+        cls.format = Format.parse(cls.notation.format(*cls.arguments), cls.letters)
+        cls.rank = cls.format.rank
+        cls.stride_rank = cls.rank - 1
+        cls.tile = tuple(map(cls.format.block, range(cls.rank)))
+        cls.contiguous = cls.format.parts[-1].axis
+
+    @classmethod
+    def packed(cls, extent: Extent) -> Self:
+        """The layout without gaps, blocks rounded up.
+
+        Where the block does not divide the extent, the samples of CUTLASS's TensorNCxHWx::packed overlap.
+        """
+        sizes = cls.extents(extent)
+        physical = static_shape(cls.format.physical_shape(sizes))
+        return cls(*(math.prod(physical[index:]) for index in range(cls.stride_rank, 0, -1)))
+
+    def __call__(self, coord: Coord) -> Index:
+        """The sum of the digits of the coordinates, each times the stride of its part."""
+        coords = self.components(coord)
+        total = np.zeros(np.broadcast_shapes(*(each.shape for each in coords)), np.int64)
+        for part, span, stride in self._levels():
+            digit = coords[part.axis] // span
+            total += (digit % part.block if part.block else digit) * stride
+        return total[()]
+
+    def inverse(self, offset: ArrayLike) -> tuple[Any, ...]:
+        """Offsets divided by the strides, from the largest to the smallest."""
+        rest = self._offsets(offset)
+        if 0 in self._strides():
+            raise FormatError("has no inverse: a stride is 0", where=str(self), hint="use the strides of `packed`")
+        coords: list[Any] = [0] * self.rank
+        for part, span, stride in sorted(self._levels(), key=lambda level: -level[2]):
+            digit, rest = np.divmod(rest, stride)
+            coords[part.axis] = coords[part.axis] + digit * span
+        return self.coordinate(*coords)
+
+    def capacity(self, extent: Extent) -> int:
+        """The outermost stride times the extent of the outermost part."""
+        if 0 in self.extents(extent):
+            return 0
+        layout = self.bound_layout(extent)
+        capacity = layout.physical_shape[0] * layout.strides[0]
+        if capacity < self.cosize(extent):
+            raise FormatError(
+                f"does not hold the extent {tuple(extent)}", where=str(self), hint="enlarge the last stride"
+            )
+        return capacity
+
+    def bound_layout(self, extent: Extent) -> Layout:
+        """The format bound to an extent and these strides.
+
+        Raises:
+            FormatError: elements would overlap.
+        """
+        return Layout(self.format, self.extents(extent), self._strides())
+
+    def _strides(self) -> tuple[int, ...]:
+        """The stride of every part, outermost first."""
+        block = self.format.parts[-1].block
+        return (*reversed(self.stride), *((block, 1) if block else (1,)))
+
+    def _levels(self) -> list[tuple[Part, int, int]]:
+        """Every part, outermost first, with its span and stride."""
+        return list(zip(self.format.parts, self.format.spans, self._strides(), strict=True))
+
+
+# --- Layouts of matrices. Source: CUTLASS include/cutlass/layout/pitch_linear.h and matrix.h ---
+
+
+class PitchLinear(StridedLayout):
+    """Lines of memory: `contiguous + strided * stride`."""
+
+    coordinate = PitchLinearCoord
+    notation = "SC"
+    letters = "CS"
+
+    __slots__ = ()
+
+
+class RowMajor(StridedLayout):
+    """Row by row: `row * ldm + column`."""
+
+    coordinate = MatrixCoord
+    notation = "MN"
+    letters = "MN"
+
+    __slots__ = ()
+
+
+class ColumnMajor(StridedLayout):
+    """Column by column: `column * ldm + row`."""
+
+    coordinate = MatrixCoord
+    notation = "NM"
+    letters = "MN"
+
+    __slots__ = ()
+
+
+class RowMajorInterleaved(StridedLayout):
+    """Blocks of k rows, each in column-major order.
+
+    `row / k * ldm + column * k + row % k`, and ldm is k times as many columns.
+    """
+
+    coordinate = MatrixCoord
+    notation = "MN{}m"
+    letters = "MN"
+    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
+
+    __slots__ = ()
+
+
+class ColumnMajorInterleaved(StridedLayout):
+    """Blocks of k columns, each in row-major order.
+
+    `column / k * ldm + row * k + column % k`, and ldm is k times as many rows.
+    """
+
+    coordinate = MatrixCoord
+    notation = "NM{}n"
+    letters = "MN"
+    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
+
+    __slots__ = ()
+
+
+# --- Layouts of tensors. Source: CUTLASS include/cutlass/layout/tensor.h ---
+#
+# Coordinates are (n, h, w, c) for every layout; those of filters are (k, r, s, c).
+
+
+class TensorNHWC(StridedLayout):
+    """Channels last. Strides of w, h, n."""
+
+    coordinate = Tensor4DCoord
+    notation = "NHWC"
+    letters = "NHWC"
+
+    __slots__ = ()
+
+
+class TensorNCHW(StridedLayout):
+    """Image by image. Strides of h, c, n."""
+
+    coordinate = Tensor4DCoord
+    notation = "NCHW"
+    letters = "NHWC"
+
+    __slots__ = ()
+
+
+class TensorNCxHWx(StridedLayout):
+    """Blocks of x channels, which are innermost. Strides of h, blocks of c, n."""
+
+    coordinate = Tensor4DCoord
+    notation = "NCHW{}c"
+    letters = "NHWC"
+    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
+
+    __slots__ = ()
+
+
+class TensorCxRSKx(StridedLayout):
+    """Filters with blocks of x input channels: blocks outermost, their channels innermost. Strides of s, r, blocks of c."""
+
+    coordinate = Tensor4DCoord
+    notation = "CHWN{}c"
+    letters = "NHWC"
+    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
+
+    __slots__ = ()
+
+
+class TensorNDHWC(StridedLayout):
+    """Channels last of volumes. Strides of w, h, d, n."""
+
+    coordinate = Tensor5DCoord
+    notation = "NDHWC"
+    letters = "NDHWC"
+
+    __slots__ = ()

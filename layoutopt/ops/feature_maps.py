@@ -1,4 +1,4 @@
-"""Resampling of spatial axes; channels may have any format."""
+"""Ops on feature maps (N, C, *spatial) other than convolutions: pooling, resampling, sampling at coordinates."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,15 +7,111 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.ir.types import DType, Op, Padding, TensorType, Value
+from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, register
-from layoutopt.ops.interfaces.channel_permutation import without_permutation
-from layoutopt.ops.interfaces.kernel_formats import KernelFormats
-from layoutopt.ops.interfaces.resampling import AveragingOp
-from layoutopt.ops.operands import padded_output, rank_of, shape_of
-from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_extent
+from layoutopt.ops.base import Builder, register, state_of
+from layoutopt.ops.interfaces import AveragingOp, AxisLetters, KernelFormats, feature_map_letters, without_permutation
+from layoutopt.ops.signatures import (
+    PADDING_KEPT,
+    PADDING_REFUSED,
+    Inapplicable,
+    OperandFormats,
+    PaddingTransfer,
+    X,
+    Y,
+    estimated_extent,
+    estimated_volume,
+    padded_output,
+    rank_of,
+    shape_of,
+)
+
+# --- Pooling: a window per channel. Any order of axes is legal, and channels may be blocked ---
+
+
+class SpatialRule(AxiswiseRule, AxisLetters):
+    """An op on (N, C, *spatial) that computes every channel in the same way and keeps batch and channels."""
+
+    formats = "any order; batch and channels may be blocked"
+    ranks = MappingProxyType({X: 3})
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes of x and y by position; Inapplicable if a second output is used, which depends on the order of elements."""
+        if any(output is not None for output in op.outputs[1:]):
+            return Inapplicable("an output beyond the first is used")
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
+
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """The reason why a spatial axis cannot be blocked: windows cross the boundaries of blocks."""
+        return "a spatial axis cannot be blocked" if axis > 1 else ""
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y)
+
+
+class WindowRule(SpatialRule, KernelFormats, AveragingOp):
+    """One number per window and channel."""
+
+    @override
+    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+        return {} if axis < 2 else None  # no operand contains extents of batch or channels
+
+    @override
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
+        return without_permutation(op, formats, [(X, 1), (Y, 1)])
+
+    @override
+    def padding_of(self, kind: str) -> PaddingTransfer:
+        return PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY) if kind.endswith("LpPool") else PADDING_KEPT
+
+
+@register
+class Pooling(WindowRule):
+    """Pooling with a moving window."""
+
+    family = "pooling"
+    ops = ("MaxPool", "AveragePool", "LpPool")
+
+    def averaged_axes(self, op: Op) -> frozenset[int] | None:
+        """The spatial axes of an average over elements of the image."""
+        x = op.inputs[0]
+        if op.op_type != "AveragePool" or x is None or x.rank is None or op.integer("ceil_mode"):
+            return None
+        pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+        return None if pads and op.integer("count_include_pad") else frozenset(range(2, x.rank))
+
+    def flops(self, op: Op) -> float:
+        """One per element of the window, up to the extent of the image: some exporters write larger windows."""
+        x, y = op.inputs[0], op.outputs[0]
+        image = x.shape[2:] if x is not None and x.shape is not None else ()
+        sides = zip(op.integers("kernel_shape"), image, strict=False)
+        window = [min(side, dim) if isinstance(dim, int) else side for side, dim in sides]
+        return float(estimated_volume(tuple(window))) * (
+            estimated_volume(y.shape) if y is not None and y.shape is not None else 0
+        )
+
+
+@register
+class GlobalPooling(WindowRule):
+    """Pooling with one window, as large as the image."""
+
+    family = "global_pooling"
+    ops = ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+
+    @override
+    def averaged_axes(self, op: Op) -> frozenset[int] | None:
+        x = op.inputs[0]
+        return frozenset(range(2, x.rank)) if op.op_type == "GlobalAveragePool" and x is not None and x.rank else None
+
+    @override
+    def flops(self, op: Op) -> float:
+        x = op.operand(Slot("in", 0))
+        return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0
+
+
+# --- Resampling of spatial axes; channels may have any format ---
+
 
 _HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 
@@ -181,3 +277,83 @@ def _listed_axes(op: Op) -> tuple[int, ...]:
     """The axes that scales or sizes have elements for."""
     rank = rank_of(op.inputs[0])
     return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
+
+
+# --- Values sampled from feature maps at coordinates of another tensor: grids, regions of interest ---
+#
+#     x (N, C, *image)   grid (N, *points, coordinates)   ->   y (N, C, *points)         GridSample
+#     x (N, C, H, W)     regions (R, 4 or 5)              ->   y (R, C, *window)         RoiAlign, MaxRoiPool
+#
+# Any order of axes is legal, and channels may be blocked; padding channels are sampled like others. The coordinates are
+# small and stay canonical.
+
+
+@register
+class Sampling(AxiswiseRule):
+    """One sample per channel and coordinate."""
+
+    family = "sampling"
+    ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
+    formats = "any order; channels may be blocked"
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "cubic interpolation overshoots")
+    ranks = MappingProxyType({X: 3, Y: 3})
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes of x and y correspond by position, whatever their extents."""
+        if rank_of(op.inputs[0]) != rank_of(op.outputs[0]):
+            return Inapplicable("the input and the result differ in rank")
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
+
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """The reason why an axis other than that of the channels cannot be blocked: coordinates index it."""
+        return "only channels can be blocked" if axis != 1 else ""
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+        """The larger state of x and of the extrapolation value; any after cubic interpolation, which overshoots."""
+        if inputs[0] and op.attributes.get("mode") in ("bicubic", "cubic"):
+            return (Padding.ANY,)
+        outside = state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0)))
+        return super().transfer_padding(op, signature, inputs) if outside <= inputs[0] else (outside,)
+
+    def flops(self, op: Op) -> float:
+        """Four multiply-adds per element of the result."""
+        y = op.outputs[0]
+        return 8.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
+
+
+# --- Deformable convolution: x (N, C, H, W), filters, computed offsets, bias, mask  ->  y (N, O, H, W) ---
+#
+# x and y may have any order of axes; the other operands stay canonical, because offsets and masks group their channels by
+# kernel element.
+
+
+@register
+class DeformableConvolution(AxiswiseRule, AxisLetters):
+    """DeformConv."""
+
+    family = "deformable_convolution"
+    ops = ("DeformConv",)
+    formats = "any order; channels may be blocked where they fill their blocks"
+    padding = PADDING_REFUSED
+    ranks = MappingProxyType({X: 3, Y: 3})
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes of x and y correspond by position, whatever their extents."""
+        if rank_of(op.inputs[0]) != rank_of(op.outputs[0]):
+            return Inapplicable("the input and the result differ in rank")
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
+
+    @override
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        return "only channels can be blocked" if axis != 1 else ""
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y)
+
+    def flops(self, op: Op) -> float:
+        """Ten per weight and position of the output: a multiply-add, and the interpolation of four elements."""
+        w, y = op.inputs[1], op.outputs[0]
+        if w is None or y is None or w.shape is None or y.shape is None:
+            return 0.0
+        return 10.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(y.shape[1]), 1)

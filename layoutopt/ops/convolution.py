@@ -1,0 +1,528 @@
+"""The layout of convolutions: 1-D to 3-D, dense, grouped, depthwise, transposed.
+
+    x (N, C, *spatial)   w (O, C/groups, *kernel)   b (O)   ->   y (N, O, *spatial)          Conv
+                         w (C, O/groups, *kernel)                                            ConvTranspose
+
+Each operand has a format of its own: a kernel whose input and output formats differ is a conversion at no cost. Padding of x is
+multiplied by zero weights, so it may be any finite number. Padding of y is the sum of such products and a zero bias: zero.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from layoutopt.formats import Format, Part, Shape
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, TensorType
+from layoutopt.ops.base import Builder, LayoutRule, has_padding, padded_axes_of, register, state_of
+from layoutopt.ops.interfaces import (
+    Affine,
+    AffineFolding,
+    AxisLetters,
+    Channels,
+    LinearMap,
+    LinearMapOp,
+    PadFolding,
+    Pads,
+    PermutableChannels,
+    QuantizedOp,
+    Side,
+    feature_map_letters,
+    float_constant,
+    with_permutation,
+    without_permutation,
+)
+from layoutopt.ops.qdq import is_absent_or_zero
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    OperandFormats,
+    PaddingTransfer,
+    X,
+    Y,
+    estimated_extent,
+    estimated_volume,
+    is_canonical,
+    padded_output,
+    present,
+    shape_of,
+    signature_of,
+)
+
+
+class Convolution(LayoutRule, PermutableChannels, AxisLetters):
+    """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
+
+    Attributes:
+        weight: the index of the filter among the inputs.
+    """
+
+    family = "convolution"
+    formats = (
+        "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
+    )
+    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "padding of filters must be zero")
+    is_anchor = True
+    weight: ClassVar[int] = 1
+
+    @override
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
+        return dict.fromkeys((X, Slot("in", self.weight), Y), 0)
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The known formats; other operands take the order of axes of x or y, the bias that of the output channels."""
+        weight = Slot("in", self.weight)
+        x, w, y = (shape_of(op.operand(slot)) for slot in (X, weight, Y))
+        source = known.get(X) or known.get(Y)
+        if source is None or len(x) != len(w):
+            return Inapplicable("neither the format of the input nor of the output is given")
+        if any(not isinstance(dim, int) for dim in (x[1], y[1], *w[:2])):
+            return Inapplicable("the number of channels is unknown")
+        formats = {X: source, Y: source, weight: self._weight_format(source, w), **known}
+        for slot, format in formats.items():
+            if not {1 if slot in (X, Y) else 0, 1}.issuperset(format.blocked_axes):
+                return Inapplicable("only channels can be blocked")
+        signature = signature_of(op, formats)
+        if isinstance(signature, Inapplicable):
+            return signature
+        filter = signature[weight]
+        is_blocked = filter is not None and not filter.format.is_plain
+        if self.variant(op) == "grouped" and is_blocked and not self._groups_fill_blocks(op, signature):
+            return Inapplicable("the channels of a group do not fill whole blocks")
+        return signature
+
+    def _groups_fill_blocks(self, op: Op, signature: Signature) -> bool:
+        """Whether every block has channels of one group and no operand has padding."""
+        operands = {slot: (op.operand(slot), signature[slot]) for slot in (X, Slot("in", self.weight), Y)}
+        if any(has_padding(value, storage) for value, storage in operands.values()):
+            return False
+        images = [
+            (value, storage) for value, storage in (operands[X], operands[Y]) if value and value.shape and storage
+        ]
+        groups = op.integer("group", 1)
+        return not any(
+            estimated_extent(value.shape[1]) // groups % storage.format.block(1)
+            for value, storage in images
+            if value.shape
+        )
+
+    def _weight_format(self, source: Format, shape: Shape) -> Format:
+        """Channels and kernel axes in the order of x, both channel axes blocked as those of x unless of extent 1."""
+        parts = [part for part in source.parts if not part.block or shape[part.axis] != 1]
+        blocks = [
+            Part(0, part.block, part.step) for part in source.parts if part.block and part.axis == 1 and shape[0] != 1
+        ]
+        return Format((*parts, *blocks))
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+        """The transfer of x, whose finite padding zero weights cancel; the padding of filters and parameters has to be zero."""
+        return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
+
+    @override
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        return {"x": X, "w": Slot("in", self.weight), "y": Y}
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y)
+
+    def channels(self, op: Op) -> list[Channels]:
+        """The groups of axes that are the same channels and that kernels may have in any order."""
+        weight, numbers = Slot("in", self.weight), [(Slot("in", index), 0) for index in self.per_channel_inputs(op)]
+        in_axis, out_axis = self.weight_axes
+        if self.variant(op) == "depthwise":
+            return [[(X, 1), (weight, 0), (Y, 1), *numbers]]
+        return (
+            [[(X, 1), (weight, in_axis)], [(weight, out_axis), (Y, 1), *numbers]] if self.variant(op) == "dense" else []
+        )
+
+    def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
+        """Channels of x or y in the order of one operand, with the filter permuted the same way."""
+        kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
+        known = {each: own for each, own in base.items() if each in kept}
+        found = (with_permutation(op, known, slot, format, group) for group in self.channels(op))
+        return next((each for each in found if each is not None), None)
+
+    @override
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
+        for group in self.channels(op):
+            formats = without_permutation(op, formats, group)
+        return formats
+
+    def variant(self, op: Op) -> str:
+        """Dense, depthwise (every channel is a group) or grouped."""
+        groups = op.integer("group", 1)
+        if groups == 1:
+            return "dense"
+        w = op.inputs[self.weight]
+        return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
+
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
+        """ONNX has only the canonical convolution."""
+        return is_canonical(signature)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The canonical convolution on padded arrays; padding that operands do not share is cut off."""
+        inputs = [build.padded(index) for index in range(len(op.inputs))]
+        x, w, y_type = present(inputs[0]), present(inputs[self.weight]), padded_output(op)
+        y_shape = shape_of(y_type)
+        channels, in_channels, out_channels = (
+            shape_of(x)[1],
+            estimated_extent(shape_of(w)[self.weight_axes[0]]),
+            estimated_extent(y_shape[1]),
+        )
+        attributes: Mapping[str, Attribute] = op.attributes
+        in_axis, out_axis = self.weight_axes
+        filters = estimated_extent(shape_of(w)[out_axis])
+        if self.variant(op) == "depthwise":
+            # One group per channel: padding channels are groups with zero weights.
+            x = build.resize_axis(x, 1, out_channels)
+            w = build.resize_axis(build.resize_axis(w, 0, out_channels), 1, 1)
+            attributes = {**op.attributes, "group": out_channels}
+        elif self.variant(op) == "dense":
+            if isinstance(channels, int) and channels != in_channels:
+                x = build.resize_axis(x, 1, min(channels, in_channels))
+                w = build.resize_axis(w, in_axis, min(channels, in_channels))
+            w = build.resize_axis(w, out_axis, out_channels)
+        elif isinstance(channels, int):
+            # Padding channels belong to no group.
+            groups = op.integer("group", 1)
+            x = build.resize_axis(x, 1, in_channels * (groups if in_axis else 1))
+            out_channels = filters * (1 if in_axis else groups)
+        inputs[0], inputs[self.weight] = x, w
+        for index in self.per_channel_inputs(op):
+            numbers = inputs[index]
+            inputs[index] = numbers and build.resize_axis(numbers, 0, out_channels)
+        type = TensorType(y_type.dtype, (y_shape[0], out_channels, *y_shape[2:]))
+        (y,) = build.op(op.op_type, inputs, [type], attributes)
+        build.set_padded_output(0, build.resize_axis(y, 1, estimated_extent(y_shape[1])))
+
+    def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
+        """The inputs with one number per channel of the result."""
+        return (2,) if len(op.inputs) > 2 else ()
+
+    weight_axes = (1, 0)
+
+    @override
+    def flops(self, op: Op) -> float:
+        w, y = shape_of(op.inputs[self.weight]), shape_of(op.outputs[0])
+        return 2.0 * estimated_volume(w) * estimated_volume(y) / max(estimated_extent(y[1]), 1)
+
+
+class TransposedConvolution(Convolution):
+    """The layout of a transposed convolution: the weight has the input channels first."""
+
+    family = "transposed_convolution"
+    weight_axes = (0, 1)
+
+    @override
+    def variant(self, op: Op) -> str:
+        # Depthwise ones count as grouped: no kernel distinguishes them.
+        return "dense" if op.integer("group", 1) == 1 else "grouped"
+
+    @override
+    def flops(self, op: Op) -> float:
+        w, x = shape_of(op.inputs[1]), shape_of(op.inputs[0])
+        return 2.0 * estimated_volume(w) * estimated_volume(x) / max(estimated_extent(x[1]), 1)
+
+
+# --- Conv and ConvTranspose: convolutions that fold pads and affine maps, and may be linear maps over channels ---
+
+
+class PadFoldingConvolution(Convolution, PadFolding):
+    """A convolution with pads of zeros around its image."""
+
+    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
+        """Zeros on the spatial axes are added to the pads."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+            return None
+        if any(axis < 2 for axis in pads):
+            return None
+        image = x.rank - 2
+        own = op.integers("pads") or (0,) * (2 * image)
+        ends = [pads.get(axis, (0, 0)) for axis in range(2, x.rank)]
+        added = [before for before, _ in ends] + [behind for _, behind in ends]
+        return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
+
+
+class AffineFoldingConvolution(Convolution, AffineFolding):
+    """A convolution of floating-point numbers: its filter and bias absorb affine maps."""
+
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """Scales are folded into the filter, shifts into the bias; shifts of the input only without pads."""
+        w = float_constant(op, 1)
+        if w is None or affine.axis not in (None, 1) or self.variant(op) == "grouped":
+            return None
+        b = _constant_bias(op, self._channels(op, w, "out"))
+        if b is None:
+            return None
+        if side == "out":
+            scale, shift = affine.broadcast_to(len(b))
+            w *= _along(scale, self._weight_axis(op, "out"), w.ndim)
+            return {1: w, **_bias(op, b * scale + shift)}
+        scale, shift = affine.broadcast_to(self._channels(op, w, "in"))
+        axis = self._weight_axis(op, "in")
+        if affine.is_scale_only:
+            w *= _along(scale, axis, w.ndim)
+            return {1: w}
+        pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
+        if self.family != "convolution" or pads:
+            return None
+        added = (w * _along(shift, axis, w.ndim)).sum(axis=tuple(range(1, w.ndim)))
+        return {1: w * _along(scale, axis, w.ndim), **_bias(op, b + added)}
+
+    @override
+    def operand_fault(self, op: Op) -> str:
+        """The channels of the image are not those that the filter reads."""
+        x, w = (each.shape or () if each is not None else () for each in op.inputs[:2])
+        axis = self.weight_axes[0]
+        if op.domain or len(x) < 2 or len(w) < 2 or not isinstance(x[1], int) or not isinstance(w[axis], int):
+            return ""
+        channels = w[axis] * (op.integer("group", 1) if axis else 1)
+        return "" if x[1] == channels else f"the image has {x[1]} channels, and the filter reads {channels}"
+
+    def _weight_axis(self, op: Op, side: Side) -> int:
+        """The axis of the filter that runs along the channels of x or y; a depthwise filter has one axis for both."""
+        if self.variant(op) == "depthwise":
+            return 0
+        return self.weight_axes[0] if side == "in" else self.weight_axes[1]
+
+    def _channels(self, op: Op, w: Array, side: Side) -> int:
+        return int(w.shape[self._weight_axis(op, side)])
+
+
+@register
+class Conv(PadFoldingConvolution, AffineFoldingConvolution, LinearMapOp):
+    """The op of the standard domain."""
+
+    ops: ClassVar[tuple[str, ...]] = ("Conv",)
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The channels of a dense convolution with a constant kernel of one element, strides of 1 and no pads."""
+        x, w = op.inputs[0], op.inputs[1]
+        if x is None or x.shape is None or w is None or w.data is None or w.shape is None:
+            return None
+        on_every = not any(op.integers("pads")) and all(step == 1 for step in op.integers("strides"))
+        single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
+        return 1 if single and on_every else None
+
+    @override
+    def linear_map(self, op: Op) -> LinearMap | None:
+        w = float_constant(op, 1)
+        b = _constant_bias(op, w.shape[0]) if w is not None else None
+        if w is None or b is None or self.mapped_axis(op) is None:
+            return None
+        return LinearMap(1, w.reshape(w.shape[:2]), b)
+
+    @override
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
+        rank = op.inputs[0].rank if op.inputs[0] is not None else None
+        return {1: map.matrix.reshape((*map.matrix.shape, *(1,) * ((rank or 2) - 2))), **_bias(op, map.shift)}
+
+
+@register
+class ConvTranspose(TransposedConvolution, AffineFoldingConvolution):
+    """The op of the standard domain. Its pads crop the result, so it folds no pads."""
+
+    ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+
+
+def _constant_bias(op: Op, channels: int) -> Array | None:
+    """The bias of each output channel; None if it is computed, or of another length, which ONNX Runtime does not check."""
+    if len(op.inputs) < 3 or op.inputs[2] is None:
+        return np.zeros(channels)
+    bias = float_constant(op, 2)
+    return bias if bias is not None and bias.shape == (channels,) else None
+
+
+def _bias(op: Op, bias: Array) -> dict[int, Array]:
+    """The bias as a constant input, unless the op has none and none is needed."""
+    return {2: bias} if bias.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
+
+
+def _along(numbers: Array, axis: int, rank: int) -> Array:
+    """Numbers reshaped to broadcast along one axis."""
+    return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
+
+
+# --- Activations that onnxruntime has fused into the preceding op: attributes with the name and the parameters ---
+
+
+_KEEP = frozenset({"", "HardSwish", "Relu", "Tanh"})  # |f(x)| is at most |x|
+_BOUNDED = frozenset({"HardSigmoid", "Sigmoid"})
+
+
+def padding_after_activation(op: Op, state: Padding) -> Padding:
+    """The padding state after the fused activation of an op, for padding of the given state before it."""
+    kind = str(op.attributes.get("activation", ""))
+    if kind in _KEEP:
+        return state
+    if state is Padding.ANY:
+        return Padding.ANY
+    if kind in _BOUNDED:
+        return Padding.FINITE
+    numbers = op.attributes.get("activation_params", ())
+    first = numbers[0] if isinstance(numbers, tuple) and numbers else op.attributes.get("activation_alpha")
+    if kind == "LeakyRelu" and isinstance(first, float | int):
+        return state if abs(first) <= 1 or not state else Padding.ANY
+    if kind == "Clip" and isinstance(numbers, tuple) and len(numbers) == 2:
+        low, high = np.asarray(numbers, dtype=np.float64)
+        return max(state, state_of(np.clip(0.0, low, high)))
+    return Padding.ANY
+
+
+# --- Fused convolutions of onnxruntime: a convolution with a residual and an activation ---
+#
+#     y = activation(Conv(x, w, b) + sum)
+#
+# The sum has the format of y. The activation is not linear, so nothing behind the op can be folded into it.
+
+
+_SUM = Slot("in", 3)
+
+
+@register
+class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
+    """FusedConv: a convolution whose sum has the format of y."""
+
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
+    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "the activation of zero and the sum")
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The signature of the convolution, with the format of y for the sum; a known format of the sum is that of y."""
+        others = {slot: format for slot, format in known.items() if slot != _SUM}
+        if _SUM in known:
+            others.setdefault(Y, known[_SUM])
+        signature = super().complete(op, others)
+        added = op.inputs[3] if len(op.inputs) > 3 else None
+        if isinstance(signature, Inapplicable) or added is None:
+            return signature
+        y, storage = op.outputs[0], signature.outputs[0]
+        if y is None or storage is None or added.shape is None or added.shape != y.shape:
+            return Inapplicable("the shape of the sum may differ from that of the result")
+        if _SUM in known and not known[_SUM].fits(added.shape):
+            return Inapplicable("the sum has no fixed extent to be blocked")
+        if _SUM in known and not known[_SUM].same_bytes(storage.format, added.shape):
+            return Inapplicable("the sum must have the format of the result")
+        return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+        """The activation of zero, or of the padding of the sum."""
+        states = super().transfer_padding(op, signature, inputs[:3])
+        added = inputs[3] if len(inputs) > 3 else Padding.ZERO
+        return None if states is None else (padding_after_activation(op, max(states[0], added)),)
+
+    @override
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        return super().fold_affine(op, affine, side) if side == "in" else None
+
+
+@register
+class PaddedTransposedConvolution(TransposedConvolution):
+    """ConvTransposeWithDynamicPads: the pads are an input before the bias."""
+
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::ConvTransposeWithDynamicPads",)
+
+    @override
+    def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
+        return (3,) if len(op.inputs) > 3 else ()
+
+
+# --- Convolutions of integers: QLinearConv, ConvInteger ---
+#
+#     y = saturate(round(sum (x - x_zero) * (w - w_zero) * x_scale * w_scale / y_scale) + y_zero)
+#
+# Scales and zero points of filters may be per output channel; they are padded as the bias is. Padding of x is multiplied by
+# padding of the filter, which is zero: with w_zero = 0 it may be any integer, otherwise x must not be padded.
+
+
+class IntegerConvolution(PadFoldingConvolution, QuantizedOp):
+    """The layout of convolutions of integers.
+
+    Attributes:
+        zero_points: the inputs that are the zero points of image and filter.
+        result_zero_point: the input that is the zero point of the result, if the result has few bits.
+        per_channel: the inputs that may have a number per output channel.
+    """
+
+    zero_points: ClassVar[tuple[int, int]]
+    result_zero_point: ClassVar[int | None]
+    per_channel: ClassVar[tuple[int, ...]]
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The signature of the convolution; Inapplicable if the image is channels-last already."""
+        if op.integer("channels_last"):
+            return Inapplicable("it is channels-last already")
+        if not set(known) <= set(self.roles(op).values()):
+            return Inapplicable("scales, zero points and the bias have no formats")
+        return super().complete(op, known)
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """No roles for channels-last ops, so no kernel of a target matches."""
+        return {} if op.integer("channels_last") else super().roles(op)
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y, is_channels_last=bool(op.integer("channels_last")))
+
+    def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
+        """The bias, and scales and zero points that are vectors."""
+        given = (index for index in self.per_channel if index < len(op.inputs))
+        return tuple(
+            index for index in given if (value := op.inputs[index]) is not None and value.shape not in ((), (1,))
+        )
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+        """The zero point of the result, for any padding of the image; zero for sums without a zero point of the filter."""
+        if any(state for index, state in enumerate(inputs) if index):
+            return None
+        has_no_weight_zero = is_absent_or_zero(op, self.zero_points[1])
+        filter = padded_axes_of(op.inputs[self.weight], signature[Slot("in", self.weight)])
+        if not has_no_weight_zero and 1 in padded_axes_of(op.inputs[0], signature[X]) and self.weight_axes[0] in filter:
+            return None
+        if self.result_zero_point is not None:
+            return (
+                Padding.ZERO
+                if has_no_weight_zero and is_absent_or_zero(op, self.result_zero_point)
+                else Padding.FINITE,
+            )
+        return (Padding.ZERO if has_no_weight_zero else Padding.ANY,)
+
+    def flops(self, op: Op) -> float:
+        """Two per weight and position of the output."""
+        w, y = shape_of(op.inputs[self.weight]), shape_of(op.outputs[0])
+        channels = y[-1 if op.integer("channels_last") else 1]
+        return 2.0 * estimated_volume(w) * estimated_volume(y) / max(estimated_extent(channels), 1)
+
+    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
+        """The pads, if the zero point of the image is zero, since the op pads with the zero point; else None."""
+        return super().fold_pads(op, pads) if is_absent_or_zero(op, self.zero_points[0]) else None
+
+
+@register
+class QLinearConvolution(IntegerConvolution):
+    """Integers in and out."""
+
+    ops: ClassVar[tuple[str, ...]] = ("QLinearConv", "com.microsoft::QLinearConv")
+    weight = 3
+    zero_points = (2, 5)
+    result_zero_point = 7
+    per_channel = (4, 5, 8)
+    padding = PaddingTransfer(
+        Padding.FINITE, Padding.FINITE, Padding.FINITE, "the zero point; padding of filters must be zero"
+    )
+
+
+@register
+class ConvInteger(IntegerConvolution):
+    """Sums as integers of 32 bits."""
+
+    ops: ClassVar[tuple[str, ...]] = ("ConvInteger",)
+    zero_points = (2, 3)
+    result_zero_point = None
+    per_channel = (3,)
+    padding = PaddingTransfer(
+        Padding.ZERO, Padding.ZERO, Padding.ZERO, "any where filters have a zero point; and their padding must be zero"
+    )
