@@ -43,7 +43,7 @@ from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.roofline import structure
 from layoutopt.errors import LayoutoptError
 from layoutopt.formats import Format
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import Op, Slot, Storage, Value
 
 CALLS = 10  # calls of one op in a CUDA graph

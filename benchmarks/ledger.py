@@ -34,7 +34,7 @@ import light
 import zoo
 
 import layoutopt
-from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.onnx_io.messages import nodes
 
 CONFIGURATIONS = (
     ("gpu-hopper", "functions"),

@@ -43,7 +43,7 @@ from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.kernel_times import ExecutedKernel, executed_kernels
 from layoutopt.kernel_times.kernel_model import KernelModel, Operand
 from layoutopt.kernel_times.timed_kernels import TimingBudget, time_kernels
-from layoutopt.onnx_io.converter.vocabulary import attribute_from_ir
+from layoutopt.onnx_io.vocabulary import attribute_from_ir
 from layoutopt.ops import rule_of
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 from layoutopt.runtime.session import inference_session

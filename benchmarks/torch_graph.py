@@ -13,8 +13,7 @@ from torch import Tensor
 from torch_ops import RUNS, UnsupportedError
 
 from layoutopt.formats import Format
-from layoutopt.ir.cast import is_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Value
 
 

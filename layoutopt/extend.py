@@ -29,9 +29,7 @@ from layoutopt.dialects.ops import Ops
 from layoutopt.dialects.write_plain import write_plain
 from layoutopt.errors import ExtensionError, FormatError, LayoutoptError, ModelError, TargetError
 from layoutopt.formats import Entry, Extent, Format, Layout, Part, Shape, as_shape, format_system, lookup
-from layoutopt.ir.def_use import Use
-from layoutopt.ir.graph import Graph
-from layoutopt.ir.text import to_text
+from layoutopt.ir.graph import Graph, Use, to_text
 from layoutopt.ir.types import (
     Array,
     ArrayData,

@@ -6,8 +6,7 @@ after:  x(NCHW) -> Transpose(moves bytes)            -> y(canonical)        -> .
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import is_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import is_canonical, rule_of
 from layoutopt.ops.view import View

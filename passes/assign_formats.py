@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
-from layoutopt.ir.cast import storage_name
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, storage_name
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops.region_ops import port_storages, region_rule, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext

@@ -8,9 +8,7 @@ A cast between blocked formats leaves zero padding, so it stays if its reader do
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import is_cast, moves
-from layoutopt.ir.def_use import Use
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, Use, is_cast, moves
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.passes.base import Pass, PassContext
 

@@ -13,9 +13,7 @@ or later, and of an output x -> Transpose -> QuantizeLinear it rounds the output
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import moves, name_with_format, storage_name
-from layoutopt.ir.def_use import Use
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, Use, moves, name_with_format, storage_name
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import X, Y, is_dequantizer, is_quantizer, zero_padding_signature
 from layoutopt.passes.base import Pass, PassContext

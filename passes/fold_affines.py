@@ -14,7 +14,7 @@ import numpy as np
 
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost.size_growth import NOTABLE, PassBudget
-from layoutopt.ir.deferred import stored, stored_bytes
+from layoutopt.ir.constants import stored, stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule_of

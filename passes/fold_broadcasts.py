@@ -7,8 +7,7 @@ after:  n (8, 64, 1) -> Div(x, .)
 from dataclasses import dataclass
 
 from layoutopt.formats import Dim, Shape
-from layoutopt.ir.def_use import Use
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.interfaces import BroadcastingOp, PureBroadcast

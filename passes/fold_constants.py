@@ -16,7 +16,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from layoutopt.formats import is_unknown
-from layoutopt.ir.constant_sharing import LARGE
+from layoutopt.ir.constants import LARGE
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of

@@ -9,8 +9,7 @@ ops commute.
 
 from dataclasses import dataclass
 
-from layoutopt.ir.def_use import Use
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.qdq import Commuted, commute, is_dequantizer, is_quantizer

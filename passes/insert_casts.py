@@ -8,8 +8,7 @@ Deliberately naive: one cast per edge. Sharing and cancelling are other passes.
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import insert_cast, name_with_format
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, insert_cast, name_with_format
 from layoutopt.ir.types import Storage, Value
 from layoutopt.passes.base import Pass, PassContext
 

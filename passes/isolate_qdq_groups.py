@@ -10,8 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from layoutopt.cost import sized
-from layoutopt.ir.def_use import Use
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op
 from layoutopt.ops import is_dequantizer, is_lossless_round_trip
 from layoutopt.passes.base import Pass, PassContext

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost.size_growth import NOTABLE, PassBudget
-from layoutopt.ir.cast import is_cast
-from layoutopt.ir.deferred import stored, stored_bytes
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.constants import stored, stored_bytes
+from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Data, Op, Value
 from layoutopt.ops import estimated_volume
 from layoutopt.ops.region_ops import expected_runs

@@ -10,8 +10,7 @@ after:  a -> CastData(NHWC) -> x -> CastData(NCHW16c) -> y        the second one
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import is_cast, moves
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.types import Signature, Storage, Value
 from layoutopt.passes.base import Pass, PassContext
 

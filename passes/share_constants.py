@@ -8,7 +8,7 @@ Within a graph they become one value. Constants of several graphs get the same d
 
 from dataclasses import dataclass
 
-from layoutopt.ir.constant_sharing import share_constants
+from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Pass, PassContext
 

@@ -98,7 +98,7 @@ def test_passes_name_no_ops() -> None:
 def test_imports_of_networkx() -> None:
     assert importers("networkx") == {
         "explanation.channel_groups",
-        "ir.def_use",
+        "ir.graph",
         "planner.repricing",
         "planner.solver",
     }

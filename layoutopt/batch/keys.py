@@ -28,7 +28,7 @@ from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.files import external_files
 from layoutopt.kernel_times import Machine
-from layoutopt.registry.entry_points import package_of
+from layoutopt.registry import package_of
 
 _LIBRARIES = ("highspy", "ml_dtypes", "networkx", "numpy", "onnx", "onnx-ir")
 _CODE = ("*.py", "*.toml")

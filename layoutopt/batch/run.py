@@ -11,7 +11,7 @@ from layoutopt.batch.memory import available_bytes, estimated_bytes, permitted_w
 from layoutopt.batch.task import ModelTask, Outcome, run_task
 from layoutopt.errors import ArgumentError, LayoutoptError
 from layoutopt.files import output_error, path_text
-from layoutopt.files.temporary import remove_stale_files
+from layoutopt.files.staging import remove_stale_files
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 Progress = Callable[[int, str], None]

@@ -20,8 +20,7 @@ from layoutopt.files import (
     external_files,
     path_text,
 )
-from layoutopt.onnx_io.writer.weights_file import check_name
-from layoutopt.onnx_io.writer.write import WrittenFiles
+from layoutopt.onnx_io.writer import WrittenFiles, check_name
 from layoutopt.report.schema import Report
 from layoutopt.sample_inputs import read_inputs
 

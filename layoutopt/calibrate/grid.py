@@ -30,7 +30,7 @@ from layoutopt.calibrate.kernel_shapes import (
     TOKENS,
     TRANSPOSED_ONLY,
 )
-from layoutopt.ir.cast import CAST
+from layoutopt.ir.graph import CAST
 from layoutopt.ir.types import Attribute
 
 # element-wise ops that are bound by memory

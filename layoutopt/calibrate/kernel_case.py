@@ -9,8 +9,7 @@ import numpy as np
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects import OnnxRuntime
 from layoutopt.formats import Format
-from layoutopt.ir.cast import CAST, DOMAIN
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import CAST, DOMAIN, Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Signature, Storage, TensorType, Value
 from layoutopt.kernel_times.lowered_kernel import lowered_alone
 from layoutopt.kernel_times.random_arrays import RandomConstant

@@ -15,8 +15,7 @@ from layoutopt.cost import CostModel, sized, with_epilogues
 from layoutopt.cost_models import RuntimeSpec, find_target
 from layoutopt.driver.arguments import runtime_and_dialect
 from layoutopt.files import FileKind, Overwrite, path_text, write_text
-from layoutopt.ir.cast import DOMAIN
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.sizes import NO_SIZES, Dims, Sizes
 from layoutopt.ir.types import Attribute, Op
 from layoutopt.passes.base import Pass

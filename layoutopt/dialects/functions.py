@@ -15,10 +15,8 @@ from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
 from layoutopt.dialects.write_plain import write_plain
-from layoutopt.ir.cast import CAST, DOMAIN, is_cast
-from layoutopt.ir.functions import Function, ReferenceAttribute
-from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
+from layoutopt.ir.graph import CAST, DOMAIN, Graph, is_cast
+from layoutopt.ir.types import Attribute, DType, Function, Op, Opaque, OpaqueType, ReferenceAttribute, Value
 from layoutopt.ops import rule_of
 from layoutopt.passes import HoistFromQdqGroups
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from math import prod
 
-from layoutopt.ir.cast import DOMAIN
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.types import DType, Op
 from layoutopt.ir.verify import invariant
 

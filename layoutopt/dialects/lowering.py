@@ -14,8 +14,7 @@ from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
 from layoutopt.dialects.write_plain import first_name, write_plain
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.cast import is_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Slot, TensorType, Value
 from layoutopt.ops import LayoutRule, X, Y, canonical_signature, estimated_volume, is_canonical, physical_type, rule_of
 from layoutopt.ops.region_ops import ControlFlow, region_rule, regions_with_rule

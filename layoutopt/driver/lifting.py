@@ -12,9 +12,8 @@ from layoutopt.driver.model_faults import raise_if_refused
 from layoutopt.driver.pins import pinned_format
 from layoutopt.errors import ModelError, PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
-from layoutopt.ir.cast import DOMAIN
-from layoutopt.ir.deferred import stored_bytes
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.constants import stored_bytes
+from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.sizes import as_range, symbols
 from layoutopt.ops import rule_of, rules
 from layoutopt.passes.base import Note

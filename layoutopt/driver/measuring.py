@@ -12,7 +12,7 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, point_of_range, symbols
 from layoutopt.ir.types import DType
-from layoutopt.onnx_io.writer.serialize import weight_bytes
+from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.errors import error_message
 from layoutopt.runtime.kernel_queries import blocked_channels

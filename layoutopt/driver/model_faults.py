@@ -11,7 +11,7 @@ import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
-from layoutopt.ir.cast import DOMAIN
+from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory

@@ -8,7 +8,7 @@ from layoutopt.driver.arguments import Target
 from layoutopt.errors import ExtensionError
 from layoutopt.passes import EXTENSIONS, CheckGain, default_pipeline, extensions_behind_lowering
 from layoutopt.passes.base import Mode, Pass, Pipeline
-from layoutopt.registry.entry_points import package_of
+from layoutopt.registry import package_of
 
 
 def pipeline_for(mode: Mode, target: Target, runtime: str | None, dialect: str | None) -> Pipeline:

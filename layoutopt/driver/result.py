@@ -12,7 +12,7 @@ from layoutopt import onnx_io
 from layoutopt.errors import ArgumentError
 from layoutopt.files import is_same_file
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io.writer.write import WrittenFiles
+from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.planner import Plan
 from layoutopt.report.schema import Report
 from layoutopt.report.summary import summary_html, summary_text

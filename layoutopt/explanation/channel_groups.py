@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from layoutopt.cost import CostModel
-from layoutopt.inference.same_axes import ValueAxis, by_iteration_axis, same_axes
+from layoutopt.inference.axis_letters import ValueAxis, by_iteration_axis, same_axes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Slot, TensorType, Value
 from layoutopt.ops import Inapplicable, rule_of

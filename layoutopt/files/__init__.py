@@ -1,21 +1,34 @@
 """Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
-from layoutopt.files.kinds import MARK, FileKind, has_kind, marked
-from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file, metadata
 from layoutopt.files.overwrite import (
+    MARK,
+    FileKind,
     Overwrite,
     append_text,
     conflict,
+    external_files,
+    external_locations,
+    has_kind,
+    is_onnx_file,
     is_result,
     is_same_file,
+    marked,
+    metadata,
     models_with_weights,
     result_mark,
     staged_text,
     write_text,
 )
-from layoutopt.files.sparse_copy import copy_range, write_with_holes
-from layoutopt.files.staging import Staging, check_writable, output_error, output_errors, path_text
-from layoutopt.files.temporary import scratch_folder
+from layoutopt.files.staging import (
+    Staging,
+    check_writable,
+    copy_range,
+    output_error,
+    output_errors,
+    path_text,
+    scratch_folder,
+    write_with_holes,
+)
 
 __all__ = [
     "MARK",

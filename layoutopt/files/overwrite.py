@@ -1,26 +1,259 @@
 """The rule for every file that layoutopt writes: which existing file it may replace.
 
-Replaced are only an empty file and the result of the same sources, which has the same mark (`kinds.mark_of`); of a model
-also a copy of its source. The source itself is replaced where it is named as the output model. Never replaced are
+Replaced are only an empty file and the result of the same sources, which has the same mark; of a model also a copy of its
+source. The source itself is replaced where it is named as the output model. Never replaced are
 
 - another file that the command reads,
 - external data of a file that the command reads, or of the existing output model.
 
 Every other file is replaced only with `force`. Files are compared by `os.path.samefile`, so that symbolic links, hard
 links and names that differ in case do not matter.
+
+A mark contains the command, the kind and a hash of the sources: their paths from the folder of the file. It is stored
+in the metadata of a model, in the first key of a JSON object, and in a comment at the end of any other text. Metadata and
+locations of external data are found in the protobuf wire format, without reading the weights: only a few pages of a large file
+are read, where the protobuf package would copy the whole file.
 """
 
 import filecmp
+import json
+import mmap
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from layoutopt.errors import OutputError
-from layoutopt.files.kinds import MARK, FileKind, has_kind, is_text_file, mark_of, marked
-from layoutopt.files.onnx_file import external_files, is_onnx_file, metadata
 from layoutopt.files.staging import Staging, check_writable, output_errors, path_text
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+
+ByteRange: TypeAlias = tuple[int, int]
+"""The start and the end of a part of the file."""
+
+# The fields of each message that can contain external data, by number, with their message types.
+CHILDREN: dict[str, dict[int, str]] = {
+    "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
+    "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
+    "FunctionProto": {7: "NodeProto", 11: "AttributeProto"},
+    "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
+    "NodeProto": {5: "AttributeProto"},
+    "AttributeProto": {
+        5: "TensorProto",
+        6: "GraphProto",
+        10: "TensorProto",
+        11: "GraphProto",
+        22: "SparseTensorProto",
+        23: "SparseTensorProto",
+    },
+    "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
+}
+_GRAPH, _METADATA, _EXTERNAL_DATA = 7, 14, 13  # of ModelProto twice, of TensorProto
+_LOCATION = b"location"
+
+
+def external_locations(path: Path) -> list[str] | None:
+    """The locations of external data in an ONNX file without duplicates; None if the file is not a readable ONNX model."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return None
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return _locations(content)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def metadata(path: Path) -> dict[str, str]:
+    """The metadata of an ONNX file; empty if the file is not a readable ONNX model."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            fields = _fields(content, (0, len(content)))
+            entries = [inner for number, inner in fields if number == _METADATA]
+            return {_text(content, each, 1): _text(content, each, 2) for each in entries}
+    except (OSError, ValueError, IndexError):  # ValueError also for an empty file
+        return {}
+
+
+def is_onnx_file(path: Path) -> bool:
+    """Whether a file consists of the fields of a protobuf message and has a ModelProto.graph; its nodes are not checked."""
+    return external_locations(path) is not None
+
+
+def external_files(path: Path) -> list[Path]:
+    """The existing files of external data of an ONNX file; empty if it is not an ONNX model.
+
+    Locations are relative to the folder of the path and, for a symbolic link, to the folder of its target.
+    """
+    folders = {os.path.realpath(each): each for each in (Path(os.path.realpath(path)).parent, path.parent)}.values()
+    locations = external_locations(path) or ()
+    return [folder / each for each in locations for folder in folders if _is_file(folder / each)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _locations(content: mmap.mmap) -> list[str] | None:
+    """The locations in a message; None if it has no graph."""
+    locations: dict[str, None] = {}
+    has_graph = False
+    pending = [("ModelProto", (0, len(content)))]
+    while pending:
+        message, byte_range = pending.pop()
+        children = CHILDREN.get(message, {})
+        for number, inner in _fields(content, byte_range):
+            if number in children:
+                # A node is parsed only if it contains the key `location`: most nodes contain no tensor.
+                if children[number] != "NodeProto" or content.find(_LOCATION, *inner) >= 0:
+                    pending.append((children[number], inner))
+                has_graph |= message == "ModelProto" and number == _GRAPH
+            elif (
+                message == "TensorProto" and number == _EXTERNAL_DATA and _text(content, inner, 1) == _LOCATION.decode()
+            ):
+                locations[_text(content, inner, 2)] = None
+    return list(locations) if has_graph else None
+
+
+def _text(content: mmap.mmap, message: ByteRange, number: int) -> str:
+    """The last string field of this number in a message; empty if there is none."""
+    found = [content[start:end] for each, (start, end) in _fields(content, message) if each == number]
+    return found[-1].decode("utf-8", "surrogateescape") if found else ""
+
+
+def _fields(content: mmap.mmap, byte_range: ByteRange) -> Iterator[tuple[int, ByteRange]]:
+    """Number and byte range of every length-delimited field of a message.
+
+    Raises:
+        ValueError, IndexError: the bytes are not a protobuf message.
+    """
+    position, end = byte_range
+    while position < end:
+        tag, position = _varint(content, position)
+        number, wire = tag >> 3, tag & 7
+        if number == 0 or wire not in (_VARINT, _FIXED64, _BYTES, _FIXED32):
+            raise ValueError("not a protobuf message")
+        if wire == _VARINT:
+            _, position = _varint(content, position)
+        elif wire == _BYTES:
+            length, start = _varint(content, position)
+            position = start + length
+            if position > end:
+                raise ValueError("a field is longer than its message")
+            yield number, (start, position)
+        else:
+            position += 8 if wire == _FIXED64 else 4
+    if position != end:
+        raise ValueError("a field is longer than its message")
+
+
+def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
+    """A varint and the position after it."""
+    value = shift = 0
+    while shift < 70:
+        byte = content[position]
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise ValueError("a varint is longer than 10 bytes")
+
+
+MARK = "layoutopt_file"
+"""The key of the mark."""
+
+_MAX_TEXT_BYTES = 1 << 28  # bytes of the largest text file that is read
+_HEAD_BYTES = 4096  # bytes
+_COMMENT = re.compile(rf"^(?:<!--|#) {MARK}: ([a-z _]+ [0-9a-f]{{16}})(?: -->)?$", re.MULTILINE)
+
+
+class FileKind(Enum):
+    """The kinds of output files; the values are their names in messages."""
+
+    MODEL = "a model"
+    WEIGHTS = "external data"
+    REPORT = "a JSON record"
+    CERTIFICATE = "a certificate"
+    FIGURE = "a figure"
+    PAGE = "a page"
+    TARGET = "a target file"
+    GRAPH_TEXT = "a dumped graph"
+    JUNIT = "a JUnit report"
+    SARIF = "a SARIF report"
+    BASELINE = "a baseline of ci"
+
+
+_KEYS = {FileKind.BASELINE: "layoutopt_baseline"}
+"""The keys of files that a command continues, whatever their sources are; they have no mark."""
+
+_JSON = frozenset({FileKind.REPORT, FileKind.CERTIFICATE})
+_XML = frozenset({FileKind.FIGURE, FileKind.PAGE, FileKind.JUNIT})
+
+
+def mark_of(kind: FileKind, command: str, sources: Sequence[Path], folder: Path) -> str:
+    """The mark of a file in a folder: the same if command and sources are moved together with it."""
+    base = os.path.realpath(folder)
+    paths = b"\0".join(os.fsencode(os.path.relpath(os.path.realpath(each), base)) for each in sources)
+    return f"{command} {kind.name.lower()} {blake2b(paths, digest_size=8).hexdigest()}"
+
+
+def marked(content: str, kind: FileKind, mark: str) -> str:
+    """The content of a text file with its mark."""
+    if kind in _KEYS:
+        return content
+    if kind in _JSON:
+        return f'{{"{MARK}": "{mark}",{content[1:]}'
+    if kind is FileKind.SARIF:  # its schema permits other keys in a bag of properties only
+        return f'{{"properties": {{"{MARK}": "{mark}"}},{content[1:]}'
+    begin, end = ("<!--", " -->") if kind in _XML else ("#", "")
+    return f"{content.rstrip()}\n{begin} {MARK}: {mark}{end}\n"
+
+
+def has_kind(path: Path, kind: FileKind, marks: Sequence[str]) -> bool:
+    """Whether an existing text file has the kind and one of the marks.
+
+    JSON lines have it if each line has another one of the marks.
+    """
+    if path.stat().st_size > _MAX_TEXT_BYTES:
+        return False
+    text = path.read_bytes().decode("utf-8", "replace")
+    if kind in _KEYS:
+        return any(_KEYS[kind] in each for each in (_json(text), _json(text.partition("\n")[0])))
+    found = _marks(text)
+    return bool(found) and len({*found}) == len(found) and {*found} <= {*marks}
+
+
+def _marks(text: str) -> list[Any]:
+    """The marks in a text: those of JSON objects, one per line or of the whole text, or of its comments."""
+    if not text.startswith("{"):
+        return _COMMENT.findall(text)
+    records = [whole] if (whole := _json(text)) else [_json(line) for line in text.splitlines()]
+    bags = (each.get("properties") if "runs" in each else each for each in records)
+    return [str(bag.get(MARK)) if isinstance(bag, dict) else "" for bag in bags]
+
+
+def _json(text: str) -> dict[str, Any]:
+    """The JSON object in a text; an empty one if there is none."""
+    try:
+        found = json.loads(text) if text.startswith("{") else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether a file is text, as far as its beginning shows; an empty file is."""
+    with path.open("rb") as file:
+        return not is_onnx_file(path) and b"\0" not in file.read(_HEAD_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,205 @@
-"""Atomic writes: files are written under temporary names in the target folder, and renamed when they are on the disk."""
+"""Atomic writes: files are written under temporary names in the target folder, and renamed when they are on the disk.
+
+A name is `.layoutopt-HOST-PID-RANDOM.tmp` for a file in an output folder and `layoutopt-HOST-PID-RANDOM` for a folder in the
+system's temporary folder. A process that is killed with SIGKILL leaves them behind. Later runs remove those whose process has
+ended, and those of another host, container or boot that are older than a day.
+
+Weights of zeros that take no space on the disk take none in a copy either: parts of zeros are holes, which the file system does
+not store.
+"""
 
 import errno
 import os
+import platform
+import re
+import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
+from time import time
 from types import TracebackType
 from typing import BinaryIO
 
+import numpy as np
+import numpy.typing as npt
+
 from layoutopt.errors import OutputError
-from layoutopt.files.temporary import remove_stale_files, temporary_name
+
+_PIECE = 1 << 20  # bytes that are copied or compared with zero at a time
+_IN_KERNEL = 1 << 30  # bytes that are copied by one call of the kernel
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV})
+
+
+def write_with_holes(content: npt.NDArray[np.uint8], file: BinaryIO) -> None:
+    """Append bytes to the end of a file; pieces of zeros become holes."""
+    is_hole = False
+    for start in range(0, content.size, _PIECE):
+        piece = content[start : start + _PIECE]
+        is_hole = piece.size == _PIECE and not piece.any()
+        if is_hole:
+            file.seek(_PIECE, os.SEEK_CUR)
+        else:
+            file.write(piece.data)
+    if is_hole:
+        file.truncate()
+
+
+def copy_range(source: BinaryIO, start: int, count: int, target: BinaryIO) -> None:
+    """Append `count` bytes of a file, from `start` on, to the end of another file; holes stay holes.
+
+    Raises:
+        OSError: a file cannot be read or written, or the source is too short.
+    """
+    first, end = target.tell(), start + count
+    target.flush()
+    for begin, behind in _stored_parts(source.fileno(), start, end):
+        copied = _copy_in_kernel(source, begin, behind, target, first + begin - start)
+        source.seek(copied)
+        target.seek(first + copied - start)
+        _copy_pieces(source, behind - copied, target)
+    target.seek(first + count)
+    target.truncate()
+
+
+def _stored_parts(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of a file between two positions that are not holes; the whole range where the system reports no holes."""
+    at = start
+    while at < end:
+        begin, behind = at, end
+        if hasattr(os, "SEEK_DATA"):
+            try:
+                begin = os.lseek(descriptor, at, os.SEEK_DATA)
+                behind = os.lseek(descriptor, begin, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # only a hole is left
+                    return
+                if error.errno not in _UNSUPPORTED:
+                    raise
+        if begin < end:
+            yield begin, min(behind, end)
+        at = behind
+
+
+def _copy_in_kernel(source: BinaryIO, begin: int, end: int, target: BinaryIO, position: int) -> int:
+    """Copy a part of a file where the system can do that by itself; returns the end of what was copied."""
+    while begin < end and hasattr(os, "copy_file_range"):
+        try:
+            count = os.copy_file_range(source.fileno(), target.fileno(), min(end - begin, _IN_KERNEL), begin, position)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            break
+        if count == 0:
+            break
+        begin, position = begin + count, position + count
+    return begin
+
+
+def _copy_pieces(source: BinaryIO, count: int, target: BinaryIO) -> None:
+    """Copy bytes from the position of one file to that of another."""
+    while count > 0:
+        piece = source.read(min(_PIECE, count))
+        if not piece:
+            raise OSError(errno.EIO, "the file is shorter than its header declares")
+        target.write(piece)
+        count -= len(piece)
+
+
+_STALE_AFTER = 24 * 3600.0  # seconds, for processes of other hosts
+_FILE = re.compile(r"\.layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}\.tmp")
+_FOLDER = re.compile(r"layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}")
+
+
+def temporary_name() -> str:
+    """A new name for a temporary file of this process."""
+    return f".{_folder_name()}.tmp"
+
+
+def _folder_name() -> str:
+    return f"layoutopt-{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@contextmanager
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A new folder, which is removed with its contents unless it has been renamed.
+
+    Args:
+        parent: the folder in which it is created, with the default permissions; None for the system's temporary folder, where
+            only this user may read it.
+    """
+    mode = 0o700 if parent is None else 0o777
+    parent = parent or Path(tempfile.gettempdir())
+    remove_stale_folders(parent)
+    folder = parent / _folder_name()
+    folder.mkdir(mode=mode)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_stale_files(folder: Path) -> None:
+    """Remove the temporary files in a folder whose processes have ended."""
+    for entry in _stale(folder, _FILE):
+        if entry.is_file(follow_symlinks=False):
+            with suppress(OSError):
+                os.unlink(entry.path)
+
+
+@cache
+def remove_stale_folders(parent: Path) -> None:
+    """Remove the temporary folders in `parent` whose processes have ended; at most once per process."""
+    for entry in _stale(parent, _FOLDER):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _stale(folder: Path, pattern: re.Pattern[str]) -> list["os.DirEntry[str]"]:
+    """The entries of a folder with a temporary name whose process has ended."""
+    try:
+        with os.scandir(folder) as entries:
+            named = [(entry, match) for entry in entries if (match := pattern.fullmatch(entry.name))]
+    except OSError:  # a missing or unreadable folder is reported by the write
+        return []
+    return [entry for entry, match in named if _is_stale(entry, match[1], int(match[2]))]
+
+
+def _is_stale(entry: "os.DirEntry[str]", host: str, pid: int) -> bool:
+    try:
+        if host == _host() and not _is_alive(pid):
+            return True
+        return time() - entry.stat(follow_symlinks=False).st_mtime > _STALE_AFTER
+    except OSError:
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process of this host runs; True if unknown."""
+    if os.name != "posix":  # elsewhere os.kill would terminate the process
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+@cache
+def _host() -> str:
+    """Eight hexadecimal digits for this host, boot and process namespace, within which process ids are unique."""
+    parts = [platform.node()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+    with suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return blake2b("\0".join(parts).encode(errors="surrogateescape"), digest_size=4).hexdigest()
+
 
 _REASONS = {
     errno.ENOENT: ("the folder does not exist", "create it first"),

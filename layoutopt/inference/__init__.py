@@ -3,8 +3,7 @@
 onnx_ir.Model --lift--> Graph
 """
 
-from layoutopt.inference.declarations import infer_again
-from layoutopt.inference.extent_evaluation import evaluate_extents
-from layoutopt.inference.lift import lift
+from layoutopt.inference.driver import evaluate_extents
+from layoutopt.inference.lift import infer_again, lift
 
 __all__ = ["evaluate_extents", "infer_again", "lift"]

@@ -1,34 +1,276 @@
 """Type inference on a graph: op by op, in topological order, through bodies and calls of functions.
 
 For each op, shape functions (`ops.shape_functions`) and onnx's inference for the one node infer the types of its results from
-those of its operands (`op_inference`), which are compared with the declared types (`merge`). `regions` maps types between an op
-and its bodies; a call is inferred as the body of its function. An op stores its result and the operands that it was inferred
-from (`CachedInference`), so that a second run infers only ops whose operands have changed.
+those of its operands (`op_inference`), which are compared with the declared types. A call is inferred as the body of its
+function. An op stores its result and the operands that it was inferred from (`CachedInference`), so that a second run infers
+only ops whose operands have changed.
+
+The inputs of a body have the types of the op's operands, without the scan axes; the results of the op have the types of the
+body's results. The state of a loop may have another shape in every iteration. It keeps its initial shape if no iteration
+changes it: a type is assumed, the body is inferred with it, and the assumption is widened until the body preserves it.
+
+    state (1,8,4,4) -> Conv, Relu -> (1,8,4,4)       the shape in every iteration, and of the result
+    state (1,8) -> Concat(x) -> (2,8)                (?,8) -> Concat(x) -> (?,8)
 
 Data propagation, in the sense of ONNX, is the inference of the elements of small tensors, from which shapes are computed.
 """
 
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from types import MappingProxyType
 
+import onnx_ir as ir
+
 from layoutopt.errors import ModelError
-from layoutopt.formats import Dim, Extent, is_unknown
-from layoutopt.inference.bodied_node import infer_bodied_node
-from layoutopt.inference.calls import Callee, Callees, bound_attributes
-from layoutopt.inference.merge import UNTYPED, ValueType, merged_type, without_names
-from layoutopt.inference.onnx_inference import SHAPE_ERRORS, TYPE_ERROR, InferredType, as_inferred, small_array
-from layoutopt.inference.op_inference import CachedInference, infer_elements, infer_results
-from layoutopt.inference.regions import Boundary
+from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown
+from layoutopt.inference.op_inference import (
+    HINT,
+    SHAPE_ERRORS,
+    TYPE_ERROR,
+    UNTYPED,
+    CachedInference,
+    InferredType,
+    ValueType,
+    as_inferred,
+    infer_bodied_node,
+    infer_elements,
+    infer_results,
+    merged_type,
+    small_array,
+    without_names,
+)
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, DType, Op, TensorType, Value
-from layoutopt.onnx_io.converter.inline_limits import MAX_INFERRED_OPS
-from layoutopt.onnx_io.converter.vocabulary import DimNames
-from layoutopt.onnx_io.onnx_messages import display_name, model_error
-from layoutopt.ops.region_ops import ControlFlow, region_rule
+from layoutopt.ir.sizes import Sizes
+from layoutopt.ir.types import Attribute, DType, Op, Opaque, ReferenceAttribute, TensorType, Value
+from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS
+from layoutopt.onnx_io.messages import display_name
+from layoutopt.onnx_io.schema import model_error
+from layoutopt.onnx_io.structure import lifted_function
+from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir
+from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, operand, region_rule
 from layoutopt.ops.shape_functions import MAX_ELEMENTS, Elements, Node, Operand, array_of, as_elements
+
+_LOCAL = re.compile(rf"{re.escape(UNKNOWN)}\d+")  # a dimension of unknown size; those of inputs have other names
+_COUNTERS = (TensorType(DType.INT64, ()), TensorType(DType.BOOL, ()))  # the first inputs of the body of a Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The boundary of the bodies of an op.
+
+    Attributes:
+        op: the op.
+        rule: its rule.
+        type_of: returns the inferred type of a value.
+        declared: the declared types of values.
+        names: the source of names for unknown dimensions.
+    """
+
+    op: Op
+    rule: ControlFlow
+    type_of: Callable[[Value], ValueType]
+    declared: Mapping[Value, ValueType]
+    names: DimNames
+
+    def body_input_types(self) -> dict[Value, ValueType]:
+        """The initial types of the inputs of bodies, without captured values."""
+        found: dict[Value, ValueType] = {}
+        for boundary_value in self.rule.boundary_values(self.op):
+            given = next((self._inner_type(each) for each in boundary_value.sources if not each.body), UNTYPED)
+            for port in boundary_value.targets:
+                value = operand(self.op, port) if port.body else None
+                if value is not None and not self._is_captured(port):
+                    found[value] = self._initial_type(self._declared(value), given)
+                    if not boundary_value.sources and found[value] == UNTYPED:
+                        found[value] = _COUNTERS[port.slot.index]
+        return found
+
+    def widened_states(self, assumed: Mapping[Value, ValueType]) -> dict[Value, ValueType]:
+        """The widened types of the loop states that the body does not preserve."""
+        found: dict[Value, ValueType] = {}
+        for boundary_value, value in self._states():
+            after = next(self._inner_type(each) for each in boundary_value.sources if each.body)
+            type = assumed[value]
+            wider = self._common(type, after)
+            if isinstance(type, TensorType) and isinstance(wider, TensorType) and not _covers(type, wider):
+                found[value] = wider
+        return found
+
+    def without_shapes(self, assumed: Mapping[Value, ValueType]) -> dict[Value, ValueType]:
+        """The types of the loop states without shapes."""
+        states = {value: assumed[value] for _, value in self._states()}
+        return {value: TensorType(type.dtype, None) for value, type in states.items() if isinstance(type, TensorType)}
+
+    def _states(self) -> Iterator[tuple[BoundaryValue, Value]]:
+        """The inputs of bodies that contain the state of a loop, each with its boundary value."""
+        for boundary_value in self.rule.boundary_values(self.op):
+            if boundary_value.is_loop_state:
+                states = (operand(self.op, each) for each in boundary_value.targets if each.body)
+                yield from ((boundary_value, value) for value in states if value is not None)
+
+    def output_types(self) -> dict[Value, ValueType]:
+        """The types of the op's outputs. A loop may have no iteration, so the initial state is among the possible results."""
+        found: dict[Value, ValueType] = {}
+        for boundary_value in self.rule.boundary_values(self.op):
+            given = [(each, self._inner_type(each)) for each in boundary_value.sources]
+            outside = {dim for each, type in given if not each.body for dim in _shape(type) or ()}
+            for port in boundary_value.targets:
+                value = operand(self.op, port) if not port.body else None
+                if value is not None and given:
+                    common = given[0][1]
+                    for _, other in given[1:]:
+                        common = self._common(common, other)
+                    found[value] = self._outer_type(common, port, outside, self._scan_extents(boundary_value, port))
+        return found
+
+    def _scan_extents(self, boundary_value: BoundaryValue, port: RegionPort) -> list[Dim | None]:
+        """The extents of a result along its scan axes: a batch, the iterations, or both in this order."""
+        shapes = [
+            (_shape(self.type_of(value)), each)
+            for boundary_value in self.rule.boundary_values(self.op)
+            for each in boundary_value.sources
+            if not each.body and len(each.scan_axes) > 1 and (value := operand(self.op, each)) is not None
+        ]
+        batch = next((shape[each.scan_axes[0]] for shape, each in shapes if shape is not None), None)
+        if boundary_value.is_loop_state or len(port.scan_axes) != 1:
+            return [batch, self._trip_count()][: len(port.scan_axes)]
+        return [self._trip_count()]
+
+    def _trip_count(self) -> Dim | None:
+        """The number of iterations."""
+        return self.rule.trip_count(self.op, lambda value: _shape(self.type_of(value)))
+
+    def _is_captured(self, port: RegionPort) -> bool:
+        return port.slot.index >= len(self.op.bodies[port.body].inputs) - self.op.captured
+
+    def _declared(self, value: Value) -> ValueType:
+        """The declared type without names of dimensions, which may differ in the next iteration."""
+        return without_names(self.declared.get(value, UNTYPED), self.names)
+
+    def _inner_type(self, port: RegionPort) -> ValueType:
+        """The type of an operand without the scan axes, which the body's operand lacks."""
+        value = operand(self.op, port)
+        type = UNTYPED if value is None else self.type_of(value)
+        if not isinstance(type, TensorType) or type.shape is None or not port.scan_axes:
+            return type
+        return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in port.scan_axes))
+
+    def _initial_type(self, declared: ValueType, initial: ValueType) -> ValueType:
+        """The type of an input in the first iteration: the declared extents where those of the operand are unknown."""
+        if not isinstance(initial, TensorType) or initial.shape is None:
+            return declared if initial == UNTYPED or _shape(declared) is not None else initial
+        if not isinstance(declared, TensorType) or declared.shape is None:
+            return initial
+        if len(declared.shape) != len(initial.shape):
+            return TensorType(initial.dtype, None)
+        pairs = zip(declared.shape, initial.shape, strict=True)
+        return TensorType(initial.dtype, tuple(self._initial_extent(*pair) for pair in pairs))
+
+    def _initial_extent(self, declared: Dim, initial: Dim) -> Dim:
+        """The extent in the first iteration; unknown if the declared number differs from that of the operand."""
+        if isinstance(declared, int) and isinstance(initial, int) and declared != initial:
+            return self.names.fresh()
+        return initial if _precision(initial) else declared
+
+    def _common(self, one: ValueType, other: ValueType) -> ValueType:
+        """The most precise type that covers two types.
+
+        Raises:
+            ModelError: the element types differ.
+        """
+        if not isinstance(one, TensorType) or not isinstance(other, TensorType):
+            return one if one == other else UNTYPED
+        if one.dtype is not other.dtype:
+            what = f"mismatched tensor element type: {one.dtype} vs {other.dtype}"
+            raise ModelError(what, where=display_name(self.op), hint=HINT)
+        if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+            return TensorType(one.dtype, None)
+        pairs = zip(one.shape, other.shape, strict=True)
+        return TensorType(one.dtype, tuple(a if a == b else self.names.fresh() for a, b in pairs))
+
+    def _outer_type(
+        self, inner: ValueType, port: RegionPort, outside: set[Dim], extents: Sequence[Dim | None]
+    ) -> ValueType:
+        """The type outside of a body of a result of type `inner`. Extents that are defined only in the body get new names."""
+        if not isinstance(inner, TensorType):
+            return UNTYPED if port.scan_axes else inner
+        if inner.shape is None:
+            return inner
+        dims = [dim if dim in outside or _precision(dim) else self.names.fresh() for dim in inner.shape]
+        for axis, dim in zip(port.scan_axes, extents, strict=True):
+            dims.insert(axis, self.names.fresh() if dim is None else dim)
+        return TensorType(inner.dtype, tuple(dims))
+
+
+def _shape(type: ValueType) -> tuple[Dim, ...] | None:
+    return type.shape if isinstance(type, TensorType) else None
+
+
+def _precision(dim: Dim) -> int:
+    """The precision of an extent: 0 if it is unknown, 1 for an expression in extents of the model's inputs, 2 for a number."""
+    return 2 if isinstance(dim, int) else 0 if any(map(_LOCAL.fullmatch, dim.names)) else 1
+
+
+def _covers(type: TensorType, other: TensorType) -> bool:
+    """Whether every tensor of type `other` is of type `type`."""
+    if type.shape is None or other.shape is None:
+        return type.shape is None
+    return all(_precision(a) <= _precision(b) for a, b in zip(type.shape, other.shape, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """A function that ops call.
+
+    Attributes:
+        graph: its body, whose inputs are its parameters.
+        defaults: the default values of its attributes.
+    """
+
+    graph: Graph
+    defaults: Mapping[str, Attribute]
+
+
+class Callees:
+    """The functions of the model that a graph was lifted from."""
+
+    def __init__(self, graph: Graph) -> None:
+        origin = graph.root.origin
+        self._model = origin if isinstance(origin, ir.Model) else None
+        self._found: dict[ir.OperatorIdentifier, Callee] = {}
+
+    def of(self, op: Op) -> Callee | None:
+        """The function that an op calls, if it calls one."""
+        if self._model is None or not self._model.functions:
+            return None
+        overload = op.overload or (op.origin.overload if isinstance(op.origin, ir.Node) else "")
+        key = (op.domain, op.op_type, overload)
+        function = self._model.functions.get(key)
+        if function is None:
+            return None
+        if key not in self._found:
+            given = (attr for attr in function.attributes.values() if attr.value is not None)
+            defaults = {attr.name: attribute_from_ir(attr) for attr in given}
+            self._found[key] = Callee(lifted_function(self._model, function), defaults)
+        return self._found[key]
+
+
+def bound_attributes(attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
+    """The attributes of an op in a function, references replaced by attributes of the call, or dropped if the call has none."""
+    references = {
+        name: value.payload.name
+        for name, value in attributes.items()
+        if isinstance(value, Opaque) and isinstance(value.payload, ReferenceAttribute)
+    }
+    if not references:
+        return attributes
+    found = {name: given.get(references[name]) if name in references else value for name, value in attributes.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
 
 _MAX_ATTEMPTS = 8  # widenings of the type of a loop state before its shape is dropped
 _MAX_VISITS = 1000
@@ -354,4 +596,35 @@ def _smallest_nonempty_size(dim: Extent, name: str) -> int:
     return bisect_left(range(high), 1, lo=1, key=lambda size: dim.at({name: size}) or 0) if high < _MAX_BOUND else 1
 
 
-__all__ = ["Inference", "infer"]
+def evaluate_extents(graph: Graph, sizes: Sizes) -> Sizes:
+    """The sizes with those of the unknown dimensions whose value follows from the sizes of the inputs at every point.
+
+    A point at which the shapes of the model contradict each other is ignored.
+    """
+    shapes = {value: value.shape for each in graph.regions() for value in each.values if value.shape is not None}
+    named = {dim for value in graph.inputs for dim in value.shape or ()}
+    unknown = {dim for shape in shapes.values() for dim in shape if is_unknown(dim) and dim not in named}
+    if not unknown:
+        return sizes
+    return sizes.with_inferred([_found_at(graph, point, shapes, unknown) for point in (*sizes.points, *sizes.guards)])
+
+
+def _found_at(
+    graph: Graph, point: Mapping[str, int], shapes: Mapping[Value, Shape], unknown: Collection[Dim]
+) -> dict[str, int]:
+    """The sizes of unknown dimensions at one point, inferred from the inputs alone, not from other declared shapes."""
+    inputs: dict[Value, ValueType] = {}
+    for value in graph.inputs:
+        if isinstance(value.type, TensorType) and value.shape is not None:
+            inputs[value] = TensorType(value.type.dtype, (Extent.of(dim).at(point) or 1 for dim in value.shape))
+    try:
+        inferred = infer(graph, DimNames(), {}, inputs=inputs, caches_results=False)
+    except ModelError:
+        return {}
+    found: dict[str, int] = {}
+    for value, shape in shapes.items():
+        type = inferred.type_of(value)
+        if isinstance(type, TensorType) and type.shape is not None and len(type.shape) == len(shape):
+            pairs = zip(shape, type.shape, strict=True)
+            found |= {str(dim): size for dim, size in pairs if dim in unknown and isinstance(size, int)}
+    return found

@@ -1,23 +1,25 @@
-"""The types of the results of one op: by shape functions, and by onnx for the one node."""
+"""The types of the results of one op: by shape functions, by onnx for the one node, and merged with the declared types."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar
 
-from layoutopt.formats import Dim, Extent
-from layoutopt.inference.onnx_inference import (
-    SHAPE_ERRORS,
-    TYPE_ERROR,
-    InferredType,
-    PartialType,
-    as_inferred,
-    has_inference,
-    infer_node,
-    schema_dtypes,
-    type_proto,
-)
-from layoutopt.ir.types import OpaqueType, TensorType
-from layoutopt.onnx_io.onnx_messages import is_tolerated
+import numpy as np
+import onnx
+import onnx.checker
+import onnx.helper
+import onnx.numpy_helper
+import onnx.shape_inference
+import onnx_ir as ir
+
+from layoutopt.errors import FormatError, ModelError
+from layoutopt.formats import UNKNOWN, Dim, Extent, is_unknown, parse_extent, quoted
+from layoutopt.ir.types import Array, DType, Op, OpaqueType, TensorType
+from layoutopt.onnx_io.messages import has_map
+from layoutopt.onnx_io.schema import find_schema, is_tolerated
+from layoutopt.onnx_io.structure import captures_of
+from layoutopt.onnx_io.vocabulary import FROM_IR, TO_IR, DimNames, attribute_to_ir
 from layoutopt.ops.shape_functions import (
     ContradictionError,
     Dims,
@@ -29,6 +31,253 @@ from layoutopt.ops.shape_functions import (
     results_of,
     shapes_of,
 )
+
+SHAPE_ERRORS = (onnx.shape_inference.InferenceError, ValueError, IndexError, RuntimeError)
+"""The exceptions of onnx if the shapes of operands contradict each other."""
+
+TYPE_ERROR = onnx.checker.ValidationError
+"""The exception of onnx if an operand has a type that the operator does not take."""
+
+_MAX_CONSTANT_BYTES = 1024  # of a constant whose elements onnx reads: shapes, axes, pads and sizes are smaller
+_LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas
+_KINDS = "iufb"  # numpy's kinds of the element types of such a constant
+
+
+@dataclass(frozen=True, slots=True)
+class PartialType:
+    """A partially known type of a tensor: None for an unknown element type, rank or extent."""
+
+    dtype: DType | None
+    shape: tuple[Dim | None, ...] | None
+
+
+InferredType: TypeAlias = PartialType | OpaqueType | None
+"""The type of a result as far as inference of its op determines it, None if unknown; `merged_type` completes it."""
+
+
+def as_inferred(type: TensorType | OpaqueType) -> InferredType:
+    """A type in the form of an inferred one."""
+    if isinstance(type, TensorType):
+        return PartialType(type.dtype, type.shape)
+    return None if type.text == UNKNOWN else type
+
+
+def has_inference(node: Node) -> bool:
+    """Whether onnx has an inference function for the operator."""
+    schema = find_schema(node.op_type, node.domain, node.version)
+    return schema is not None and bool(schema.has_type_and_shape_inference_function)
+
+
+def schema_dtypes(node: Node) -> list[InferredType]:
+    """The element types of the outputs by the operator's schema: the only permitted one, or that of an input."""
+    schema = find_schema(node.op_type, node.domain, node.version)
+    found: list[InferredType] = [None] * len(node.outputs)
+    inputs = {} if schema is None else {each.type_str: index for index, each in reversed([*enumerate(schema.inputs)])}
+    for index, formal in enumerate(schema.outputs[: len(found)] if schema is not None else ()):
+        dtypes = [dtype for dtype in DType if f"tensor({_LABELS.get(dtype, dtype)})" in formal.types]
+        operand = node.operand(inputs[formal.type_str]) if formal.type_str in inputs else None
+        if len(formal.types) == len(dtypes) == 1:
+            found[index] = PartialType(dtypes[0], None)
+        elif operand is not None and operand.dtype is not None:
+            found[index] = PartialType(operand.dtype, None)
+    return found
+
+
+def infer_node(node: Node) -> list[InferredType]:
+    """The types of the outputs, as onnx infers them.
+
+    Raises:
+        SHAPE_ERRORS: the shapes of the operands contradict each other.
+        TYPE_ERROR: an operand has a type that the operator does not take.
+    """
+    schema = find_schema(node.op_type, node.domain, node.version)
+    if schema is None:
+        return [None] * len(node.outputs)
+    inputs = [f"i{index}" if operand is not None else "" for index, operand in enumerate(node.operands)]
+    outputs = [f"o{index}" if is_there else "" for index, is_there in enumerate(node.outputs)]
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=inputs, output=outputs)
+    for name, value in node.attributes.items():
+        if name in schema.attributes:  # an equivalent node has attributes of another operator, too
+            ir.serde.serialize_attribute_into(proto.attribute.add(), attribute_to_ir(name, value, schema))
+    given = {name: operand for name, operand in zip(inputs, node.operands, strict=True) if operand is not None}
+    data = {name: _tensor(each.constant) for name, each in given.items() if each.constant is not None}
+    types = {name: type_proto(each.type) for name, each in given.items()}
+    found = infer_with_schema(schema, proto, types, data, _imports(node.domain, node.version))
+    return [found.get(name) for name in outputs]
+
+
+def infer_with_schema(
+    schema: Any,
+    proto: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    data: Mapping[str, onnx.TensorProto],
+    imports: Sequence[onnx.OperatorSetIdProto],
+) -> dict[str, InferredType]:
+    """The types of the outputs of a node by name.
+
+    Raises:
+        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
+    """
+    found = onnx.shape_inference.infer_node_outputs(schema, proto, dict(types), dict(data), None, list(imports))
+    return {name: _read(type) for name, type in found.items()}
+
+
+def small_array(array: Array) -> Array | None:
+    """The elements of a constant, if they are numbers and small enough for onnx's inference to read."""
+    return array if array.dtype.kind in _KINDS and array.nbytes <= _MAX_CONSTANT_BYTES else None
+
+
+@lru_cache(maxsize=256)
+def _imports(domain: str, version: int) -> tuple[onnx.OperatorSetIdProto, ...]:
+    return (onnx.helper.make_opsetid(domain, version),)
+
+
+def _tensor(array: Array) -> onnx.TensorProto:
+    return onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def type_proto(type: TensorType | OpaqueType) -> onnx.TypeProto:
+    """The message of a type, shared with other callers; empty if the type is unknown."""
+    return _tensor_type(type) if isinstance(type, TensorType) else _opaque_type(type)
+
+
+@lru_cache(maxsize=1 << 12)
+def _tensor_type(type: TensorType) -> onnx.TypeProto:
+    proto = onnx.TypeProto()
+    proto.tensor_type.elem_type = int(TO_IR[type.dtype])
+    if type.shape is not None:
+        proto.tensor_type.shape.SetInParent()
+        for dim in type.shape:
+            if isinstance(dim, int):
+                proto.tensor_type.shape.dim.add().dim_value = dim
+            else:
+                proto.tensor_type.shape.dim.add().dim_param = str(dim)
+    return proto
+
+
+def _opaque_type(type: OpaqueType) -> onnx.TypeProto:
+    if isinstance(type.origin, onnx.TypeProto):
+        return type.origin
+    proto = onnx.TypeProto()
+    if isinstance(type.origin, tuple):
+        kind, shape = type.origin
+        if kind is not None:
+            ir.serde.serialize_type_into(proto, kind)
+        if kind is not None and shape is not None:
+            ir.serde.serialize_shape_into(proto, shape)
+    return proto
+
+
+def _read(proto: onnx.TypeProto) -> InferredType:
+    """The inferred type of a message of onnx."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        elem_type = proto.tensor_type.elem_type
+        shape = proto.tensor_type.shape.dim if proto.tensor_type.HasField("shape") else None
+        dtype = FROM_IR.get(ir.DataType(elem_type)) if elem_type else None
+        return PartialType(dtype, None if shape is None else tuple(map(_read_dim, shape)))
+    if kind is None:
+        return None
+    if has_map(proto):
+        return OpaqueType("map", proto)
+    type = ir.serde.deserialize_type_proto_for_type(proto)
+    return OpaqueType(" ".join(str(type).split()), (type, ir.serde.deserialize_type_proto_for_shape(proto)))
+
+
+def _read_dim(dim: Any) -> Dim | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return _extent(dim.dim_param) if dim.dim_param else None
+
+
+@lru_cache(maxsize=1 << 12)
+def _extent(text: str) -> Dim:
+    """The extent that a text denotes; names in the types of sequences are not in quotes."""
+    try:
+        return parse_extent(text).dim
+    except FormatError:
+        return Extent.of_atom(quoted(text))
+
+
+ValueType: TypeAlias = TensorType | OpaqueType
+"""The type of a value, where every unknown extent has a name; an `InferredType` may lack the element type or extents."""
+
+UNTYPED = OpaqueType(UNKNOWN)
+"""The type of a value whose type is unknown."""
+
+HINT = "export the model again"
+
+_TOO_LARGE = 1 << 63  # an extent that no file can contain, and no kernel computes
+_NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in onnx's messages
+
+
+def without_names(type: ValueType, names: DimNames) -> ValueType:
+    """A declared type with fresh names for the named dimensions of its shape."""
+    if not isinstance(type, TensorType) or type.shape is None:
+        return type
+    return TensorType(type.dtype, tuple(_merged_dim(None, dim, names) for dim in type.shape))
+
+
+def merged_type(
+    found: InferredType, declared: ValueType, names: DimNames, where: str, *, is_lenient: bool = False
+) -> ValueType:
+    """The type of a value: of each extent a number if either type has one, else the inferred expression, else a fresh name.
+
+    Args:
+        found: the inferred type.
+        declared: the declared type. Its names of dimensions are ignored: exporters use names of inputs for outputs.
+        names: generates names of unknown dimensions.
+        where: the op that computes the value, for messages.
+        is_lenient: whether the declared shape is used if the two contradict each other.
+
+    Raises:
+        ModelError: they contradict each other.
+    """
+    if found is None:
+        return declared
+    if isinstance(found, OpaqueType) or (isinstance(declared, OpaqueType) and declared != UNTYPED):
+        if isinstance(found, OpaqueType) and isinstance(declared, OpaqueType):
+            return found
+        what = found if isinstance(found, OpaqueType) else "a tensor"
+        raise ModelError(f"is declared as {declared}, but is {what}", where=where, hint=HINT)
+    given = declared if isinstance(declared, TensorType) else None
+    dtype = found.dtype or (given.dtype if given is not None else None)
+    if dtype is None:
+        return declared
+    if given is not None and given.dtype is not dtype:
+        types = f"{_NAMES.get(dtype, dtype)} vs {_NAMES.get(given.dtype, given.dtype)}"
+        raise ModelError(f"inferred elem type differs from existing elem type: {types}", where=where, hint=HINT)
+    shape = given.shape if given is not None else None
+    if shape is not None and found.shape is not None and not is_lenient:
+        _check_compatible(found.shape, shape, where)
+    if found.shape is None or (shape is not None and len(shape) != len(found.shape)):
+        return without_names(TensorType(dtype, shape), names)
+    old = shape if shape is not None else (None,) * len(found.shape)
+    pairs = zip(found.shape, old, strict=True)
+    return TensorType(dtype, tuple(_merged_dim(new, dim, names) for new, dim in pairs))
+
+
+def _merged_dim(found: Dim | None, declared: Dim | None, names: DimNames) -> Dim:
+    for dim in (declared, found):
+        if isinstance(dim, int) and 0 <= dim < _TOO_LARGE:
+            return dim
+    if isinstance(found, Extent):
+        return found
+    return declared if isinstance(declared, Extent) and is_unknown(declared) else names.fresh()
+
+
+def _check_compatible(found: tuple[Dim | None, ...], declared: tuple[Dim, ...], where: str) -> None:
+    if len(found) != len(declared):
+        raise ModelError(
+            f"inferred shape and existing shape differ in rank: ({len(found)}) vs ({len(declared)})",
+            where=where,
+            hint=HINT,
+        )
+    for axis, (one, other) in enumerate(zip(found, declared, strict=True)):
+        if isinstance(one, int) and isinstance(other, int) and one != other:
+            what = f"inferred shape and existing shape differ in dimension {axis}: ({one}) vs ({other})"
+            raise ModelError(what, where=where, hint=HINT)
+
 
 T = TypeVar("T")
 
@@ -157,11 +406,33 @@ def _with_extents(by_onnx: InferredType, by_shape_function: Dims | None) -> Infe
         shape = (None,) * len(by_shape_function)
     if len(shape) != len(by_shape_function):
         return by_onnx
-    return PartialType(by_onnx.dtype if by_onnx is not None else None, tuple(map(_dim, shape, by_shape_function)))
+    return PartialType(
+        by_onnx.dtype if by_onnx is not None else None, tuple(map(_chosen_dim, shape, by_shape_function))
+    )
 
 
-def _dim(by_onnx: Dim | None, by_shape_function: Extent | None) -> Dim | None:
+def _chosen_dim(by_onnx: Dim | None, by_shape_function: Extent | None) -> Dim | None:
     return by_onnx if isinstance(by_onnx, int) or by_shape_function is None else by_shape_function.dim
 
 
-__all__ = ["CachedInference", "infer_elements", "infer_results"]
+def infer_bodied_node(op: Op, types: Sequence[ValueType | None], opsets: Mapping[str, int]) -> list[InferredType]:
+    """The types of the outputs of an op with bodies.
+
+    Args:
+        op: the op.
+        types: the types of its inputs, None for absent ones; those that its bodies capture are the last ones.
+        opsets: the opsets of the model.
+
+    Raises:
+        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
+    """
+    schema = find_schema(op.op_type, op.domain, op.version)
+    if schema is None or not isinstance(op.origin, ir.Node):
+        return [None] * len(op.outputs)
+    names = [value.name if value is not None else "" for value in op.origin.inputs]
+    names += list(captures_of(op.origin))
+    given = {name: type_proto(type) for name, type in zip(names, types, strict=True) if name and type is not None}
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    proto: onnx.NodeProto = ir.serde.serialize_node(op.origin)
+    found = infer_with_schema(schema, proto, given, {}, imports)
+    return [found.get(value.name or "") for value in op.origin.outputs]  # a message has no absent outputs at its end

@@ -19,8 +19,7 @@ from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
 from layoutopt.dialects.onnxruntime.passes.winograd import estimated_speed_up, promising_alternatives
 from layoutopt.formats import Format
-from layoutopt.ir.cast import CAST, DOMAIN
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import CAST, DOMAIN, Graph
 from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import (
     Array,

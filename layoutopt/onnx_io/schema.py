@@ -1,15 +1,21 @@
-"""Schemas of operators in onnx's registry, and checks of nodes against them."""
+"""Schemas of operators in onnx's registry, checks of nodes against them, and onnx's checker with one-line errors."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import onnx
+import onnx.checker
 import onnx.defs
+import onnx.shape_inference
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.converter.vocabulary import subgraphs
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.onnx_io.messages import display_name
+from layoutopt.onnx_io.vocabulary import subgraphs
 
 _HINT = "export the model again"
 
@@ -137,6 +143,133 @@ def _check_operands(node: ir.Node, schema: Any) -> None:
         raise ModelError(f"batch_dims is {known['batch_dims']}", where=display_name(node), hint=_HINT)
 
 
-def display_name(node: ir.Node) -> str:
-    """The name of a node in errors: its own, or else its op type and first output."""
-    return node.name or f"{node.op_type} -> {next((value.name for value in node.outputs if value.name), '?')}"
+_ERRORS = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError)
+
+
+def check_structure(proto: onnx.ModelProto) -> None:
+    """Run onnx's checker. Outputs without a type and unknown ranks, which it refuses, are completed before.
+
+    Raises:
+        ModelError: the checker refuses the model; the message is the checker's, on one line.
+    """
+    try:
+        onnx.checker.check_model(_typed(proto))
+    except _ERRORS as error:
+        raise model_error(error) from error
+
+
+def _typed(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The message, or a copy in which inputs and outputs without a type or a rank have a type that the checker accepts."""
+    if all(_has_rank(info) for info in (*proto.graph.input, *proto.graph.output)):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for info in copy.graph.output:
+        if not info.type.WhichOneof("value"):
+            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    for info in (*copy.graph.input, *copy.graph.output):
+        if not _has_rank(info):
+            info.type.tensor_type.shape.SetInParent()
+    return copy
+
+
+def _has_rank(info: onnx.ValueInfoProto) -> bool:
+    kind = info.type.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or bool(info.type.tensor_type.HasField("shape")))
+
+
+def check_inference(proto: onnx.ModelProto) -> None:
+    """Run onnx's inference on a whole model, strictly.
+
+    Errors in the bodies of onnx's own composite operators, which occur at some opsets, and errors that runtimes tolerate are
+    ignored.
+
+    Raises:
+        ModelError: the operators' inputs, or what the model declares, contradict each other.
+    """
+    try:
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=False)
+    except _ERRORS as error:
+        if not _is_in_composite(str(error), proto) and not _is_too_strict(str(error)):
+            raise model_error(error) from error
+
+
+def _is_in_composite(text: str, proto: onnx.ModelProto) -> bool:
+    """Whether an error is in the body that onnx defines for a composite operator."""
+    chain = NODE.findall(text.split("\n")[0])
+    if len(chain) < 2 or any(function.name == chain[0][0] for function in proto.functions):
+        return False
+    schema = find_schema(chain[0][0], "", onnx.defs.onnx_opset_version())
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _is_too_strict(text: str) -> bool:
+    """Whether all errors of a message are errors that runtimes tolerate."""
+    errors = [line for line in text.split("\n") if NODE.search(line)]
+    return bool(errors) and all(map(is_tolerated, errors))
+
+
+NODE = re.compile(r"\(op_type:([^,)]*)(?:, node name: (.*?))?\): ")
+"""The text of a node in onnx's messages: its operator and its name."""
+
+_TOLERATED = (
+    "Input to 'Range' op should be scalars",
+    "Input 0 expected to have rank 2 but has rank 1",
+    "Integer overflow",
+)
+"""Errors for models that ONNX Runtime loads: Range of tensors with one element, as in ONNX's own body of AffineGrid; Gemm of a
+vector, which it reads as a matrix of one row; extents that no tensor can have."""
+
+_CONTEXT = re.compile(r"Name: (?P<where>.*?) OpType: ", re.DOTALL)
+_TAG = re.compile(r"\[\w*Error\] ?|Inference error\(s\): ?")
+_ELEMENT = re.compile(r"(elem type.*?)\((\d+)\) vs \((\d+)\)")
+
+
+def is_tolerated(text: str) -> bool:
+    """Whether runtimes tolerate the fault that an error message of onnx states."""
+    return any(each in text for each in _TOLERATED)
+
+
+def model_error(error: Exception, default: str = "") -> ModelError:
+    """The first error of a message of onnx, located at the innermost node that it names.
+
+    If the message names no node, the error is located at `default`, else at the node's operator, else at "model".
+    """
+    text = str(error).strip()
+    first = text.split("\n")[0]
+    chain = [name for _, name in NODE.findall(first) if name]
+    operators = ["model", *(operator for operator, _ in NODE.findall(first))]
+    context = _CONTEXT.search(text)
+    where = chain[-1] if chain else context["where"].strip() if context else ""
+    what = _TAG.sub("", NODE.split(first)[-1]).strip()
+    what = _ELEMENT.sub(lambda found: f"{found[1]}{_element(found[2])} vs {_element(found[3])}", what)
+    what = what[:1].lower() + what[1:].rstrip(".")
+    return ModelError(what, where=where or default or operators[-1], hint="export the model again")
+
+
+def _element(code: str) -> str:
+    number = int(code)
+    return ir.DataType(number).name.lower() if number in set(ir.DataType) else code
+
+
+def check_attributes(graph: Graph) -> None:
+    """Check the attributes of all ops against the types of their operands, in bodies too.
+
+    Raises:
+        ModelError: an attribute is invalid; the error names the op.
+    """
+    for each in graph.regions():
+        for op in each.ops:
+            wrong = _CHECKS[op.kind](op) if op.kind in _CHECKS else ""
+            if wrong:
+                raise ModelError(wrong, where=display_name(op), hint="export the model again")
+
+
+def _permutation_fault(op: Op) -> str:
+    x, perm = op.inputs[0], op.integers("perm")
+    if x is None or x.rank is None or "perm" not in op.attributes or sorted(perm) == list(range(x.rank)):
+        return ""
+    return f"perm is {list(perm)}, but there are {x.rank} axes"
+
+
+_CHECKS: Mapping[str, Callable[[Op], str]] = {"Transpose": _permutation_fault}

@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent, Shape, product
-from layoutopt.ir.cast import DOMAIN
+from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, OneAxis, positions
 from layoutopt.ops.base import Builder, has_padding, lower_directly, padded_axes_of, register

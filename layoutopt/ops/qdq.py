@@ -17,8 +17,7 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.def_use import Use
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, positions
 from layoutopt.ops.base import Builder, lower_directly, padded_axes_of, register, rule_of

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from layoutopt.ir.cast import CAST, is_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import CAST, Graph, is_cast
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of

@@ -8,8 +8,7 @@ from typing import Literal, TypeAlias
 from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import Growth
 from layoutopt.formats import Format
-from layoutopt.ir.cast import is_cast, moves
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of

@@ -14,12 +14,17 @@ import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
-from layoutopt.onnx_io.converter.equal_initializers import share_initializers, share_small_initializers
-from layoutopt.onnx_io.reader.read import read
-from layoutopt.onnx_io.sidecar import copy_sidecar
-from layoutopt.onnx_io.writer.deterministic import add_output_constants, rename_generated, sort_nodes
-from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes, weights
-from layoutopt.onnx_io.writer.write import write
+from layoutopt.onnx_io.baked import (
+    add_output_constants,
+    rename_generated,
+    share_initializers,
+    share_small_initializers,
+    sort_nodes,
+)
+from layoutopt.onnx_io.messages import copy_sidecar
+from layoutopt.onnx_io.reader import read
+from layoutopt.onnx_io.serialize import to_bytes, weight_bytes, weights
+from layoutopt.onnx_io.writer import write
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import EXTERNAL_WEIGHTS, MAX_BYTES_IN_MEMORY, inference_session
 

@@ -12,12 +12,12 @@ import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import InvariantError, ModelError
-from layoutopt.ir.deferred import Deferred
+from layoutopt.ir.constants import Deferred
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Op, Opaque, TensorType, Value
-from layoutopt.onnx_io.converter.emit import emit
+from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.schema import find_schema
-from layoutopt.onnx_io.writer.serialize import IN_ONE_FILE, to_bytes
+from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes
 from layoutopt.ops import estimated_volume, is_dequantizer
 from layoutopt.runtime.custom_ops import registered_libraries
 from layoutopt.runtime.errors import RUNTIME_ERRORS

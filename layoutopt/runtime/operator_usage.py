@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 
-from layoutopt.onnx_io.converter.captures import captures_of
-from layoutopt.onnx_io.converter.constant import constant_tensor
-from layoutopt.onnx_io.converter.vocabulary import subgraphs
-from layoutopt.onnx_io.reader.lossless import graphs, nodes
-from layoutopt.onnx_io.schema import display_name, opsets_of
+from layoutopt.onnx_io.messages import display_name, graphs, nodes
+from layoutopt.onnx_io.schema import opsets_of
+from layoutopt.onnx_io.structure import captures_of, constant_tensor
+from layoutopt.onnx_io.vocabulary import subgraphs
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, Support, blocked_channels, node_support
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, short_name, type_name
 

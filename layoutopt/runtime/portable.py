@@ -20,10 +20,10 @@ import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import InvariantError
-from layoutopt.ir.constant_sharing import representatives
+from layoutopt.ir.constants import representatives
 from layoutopt.ir.types import Data, TensorType
-from layoutopt.onnx_io.converter.vocabulary import FROM_IR
-from layoutopt.onnx_io.sidecar import copy_map_type, copy_sidecar
+from layoutopt.onnx_io.messages import copy_map_type, copy_sidecar
+from layoutopt.onnx_io.vocabulary import FROM_IR
 from layoutopt.runtime.definitions import placeholder
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 

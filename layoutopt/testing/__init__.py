@@ -11,13 +11,16 @@ that breaks a law. The tests of layoutopt apply the same functions to its own op
 The names of this module follow semantic versioning, as those of `layoutopt.extend` do.
 """
 
-from layoutopt.testing.cost_models import check_cost_model
-from layoutopt.testing.dialects import check_dialect
-from layoutopt.testing.formats import check_conversion, check_format, check_format_system
-from layoutopt.testing.passes import check_pass
-from layoutopt.testing.patterns import check_pattern
-from layoutopt.testing.rules import check_rule
-from layoutopt.testing.samples import Feed, Sample, make_sample, random_array
+from layoutopt.testing.laws import (
+    check_conversion,
+    check_cost_model,
+    check_dialect,
+    check_format,
+    check_format_system,
+    check_pass,
+    check_pattern,
+)
+from layoutopt.testing.rules import Feed, Sample, check_rule, make_sample, random_array
 
 __all__ = [
     "Feed",

@@ -11,8 +11,8 @@ import onnx.helper
 from onnx import numpy_helper
 
 from layoutopt.ir.types import Array, DType
-from layoutopt.onnx_io.converter.vocabulary import TO_IR
-from layoutopt.onnx_io.reader.lossless import inner_graphs, nested
+from layoutopt.onnx_io.messages import inner_graphs, nested
+from layoutopt.onnx_io.vocabulary import TO_IR
 
 LOWER, UPPER, PERTURBATION = "__lower", "__upper", "__perturbation"
 """Suffixes of the outputs that hold the bounds of a rounded value, and the absolute perturbation of its operand."""

@@ -13,7 +13,7 @@ from layoutopt.errors import ModelError
 from layoutopt.inference.lift import lift
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Value
-from layoutopt.onnx_io.reader.read import from_message, read
+from layoutopt.onnx_io.reader import from_message, read
 from layoutopt.ops import rule_of
 from layoutopt.ops.interfaces import QuantizedOp
 

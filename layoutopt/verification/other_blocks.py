@@ -5,7 +5,7 @@ not cover the kernels of the other machine.
 """
 
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
-from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.verification.runnable import Runnable

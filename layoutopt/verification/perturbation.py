@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import error_growths as declared_growths
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.reader.lossless import graphs, nodes
+from layoutopt.onnx_io.messages import graphs, nodes
 from layoutopt.verification.difference import EPSILONS
 from layoutopt.verification.upcast import NARROW
 

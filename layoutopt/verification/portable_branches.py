@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.portable import portable_block

@@ -6,7 +6,7 @@ comparison run the same inputs in the same order.
 
 import onnx
 
-from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.onnx_io.messages import nodes
 from layoutopt.verification.runnable import Runnable
 
 RANDOM_OPS = frozenset(

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import onnx
 
-from layoutopt.onnx_io.reader.lossless import graphs, nodes
+from layoutopt.onnx_io.messages import graphs, nodes
 from layoutopt.runtime.session import DATA_FOLDER, Session, inference_session
 from layoutopt.verification import upcast
 

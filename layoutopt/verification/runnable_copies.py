@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx_ir
 
 from layoutopt import onnx_io
-from layoutopt.onnx_io.writer.serialize import weight_bytes
+from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.runtime.session import MAX_BYTES_IN_MEMORY
 from layoutopt.verification.runnable import Runnable
 

@@ -16,9 +16,9 @@ from onnx import TensorProto
 
 from layoutopt import onnx_io
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.reader.lossless import inner_graphs, nested
-from layoutopt.onnx_io.writer.serialize import to_proto
-from layoutopt.onnx_io.writer.weights_file import write_tensor
+from layoutopt.onnx_io.messages import inner_graphs, nested
+from layoutopt.onnx_io.serialize import to_proto
+from layoutopt.onnx_io.writer import write_tensor
 from layoutopt.verification.runnable import Runnable, external_tensors
 
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors are in the message

@@ -14,7 +14,7 @@ import onnx
 import onnx.helper
 from onnx import TensorProto, numpy_helper
 
-from layoutopt.onnx_io.reader.lossless import graphs, nodes
+from layoutopt.onnx_io.messages import graphs, nodes
 
 NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})

@@ -39,15 +39,14 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.driver.pipeline import with_lowering
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
-from layoutopt.ir.cast import insert_cast, is_cast
-from layoutopt.ir.text import to_text
+from layoutopt.ir.graph import insert_cast, is_cast, to_text
 from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass, PassContext, Pipeline, Sessions
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.testing.lowering import lower
+from layoutopt.testing.rules import lower
 from layoutopt.verification import verify_models
 
 HERE = Path(__file__).parent

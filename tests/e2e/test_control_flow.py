@@ -13,7 +13,7 @@ from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import layoutopt
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import is_cast
 from layoutopt.ops import rule_of
 from layoutopt.verification import Comparison, Verification, gate
 from layoutopt.verification.difference import Difference

@@ -23,9 +23,8 @@ from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.packed import Packed
 from layoutopt.formats import Format, pack, packed_elements
-from layoutopt.ir.cast import insert_cast, is_cast
-from layoutopt.ir.constant_sharing import chunks, representatives
-from layoutopt.ir.deferred import stored_bytes
+from layoutopt.ir.constants import chunks, representatives, stored_bytes
+from layoutopt.ir.graph import insert_cast, is_cast
 from layoutopt.ir.types import Array, ArrayData, DType, Storage, TensorType
 from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts, fold_affines
 from layoutopt.passes.base import PassContext

@@ -20,7 +20,7 @@ from command_line import convolutions, files
 from onnx import helper, numpy_helper
 
 from layoutopt.cli import main
-from layoutopt.files.temporary import temporary_name
+from layoutopt.files.staging import temporary_name
 from layoutopt.onnx_io import from_message, write
 from layoutopt.runtime.session import Session
 

@@ -15,7 +15,7 @@ from test_other_machines import BLOCKS, CONV, OTHER, has_blocks, network
 import layoutopt
 from layoutopt.cost_models.registry import host_target
 from layoutopt.driver import portability
-from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.runtime.session import Session

@@ -17,7 +17,7 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format, as_shape
 from layoutopt.passes.base import Mode
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.testing.forced import sample_formats
+from layoutopt.testing.rules import sample_formats
 
 from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted
 from .costs import RandomTarget

@@ -15,7 +15,7 @@ from layoutopt.formats.extent import Shape
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
-from layoutopt.testing.forced import sample_formats
+from layoutopt.testing.rules import sample_formats
 
 FORMATS = 6  # preferred formats per rank
 KERNELS = 3  # per op

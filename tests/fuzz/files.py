@@ -25,7 +25,7 @@ from onnx import TensorProto
 from layoutopt import cli, onnx_io
 from layoutopt.cli.exit_codes import INTERNAL, exit_codes
 from layoutopt.errors import FormatError, LayoutoptError, PinError, TargetError, VerificationError
-from layoutopt.onnx_io.writer.serialize import to_proto
+from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.model_edits import add_outputs

@@ -21,7 +21,7 @@ from layoutopt.errors import LayoutoptError, PinError
 from layoutopt.files import MARK
 from layoutopt.formats import pack, unpack
 from layoutopt.onnx_io import to_bytes
-from layoutopt.testing.tolerance import compare
+from layoutopt.testing.rules import compare
 
 from .campaign.isolation import in_separate_process
 from .cases import Case

@@ -15,7 +15,7 @@ from test_rules_samples import samples
 from layoutopt.ir.types import Array, Op
 from layoutopt.ops import LinearMap, View, rule_of, rules
 from layoutopt.ops.interfaces import averaged_axes_of, linear_map_of, mapped_axis_of, shape_edits_of, with_linear_map
-from layoutopt.testing.forced import lifted
+from layoutopt.testing.rules import lifted
 
 MAPS = ("Conv", "MatMul", "Gemm", "ConvTranspose")
 AVERAGES = ("Resize", "Upsample", "AveragePool", "GlobalAveragePool", "MaxPool", "LpPool", "GlobalMaxPool")

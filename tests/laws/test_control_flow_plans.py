@@ -18,7 +18,7 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS, Dialect
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import is_cast
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.passes import AssignFormats, default_pipeline
@@ -26,7 +26,7 @@ from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.region_tree import Unit
 from layoutopt.runtime.evaluate import evaluate, is_foldable
-from layoutopt.testing.lowering import lower
+from layoutopt.testing.rules import lower
 from layoutopt.verification import verify_models
 
 NAMES = tuple(control_flow_models.MODELS)

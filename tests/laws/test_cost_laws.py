@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from layoutopt.cost_models import RooflineModel, load_target, target_names
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Padding, Slot, Storage
-from layoutopt.testing.cost_models import (
+from layoutopt.testing.laws import (
     FORMATS,
     check_conversion_price,
     check_cost_model,

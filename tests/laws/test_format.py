@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import Extent, Format, Layout, Part, as_shape, pack, unpack
-from layoutopt.testing.formats import check_format, check_keys, numbered
+from layoutopt.testing.laws import check_format, check_keys, numbered
 
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

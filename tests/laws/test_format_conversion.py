@@ -9,7 +9,7 @@ from test_format import formats, shapes
 
 from layoutopt.formats import Conversion, Extent, Format, Transpose, as_shape, pack, run, unpack
 from layoutopt.formats.extent import static_shape
-from layoutopt.testing.formats import check_conversion, numbered
+from layoutopt.testing.laws import check_conversion, numbered
 
 
 @st.composite

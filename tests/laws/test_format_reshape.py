@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_format import formats, shapes
 
 from layoutopt.formats import Format, pack, propagate_reshape
-from layoutopt.testing.formats import numbered
+from layoutopt.testing.laws import numbered
 
 PARSE = Format.parse
 

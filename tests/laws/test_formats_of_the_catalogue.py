@@ -16,11 +16,10 @@ import onnxruntime
 import pytest
 
 from layoutopt.formats import Conversion, Entry, Format, Layout, entries, pack, unpack
-from layoutopt.ir.cast import insert_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import DType, Storage, TensorType
 from layoutopt.onnx_io import emit, to_bytes
-from layoutopt.testing.lowering import lower
+from layoutopt.testing.rules import lower
 
 DTYPES = ("float16", "int8", "int4")
 """They say what C0 is: 16, 32, 64."""

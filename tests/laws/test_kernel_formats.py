@@ -15,7 +15,7 @@ from layoutopt.formats import Format, Part, pack, unpack
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops import Inapplicable, OperandFormats, rule_of
 from layoutopt.ops.interfaces import KernelFormats, PermutableChannels
-from layoutopt.testing.forced import lifted
+from layoutopt.testing.rules import lifted
 
 X, Y = Slot("in", 0), Slot("out", 0)
 

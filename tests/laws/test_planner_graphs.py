@@ -21,14 +21,14 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.errors import PinError
 from layoutopt.formats import Format, pack, unpack
 from layoutopt.ir import DType, Graph, Op, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import Array, ArrayData, Attribute
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.propagation import enforce_pins
-from layoutopt.testing.lowering import lower
+from layoutopt.testing.rules import lower
 
 BLOCKS = 10
 GRAPHS_PER_BLOCK = 110

@@ -9,7 +9,7 @@ from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops import has_padding, is_canonical, rule_of, rules
 from layoutopt.ops.base import padded_axes_of
 from layoutopt.ops.interfaces import BroadcastingOp
-from layoutopt.testing.forced import legal_signatures, lifted
+from layoutopt.testing.rules import legal_signatures, lifted
 
 _SAMPLES = 8
 

@@ -14,7 +14,7 @@ import layoutopt
 from layoutopt.cost_models.registry import host_target
 from layoutopt.ops import is_canonical
 from layoutopt.testing import check_rule
-from layoutopt.testing.forced import legal_signatures, lifted
+from layoutopt.testing.rules import legal_signatures, lifted
 
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
 

@@ -10,8 +10,8 @@ from onnx import numpy_helper
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost.size_growth import Growth
-from layoutopt.ir.dtype import Array
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.runtime.session import inference_session
 

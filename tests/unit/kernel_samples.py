@@ -6,7 +6,7 @@ from hashlib import sha256
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.calibrate.kernel_case import KernelCase
 from layoutopt.cost_models.roofline import formats_of
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import TensorType
 from layoutopt.kernel_times import Machine
 from layoutopt.kernel_times.lowered_kernel import LoweredKernel

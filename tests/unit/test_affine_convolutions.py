@@ -14,7 +14,7 @@ from layoutopt.dialects.onnxruntime.integer.affine_convolutions import (
     channel_parameters,
 )
 from layoutopt.dialects.onnxruntime.integer.quantization import Quantization
-from layoutopt.ir.dtype import Array, DType
+from layoutopt.ir.types import Array, DType
 
 
 def affine_model(ops: str, dtype: str, channels: int, **constants: Array) -> onnx.ModelProto:

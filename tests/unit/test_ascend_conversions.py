@@ -12,11 +12,10 @@ from ascend_models import attributes_of, calls, run
 from layoutopt.dialects.ascend.names import common_origin, format_name, published_shape
 from layoutopt.formats import Format, as_shape, lookup, pack
 from layoutopt.formats.catalog import c0, fractal_nz
-from layoutopt.ir.cast import insert_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import DType, Storage, TensorType
 from layoutopt.onnx_io import check, emit, to_bytes
-from layoutopt.testing.lowering import lower
+from layoutopt.testing.rules import lower
 
 # --- names -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from layoutopt.cost_models import load_target
 from layoutopt.dialects.ascend import ASCEND
 from layoutopt.formats import Conversion, Format
 from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
-from layoutopt.ir.cast import CAST
+from layoutopt.ir.graph import CAST
 from layoutopt.ir.types import DType, Storage
 
 ASCENDS = ("ascend-310", "ascend-910b")

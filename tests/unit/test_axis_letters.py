@@ -15,8 +15,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cli.model_comparison import recorded_pins
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format, as_shape, lookup
-from layoutopt.inference.axis_letters import infer_axis_letters
-from layoutopt.inference.same_axes import kept_axes
+from layoutopt.inference.axis_letters import infer_axis_letters, kept_axes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.report.schema import CastReport, OpReport

@@ -12,7 +12,7 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.writer.deterministic import sort_nodes
+from layoutopt.onnx_io.baked import sort_nodes
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.verification import verify_models
 

@@ -14,8 +14,7 @@ from onnx import helper, numpy_helper
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.ir.graph import Graph
-from layoutopt.ir.text import to_text
+from layoutopt.ir.graph import Graph, to_text
 
 Copy = Callable[[Any], Any]
 COPIES = pytest.mark.parametrize(

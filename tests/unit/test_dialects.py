@@ -7,8 +7,7 @@ import pytest
 
 from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format, pack
-from layoutopt.ir.cast import insert_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import (
     ArrayData,
     Attribute,
@@ -25,7 +24,7 @@ from layoutopt.ir.types import (
 from layoutopt.onnx_io import check, emit, to_bytes
 from layoutopt.ops import Inapplicable, rule_of
 from layoutopt.runtime.session import Session
-from layoutopt.testing.lowering import lower
+from layoutopt.testing.rules import lower
 
 X = Slot("in", 0)
 

@@ -9,12 +9,11 @@ import onnx
 import pytest
 
 from layoutopt.formats import Format, pack
-from layoutopt.ir.cast import insert_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import ArrayData, DType, Op, Signature, Slot, Storage, TensorType
 from layoutopt.onnx_io import check, emit, to_bytes
 from layoutopt.ops import canonical_signature, rule_of
-from layoutopt.testing.lowering import lower
+from layoutopt.testing.rules import lower
 
 SHAPE, WEIGHT = (2, 3, 4), (4, 5)
 RUN = """

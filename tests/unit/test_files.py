@@ -28,8 +28,8 @@ from layoutopt.files import (
     scratch_folder,
     write_text,
 )
-from layoutopt.files.onnx_file import CHILDREN
-from layoutopt.files.temporary import remove_stale_files, remove_stale_folders, temporary_name
+from layoutopt.files.overwrite import CHILDREN
+from layoutopt.files.staging import remove_stale_files, remove_stale_folders, temporary_name
 
 JSON = json.dumps({"layoutopt_version": "1"})
 CONTENTS = {

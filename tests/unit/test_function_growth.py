@@ -5,9 +5,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from layoutopt import inference, onnx_io
-from layoutopt.onnx_io.converter.inline import Inlined
-from layoutopt.onnx_io.converter.inline_limits import MAX_INFERRED_OPS, kept_calls, large_calls
-from layoutopt.onnx_io.writer.weightless import weightless_message
+from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, Inlined, kept_calls, large_calls
+from layoutopt.onnx_io.serialize import weightless_message
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
 

@@ -18,8 +18,7 @@ from layoutopt.ir import (
     Value,
     violations,
 )
-from layoutopt.ir.cast import insert_cast, is_cast, moves
-from layoutopt.ir.text import to_text
+from layoutopt.ir.graph import insert_cast, is_cast, moves, to_text
 from layoutopt.ir.types import ArrayData, Attribute
 
 FLOATS = TensorType(DType.FLOAT32, (1, 8, 4, 4))

@@ -11,9 +11,8 @@ from layoutopt.cost_models import load_target
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
 from layoutopt.ir import INVARIANTS, DType, Graph, Op, Padding, Signature, Storage, TensorType, Value, violations
-from layoutopt.ir.cast import insert_cast
-from layoutopt.ir.functions import Function
-from layoutopt.ir.types import ArrayData
+from layoutopt.ir.graph import insert_cast
+from layoutopt.ir.types import ArrayData, Function
 from layoutopt.ops import canonical_signature
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 

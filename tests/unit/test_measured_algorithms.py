@@ -23,8 +23,7 @@ from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winogra
 from layoutopt.dialects.onnxruntime.passes.winograd.measured import convolution_graph
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
 from layoutopt.formats import Format
-from layoutopt.ir.cast import is_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import ArrayData, DType, Op, Signature, Slot, TensorType, Value
 from layoutopt.kernel_times import KernelStore, RequestedTimes
 from layoutopt.kernel_times.lowered_graph import LoweredGraph

@@ -14,9 +14,8 @@ from onnx import TensorProto, helper, parser
 from layoutopt.errors import InvariantError, ModelError
 from layoutopt.formats import as_shape
 from layoutopt.inference import lift
-from layoutopt.ir.functions import Function, ReferenceAttribute
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, Opaque, OpaqueType, TensorType, Value
+from layoutopt.ir.types import ArrayData, DType, Function, Op, Opaque, OpaqueType, ReferenceAttribute, TensorType, Value
 from layoutopt.onnx_io import check, emit, fingerprint, read, to_bytes
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"

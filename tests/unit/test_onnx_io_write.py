@@ -19,7 +19,7 @@ from layoutopt.inference import lift
 from layoutopt.ir.types import Array, ArrayData
 from layoutopt.onnx_io import emit, read, to_bytes
 from layoutopt.onnx_io import write as write_result
-from layoutopt.onnx_io.writer.weights_file import write_tensor
+from layoutopt.onnx_io.writer import write_tensor
 
 SIZE = 4096
 write = partial(write_result, source="/source.onnx")
@@ -87,7 +87,7 @@ def test_external_data_comes_along_to_another_folder(tmp_path: Path) -> None:
 
 
 def test_large_models_get_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["layoutopt.onnx_io.writer.write"], "IN_ONE_FILE", SIZE)
+    monkeypatch.setattr(sys.modules["layoutopt.onnx_io.writer"], "IN_ONE_FILE", SIZE)
     write(model(), tmp_path / "m.onnx")
     assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
 
@@ -226,7 +226,7 @@ def test_a_file_of_unknown_content_is_no_place_for_weights(tmp_path: Path) -> No
 
 
 def test_weights_that_nobody_has_named_replace_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["layoutopt.onnx_io.writer.write"], "IN_ONE_FILE", SIZE)
+    monkeypatch.setattr(sys.modules["layoutopt.onnx_io.writer"], "IN_ONE_FILE", SIZE)
     (tmp_path / "m.onnx.data").write_bytes(b"precious")
     written = write(model(), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").read_bytes() == b"precious"

@@ -14,10 +14,10 @@ from layoutopt.dialects import DIALECTS, Lower
 from layoutopt.driver.pipeline import with_lowering
 from layoutopt.errors import PinError
 from layoutopt.ir import Graph, Op, Value
-from layoutopt.ir.text import to_text
+from layoutopt.ir.graph import to_text
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, default_pipeline
 from layoutopt.passes.base import Note, Pass, PassContext, Pipeline
-from layoutopt.testing.passes import check_declaration
+from layoutopt.testing.laws import check_declaration
 
 MODEL = """
 <ir_version: 9, opset_import: ["" : 18]>

@@ -15,7 +15,7 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import PinError, VerificationError
 from layoutopt.formats import Format, lookup, pack, unpack
 from layoutopt.ir import Graph, Op, Signature, Storage, Value
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import ArrayData
 from layoutopt.ops import OperandFormats, X, Y, is_dequantizer, is_quantizer
 from layoutopt.passes import DEFAULT_PIPELINE

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutopt.files import copy_range, sparse_copy, write_with_holes
+from layoutopt.files import copy_range, staging, write_with_holes
 
 PIECE = 1 << 12
 
@@ -39,7 +39,7 @@ def test_bytes_with_zeros_are_written_as_they_are(
     path = tmp_path_factory.mktemp("files") / "file"
     content = np.concatenate([np.zeros(0, np.uint8), *(np.full(size, value, np.uint8) for value, size in parts)])
     with pytest.MonkeyPatch.context() as patch, path.open("x+b") as file:
-        patch.setattr(sparse_copy, "_PIECE", PIECE)
+        patch.setattr(staging, "_PIECE", PIECE)
         write_with_holes(content, file)
         write_with_holes(content, file)
     assert path.read_bytes() == 2 * content.tobytes()

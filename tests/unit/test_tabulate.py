@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.dialects.onnxruntime.integer.tabulate import ELEMENTWISE, Tabulate
-from layoutopt.ir.dtype import Array
+from layoutopt.ir.types import Array
 
 GELU = """
     a = DequantizeLinear (q, xs, xz)

@@ -130,9 +130,7 @@ def test_a_cause_that_is_out_of_memory_is_found_and_loops_end() -> None:
     assert not is_out_of_memory(layoutopt.ModelError("out of memory is a name here"))
 
 
-@pytest.mark.parametrize(
-    "name", ["runtime.evaluate", "inference.runtime_types", "runtime.kernel_queries", "runtime.baking"]
-)
+@pytest.mark.parametrize("name", ["runtime.evaluate", "inference.lift", "runtime.kernel_queries", "runtime.baking"])
 def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = import_module(f"layoutopt.{name}")
     body = "c = Constant <value_floats = [1.0, 2.0]> () d = Add (c, c) e = custom.Foo (x) y = Mul (e, d)"
@@ -141,7 +139,7 @@ def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pyt
         def broken(*args: object, raised: Exception = error, **options: object) -> None:
             raise raised
 
-        if name == "inference.runtime_types":
+        if name == "inference.lift":
             monkeypatch.setattr(module, "Session", broken)
         else:
             monkeypatch.setattr(onnxruntime, "InferenceSession", broken)

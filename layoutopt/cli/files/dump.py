@@ -12,8 +12,7 @@ from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.files import FileKind, Overwrite, output_errors, write_text
-from layoutopt.ir.graph import Graph
-from layoutopt.ir.text import to_text
+from layoutopt.ir.graph import Graph, to_text
 from layoutopt.passes.base import Pass, Pipeline
 from layoutopt.report.printable import printable
 

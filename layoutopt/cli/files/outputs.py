@@ -19,8 +19,7 @@ from layoutopt.files import (
     path_text,
     staged_text,
 )
-from layoutopt.onnx_io.writer.weights_file import check_name
-from layoutopt.onnx_io.writer.write import WrittenFiles
+from layoutopt.onnx_io.writer import WrittenFiles, check_name
 
 _STDOUT = Path("-")
 

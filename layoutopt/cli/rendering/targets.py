@@ -18,7 +18,7 @@ from layoutopt.cost_models import RooflineModel, TargetSpec, load_target, target
 from layoutopt.cost_models.registry import EXTENSIONS, find_target
 from layoutopt.cost_models.spec import KernelSpec, Sourced
 from layoutopt.errors import TargetError
-from layoutopt.registry.entry_points import package_of
+from layoutopt.registry import package_of
 
 _KEYS = ("name", "family", "dialect", "description")
 _UNITS = {"bandwidth": "B/s", "capacity": "B", "overhead": "s"}

@@ -23,8 +23,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.formats import Shape
 from layoutopt.formats.format import Format
-from layoutopt.ir.cast import DOMAIN, is_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import DOMAIN, Graph, is_cast
 from layoutopt.ir.types import Attribute, Op, Storage, Value
 from layoutopt.ops import rule_of
 

@@ -35,8 +35,7 @@ from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
 from layoutopt.dialects.write_plain import write_plain
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.cast import is_cast
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.region_ops import regions_with_rule

@@ -24,7 +24,7 @@ import numpy as np
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, float32_type, kernel_call, native_writer
 from layoutopt.formats import Format, Part, Shape, pack
-from layoutopt.ir.cast import DOMAIN
+from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.types import Attribute, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent
 from layoutopt.ops.normalization import KIND, normalized, per_channel

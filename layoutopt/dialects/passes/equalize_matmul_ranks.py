@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layoutopt.ir.cast import DOMAIN
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.types import Attribute, DType, Op, TensorType, Value
 from layoutopt.passes.base import Pass, PassContext
 

@@ -13,8 +13,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.packed import Packed
 from layoutopt.dialects.write_plain import write_plain
 from layoutopt.formats import Format
-from layoutopt.ir.constant_sharing import LARGE
-from layoutopt.ir.deferred import Deferred, Rearranged, expanded_constant, with_narrow_elements
+from layoutopt.ir.constants import LARGE, Deferred, Rearranged, expanded_constant, with_narrow_elements
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops import estimated_extent

@@ -18,7 +18,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.definitions import blocked
 from layoutopt.runtime.definitions.blocked import placeholder
 from layoutopt.runtime.definitions.body import Body, Definition

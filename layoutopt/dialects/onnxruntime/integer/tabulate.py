@@ -16,8 +16,8 @@ from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
-from layoutopt.onnx_io.converter.emit import emit
-from layoutopt.onnx_io.writer.serialize import to_bytes
+from layoutopt.onnx_io.emission import emit
+from layoutopt.onnx_io.serialize import to_bytes
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.runtime.errors import RUNTIME_ERRORS
 from layoutopt.runtime.session import inference_session

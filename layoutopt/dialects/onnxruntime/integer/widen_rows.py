@@ -15,7 +15,7 @@ import numpy as np
 from layoutopt.cost.size_growth import PassBudget
 from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
-from layoutopt.ir.deferred import stored_bytes
+from layoutopt.ir.constants import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.passes.base import Pass, PassContext

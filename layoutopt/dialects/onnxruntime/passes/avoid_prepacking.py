@@ -19,8 +19,7 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.prepacking import run_ratio
 from layoutopt.dialects.packed import Packed
 from layoutopt.formats import Format
-from layoutopt.ir.constant_sharing import share
-from layoutopt.ir.deferred import expanded_constant
+from layoutopt.ir.constants import expanded_constant, share
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Data, DType, Op, TensorType, Value
 from layoutopt.ops.region_ops import regions_with_rule

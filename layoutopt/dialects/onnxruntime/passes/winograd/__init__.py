@@ -35,7 +35,7 @@ from layoutopt.dialects.onnxruntime.passes.winograd.measured import MeasuredTime
 from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import WinogradRewriter
 from layoutopt.dialects.onnxruntime.passes.winograd.selection import TilingOption, record_growth, select
 from layoutopt.dialects.onnxruntime.passes.winograd.site import ConvolutionAxis, Site, Tiles, can_be_tiled, site_of
-from layoutopt.ir.deferred import stored_bytes
+from layoutopt.ir.constants import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
-from layoutopt.ir.constant_sharing import elements_at
+from layoutopt.ir.constants import elements_at
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, TensorType, Value
 

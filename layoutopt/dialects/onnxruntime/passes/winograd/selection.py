@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from layoutopt.cost.size_growth import Growth
 from layoutopt.dialects.onnxruntime.passes.winograd.estimate import filter_growth
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
-from layoutopt.ir.deferred import stored
+from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph
 
 _NODE_BYTES = 200  # of a node in the file

@@ -1,1 +1,0 @@
-"""Conversion between models of onnx_ir and graphs: lifting, emission, inlining of functions, types and attributes."""

@@ -1,0 +1,355 @@
+"""Inlining of model-local functions, as onnxruntime does when it loads a model.
+
+Functions that layoutopt wrote are always inlined, others before planning, so that their ops are planned. A function is not
+inlined if a kernel implements it, if its body has other semantics at the model's opsets, or if the model would be too large: a
+function that calls another one twice, which calls a third one twice and so on, has exponentially many ops.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import TypeAlias
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes import PreconditionError
+from onnx_ir.passes.common import InlinePass
+
+from layoutopt.errors import ModelError
+from layoutopt.onnx_io.messages import copy_sidecar, display_name, nodes
+from layoutopt.onnx_io.repair import copy_repairs
+from layoutopt.onnx_io.schema import find_schema, opsets_of
+from layoutopt.onnx_io.vocabulary import has_graphs, subgraphs
+
+_RUNTIME_DOMAINS = (
+    "ai.onnx",
+    "com.microsoft",
+)  # domains, with their subdomains, for whose ops runtimes have kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """A model with fewer functions.
+
+    Attributes:
+        model: the model; the original if it has no function to be inlined.
+        kept: the functions that are not inlined, each with the reason.
+    """
+
+    model: ir.Model
+    kept: tuple[tuple[str, str], ...]
+
+
+def inline(model: ir.Model, domain: str) -> ir.Model:
+    """The model without functions of `domain` and of those below it; the model itself where it has none.
+
+    Raises:
+        ModelError: one is written for another opset than the model.
+    """
+    found = [function for function in model.functions.values() if _is_below(function.domain, domain)]
+    for function in found:
+        if reason := _incompatibility(function, model):
+            raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
+    return _inlined(model, found, removes_barriers=True)
+
+
+def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
+    """Inline the functions that no kernel implements.
+
+    Args:
+        model: the model, which is not changed.
+        is_known: whether calls of this op type, with its domain in front, are not inlined.
+
+    Raises:
+        ModelError: functions call each other recursively.
+    """
+    reasons = {function: _reason(function, model, is_known) for function in model.functions.values()}
+    inlined = {function.identifier() for function, reason in reasons.items() if not reason}
+    for identifier in kept_calls(model, inlined):
+        reasons[model.functions[identifier]] = (
+            f"inlining would lead to more than {MAX_INLINED_OPS:,} ops, or to too many copies of one"
+        )
+    kept = tuple((_name(function), reason) for function, reason in reasons.items() if reason)
+    return Inlined(_inlined(model, [function for function, reason in reasons.items() if not reason]), kept)
+
+
+def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bool]) -> str:
+    """The reason why a function is not inlined; empty if it is."""
+    if is_known(f"{function.domain}::{function.name}"):
+        return "its op type has a layout rule or a kernel"
+    if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIME_DOMAINS):
+        return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
+    calls = (node for node in _nodes(model) if node.op_identifier() == function.identifier())
+    if any(has_graphs(attr) for node in calls for attr in node.attributes.values()):
+        return "a call has a graph as an attribute"
+    return _incompatibility(function, model)
+
+
+def _incompatibility(function: ir.Function, model: ir.Model) -> str:
+    """The reason why a function's body would have other semantics in the model; empty if there is none."""
+    theirs, ours = opsets_of(function.opset_imports), opsets_of(model.opset_imports)
+    others = {domain: version for domain, version in theirs.items() if ours.get(domain, version) != version}
+    for node in _nodes(function):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if domain in others:
+            there, here = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
+            if there is None or here is None or there.since_version != here.since_version:
+                versions = f"{theirs[domain]} of {domain or 'ai.onnx'}, the model for {ours[domain]}"
+                return f"it is written for opset {versions}, and {node.op_type} has changed between them"
+    return ""
+
+
+def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers: bool = False) -> ir.Model:
+    """The model with calls of these functions inlined; `removes_barriers` for layoutopt's own functions."""
+    if not functions:
+        return model
+    inlined = {function.identifier() for function in functions}
+    _check_order(model.graph)
+    for function in model.functions.values():
+        _check_order(function)
+    copy = model.clone()
+    copy_sidecar(copy, model)
+    copy_repairs(copy, model)
+    _name_nodes(copy.functions[identifier] for identifier in inlined)
+    for identifier in inlined:  # every op has the same semantics at the model's opsets
+        imports = copy.functions[identifier].opset_imports
+        imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
+        if removes_barriers:
+            _remove_propagation_barriers(copy.functions[identifier])
+        else:
+            _drop_types(copy.functions[identifier])
+    try:
+        InlinePass(lambda function: function.identifier() in inlined)(copy)
+    except (PreconditionError, ValueError) as error:
+        raise ModelError(str(error), where="model", hint="export the model again") from error
+    _rename_shadowing_values(copy.graph)
+    used = {node.domain for node in _nodes(copy)} | {function.domain for function in copy.functions.values()}
+    for domain in {function.domain for function in functions} - used:
+        copy.graph.opset_imports.pop(domain, None)
+    return copy
+
+
+def _name_nodes(functions: Iterable[ir.Function]) -> None:
+    """Name the nodes without a name. onnx_ir takes quadratic time to rename the copies of nodes with equal names."""
+    for function in functions:
+        for index, node in enumerate(function):
+            node.name = node.name or f"{function.name}_{index}"
+
+
+def _drop_types(function: ir.Function) -> None:
+    """Remove the declared types of values that standard operators compute: ONNX Runtime does not read them."""
+    opsets = opsets_of(function.opset_imports)
+    for node in function.all_nodes():
+        if find_schema(node.op_type, node.domain, opsets.get(node.domain, 0)) is not None:
+            for value in node.outputs:
+                value.type = value.shape = None
+
+
+def _remove_propagation_barriers(function: ir.Function) -> None:
+    """Remove every x -> Flatten -> Reshape to the shape of x: only `dialects.qdq_propagation` writes it into our functions."""
+    for flat in [node for node in function if (node.domain, node.op_type) == ("", "Flatten")]:
+        source, readers = flat.inputs[0], flat.outputs[0].consumers()
+        given = [value for node in (flat, *readers) for value in node.outputs]
+        if source is None or any(value in function.outputs for value in given):
+            continue
+        if all(each.op_type == "Reshape" for each in readers):
+            for each in readers:
+                each.outputs[0].replace_all_uses_with(source)
+            function.remove([*readers, flat], safe=True)
+
+
+def _check_order(graph: ir.Graph | ir.Function) -> None:
+    """Raise ModelError for a graph that onnx_ir cannot copy: a value is read before it is computed, or never computed."""
+    known: set[ir.Value] = set()
+    pending: list[tuple[ir.Graph | ir.Function | ir.Node, bool]] = [(graph, False)]
+    while pending:
+        each, is_done = pending.pop()
+        if isinstance(each, ir.Node):
+            if is_done:
+                known.update(each.outputs)
+                continue
+            _require(each.inputs, known, display_name(each))
+            pending.append((each, True))
+            pending += [(inner, False) for inner in [*subgraphs(each)][::-1]]
+        elif is_done:
+            _require(each.outputs, known, f"the outputs of {each.name or 'the graph'}")
+        else:
+            known.update(each.inputs, each.initializers.values() if isinstance(each, ir.Graph) else ())
+            pending.append((each, True))
+            pending += [(node, False) for node in [*each][::-1]]
+
+
+def _require(read: Iterable[ir.Value | None], known: Collection[ir.Value], where: str) -> None:
+    for value in read:
+        if value is not None and value not in known:
+            what = f"input {value.name!r} is not computed before it is read"
+            raise ModelError(what, where=where, hint="put the nodes in the order in which they run")
+
+
+def _rename_shadowing_values(graph: ir.Graph) -> None:
+    """Rename values of subgraphs that would shadow values of the enclosing graphs after inlining."""
+    pending: list[tuple[ir.Graph, frozenset[str | None]]] = [(graph, frozenset())]
+    for each, outer in pending:  # extended in the loop
+        values = [*each.inputs, *each.initializers.values(), *(value for node in each for value in node.outputs)]
+        names = {value.name for value in values}
+        for value in dict.fromkeys(value for value in values if value.name and value.name in outer):
+            number = 2
+            while f"{value.name}_{number}" in outer or f"{value.name}_{number}" in names:
+                number += 1
+            value.name = f"{value.name}_{number}"
+            names.add(value.name)
+        visible = outer | names
+        pending += [(inner, visible) for node in each for inner in subgraphs(node)]
+
+
+def _nodes(graph: ir.Model | ir.Function) -> Iterator[ir.Node]:
+    """All nodes of a model or function, including those of functions and of subgraphs at every depth."""
+    pending = (
+        [*graph.graph, *(node for each in graph.functions.values() for node in each)]
+        if isinstance(graph, ir.Model)
+        else [*graph]
+    )
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += [inner for each in subgraphs(node) for inner in each]
+
+
+def _is_below(domain: str, other: str) -> bool:
+    return f"{domain}.".startswith(f"{other}.")
+
+
+def _name(function: ir.Function) -> str:
+    return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+
+
+MAX_INLINED_OPS = 100_000
+"""The largest number of ops after inlining; calls that would exceed it are kept."""
+
+MAX_NAMES_TRIED = 10_000_000
+"""onnx_ir names the copies of a node x, x_2, x_3 and so on, and tries all of these for each copy, which takes seconds."""
+
+MAX_INFERRED_OPS = 10_000
+"""The largest number of ops of a call that is inferred, since onnx infers the body of a function again for each call."""
+
+Identifier: TypeAlias = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """The contents of a graph or function, subgraphs included.
+
+    Attributes:
+        nodes: the number of nodes.
+        calls: the number of calls of each function to be inlined.
+        names: the number of occurrences of each name, as pairs ("node" or "value", name).
+    """
+
+    nodes: int
+    calls: Counter[Identifier]
+    names: Counter[tuple[str, str]]
+
+    def expanded(self, sizes: dict[Identifier, int]) -> int:
+        """The number of nodes after calls are replaced by the number of nodes in `sizes`, at most the limit plus one."""
+        nodes = self.nodes + sum(count * (sizes[callee] - 1) for callee, count in self.calls.items())
+        return min(MAX_INLINED_OPS + 1, nodes)
+
+
+def kept_calls(model: ir.Model, candidates: Collection[Identifier]) -> set[Identifier]:
+    """The functions of `candidates` that are not inlined, so that inlining the others leads to at most `MAX_INLINED_OPS` ops.
+
+    The functions with the most ops are not inlined. The result is empty if functions call each other recursively, because
+    recursive functions cannot be inlined.
+    """
+    bodies = {each: _body(model.functions[each], candidates) for each in model.functions}
+    try:
+        order = list(TopologicalSorter({each: body.calls for each, body in bodies.items()}).static_order())
+    except CycleError:
+        return set()
+    main, largest = _body(model.graph, candidates), MAX_INLINED_OPS
+    while True:
+        expansion = _expansion(main, bodies, order, candidates, largest)
+        if not largest or expansion.is_small:
+            return expansion.kept & set(candidates)
+        largest //= 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Expansion:
+    """The result of inlining: the remaining functions, the number of nodes, and the number of names that are tried."""
+
+    kept: set[Identifier]
+    nodes: int
+    names: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether both numbers are within their limits."""
+        return self.nodes <= MAX_INLINED_OPS and self.names <= MAX_NAMES_TRIED
+
+
+def _expansion(
+    main: _Body,
+    bodies: dict[Identifier, _Body],
+    order: Sequence[Identifier],
+    candidates: Collection[Identifier],
+    largest: int,
+) -> _Expansion:
+    """The result of inlining if functions with more than `largest` nodes, and those that are excluded, remain."""
+    kept: set[Identifier] = set()
+    sizes: dict[Identifier, int] = {}
+    total = 0
+    for each in order:
+        size = sizes[each] = bodies[each].expanded(sizes)
+        if each not in candidates or size > largest:
+            kept.add(each)
+            sizes[each] = 1
+            total += size
+    copies = Counter(main.calls)
+    names: Counter[tuple[str, str]] = Counter()
+    for each in reversed(order):
+        times = 1 if each in kept else min(copies[each], MAX_NAMES_TRIED)
+        for callee, count in bodies[each].calls.items():
+            copies[callee] += times * count
+        for name, count in bodies[each].names.items():
+            names[name] += times * count
+    tried = sum(count**2 // 2 for count in names.values())
+    return _Expansion(kept, total + main.expanded(sizes), tried)
+
+
+def _body(graph: ir.Graph | ir.Function, candidates: Collection[Identifier]) -> _Body:
+    nodes, calls, names = 0, Counter[Identifier](), Counter[tuple[str, str]]()
+    pending = [*graph]
+    while pending:
+        node = pending.pop()
+        nodes += 1
+        names["node", node.name or f"{graph.name}_{nodes}"] += 1
+        names.update(("value", value.name or "") for value in node.outputs)
+        if node.op_identifier() in candidates:
+            calls[node.op_identifier()] += 1
+        pending += [inner for each in subgraphs(node) for inner in each]
+    return _Body(nodes, calls, names)
+
+
+def large_calls(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The calls of functions with more than `MAX_INFERRED_OPS` ops, including calls in functions."""
+    called = {(each.domain, each.name, each.overload): each for each in proto.functions}
+    bodies = {each: [_callee(node) for node in function.node] for each, function in called.items()}
+    try:
+        order = TopologicalSorter(
+            {each: [c for c in body if c in called] for each, body in bodies.items()}
+        ).static_order()
+        sizes: dict[Identifier, int] = {}
+        for each in order:
+            sizes[each] = min(MAX_INFERRED_OPS + 1, sum(sizes.get(callee, 1) for callee in bodies[each]))
+    except CycleError:
+        return []
+    if all(size <= MAX_INFERRED_OPS for size in sizes.values()):
+        return []
+    inside = (node for function in proto.functions for node in function.node)
+    return [node for node in (*nodes(proto), *inside) if sizes.get(_callee(node), 1) > MAX_INFERRED_OPS]
+
+
+def _callee(node: onnx.NodeProto) -> Identifier:
+    return node.domain, node.op_type, node.overload

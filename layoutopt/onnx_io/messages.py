@@ -1,0 +1,386 @@
+"""Messages of ONNX: parsing, iteration, content that onnx_ir would lose, and content that is stored next to its model.
+
+onnx_ir drops or merges some content without an error, such as a second attribute of one name, fields that ONNX does not define
+and text that is not UTF-8. Models with such content are refused here, by name. Two parts that onnx_ir cannot represent are
+side-car metadata (`Sidecar`): map types at the interface, which are the results of ZipMap, and training information. It is
+removed from a message before the conversion, and restored when a message is written. Training information names initializers
+and graph outputs, and is invalid if these have changed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.descriptor import Descriptor, FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
+from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
+
+from layoutopt.errors import ModelError
+from layoutopt.ir.types import Op
+
+MIN_IR_VERSION = 3  # older files have no opset imports
+_WITH_DEVICES = 11  # in older files onnx_ir drops device configurations
+_HINT = "export the model again"
+_MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", onnx.AttributeProto.TYPE_PROTO: "tp"}
+
+
+def refuse_losses(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for the first part of a model that onnx_ir would lose."""
+    _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
+    _refuse_twice((prop.key for prop in proto.metadata_props), "metadata key", "model")
+    _check_devices(proto)
+    for function in proto.functions:
+        name = _function_name(function)
+        _refuse_twice(function.input, "input", name)
+        _refuse_twice([*function.attribute, *(attr.name for attr in function.attribute_proto)], "attribute", name)
+        _refuse_outputs_twice(function.input, function.node, name)
+        if missing := set(function.output) - set(function.input) - _produced(function.node):
+            raise ModelError(f"nothing computes output {min(missing)!r}", where=name, hint=_HINT)
+    for graph in graphs(proto):
+        _check_graph(graph)
+    for node in nodes(proto):
+        _check_node(node)
+    for graph in nested([proto.graph]):
+        _refuse_references(graph.node)
+
+
+def check_versions(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for an IR version that is not supported, or two versions of one opset."""
+    if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
+        supported = f"{MIN_IR_VERSION} to {onnx.IR_VERSION}"
+        raise ModelError(
+            f"IR version {proto.ir_version} is not supported ({supported} are)",
+            where="model",
+            hint="upgrade the onnx package, or export the model again",
+        )
+    versions: dict[str, int] = {}
+    for opset in proto.opset_import:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
+        if versions.setdefault(domain, opset.version) != opset.version:
+            raise ModelError(
+                f"{domain or 'ai.onnx'} is imported at versions {versions[domain]} and {opset.version}",
+                where="model",
+                hint="keep one",
+            )
+
+
+def _check_devices(proto: onnx.ModelProto) -> None:
+    placed = [node for node in nodes(proto) if node.device_configurations]
+    if (proto.configuration or placed) and proto.ir_version < _WITH_DEVICES:
+        where = display_name(placed[0]) if placed else "model"
+        raise ModelError(f"device configurations need IR version {_WITH_DEVICES}", where=where, hint=_HINT)
+    for node in placed:
+        for each in node.device_configurations:
+            if not each.configuration_id:
+                raise ModelError("a device configuration has no name", where=display_name(node), hint=_HINT)
+            if not all(spec.tensor_name for spec in each.sharding_spec):
+                raise ModelError("a device configuration names no tensor", where=display_name(node), hint=_HINT)
+
+
+def _check_graph(graph: onnx.GraphProto) -> None:
+    where = f"graph {graph.name!r}"
+    if not all(tensor.name for tensor in graph.initializer):
+        raise ModelError("an initializer has no name", where=where, hint=_HINT)
+    _refuse_twice((info.name for info in graph.input), "input", where)
+    _refuse_twice((tensor.name for tensor in graph.initializer), "initializer", where)
+    _refuse_twice((annotation.tensor_name for annotation in graph.quantization_annotation), "annotation", where)
+    taken = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    _refuse_outputs_twice(taken, graph.node, where)
+    if "" in taken:
+        raise ModelError("an input has no name", where=where, hint=_HINT)
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        _check_type(info.type, info.name)
+        if has_map(info.type):
+            raise ModelError("maps in subgraphs are not supported", where=info.name, hint="move it to the main graph")
+    declared = {info.name: info.type for info in graph.input}
+    for info in (*graph.output, *graph.value_info):
+        if info.name in declared and contradict(declared[info.name], info.type):
+            raise ModelError("is declared twice, as different types", where=info.name, hint=_HINT)
+
+
+def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
+    """Whether two declared types, each possibly partial, cannot both hold for one value."""
+    kinds = {each.WhichOneof("value") for each in (one, other)}
+    for kind in kinds & {"sequence_type", "optional_type"} if len(kinds) == 1 else ():
+        return contradict(getattr(one, kind).elem_type, getattr(other, kind).elem_type)
+    if kinds - {None} != {"tensor_type"}:
+        return len(kinds - {None}) > 1
+    first, second = one.tensor_type, other.tensor_type
+    if first.elem_type and second.elem_type and first.elem_type != second.elem_type:
+        return True
+    if not first.HasField("shape") or not second.HasField("shape"):
+        return False
+    dims = list(zip(first.shape.dim, second.shape.dim, strict=False))
+    numbers = [(a.dim_value, b.dim_value) for a, b in dims if a.HasField("dim_value") and b.HasField("dim_value")]
+    differ = any(a != b and min(a, b) >= 0 for a, b in numbers)  # a negative extent is unknown
+    return differ or len(first.shape.dim) != len(second.shape.dim)
+
+
+def _check_type(type_: onnx.TypeProto, where: str) -> None:
+    while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        type_ = getattr(type_, kind).elem_type
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        element = getattr(type_, kind).elem_type
+        if element not in onnx.TensorProto.DataType.values():
+            raise ModelError(
+                f"element type {element} is unknown", where=where or "model", hint="upgrade the onnx package"
+            )
+
+
+def _check_node(node: onnx.NodeProto) -> None:
+    where = display_name(node)
+    _refuse_twice((attr.name for attr in node.attribute), "attribute", where)
+    for attr in node.attribute:
+        if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
+            raise ModelError(f"attribute {attr.name!r} is a sparse tensor", where=where, hint="make it dense")
+        if attr.type == onnx.AttributeProto.UNDEFINED:
+            raise ModelError(f"attribute {attr.name!r} has no type", where=where, hint=_HINT)
+        if attr.type in _MESSAGES and not attr.ref_attr_name and not attr.HasField(_MESSAGES[attr.type]):
+            raise ModelError(f"attribute {attr.name!r} has no value", where=where, hint=_HINT)
+
+
+def _refuse_references(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        for attr in node.attribute:
+            if attr.ref_attr_name:
+                what = f"attribute {attr.name!r} refers to one of a function, and is in none"
+                raise ModelError(what, where=display_name(node), hint=_HINT)
+
+
+def display_name(node: onnx.NodeProto | ir.Node | Op) -> str:
+    """The name of a node in errors: its own, or else its op type and first output."""
+    if isinstance(node, onnx.NodeProto):
+        names = list(node.output)
+    else:
+        names = [value.name or "" for value in node.outputs if value is not None]
+    return node.name or f"{node.op_type} -> {next(filter(None, names), '?')}"
+
+
+def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph and all graphs in attributes, at every depth, including those of functions."""
+    yield from nested([proto.graph, *(g for function in proto.functions for g in inner_graphs(function.node))])
+
+
+def nested(graphs: Iterable[onnx.GraphProto]) -> Iterator[onnx.GraphProto]:
+    """The given graphs and all graphs in attributes in them, at every depth."""
+    pending = list(graphs)
+    while pending:
+        graph = pending.pop()
+        yield graph
+        pending.extend(inner_graphs(graph.node))
+
+
+def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of every graph and function."""
+    for function in proto.functions:
+        yield from function.node
+    for graph in graphs(proto):
+        yield from graph.node
+
+
+def inner_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    """The graphs in the attributes of nodes, without those nested in them."""
+    for node in nodes:
+        for attr in node.attribute:
+            if attr.HasField("g"):
+                yield attr.g
+            yield from attr.graphs
+
+
+def _produced(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    return {name for node in nodes for name in node.output}
+
+
+def _refuse_outputs_twice(taken: Iterable[str], nodes: Iterable[onnx.NodeProto], where: str) -> None:
+    seen = dict.fromkeys(taken, where)
+    for node in nodes:
+        for name in node.output:
+            if name and name in seen:
+                raise ModelError(
+                    f"{name!r} is computed by {display_name(node)!r} and defined by {seen[name]!r} too",
+                    where=display_name(node),
+                    hint="give every value a name of its own",
+                )
+            seen[name] = display_name(node)
+
+
+def _refuse_twice(names: Iterable[str], what: str, where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ModelError(f"{what} {name!r} occurs twice", where=where, hint="keep one")
+        seen.add(name)
+
+
+def _function_name(function: onnx.FunctionProto) -> str:
+    return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+
+
+def examine_fields(proto: Any) -> list[str]:
+    """The parts of a message with fields that ONNX does not define, by the name of the part or of an enclosing part.
+
+    Raises:
+        ModelError: some text is not UTF-8.
+    """
+    undefined = []
+    pending = [(proto, "model")]
+    while pending:
+        message, parent = pending.pop()
+        texts, parts = _fields(message.DESCRIPTOR)
+        where = parent
+        for name in texts:
+            value = getattr(message, name)
+            if isinstance(value, bytes) or any(isinstance(text, bytes) for text in value):
+                raise ModelError(f"field {name!r} is not UTF-8 text", where=where, hint=_HINT)
+            if name == "name" and value:
+                where = value
+        if len(UnknownFieldSet(message)):
+            undefined.append(where)
+        for name in parts:
+            value = getattr(message, name)
+            if not isinstance(value, Message):
+                pending.extend((part, where) for part in value)
+            elif message.HasField(name):
+                pending.append((value, where))
+    return undefined
+
+
+def refuse_undefined_fields(undefined: Sequence[str]) -> None:
+    """Raise ModelError for the first part that has a field which ONNX does not define."""
+    if undefined:
+        raise ModelError("has a field that ONNX does not define", where=undefined[0], hint=_HINT)
+
+
+@lru_cache(maxsize=64)
+def _fields(descriptor: Descriptor) -> tuple[list[str], list[str]]:
+    """The names of the text fields and of the message fields of a type."""
+    kinds = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
+    texts, parts = ([field.name for field in descriptor.fields if field.type == kind] for kind in kinds)
+    return texts, parts
+
+
+_EXPORT = "export the model again"
+
+
+def parse_message(content: bytes | memoryview, where: str = "model") -> onnx.ModelProto:
+    """The message of a serialised model.
+
+    Args:
+        content: the bytes.
+        where: the name of the model in errors.
+
+    Raises:
+        ModelError: the bytes are not an ONNX model.
+    """
+    if not content:
+        raise ModelError("is empty", where=where, hint=_EXPORT)
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError as error:
+        raise ModelError(_guessed_kind(content), where=where, hint=_EXPORT) from error
+    if not proto.HasField("graph"):
+        raise ModelError("is not an ONNX model: there is no graph in it", where=where, hint=_EXPORT)
+    return proto
+
+
+def _guessed_kind(content: bytes | memoryview) -> str:
+    """An error message with the guessed kind of a file that is not a protobuf message."""
+    head = bytes(content[:256]).lstrip()
+    if head.lower().startswith((b"<!doctype", b"<html", b"<?xml")):
+        return "is not an ONNX model but a web page"
+    if head.startswith(b"version https://git-lfs"):
+        return "is not an ONNX model but a Git LFS pointer"
+    if head and all(byte >= 32 or byte in b"\t\r\n" for byte in head):
+        return "is not an ONNX model but text"
+    return "is not an ONNX model, or is truncated"
+
+
+def keep_messages(field: Any, kept: Sequence[Any]) -> None:
+    """Set a repeated field to a part of its messages, in the given order."""
+    if len(kept) < len(field):
+        copies = [type(each).FromString(each.SerializeToString()) for each in kept]
+        del field[:]
+        field.extend(copies)
+
+
+_TYPE = "layoutopt.type"  # key in the meta of a value: its type as in the message
+_TRAINING = "layoutopt.training"  # key in the meta of the main graph
+
+
+class Sidecar:
+    """The parts of one message that are stored next to its model.
+
+    Attributes:
+        types: the types with maps of the main graph's inputs and outputs, by name.
+        training: the training information.
+    """
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        """Remove the parts from a message. Map types of inner values are dropped, since inference finds them again."""
+        graph = proto.graph
+        self.types: dict[str, onnx.TypeProto] = {}
+        for info in (*graph.input, *graph.output):
+            if has_map(info.type):
+                self.types[info.name] = onnx.TypeProto.FromString(info.type.SerializeToString())
+                info.ClearField("type")
+        keep_messages(graph.value_info, [info for info in graph.value_info if not has_map(info.type)])
+        self.training = [onnx.TrainingInfoProto.FromString(each.SerializeToString()) for each in proto.training_info]
+        proto.ClearField("training_info")
+
+    def attach(self, model: ir.Model) -> None:
+        """Add the parts to the model that was converted from the message."""
+        for value in (*model.graph.inputs, *model.graph.outputs):
+            if value.name in self.types:
+                value.meta[_TYPE] = self.types[value.name]
+        if self.training:
+            model.graph.meta[_TRAINING] = self.training
+
+
+def has_training(model: ir.Model) -> bool:
+    """Whether a model has training information."""
+    return bool(model.graph.meta.get(_TRAINING))
+
+
+def copy_map_type(value: ir.Value, origin: ir.Value) -> None:
+    """Copy the map type of `origin` to a value that replaces it."""
+    if _TYPE in origin.meta:
+        value.meta[_TYPE] = origin.meta[_TYPE]
+
+
+def copy_sidecar(model: ir.Model, origin: ir.Model) -> None:
+    """Copy the side-car metadata of `origin` to a model that was derived from it."""
+    for before, after in ((origin.graph.inputs, model.graph.inputs), (origin.graph.outputs, model.graph.outputs)):
+        for old, new in zip(before, after, strict=False):
+            copy_map_type(new, old)
+    if has_training(origin):
+        model.graph.meta[_TRAINING] = origin.graph.meta[_TRAINING]
+
+
+def write_sidecar(proto: onnx.ModelProto, model: ir.Model) -> None:
+    """Add the side-car metadata of a model to its message."""
+    write_map_types(proto.graph, model.graph)
+    if has_training(model):
+        proto.training_info.extend(model.graph.meta[_TRAINING])
+
+
+def write_map_types(proto: onnx.GraphProto, graph: ir.Graph) -> None:
+    """Set the map types of a graph's inputs and outputs in its message."""
+    for info, value in _pairs(proto, graph):
+        if _TYPE in value.meta:
+            info.type.CopyFrom(value.meta[_TYPE])
+
+
+def _pairs(proto: onnx.GraphProto, graph: ir.Graph) -> Iterator[tuple[onnx.ValueInfoProto, ir.Value]]:
+    """The inputs and outputs of a message, each with the value of the graph that it was serialised from."""
+    values = {value.name: value for value in (*graph.inputs, *graph.outputs)}
+    return ((info, values[info.name]) for info in (*proto.input, *proto.output) if info.name in values)
+
+
+def has_map(type_: onnx.TypeProto) -> bool:
+    """Whether a type is a map, or a sequence or optional of maps."""
+    while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        type_ = getattr(type_, kind).elem_type
+    return bool(kind == "map_type")

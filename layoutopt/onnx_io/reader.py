@@ -1,0 +1,174 @@
+"""Reads a model file through onnx_ir, with weights mapped and not loaded.
+
+The stages: parse; repair the faults that ONNX Runtime tolerates (`repair`); refuse content that would be lost (`messages`,
+`tensors`); convert.
+"""
+
+import logging
+import mmap
+import os
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from layoutopt.errors import ModelError
+from layoutopt.files import MARK
+from layoutopt.onnx_io.messages import (
+    Sidecar,
+    check_versions,
+    examine_fields,
+    graphs,
+    parse_message,
+    refuse_losses,
+    refuse_undefined_fields,
+)
+from layoutopt.onnx_io.repair import Draft, Repairs, attach, repair
+from layoutopt.onnx_io.serialize import weights
+from layoutopt.onnx_io.tensors import DataFolder, check_and_embed_tensors, make_dense
+from layoutopt.runtime.errors import raise_if_out_of_memory
+
+_EXPORT = "export the model again"
+
+# A broken model is an error here; without a handler Python prints onnx_ir's log messages to the terminal.
+logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
+
+
+def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
+    """Read a model.
+
+    Weights in the file are parsed in place, external data is memory-mapped when first read. External
+    data is checked before, without reading it: it must be stored in the model's folder and be long enough.
+
+    Args:
+        path: the file.
+        strict: whether to refuse a model with a fault that ONNX Runtime tolerates; if not, the fault is repaired, and
+            `repairs_of(model)` lists the repairs.
+
+    Raises:
+        ModelError: there is no such file, it is no ONNX model, or it contains something that would be lost.
+    """
+    path = Path(path)
+    repairs = None if strict else Repairs(path)
+    return _convert(_parse(path), DataFolder.of_file(path), str(path), repairs)
+
+
+def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
+    """Convert a message, which is not changed; locations of external data are relative to the current folder.
+
+    Args:
+        proto: the message.
+        strict: as for `read`.
+
+    Raises:
+        ModelError: it is no valid model, or contains something that would be lost.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    return _convert(copy, DataFolder.current(), "model", None if strict else Repairs(proto))
+
+
+def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Repairs | None) -> ir.Model:
+    """The model of a message, which is modified. If `repairs` is given, the message is repaired before."""
+    undefined = examine_fields(proto)
+    if repairs is not None:
+        repairs.found += repair(Draft(proto, folder, undefined))
+        undefined = []
+    check_versions(proto)
+    refuse_undefined_fields(undefined)
+    _complete_outputs(proto)
+    sidecar = Sidecar(proto)
+    make_dense(proto)
+    refuse_losses(proto)
+    check_and_embed_tensors(proto, folder)
+    try:
+        model = ir.from_proto(proto)
+    except MemoryError:
+        raise
+    except Exception as error:  # onnx_ir raises many types of errors for invalid files
+        raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
+    sidecar.attach(model)
+    ir.external_data.set_base_dir(model.graph, folder.path)
+    folder.open_linked(model)
+    if repairs is not None:
+        attach(model, repairs)
+    model.metadata_props.pop(MARK, None)  # it is that of this file
+    _sort(model)
+    return model
+
+
+def _complete_outputs(proto: onnx.ModelProto) -> None:
+    """Give an output without a shape the type of the input, or of the earlier output, that has its name.
+
+    onnx_ir gives a value the type with which it is declared last.
+    """
+    for graph in graphs(proto):
+        types = {info.name: info.type for info in graph.input}
+        for info in graph.output:
+            known = types.setdefault(info.name, info.type)
+            is_whole = info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
+            if known is not info.type and known.WhichOneof("value") and not is_whole:
+                info.type.CopyFrom(known)
+
+
+def _sort(model: ir.Model) -> None:
+    """Sort the nodes topologically, because onnx_ir copies sorted graphs only; `lift` reports cycles.
+
+    Sorted nodes keep their order.
+    """
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for graph in graphs:
+        try:
+            graph.sort()
+        except ValueError:
+            continue
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    """The message in a file."""
+    return parse_message(_content(path), str(path))
+
+
+def _content(path: Path) -> memoryview:
+    """The bytes of a file, mapped because the parser copies them."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise ModelError("is empty", where=str(path), hint=_EXPORT)
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError as error:
+        raise ModelError("no such file", where=str(path), hint="check the path") from error
+    except IsADirectoryError as error:
+        raise ModelError("is a folder", where=str(path), hint="name the .onnx file in it") from error
+    except (OSError, ValueError) as error:
+        raise_if_out_of_memory(error)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"cannot be read: {reason.lower()}", where=str(path), hint="check the file") from error
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost message of a chain of errors, on one short line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def read_as_written(path: Path) -> ir.Model:
+    """A model without the types of initializers that its file does not declare.
+
+    onnx_ir gives initializers the types of their tensors when it reads a file, and writes these as `value_info`.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    model = read(path)
+    message = onnx.load(path, load_external_data=False)
+    declared = {each.name for graph in graphs(message) for each in graph.value_info}
+    for value, _ in weights(model):
+        if value.name not in declared:
+            value.type = value.shape = None
+    return model

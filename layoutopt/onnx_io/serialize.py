@@ -1,0 +1,293 @@
+"""Serialises a model as a protobuf message: with its weights, for external data, or without weights for onnx's C++ functions.
+
+onnx_ir writes an external tensor as a reference to the file that it was read from, which is valid only if model and file stay
+in one folder. Here the caller determines the file of each tensor; all other tensors are stored in the message.
+
+onnx's C++ functions take a serialised model, which may not be larger than 2 GB, and copy it. In a weightless model an
+initializer or Constant node above a threshold becomes an input of the main graph with its type and shape. A weight of a
+subgraph becomes an input of the main graph as well, whose values a subgraph can read, unless another value has its name.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+from layoutopt.errors import LayoutoptError, OutputError
+from layoutopt.onnx_io.inlining import large_calls
+from layoutopt.onnx_io.messages import (
+    display_name,
+    graphs,
+    inner_graphs,
+    keep_messages,
+    nested,
+    nodes,
+    write_map_types,
+    write_sidecar,
+)
+from layoutopt.onnx_io.schema import check_inference, check_structure, find_schema, is_onnxruntime_op, opsets_of
+from layoutopt.onnx_io.structure import constant_tensor
+from layoutopt.runtime.errors import raise_if_out_of_memory
+
+_LIMIT = 2**31 - 1  # bytes, the largest message of protobuf
+IN_ONE_FILE = 1_900_000_000  # bytes of weights, below protobuf's limit by a margin for the rest of the message
+
+
+def weights(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
+    """Every initializer of the model, its subgraphs included, in a stable order."""
+    found = ((value, value.const_value) for graph in model.graphs() for value in graph.initializers.values())
+    return [(value, tensor) for value, tensor in found if tensor is not None]
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """The size of all initializers of the model, its subgraphs included, in bytes."""
+    return sum(tensor.nbytes for _, tensor in weights(model))
+
+
+def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> bytes:
+    """The serialised model, which is equal for equal models.
+
+    Args:
+        model: the model; unchanged afterwards.
+        external: the initializers that are not in the message, with their external tensors.
+
+    Raises:
+        OutputError: the message would be larger than protobuf allows.
+        OutOfMemoryError: there is too little memory for the message.
+    """
+    too_large = OutputError("is larger than the 2 GB of one file", where="model", hint="write external data")
+    size = sum(tensor.nbytes for value, tensor in weights(model) if value not in (external or {}))
+    if size > _LIMIT:
+        raise too_large
+    try:
+        return bytes(to_proto(model, external).SerializeToString(deterministic=True))
+    except (EncodeError, ValueError) as error:
+        if size < IN_ONE_FILE:  # protobuf raises the same error where it cannot allocate the bytes
+            raise_if_out_of_memory(MemoryError(str(error)), "model")
+        raise too_large from error
+
+
+def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> onnx.ModelProto:
+    """The message of a model, with all initializers that are not in `external`."""
+    external = external or {}
+    placed = {value: external[value] if value in external else embedded(tensor) for value, tensor in weights(model)}
+    with _temporary_tensors(placed):
+        try:
+            proto = ir.serde.serialize_model(model)
+            write_sidecar(proto, model)
+        except ir.serde.SerdeError as error:
+            raise _innermost(error) from error
+    for graph in graphs(proto):
+        for tensor in graph.initializer:
+            _drop_repeated_metadata(tensor)
+    return proto
+
+
+def embedded(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """A tensor that is written with its elements."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return tensor
+    return ir.LazyTensor(
+        partial(_same, tensor), tensor.dtype, tensor.shape, name=tensor.name, doc_string=tensor.doc_string
+    )
+
+
+def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return tensor
+
+
+@contextmanager
+def _temporary_tensors(tensors: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
+    """Set other tensors as the constants of values within a context."""
+    before = [(value, value.const_value) for value in tensors]
+    try:
+        for value in tensors:
+            value.const_value = tensors[value]
+        yield
+    finally:
+        for value, tensor in before:
+            value.const_value = tensor
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The error from which onnx_ir raised an error."""
+    while error.__cause__ is not None and not isinstance(error, LayoutoptError):
+        error = error.__cause__
+    return error
+
+
+def _drop_repeated_metadata(tensor: onnx.TensorProto) -> None:
+    """Drop repeated metadata: onnx_ir writes that of a tensor that was read from a message twice."""
+    entries = {prop.key: prop.value for prop in tensor.metadata_props}
+    if len(entries) < len(tensor.metadata_props):
+        del tensor.metadata_props[:]
+        for key, value in entries.items():
+            tensor.metadata_props.add(key=key, value=value)
+
+
+UNCHECKED_DOMAIN = "com.microsoft"  # onnx's checker ignores ops of this domain
+_SMALL = 1024  # bytes; shapes, axes, pads and sizes, which data propagation reads, are smaller
+
+
+def weightless_message(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
+    """The message of a model without its large weights. All graphs and nodes have names, for errors."""
+    proto = onnx.ModelProto(ir_version=model.ir_version)
+    for domain, version in model.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    _fill(proto.graph, model.graph, small)
+    for function in model.functions.values():
+        ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
+    write_map_types(proto.graph, model.graph)
+    drop_functions_of_other_opsets(proto)
+    _hoist(proto, small)
+    for graph in graphs(proto):
+        graph.name = graph.name or "graph"
+    for node in nodes(proto):
+        node.name = display_name(node)
+    move_unknown_ops(proto)
+    return proto
+
+
+def move_unknown_ops(proto: onnx.ModelProto) -> None:
+    """Move operators of ai.onnx without an onnx schema, and large function calls, to a domain that onnx does not check."""
+    version = opsets_of({opset.domain: opset.version for opset in proto.opset_import}).get("", 0)
+    moved = [node for node in nodes(proto) if is_onnxruntime_op(node.domain, node.op_type, version)]
+    moved += large_calls(proto)
+    for node in moved:
+        node.domain = UNCHECKED_DOMAIN
+    for importer in (proto, *proto.functions) if moved else ():
+        if all(opset.domain != UNCHECKED_DOMAIN for opset in importer.opset_import):
+            importer.opset_import.add(domain=UNCHECKED_DOMAIN, version=1)
+
+
+def drop_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
+    """Drop functions with an operator that differs between their opset and the model's, which onnx's checker refuses.
+
+    ONNX Runtime accepts them. Without the function, its calls are operators of a domain without schemas in onnx.
+    """
+    ours = opsets_of({opset.domain: opset.version for opset in proto.opset_import})
+    kept = [function for function in proto.functions if not _has_other_semantics(function, ours)]
+    keep_messages(proto.functions, kept)
+
+
+def _has_other_semantics(function: onnx.FunctionProto, ours: Mapping[str, int]) -> bool:
+    theirs = opsets_of({opset.domain: opset.version for opset in function.opset_import})
+    inner = (node for graph in nested(inner_graphs(function.node)) for node in graph.node)
+    for node in (*function.node, *inner):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if ours.get(domain, 0) != theirs.get(domain, 0) and domain in ours and domain in theirs:
+            schemas = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
+            if len({None if schema is None else schema.since_version for schema in schemas}) > 1:
+                return True
+    return False
+
+
+def _fill(proto: onnx.GraphProto, graph: ir.Graph, small: int) -> None:
+    proto.name = graph.name or ""
+    for value in graph.inputs:
+        ir.serde.serialize_value_into(proto.input.add(), value)
+    listed = {value.name for value in graph.inputs}
+    for name, value in graph.initializers.items():
+        if value.const_value is None or value.const_value.nbytes > small:
+            if name not in listed and value.const_value is not None:
+                _declare(proto, name, value.const_value)
+            continue
+        ir.serde.serialize_tensor_into(proto.initializer.add(), embedded(value.const_value))
+        proto.initializer[-1].name = name
+    for node in graph:
+        tensor = constant_tensor(node)
+        if tensor is not None and tensor.nbytes > small:
+            _declare(proto, node.outputs[0].name or "", tensor)
+            continue
+        ir.serde.serialize_node_into(proto.node.add(), node)
+        for value in node.outputs:
+            if value.name and value.type is not None and not value.is_graph_output():
+                ir.serde.serialize_value_into(proto.value_info.add(), value)
+    for value in graph.outputs:
+        ir.serde.serialize_value_into(proto.output.add(), value)
+
+
+def _declare(proto: onnx.GraphProto, name: str, tensor: ir.TensorProtocol) -> None:
+    """An input of the type and shape of a tensor."""
+    proto.input.append(onnx.helper.make_tensor_value_info(name, int(tensor.dtype), tensor.shape.numpy()))
+
+
+def _hoist(proto: onnx.ModelProto, small: int) -> None:
+    """Make the large weights of subgraphs inputs of the main graph; not those in functions, which cannot read them."""
+    inner = [graph for graph in nested([proto.graph]) if graph is not proto.graph]
+    taken = Counter(name for graph in (proto.graph, *inner) for name in _names(graph))
+    for graph in inner:
+        kept = []
+        for tensor in graph.initializer:
+            external = tensor.data_location == onnx.TensorProto.EXTERNAL
+            if (external or tensor.ByteSize() > small) and taken[tensor.name] == 1:
+                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+                proto.graph.input.append(info)
+            else:
+                kept.append(tensor)
+        keep_messages(graph.initializer, kept)
+
+
+def _names(graph: onnx.GraphProto) -> list[str]:
+    outputs = [name for node in graph.node for name in node.output]
+    return [*(info.name for info in graph.input), *(tensor.name for tensor in graph.initializer), *outputs]
+
+
+_WITH_WEIGHTS = 1 << 22  # bytes; the checker copies the message, and takes 1.7 s for 106 MB
+
+
+def check(model: ir.Model) -> None:
+    """Run onnx's checker and shape inference, with the weights if they are small.
+
+    Raises:
+        ModelError: the checker refuses the model; the message is the checker's, on one line.
+    """
+    proto = to_proto(model) if weight_bytes(model) <= _WITH_WEIGHTS else weightless_message(model)
+    move_unknown_ops(proto)
+    drop_functions_of_other_opsets(proto)
+    for graph in graphs(proto):
+        graph.name = graph.name or "graph"  # the checker requires a name
+    check_structure(proto)
+    check_inference(proto)
+
+
+_CONTENT_UP_TO = 4096  # bytes; smaller constants, such as shapes, axes and scales, count with their elements
+
+
+def fingerprint(model: ir.Model) -> str:
+    """The SHA-256 of nodes, attributes, names, input and output types and small initializers, as hex digits.
+
+    Large initializers count with their name, element type and shape only. Documentation and metadata do not
+    count, nor do types of intermediate values, as they follow from the rest.
+    """
+    proto = weightless_message(model, small=_CONTENT_UP_TO)
+    for graph in graphs(proto):
+        _strip_graph(graph)
+    for function in proto.functions:
+        _strip(function, "value_info")
+        for node in function.node:
+            _strip(node)
+    return hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _strip_graph(graph: onnx.GraphProto) -> None:
+    _strip(graph, "value_info", "quantization_annotation", "name")
+    for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+        _strip(part)
+    for tensor in graph.initializer:
+        if tensor.data_type != onnx.TensorProto.STRING and not tensor.HasField("raw_data"):
+            packed = ir.serde.TensorProtoTensor(tensor).tobytes()
+            name, dims, dtype = tensor.name, list(tensor.dims), tensor.data_type
+            tensor.Clear()
+            tensor.MergeFrom(onnx.TensorProto(name=name, dims=dims, data_type=dtype, raw_data=packed))
+
+
+def _strip(message: Any, *fields: str) -> None:
+    for field in ("doc_string", "metadata_props", *fields):
+        message.ClearField(field)

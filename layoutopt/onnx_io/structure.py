@@ -1,0 +1,265 @@
+"""The graph of a model of onnx_ir: its values, ops and bodies, with the types that the model declares.
+
+initializer, Constant node -> Value with data     graph input, node output -> Value without
+node                       -> Op                  subgraph                 -> body of the op, closed
+
+A subgraph may read every value of the enclosing graphs by name; a name that it defines itself shadows the outer one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from layoutopt.errors import ModelError
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, Op, OpaqueType, TensorType, Value
+from layoutopt.onnx_io.messages import display_name
+from layoutopt.onnx_io.schema import opsets_of
+from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, has_graphs, keyed_subgraphs, subgraphs
+
+HINT = "export the model again"
+
+
+def build(model: ir.Model, source: ir.Graph, graph: Graph, names: DimNames) -> None:
+    """Fill an empty graph with the values and ops of a graph of onnx_ir, and its bodies.
+
+    Args:
+        model: the model that the source is a part of.
+        source: the main graph of the model, or that of a function.
+        graph: the empty graph.
+        names: for unknown dimensions.
+
+    Raises:
+        ModelError: two values of one name, an input that nothing computes, a cycle.
+    """
+    pending = [_Lifting(source, graph)]
+    for lifting in pending:  # extended in the loop
+        pending += _Lifter(model, lifting, names).bodies
+        if cycle := lifting.graph.find_cycle():
+            raise ModelError(
+                f"the graph has a cycle: {_shorten(cycle)}",
+                where=cycle[0],
+                hint="a model cannot feed a value back to itself",
+            )
+
+
+def lifted_function(model: ir.Model, function: ir.Function) -> Graph:
+    """The body of a function of a model, at its own opsets.
+
+    Raises:
+        ModelError: as for `build`.
+    """
+    graph = Graph(function.name, opsets_of(function.opset_imports))
+    build(model, function.graph, graph, DimNames())
+    return graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifting:
+    """A graph of onnx_ir, the empty graph to fill, and for a body the names and values that its op captures."""
+
+    source: ir.Graph
+    graph: Graph
+    captures: tuple[tuple[str, Value], ...] = ()
+
+
+class _Lifter:
+    """Builds one graph: all values first, so that nodes may be in any order. The graphs in `bodies` are to be built next."""
+
+    def __init__(self, model: ir.Model, lifting: _Lifting, names: DimNames) -> None:
+        self._model = model
+        self._source = lifting.source
+        self._names = names
+        self.graph = lifting.graph
+        self.bodies: list[_Lifting] = []
+        self._visible: dict[str, Value] = {}
+        self._inputs()
+        self._initializers()
+        for output in (output for node in self._source for output in node.outputs if output.name):
+            self._add(output)
+        self._captures(lifting.captures)
+        for position, node in enumerate(self._source):
+            if not self._set_constant(position, node):
+                self._op(position, node)
+        self.graph.outputs = [self._find(output.name or "", "the graph's outputs") for output in self._source.outputs]
+
+    def _inputs(self) -> None:
+        """Add the inputs. Before IR version 4 the initializers of the main graph are inputs too, and are constants here."""
+        old = self._model.ir_version < 4 and self.graph.root is self.graph
+        for value in self._source.inputs:
+            if not (old and value.name in self._source.initializers):
+                self.graph.inputs.append(self._add(value))
+
+    def _initializers(self) -> None:
+        for name, value in self._source.initializers.items():
+            tensor = value.const_value
+            if tensor is None:
+                raise ModelError("initializer without data", where=name, hint=HINT)
+            actual = self._names.type(ir.TensorType(tensor.dtype), tensor.shape)
+            declared = self._names.type(value.type, value.shape)
+            if not _is_compatible(declared, actual):
+                raise ModelError(f"declared as {declared}, but its data is {actual}", where=name, hint=HINT)
+            if name not in self._visible:
+                self._visible[name] = self.graph.add_value(Value(name, actual, data=tensor, origin=value))
+
+    def _captures(self, captures: tuple[tuple[str, Value], ...]) -> None:
+        """Add the captured inputs; the name of one that this body does not read may be that of another value here."""
+        for name, value in captures:
+            formal = self.graph.new_value(name, value.type)
+            self.graph.inputs.append(formal)
+            self._visible.setdefault(name, formal)
+
+    def _set_constant(self, position: int, node: ir.Node) -> bool:
+        """Set the elements of the output of a Constant node; returns whether the node was one."""
+        tensor = constant_tensor(node)
+        if tensor is None:
+            return False
+        value = self._visible[node.outputs[0].name or ""]
+        value.give_type(self._names.type(ir.TensorType(tensor.dtype), tensor.shape))
+        value.data, value.origin = NodeData(node, tensor, position), node
+        return True
+
+    def _op(self, position: int, node: ir.Node) -> None:
+        where = display_name(node)
+        captures = captures_of(node)
+        captured = self._captured(captures, where)
+        sources = dict(keyed_subgraphs(node))
+        bodies = {key: Graph(source.name or "", origin=source, root=self.graph.root) for key, source in sources.items()}
+        plain = {name: attr for name, attr in node.attributes.items() if not has_graphs(attr)}
+        op = Op(
+            node.op_type,
+            (*(None if value is None else self._find(value.name or "", where) for value in node.inputs), *captured),
+            tuple(self._visible.get(value.name) if value.name else None for value in node.outputs),
+            domain=node.domain,
+            version=self.graph.opsets.setdefault(node.domain, 1),
+            name=node.name or "",
+            attributes={name: attribute_from_ir(attr) for name, attr in plain.items()},
+            bodies=bodies,
+            captured=len(captured),
+            order=(position,),
+            origin=node,
+        )
+        self.graph.add_op(op)
+        pairs = tuple(zip(captures, captured, strict=True))
+        self.bodies += [_Lifting(sources[key], body, pairs) for key, body in bodies.items()]
+
+    def _captured(self, captures: Mapping[str, ir.Node | None], where: str) -> tuple[Value, ...]:
+        found = []
+        for name, reader in captures.items():
+            inner = display_name(reader) if reader is not None else f"an output of a subgraph of {where}"
+            found.append(self._find(name, inner))
+        return tuple(found)
+
+    def _find(self, name: str, where: str) -> Value:
+        value = self._visible.get(name)
+        if value is None:
+            raise ModelError(f"input {name!r} is not defined: nothing computes it", where=where, hint=HINT)
+        return value
+
+    def _add(self, source: ir.Value) -> Value:
+        name = source.name or ""
+        if name in self._visible:
+            raise ModelError("two values have this name", where=name, hint="give every value a name of its own")
+        type = self._names.type(source.type, source.shape)
+        if source.is_graph_input() and self.graph.root is self.graph:
+            type = self._names.input_type(name, source.type, source.shape)
+        value = self.graph.add_value(Value(name, type, origin=source))
+        return self._visible.setdefault(name, value)
+
+
+def _is_compatible(declared: TensorType | OpaqueType, actual: TensorType | OpaqueType) -> bool:
+    """Whether a declared shape fits a tensor; a named dimension fits every size."""
+    if not isinstance(declared, TensorType) or not isinstance(actual, TensorType):
+        return True
+    if declared.dtype is not actual.dtype:
+        return False
+    if declared.shape is None or actual.shape is None:
+        return True
+    pairs = zip(declared.shape, actual.shape, strict=False)
+    return len(declared.shape) == len(actual.shape) and all(not isinstance(a, int) or a == b for a, b in pairs)
+
+
+def _shorten(names: list[str]) -> str:
+    shown = names if len(names) <= 8 else [*names[:4], "...", *names[-3:]]
+    return " -> ".join(shown)
+
+
+def captures_of(node: ir.Node) -> dict[str, ir.Node | None]:
+    """The outer values that the subgraphs of a node read, at any depth, by name: the first node that reads each.
+
+    The node is None for a value that no node of a subgraph reads, but that is an output of one.
+    """
+    found: dict[str, ir.Node | None] = {}
+    pending: list[tuple[ir.Graph, frozenset[str]]] = [(graph, frozenset()) for graph in subgraphs(node)]
+    for graph, outer in pending:  # extended in the loop
+        local = _defined(graph)
+        visible = outer | local
+        for inner in graph:
+            for value in inner.inputs:
+                if value is not None and value.name and value.name not in visible:
+                    found.setdefault(value.name, inner)
+            pending.extend((child, visible) for child in subgraphs(inner))
+        for value in graph.outputs:
+            if value.name and value.name not in visible:
+                found.setdefault(value.name, None)
+    return found
+
+
+def _defined(graph: ir.Graph) -> frozenset[str]:
+    inputs = (value.name for value in graph.inputs)
+    outputs = (value.name for node in graph for value in node.outputs)
+    return frozenset(name for name in (*inputs, *graph.initializers, *outputs) if name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeData:
+    """The elements of a Constant node, which is emitted as the same node at the same position.
+
+    `position` is the position of the node in the file, as in `Op.order`.
+    """
+
+    node: ir.Node
+    tensor: ir.TensorProtocol
+    position: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(self.tensor.nbytes)
+
+    def numpy(self) -> Array:
+        """The elements as an array."""
+        return self.tensor.numpy()
+
+
+def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """The tensor of a Constant node; None for any other node, and for attributes that are not tensors."""
+    if (node.domain, node.op_type) != ("", "Constant") or len(node.attributes) != 1 or len(node.outputs) != 1:
+        return None
+    attr = next(iter(node.attributes.values()))
+    if attr.is_ref() or node.inputs or not node.outputs[0].name:
+        return None
+    return _tensor(attr)
+
+
+def _tensor(attr: ir.Attr) -> ir.TensorProtocol | None:
+    value: Any = attr.value
+    match attr.name, attr.type.name:
+        case "value", "TENSOR":
+            return attr.as_tensor()
+        case ("value_float", "FLOAT") | ("value_floats", "FLOATS"):
+            return ir.Tensor(np.array(value, np.float32))
+        case ("value_int", "INT") | ("value_ints", "INTS"):
+            return ir.Tensor(np.array(value, np.int64))
+        case "value_string", "STRING":
+            return ir.StringTensor([_bytes(value)], shape=ir.Shape([]))
+        case "value_strings", "STRINGS":
+            return ir.StringTensor([_bytes(item) for item in value], shape=ir.Shape([len(value)]))
+    return None
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text

@@ -1,0 +1,318 @@
+"""Checks of the tensors in a file: the number of elements, their type, and the location of external data.
+
+Only sizes are read, except for tensors of attributes in external data: their elements are copied into the message, because
+attributes are written unchanged, and the model may be written to another folder than their file. Sparse tensors become dense,
+as in onnxruntime, since formats and onnx_ir support dense tensors only.
+
+A location of external data is a path relative to the folder of the model file, and must be inside of it. The file at that path
+may be a symbolic link, because a model hub stores a model as links into one cache folder:
+
+    snapshots/1a2b/model.onnx      -> ../../blobs/93f0...
+    snapshots/1a2b/model.onnx_data -> ../../blobs/77c1...
+
+ONNX Runtime accepts data whose real path is below the folder of the model's path or below the folder of the model's real
+path. So does layoutopt. Hard links are plain files.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from layoutopt.errors import ModelError
+from layoutopt.ir.types import Array
+from layoutopt.onnx_io.messages import display_name, graphs, nodes
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """The folders that may contain the external data of a model.
+
+    Attributes:
+        path: the folder that locations are relative to.
+        roots: the real paths of the folders that data must be below.
+    """
+
+    path: Path
+    roots: tuple[str, ...]
+
+    @classmethod
+    def of_file(cls, model: Path) -> "DataFolder":
+        """The folder of a model file, and the folder of the file that it is a symbolic link to."""
+        path = Path(os.path.abspath(model))
+        real = os.path.realpath(path)
+        roots = dict.fromkeys([os.path.realpath(path.parent), os.path.dirname(real)])
+        return cls(path.parent, tuple(roots))
+
+    @classmethod
+    def current(cls) -> "DataFolder":
+        """The current folder, for a model that is no file."""
+        return cls(Path.cwd(), (os.path.realpath(Path.cwd()),))
+
+    def size(self, location: str, where: str) -> int:
+        """The size in bytes of a data file.
+
+        Args:
+            location: the path in the model file.
+            where: the name of the tensor, for errors.
+
+        Raises:
+            ModelError: the path is outside of the folder, the file is a link to another folder, is missing or is not regular.
+        """
+        self._check_location(location, where)
+        path = self.path / location
+        try:
+            info = path.stat()
+        except OSError as error:
+            is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            what = f"external data {location!r} is missing" if is_missing else f"cannot read {location!r}"
+            raise ModelError(what, where=where, hint=f"copy it to {self.path}") from error
+        real = os.path.realpath(path)
+        if not any(real.startswith(root.rstrip(os.sep) + os.sep) for root in self.roots):
+            what = f"external data {location!r} is a symbolic link to {real!r}, outside of the model's folder"
+            hint = "copy the file itself next to the model, or open the model through its own link"
+            raise ModelError(what, where=where, hint=hint)
+        if not path.is_file():
+            what = f"external data {location!r} is not a plain file"
+            raise ModelError(what, where=where, hint="copy the file itself next to the model")
+        return info.st_size
+
+    def _check_location(self, location: str, where: str) -> None:
+        is_below = bool(location) and "\0" not in location and not os.path.isabs(location)
+        if not is_below or os.path.normpath(location).split(os.sep)[0] in ("..", "."):
+            what = f"the model gives {location!r} as the path of external data, which is outside of the model's folder"
+            hint = "copy the file next to the model and export the path relative to it"
+            raise ModelError(what, where=where, hint=hint)
+
+    def open_linked(self, model: ir.Model) -> None:
+        """Replace tensors in linked files by tensors that map the real file, because onnx_ir refuses links; `size` checked it.
+
+        onnx_ir refuses files with several hard links as well. It checks nothing where a tensor has no base folder.
+        """
+        for value in (value for graph in model.graphs() for value in graph.initializers.values()):
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor) and self._is_linked(self.path / tensor.location):
+                value.const_value = ir.ExternalTensor(
+                    os.path.realpath(self.path / tensor.location),
+                    tensor.offset,
+                    tensor.length,
+                    tensor.dtype,
+                    shape=tensor.shape,
+                    name=tensor.name,
+                    doc_string=tensor.doc_string,
+                    metadata_props=dict(tensor.metadata_props),
+                )
+
+    def _is_linked(self, path: Path) -> bool:
+        """Whether onnx_ir would refuse a file."""
+        inside = os.path.realpath(path).startswith(os.path.realpath(self.path).rstrip(os.sep) + os.sep)
+        return not inside or path.stat().st_nlink > 1
+
+
+_KEYS = {"location", "offset", "length", "checksum", "basepath"}
+DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data")
+_MAX_ELEMENTS = 2**59  # of 16 bytes each, in an address space of 63 bits
+_HINT = "export the model again"
+
+
+def check_and_embed_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
+    """Check every tensor of a model, and copy empty external tensors and those of attributes into the message.
+
+    Raises:
+        ModelError: data does not match the shape, or external data is missing, short or outside `folder`.
+    """
+    for graph in graphs(proto):
+        for tensor in graph.initializer:
+            check_tensor(tensor, tensor.name, folder)
+    for node in nodes(proto):
+        for tensor in _attribute_tensors(node):
+            where = tensor.name or display_name(node)
+            check_tensor(tensor, where, folder)
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                _embed_external(tensor, folder)
+
+
+def _attribute_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
+    for attr in node.attribute:
+        if attr.HasField("t"):
+            yield attr.t
+        yield from attr.tensors
+
+
+def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> None:
+    """Check one tensor, whose elements may be in a file of `folder`.
+
+    Raises:
+        ModelError: as for `check_and_embed_tensors`.
+    """
+    if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED}:
+        raise ModelError(f"element type {tensor.data_type} is unknown", where=where, hint="upgrade the onnx package")
+    if tensor.HasField("segment"):
+        raise ModelError("tensors in segments are not supported", where=where, hint=_HINT)
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelError(f"shape {list(tensor.dims)} is negative", where=where, hint=_HINT)
+    dtype, count = ir.DataType(tensor.data_type), math.prod(tensor.dims)
+    if (
+        math.prod(max(dim, 1) for dim in tensor.dims) > _MAX_ELEMENTS
+    ):  # numpy limits this product, even if an extent is 0
+        raise ModelError(f"shape {list(tensor.dims)} is too large for any memory", where=where, hint=_HINT)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        _check_external(tensor, dtype, _nbytes(dtype, count), where, folder)
+        return
+    if any(len(getattr(tensor, name)) for name in DATA_FIELDS if name != data_field(tensor)):
+        raise ModelError(f"{dtype.name.lower()} data is in a field for other types", where=where, hint=_HINT)
+    expected, found = _expected_and_found(tensor, dtype, count)
+    if expected != found:
+        raise ModelError(
+            f"{dtype.name.lower()}{list(tensor.dims)} needs {expected} {_unit(tensor)} of data, has {found}",
+            where=where,
+            hint=_HINT,
+        )
+
+
+def size_of(tensor: onnx.TensorProto) -> int:
+    """The size in bytes of the elements of a tensor; 0 if its type or shape is not valid."""
+    is_valid = tensor.data_type in set(ir.DataType) - {ir.DataType.UNDEFINED} and all(dim >= 0 for dim in tensor.dims)
+    return _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims)) if is_valid else 0
+
+
+def _nbytes(dtype: ir.DataType, count: int) -> int:
+    return math.ceil(count * dtype.bitwidth / 8) if dtype != ir.DataType.STRING else 0
+
+
+def _unit(tensor: onnx.TensorProto) -> str:
+    return "bytes" if tensor.HasField("raw_data") else "elements"
+
+
+def _expected_and_found(tensor: onnx.TensorProto, dtype: ir.DataType, count: int) -> tuple[int, int]:
+    """The size of the data by the shape, and the size found, in bytes or in elements of the data field."""
+    field = data_field(tensor)
+    if field == "raw_data":
+        return _nbytes(dtype, count), len(tensor.raw_data)
+    packed = dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4)
+    expected = _nbytes(dtype, count) if packed else count * (2 if "COMPLEX" in dtype.name else 1)
+    return expected, len(getattr(tensor, field))
+
+
+def data_field(tensor: onnx.TensorProto) -> str:
+    """The field that holds the elements of a tensor that is not external data."""
+    dtype = ir.DataType(tensor.data_type)
+    if tensor.HasField("raw_data") and dtype != ir.DataType.STRING:
+        return "raw_data"
+    match dtype.name:
+        case "FLOAT" | "COMPLEX64":
+            return "float_data"
+        case "DOUBLE" | "COMPLEX128":
+            return "double_data"
+        case "INT64":
+            return "int64_data"
+        case "UINT32" | "UINT64":
+            return "uint64_data"
+        case "STRING":
+            return "string_data"
+    return "int32_data"
+
+
+def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: DataFolder) -> None:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if len(entries) < len(tensor.external_data):
+        raise ModelError("external data has two entries of one key", where=where, hint="keep one")
+    if unknown := sorted(set(entries) - _KEYS):
+        raise ModelError(f"external data has an unknown key {unknown[0]!r}", where=where, hint=_HINT)
+    if dtype == ir.DataType.STRING:
+        raise ModelError("strings cannot be external data", where=where, hint=_HINT)
+    if any(len(getattr(tensor, name)) for name in DATA_FIELDS):
+        raise ModelError("has data of its own and external data too", where=where, hint=_HINT)
+    try:
+        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or nbytes)
+    except ValueError as error:
+        raise ModelError("offset and length of external data must be numbers", where=where, hint=_HINT) from error
+    if offset < 0 or length != nbytes:
+        what = f"external data at offset {offset} of {length} bytes, but its shape needs {nbytes}"
+        raise ModelError(what, where=where, hint=_HINT)
+    size = folder.size(entries.get("location", ""), where)
+    if offset + nbytes > size:
+        what = f"external data {entries['location']!r} has {size} bytes, {offset + nbytes} are needed"
+        raise ModelError(what, where=where, hint="the file is truncated or of another model: copy it again")
+    if nbytes == 0:  # nothing to map; onnx_ir cannot read an empty external tensor
+        _embed(tensor, b"")
+
+
+def _embed_external(tensor: onnx.TensorProto, folder: DataFolder) -> None:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    nbytes = _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims))
+    with (folder.path / entries["location"]).open("rb") as file:
+        file.seek(int(entries.get("offset") or 0))
+        _embed(tensor, file.read(nbytes))
+
+
+def _embed(tensor: onnx.TensorProto, data: bytes) -> None:
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    tensor.raw_data = data
+
+
+_MAX_DENSE_ELEMENTS = 1 << 28  # of a dense tensor, which is stored in the message
+_SPARSE_CONSTANT = ("Constant", "sparse_value")
+
+
+def make_dense(proto: onnx.ModelProto) -> None:
+    """Replace sparse initializers and sparse values of Constant nodes by dense tensors, in place.
+
+    Raises:
+        ModelError: the numbers of indices and values differ, or an index is outside of the shape.
+    """
+    for graph in graphs(proto):
+        for sparse in graph.sparse_initializer:
+            if not sparse.values.name:
+                raise ModelError("a sparse initializer has no name", where=f"graph {graph.name!r}", hint=_HINT)
+            dense = numpy_helper.from_array(_dense(sparse, sparse.values.name), sparse.values.name)
+            dense.doc_string = sparse.values.doc_string
+            graph.initializer.append(dense)
+        graph.ClearField("sparse_initializer")
+    for node in nodes(proto):
+        for attr in node.attribute:
+            if attr.type == onnx.AttributeProto.SPARSE_TENSOR and (node.op_type, attr.name) == _SPARSE_CONSTANT:
+                dense = numpy_helper.from_array(_dense(attr.sparse_tensor, display_name(node)))
+                attr.Clear()
+                attr.CopyFrom(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=dense))
+
+
+def check_sparse(sparse: onnx.SparseTensorProto) -> None:
+    """Raise ModelError if the numbers of indices and values differ, or an index is outside of the shape."""
+    _dense(sparse, sparse.values.name)
+
+
+def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
+    shape = tuple(sparse.dims)
+    if any(dim < 0 for dim in shape):
+        raise ModelError(f"shape {list(shape)} is negative", where=where, hint=_HINT)
+    if math.prod(shape) > _MAX_DENSE_ELEMENTS:
+        raise ModelError(f"shape {list(shape)} is too large to be made dense", where=where, hint="use a smaller model")
+    for tensor in (sparse.values, sparse.indices):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise ModelError("sparse tensors cannot be external data", where=where, hint=_HINT)
+        check_tensor(tensor, where, DataFolder.current())
+    if sparse.values.data_type == onnx.TensorProto.STRING or sparse.indices.data_type != onnx.TensorProto.INT64:
+        raise ModelError("sparse values have to be numbers, and indices int64", where=where, hint=_HINT)
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    if values.ndim != 1 or indices.shape not in ((values.size,), (values.size, len(shape))):
+        what = f"{values.size} sparse values, but indices of shape {list(indices.shape)}"
+        raise ModelError(what, where=where, hint=_HINT)
+    # An index is the position of an element, or has one number per axis.
+    columns = indices.T if indices.ndim == 2 else indices[None]
+    limits = shape if indices.ndim == 2 else (math.prod(shape),)
+    if any(((column < 0) | (column >= limit)).any() for column, limit in zip(columns, limits, strict=True)):
+        raise ModelError(f"a sparse index is outside of shape {list(shape)}", where=where, hint=_HINT)
+    dense = np.zeros(shape, values.dtype)
+    if indices.ndim == 2:
+        dense[tuple(columns)] = values
+    else:
+        dense.reshape(-1)[columns[0]] = values
+    return dense

@@ -1,0 +1,306 @@
+"""Element types, dimensions, attributes, values and constants: from onnx_ir to the graph's vocabulary, and back.
+
+An unknown dimension gets a unique name, "?1", "?2"..., because the graph compares dimensions by name and two unknown
+dimensions may differ. Emitted models contain names of the original model only.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from layoutopt.errors import InvariantError
+from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, quoted, unquoted
+from layoutopt.ir.types import Attribute, Data, DType, Opaque, OpaqueType, ReferenceAttribute, TensorType, Value
+from layoutopt.onnx_io.messages import copy_map_type
+
+_RENAMED = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
+_DTYPES = {dtype.name: dtype for dtype in DType} | _RENAMED
+TO_IR = {dtype: ir.DataType[name] for name, dtype in _DTYPES.items() if name in ir.DataType.__members__}
+FROM_IR = {ir_dtype: dtype for dtype, ir_dtype in TO_IR.items()}
+
+_GENERATED = re.compile(r"unk__\d+")  # a name that onnx's shape inference generates
+
+_ITEM = re.compile(r"(.*)\[\d+\]")
+_PLAIN = {"INT", "FLOAT", "STRING", "INTS", "FLOATS", "STRINGS"}
+_KINDS = {
+    "TENSOR": "tensor",
+    "TENSORS": "tensors",
+    "GRAPH": "graph",
+    "GRAPHS": "graphs",
+    "TYPE_PROTO": "type",
+    "TYPE_PROTOS": "types",
+    "STRING": "bytes",  # a string that is not UTF-8
+}
+_ATTRIBUTE_TYPES = {kind: ir.AttributeType[name] for name, kind in _KINDS.items()}
+
+
+class DimNames:
+    """The names of dimensions: those of the model, and "?1", "?2"... for unknown ones."""
+
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        """Generate names from "?1" on, except those in `taken`."""
+        self._names = (name for number in count(1) if (name := f"{UNKNOWN}{number}") not in taken)
+        self._taken = set(taken)
+        self._generated: dict[str, Extent] = {}
+
+    def fresh(self) -> Extent:
+        """A dimension with an unused name."""
+        return Extent.of_atom(next(self._names))
+
+    def dim(self, dim: int | ir.SymbolicDim) -> Dim:
+        """The dimension for one of onnx_ir; equal generated names become one dimension, a negative number an unknown one."""
+        if isinstance(dim, int):
+            return dim if dim >= 0 else self.fresh()
+        name = dim.value
+        if not name or name.startswith(UNKNOWN):
+            return self.fresh()
+        if _GENERATED.fullmatch(name) and name not in self._taken:
+            return self._generated.setdefault(name, self.fresh())
+        return Extent.of_atom(quoted(name))
+
+    def type(self, type_: object, shape: Any) -> TensorType | OpaqueType:
+        """The graph's type for a type and shape of onnx_ir."""
+        if isinstance(type_, ir.TensorType) and (dtype := FROM_IR.get(type_.dtype)) is not None:
+            return TensorType(dtype, None if shape is None else tuple(self.dim(dim) for dim in shape))
+        return OpaqueType(UNKNOWN if type_ is None else " ".join(str(type_).split()), (type_, shape))
+
+    def input_type(self, name: str, type_: object, shape: Any) -> TensorType | OpaqueType:
+        """The type of an input of the model: callers name a dimension without a name `input[axis]`."""
+        self._taken.update(dim.value for dim in shape or () if isinstance(dim, ir.SymbolicDim) and dim.value)
+        found = self.type(type_, shape)
+        if not isinstance(found, TensorType) or found.shape is None:
+            return found
+        axes = enumerate(found.shape)
+        dims = (quoted(f"{UNKNOWN}{name}[{axis}]") if is_unknown(dim) else dim for axis, dim in axes)
+        return TensorType(found.dtype, dims)
+
+
+def attribute_from_ir(attr: ir.Attr) -> Attribute:
+    """A python value for numbers, strings and lists of them; `Opaque` for everything else."""
+    if attr.is_ref():
+        return Opaque("ref", ReferenceAttribute(attr.ref_attr_name or "", attr.type.name))
+    value: Any = attr.value
+    if attr.type.name not in _PLAIN or isinstance(value, bytes):
+        return Opaque(_KINDS.get(attr.type.name, attr.type.name.lower()), value)
+    plain: Attribute = tuple(value) if attr.type.name.endswith("S") else value
+    return plain
+
+
+def attribute_to_ir(name: str, value: Attribute, schema: Any) -> ir.Attr:
+    """An attribute of onnx_ir; the op's schema determines the type of an empty list or a whole number."""
+    if isinstance(value, Opaque):
+        if isinstance(value.payload, ReferenceAttribute):
+            return ir.RefAttr(name, value.payload.name, ir.AttributeType[value.payload.kind])
+        return ir.Attr(name, _ATTRIBUTE_TYPES[value.kind], value.payload)
+    if schema is not None and name in schema.attributes:
+        declared = ir.AttributeType[schema.attributes[name].type.name]
+        if declared.name in _PLAIN and declared.name.endswith("S") == isinstance(value, tuple):
+            return ir.Attr(name, declared, value)
+    return ir.Attr(name, _attribute_type(value), value)
+
+
+def _attribute_type(value: int | float | str | tuple[Any, ...]) -> ir.AttributeType:
+    plural = "S" if isinstance(value, tuple) else ""
+    sample = (value[0] if value else 0) if isinstance(value, tuple) else value
+    name = "STRING" if isinstance(sample, str) else "FLOAT" if isinstance(sample, float) else "INT"
+    return ir.AttributeType[name + plural]
+
+
+def is_same_attribute(attr: ir.Attr, value: Attribute) -> bool:
+    """Whether an attribute has the value that it was lifted with."""
+    lifted = attribute_from_ir(attr)
+    if isinstance(lifted, Opaque) and isinstance(value, Opaque):
+        return lifted.payload is value.payload or (
+            isinstance(lifted.payload, ReferenceAttribute) and lifted.payload == value.payload
+        )
+    return type(lifted) is type(value) and lifted == value
+
+
+def has_graphs(attr: ir.Attr) -> bool:
+    """Whether an attribute is a graph or a list of graphs."""
+    if attr.is_ref() or attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        return False
+    return attr.type == ir.AttributeType.GRAPH or bool(attr.as_graphs())
+
+
+def keyed_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """The graphs in the attributes of a node by attribute, `name[0]`, `name[1]`... for a list, without those nested in them."""
+    for name, attr in node.attributes.items():
+        if not has_graphs(attr):
+            continue
+        if attr.type == ir.AttributeType.GRAPH:
+            yield name, attr.as_graph()
+        else:
+            yield from ((f"{name}[{number}]", graph) for number, graph in enumerate(attr.as_graphs()))
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs in the attributes of a node, without those nested in them."""
+    return (graph for _, graph in keyed_subgraphs(node))
+
+
+def graph_attributes(graphs: Mapping[str, ir.Graph]) -> dict[str, ir.Attr]:
+    """The attributes with graphs, from graphs with the keys of `keyed_subgraphs`."""
+    found: dict[str, ir.Attr] = {}
+    lists: dict[str, list[ir.Graph]] = {}
+    for key, graph in graphs.items():
+        if item := _ITEM.fullmatch(key):
+            lists.setdefault(item[1], []).append(graph)
+        else:
+            found[key] = ir.AttrGraph(key, graph)
+    return found | {name: ir.AttrGraphs(name, graphs) for name, graphs in lists.items()}
+
+
+TENSORS = (
+    ir.ExternalTensor,
+    ir.LazyTensor,
+    ir.PackedTensor,
+    ir.StringTensor,
+    ir.Tensor,
+    ir.serde.TensorProtoTensor,
+)
+_ANNOTATION = "quant_parameter_tensor_names"  # the key of quantisation annotations in the meta of an onnx_ir value
+_MISDECLARED = "layoutopt.misdeclared"  # the key in the meta of an onnx_ir value whose declared shape is wrong
+
+
+def source(value: Value) -> ir.Value | None:
+    """The onnx_ir value from which a value was lifted; None for values that layoutopt created."""
+    if isinstance(value.origin, ir.Node):
+        return value.origin.outputs[0]
+    return value.origin if isinstance(value.origin, ir.Value) else None
+
+
+def drop_declared_shape(value: Value) -> None:
+    """Mark the declared shape of a value as wrong: emitted models declare the inferred shape, even with fewer known extents."""
+    origin = source(value)
+    if origin is not None:
+        origin.meta[_MISDECLARED] = True
+
+
+def declare(value: Value, name: str) -> ir.Value:
+    """A new onnx_ir value with a name, the type and shape, and the doc string and metadata of the original.
+
+    A constant gets no type here, because its tensor has a type.
+    """
+    result = ir.Value(name=name)
+    origin = source(value)
+    if origin is not None:
+        result.doc_string = origin.doc_string
+        result.metadata_props.update(origin.metadata_props)
+        if _ANNOTATION in origin.meta:
+            result.meta[_ANNOTATION] = origin.meta[_ANNOTATION]
+        copy_map_type(result, origin)
+    return result if value.data is not None else set_type(result, value)
+
+
+def set_type(
+    result: ir.Value, value: Value, *, is_interface: bool = False, keeps_declarations: bool = False
+) -> ir.Value:
+    """Set the type and shape of an onnx_ir value, and return it.
+
+    Args:
+        result: the onnx_ir value.
+        value: the value of the graph.
+        interface: whether the value is an input or output of the model, whose symbolic dimensions stay as declared even if
+            inference finds a number.
+        keeps_declarations: whether extents and ranks that inference does not find stay as declared.
+    """
+    origin = source(value)
+    is_misdeclared = origin is not None and _MISDECLARED in origin.meta
+    keeps_declarations = keeps_declarations and not is_misdeclared
+    if isinstance(value.type, OpaqueType):
+        inferred = value.type.origin if isinstance(value.type.origin, tuple) else None
+        if origin is not None and origin.type is not None and not (is_misdeclared and inferred):
+            result.type, result.shape = origin.type, origin.shape
+        elif inferred is not None:
+            result.type, result.shape = inferred[0], _element_shape(inferred[1])
+        return result
+    result.type = ir.TensorType(TO_IR[value.type.dtype])
+    if origin is not None and origin.type is not None and origin.type.denotation:
+        result.type.denotation = origin.type.denotation
+    if value.shape is not None:
+        result.shape = _shape(value.shape, None if origin is None else origin.shape, is_interface, keeps_declarations)
+    elif keeps_declarations and origin is not None:
+        result.shape = origin.shape
+    return result
+
+
+def _element_shape(shape: ir.Shape | None) -> ir.Shape | None:
+    """The inferred shape of the elements of a sequence; dimensions without a name in the model are unknown."""
+    return None if shape is None else ir.Shape([_declarable(_name(dim)) for dim in shape])
+
+
+def _declarable(dim: Dim | str | None) -> int | str | None:
+    """A dimension as an ONNX model declares it; None for an unknown one."""
+    if dim is None or isinstance(dim, int):
+        return dim
+    return None if is_unknown(dim) else unquoted(dim)
+
+
+def _shape(dims: Shape, declared: ir.Shape | None, is_interface: bool, keeps_declarations: bool) -> ir.Shape:
+    """An onnx_ir shape. Dimensions without a name in the model are unknown; declared names of inputs and outputs stay."""
+    plain = [_declarable(dim) for dim in dims]
+    if declared is None or len(declared) != len(dims):
+        return ir.Shape(plain)
+    pairs = list(zip(plain, declared, strict=True))
+    if not all(
+        known == _name(old) or not isinstance(old, int) or (known is None and keeps_declarations)
+        for known, old in pairs
+    ):
+        return ir.Shape(plain)  # another shape than the declared one, so the denotations do not apply
+    kept = [
+        _name(old) if is_interface and not (isinstance(known, str) and _name(old) is None) else known
+        for known, old in pairs
+    ]
+    return ir.Shape(kept, [declared.get_denotation(axis) for axis in range(len(dims))])
+
+
+def _name(dim: int | ir.SymbolicDim) -> int | str | None:
+    return dim if isinstance(dim, int) else dim.value
+
+
+def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
+    """The named tensor of a constant; computed elements are in memory only while they are written."""
+    data = value.data
+    if isinstance(data, TENSORS) and data.name == name:
+        return data
+    if data is None or not isinstance(value.type, TensorType) or value.static_shape is None:
+        raise InvariantError("a constant needs elements and a static shape", where=value.name)
+    shape = ir.Shape(value.static_shape)
+    if value.dtype is DType.STRING:
+        return ir.StringTensor([_bytes(item) for item in data.numpy().flat], shape=shape, name=name)
+    load = partial(_load, data, value.type, name)
+    return StreamedTensor(data, load, TO_IR[value.type.dtype], shape, name=name)
+
+
+class StreamedTensor(ir.LazyTensor):
+    """A lazy tensor that is written to a file in chunks, so that a packed weight is never completely in memory.
+
+    Attributes:
+        data: the elements.
+    """
+
+    def __init__(
+        self, data: Data, load: Callable[[], ir.TensorProtocol], dtype: ir.DataType, shape: ir.Shape, name: str
+    ) -> None:
+        super().__init__(load, dtype, shape, name=name)
+        self.data = data
+
+
+def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:
+    """The elements as an onnx_ir tensor. A tensor of onnx_ir is returned itself, so that a mapped file stays mapped."""
+    if isinstance(data, TENSORS):
+        return data
+    array = data.numpy()
+    if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+        raise InvariantError(f"declared {type_}, but its data is {array.dtype}{list(array.shape)}", where=name)
+    return ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def _bytes(item: object) -> bytes:
+    return item if isinstance(item, bytes) else str(item).encode()

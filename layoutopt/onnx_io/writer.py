@@ -1,0 +1,342 @@
+"""Writes a model atomically: to temporary files next to the target, which are then renamed.
+
+External data is renamed first, to a name that no existing model refers to, the model last. So at every moment, even if the
+process is killed, the target is the old model with the old weights or the new model with the new ones. A model that replaces
+its predecessor never changes the predecessor's external data: other weights get a name with a hash of their content.
+"""
+
+import errno
+import filecmp
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from layoutopt.errors import OutputError
+from layoutopt.files import (
+    MARK,
+    FileKind,
+    Overwrite,
+    Staging,
+    check_writable,
+    copy_range,
+    external_files,
+    is_same_file,
+    models_with_weights,
+    output_errors,
+    result_mark,
+    write_with_holes,
+)
+from layoutopt.ir.constants import chunks
+from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weight_bytes, weights
+from layoutopt.onnx_io.vocabulary import StreamedTensor
+from layoutopt.runtime.available_memory import available_bytes
+
+_COPIES = 6
+"""Copies of the weights that memory must have room for while they are written into the model file: the message, and its bytes
+in a buffer that is doubled whenever it is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """The files of a model that was written.
+
+    Attributes:
+        model: the model.
+        weights: its external data, if it has any.
+        unused: external data of the model that was replaced, which no model in the folder refers to any more.
+    """
+
+    model: Path
+    weights: Path | None = None
+    unused: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The model and its external data."""
+        return (self.model,) if self.weights is None else (self.model, self.weights)
+
+
+def write(
+    model: ir.Model,
+    path: str | os.PathLike[str],
+    external_data: str | None = None,
+    *,
+    source: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> WrittenFiles:
+    """Write a model; on any failure nothing is left behind and nothing is overwritten.
+
+    The target may be the file that the model was read from.
+
+    Args:
+        model: the model; unchanged afterwards.
+        path: the file; an existing result of `source` is replaced.
+        external_data: the name of a file in the same folder for weights of 1 KiB and more. By default
+            weights of up to 1.9 GB, and up to a sixth of the available memory, are in the model file, larger ones in a file
+            with the model's name and `.data`. If the existing model refers to that file, other weights get a name with a hash.
+        source: the file that the model was read from.
+        force: replace an existing file that is no result of `source`, and external data of other models in the folder.
+
+    Raises:
+        OutputError: the folder does not exist or is not writable, the target is no file or must not be replaced
+            (`layoutopt.files.overwrite`), there is no space.
+    """
+    path = Path(path)
+    overwrite = Overwrite(() if source is None else (Path(source),), path, force)
+    overwrite.check(path, FileKind.MODEL)
+    if external_data is not None:
+        check_name(path, external_data, overwrite)
+    name = external_data or _needed_name(model, path)
+    with output_errors(path), Staging(path.parent) as staging:
+        replaced = external_files(path)
+        staged = None
+        if name is not None:
+            requested = path.with_name(name)
+            may_replace = force and external_data is not None and not _is_any(requested, replaced)
+            staged = _stage_weights(model, staging.open(), requested, may_replace=may_replace)
+        _map(model, [path, *([staged.target] if staged else [])])
+        message = staging.open()
+        message.write(to_bytes(model, staged.placed if staged else None) + _mark(source, path))
+        if staged is not None and staged.renames and not staged.may_replace and os.path.lexists(staged.target):
+            raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
+        staging.commit(*(staged.renames if staged else ()), (message, path))
+        needed = external_files(Path(source)) if source is not None else []
+        return WrittenFiles(path, staged.target if staged else None, _unused(replaced, needed))
+
+
+def copy(
+    content: str | os.PathLike[str] | onnx.ModelProto,
+    path: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> WrittenFiles:
+    """Write the bytes of a file or of a message to another file, atomically.
+
+    Args:
+        content: the file or message.
+        path: the file to write.
+        source: the file that the model was read from; if it is not `content`, the mark of its result is added.
+        force: as for `write`.
+
+    Raises:
+        OutputError: as for `write`.
+    """
+    path = Path(path)
+    origin = None if source is None else Path(source)
+    Overwrite(() if origin is None else (origin,), path, force).check(path, FileKind.MODEL)
+    with output_errors(path):
+        if isinstance(content, onnx.ModelProto):
+            is_source = False
+        else:
+            if path.exists() and path.samefile(content):
+                return WrittenFiles(path)
+            is_source = origin is not None and origin.samefile(content)
+        replaced = external_files(path)
+        with Staging(path.parent) as staging:
+            file = staging.open()
+            if isinstance(content, onnx.ModelProto):
+                file.write(content.SerializeToString(deterministic=True))
+            else:
+                with Path(content).open("rb") as original:
+                    shutil.copyfileobj(original, file)
+            if not is_source:
+                file.write(_mark(source, path))
+            staging.commit((file, path))
+    return WrittenFiles(path, None, _unused(replaced, []))
+
+
+def _mark(source: str | os.PathLike[str] | None, path: Path) -> bytes:
+    """The metadata with the mark of a result, as bytes that are appended to its message; empty without a source."""
+    if source is None:
+        return b""
+    entry = onnx.StringStringEntryProto(key=MARK, value=result_mark(Path(source), path.parent))
+    return bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString())
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Weights in a temporary file.
+
+    Attributes:
+        target: the file that they become.
+        renames: the pairs of a temporary file and a path to rename; empty if the target has that content already.
+        may_replace: whether the target may exist.
+        placed: the tensors of the message, which refer to the target.
+    """
+
+    target: Path
+    renames: tuple[tuple[BinaryIO, Path], ...]
+    may_replace: bool
+    placed: dict[ir.Value, ir.ExternalTensor]
+
+
+def _stage_weights(model: ir.Model, file: BinaryIO, requested: Path, *, may_replace: bool) -> _Weights:
+    tensors = place_weights(model, file)
+    target, is_there = free_name(file, requested, may_replace=may_replace)
+    return _Weights(target, () if is_there else ((file, target),), may_replace, references(tensors, target.name))
+
+
+def _unused(replaced: Sequence[Path], needed: Sequence[Path]) -> tuple[Path, ...]:
+    """The external data of a model that was replaced, without files that are needed or that a model in their folder uses."""
+    return tuple(each for each in replaced if not _is_any(each, needed) and not any(models_with_weights(each)))
+
+
+def _needed_name(model: ir.Model, path: Path) -> str | None:
+    """The name of external data for a model that is too large for one file, or for a message in memory."""
+    size, memory = weight_bytes(model), available_bytes()
+    is_too_large = size > IN_ONE_FILE or (memory is not None and size > memory // _COPIES)
+    return default_name(path) if is_too_large else None
+
+
+def _is_any(path: Path, others: Sequence[Path]) -> bool:
+    return any(is_same_file(path, each) for each in others)
+
+
+def _map(model: ir.Model, targets: Sequence[Path]) -> None:
+    """Map the files with tensors that are about to be replaced or removed, since a mapping remains valid without the name."""
+    for _, tensor in weights(model):
+        if isinstance(tensor, ir.ExternalTensor) and _is_any(Path(tensor.path), targets):
+            tensor.numpy()
+
+
+def has_external_data(model: ir.Model) -> bool:
+    """Whether elements of the model are in files next to it."""
+    return any(isinstance(tensor, ir.ExternalTensor) for _, tensor in weights(model))
+
+
+_EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the model
+_PAGE = 4096  # bytes; the alignment of tensors in external data, so that they can be mapped
+_LINE = 64  # the alignment of tensors smaller than a page
+_PIECE = 1 << 26  # bytes that are hashed in one call
+_DIGITS = 16  # of a hash in a name
+
+
+def default_name(model: Path) -> str:
+    """The default name of the external data of a model."""
+    name = os.fsencode(model.name).decode("utf-8", "replace").replace("\N{REPLACEMENT CHARACTER}", "_")
+    return f"{name}.data"
+
+
+def check_name(model: Path, name: str, overwrite: Overwrite) -> None:
+    """Raise OutputError for a name of external data that is invalid or belongs to another file.
+
+    A file that the existing output model refers to, also with a hash in its name, is permitted: the weights then get another
+    name.
+
+    Raises:
+        OutputError: it is no plain file name, not UTF-8, or must not be replaced.
+    """
+    if name in ("", ".", "..") or Path(name).name != name or is_same_file(model, model.with_name(name)):
+        raise OutputError("not a file name for external data", where=name, hint="name a file next to the model")
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        hint = "name another file: ONNX stores the name as UTF-8"
+        raise OutputError("the name of external data is not UTF-8", where=name, hint=hint) from error
+    target = model.with_name(name)
+    if any(is_same_file(each, target) or _is_hashed(each, target) for each in external_files(model)):
+        check_writable(target)
+    else:
+        overwrite.check(target, FileKind.WEIGHTS)
+
+
+def place_weights(model: ir.Model, file: BinaryIO) -> dict[ir.Value, tuple[ir.TensorProtocol, int]]:
+    """Write the large initializers one after the other, shared tensors once; returns their tensors and offsets."""
+    offsets: dict[int, int] = {}
+    placed = {}
+    for value, tensor in weights(model):
+        if tensor.nbytes < _EXTERNAL_FROM or tensor.dtype == ir.DataType.STRING:
+            continue
+        if id(tensor) not in offsets:
+            start = file.tell()
+            file.write(bytes(-start % (_PAGE if tensor.nbytes >= _PAGE else _LINE)))
+            offsets[id(tensor)] = file.tell()
+            write_tensor(tensor, file)
+        placed[value] = (tensor, offsets[id(tensor)])
+    return placed
+
+
+def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
+    """Write the elements of a tensor, in pieces where it is a part of a file or is packed; pieces of zeros become holes.
+
+    numpy's `tofile`, which onnx_ir uses for arrays, reports a full disk without its error number.
+    """
+    stored = tensor.data if isinstance(tensor, StreamedTensor) else tensor
+    if isinstance(stored, ir.ExternalTensor) and os.path.isfile(stored.path):  # it may be mapped, and removed since
+        with open(stored.path, "rb") as source:
+            copy_range(source, stored.offset or 0, stored.nbytes, file)
+    elif tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
+        file.write(tensor.tobytes())
+    elif isinstance(tensor, StreamedTensor):
+        for chunk in chunks(tensor.data):
+            write_with_holes(chunk.reshape(-1).view(np.uint8), file)
+    else:
+        write_with_holes(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8), file)
+
+
+def references(
+    placed: dict[ir.Value, tuple[ir.TensorProtocol, int]], location: str
+) -> dict[ir.Value, ir.ExternalTensor]:
+    """The tensors that refer to elements in a file of this name."""
+    return {
+        value: ir.ExternalTensor(
+            location,
+            offset,
+            tensor.nbytes,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=value.name or "",
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
+        )
+        for value, (tensor, offset) in placed.items()
+    }
+
+
+def free_name(file: BinaryIO, requested: Path, *, may_replace: bool) -> tuple[Path, bool]:
+    """The path for a temporary file of weights, and whether a file with its content is at that path already.
+
+    The path is `requested`, or has a hash of the content in its name if a file with other weights is there.
+
+    Args:
+        file: the temporary file.
+        requested: the path that the caller requested.
+        may_replace: whether an existing file of that name may be replaced.
+    """
+    file.flush()
+    if may_replace or not os.path.lexists(requested):
+        return requested, False
+    if _has_content(requested, file):
+        return requested, True
+    fresh = requested.with_name(f"{requested.stem}-{_hash(file)}{requested.suffix}")
+    return fresh, _has_content(fresh, file)
+
+
+def _has_content(path: Path, file: BinaryIO) -> bool:
+    return path.is_file() and filecmp.cmp(path, file.name, shallow=False)
+
+
+def _is_hashed(path: Path, requested: Path) -> bool:
+    """Whether a path has the form that `free_name` derives from `requested` with a hash."""
+    pattern = rf"{re.escape(requested.stem)}-[0-9a-f]{{{_DIGITS}}}{re.escape(requested.suffix)}"
+    return re.fullmatch(pattern, path.name) is not None
+
+
+def _hash(file: BinaryIO) -> str:
+    """The hash of the content of a file that names contain."""
+    file.seek(0)
+    hashed = blake2b(digest_size=_DIGITS // 2)
+    while piece := file.read(_PIECE):
+        hashed.update(piece)
+    return hashed.hexdigest()
