@@ -11,13 +11,16 @@ MIN_CPU_SHARE = 0.95  # CPU time over wall time, for one thread
 
 
 def ratio_caveats(models: Sequence[ModelReport]) -> Iterator[str]:
-    """Caveats of speed-ups: no difference is shown."""
+    """Caveats of speed-ups: no difference is shown, or other load disturbed the blocks."""
     baseline = models[0]
     for model in models[1:]:
         pair, speed_up = f"{model.label} against {baseline.label}", model.speed_up
         assert speed_up is not None
         if speed_up.verdict == "no difference shown":
             yield f"{pair}: no difference is shown, the confidence interval includes 1"
+        if not speed_up.is_precise:
+            disagree = f"{speed_up.disturbed} of {speed_up.blocks} blocks disagree with the fastest runs"
+            yield f"{pair}: the machine is busy, or there are too few rounds: the interval is wide, or {disagree}"
 
 
 def machine_caveats(machine: MachineReport, models: Sequence[ModelReport], null: Ratio | None) -> Iterator[str]:

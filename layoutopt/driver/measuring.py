@@ -99,11 +99,9 @@ def _speed_ups(
         threads,
     )
     for each in found:
-        if not each.is_measured:
-            null = (
-                f"the original is {each.null.low:.2f} to {each.null.high:.2f} times as fast as itself{_at(each.sizes)}"
-            )
-            raise LayoutoptError(f"this machine is busy: {null}")
+        if each.disturbance:
+            hint = "run it again without other programs"
+            raise LayoutoptError(f"this machine is busy: {each.disturbance}{_at(each.sizes)}", hint=hint)
     return found, [each for each, feed in zip(sizes, feeds, strict=True) if feed is None]
 
 

@@ -196,9 +196,9 @@ class MeasuredReport(ReportModel):
     """Runs of the original and the result in turns, at one choice of sizes, on this machine."""
 
     sizes: dict[str, int] = Field(description="of symbolic dimensions, by name")
-    seconds_before: float = Field(description="median of a run of the original, which onnxruntime optimises by itself")
-    seconds_after: float = Field(description="median of a run of the result")
-    speed_up: float = Field(description="mean ratio of the two, from the medians of the blocks")
+    seconds_before: float = Field(description="a run of the original, which onnxruntime optimises by itself")
+    seconds_after: float = Field(description="a run of the result")
+    speed_up: float = Field(description="mean ratio of the two, from the fastest runs of each block")
     low: float = Field(description="lower end of the 95 % confidence interval of the speed-up")
     high: float = Field(description="upper end of it")
     null: tuple[float, float] = Field(description="the same interval of the original against itself")

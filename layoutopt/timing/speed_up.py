@@ -5,8 +5,8 @@ two models, A and B, run in the order A B B A, so that a steady drift cancels; t
 the time of a run is the processor time of this thread, which other processes do not lengthen by much. With several, it is
 wall time, and one session exists at a time, because idle threads poll for work on the same CPUs.
 
-The original against itself in the same blocks, the null ratio, shows whether the machine is quiet enough. If it is not, the
-measurement goes on with further blocks. The times that limit a measurement are processor times.
+The machine is quiet enough if the original is as fast as itself in the same blocks, the null ratio, and if the blocks agree
+on the speed-up. If not, the measurement goes on with further blocks. The times that limit a measurement are processor times.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,10 +58,10 @@ class SpeedUp:
 
     Attributes:
         sizes: of symbolic dimensions, by name.
-        before: median seconds of a run of the original.
-        after: median seconds of a run of the rewritten model.
-        runs: the time of the original divided by that of the rewritten model, round by round.
-        null: the time of the original divided by its own in the neighbouring round.
+        before: seconds of a run of the original, the median of the fastest runs of the blocks.
+        after: the same for the rewritten model.
+        runs: the time of the original divided by that of the rewritten model.
+        null: the time of the original divided by its own in the neighbouring rounds.
         creation: the median ratio of the times of session creation.
         blocks: the number of blocks.
     """
@@ -75,9 +75,15 @@ class SpeedUp:
     blocks: int
 
     @property
-    def is_measured(self) -> bool:
-        """Whether the machine was quiet enough."""
-        return is_quiet(self.null)
+    def disturbance(self) -> str:
+        """The reason why the machine was too busy for a measurement; empty if it was not."""
+        null, runs = self.null, self.runs
+        if not is_quiet(null):
+            return f"the original is {null.low:.2f} to {null.high:.2f} times as fast as itself"
+        if not runs.is_precise:
+            disagree = f"{runs.disturbed} of {runs.blocks} blocks disagree with the fastest runs"
+            return f"the speed-up may be {runs.low:.2f} to {runs.high:.2f}, and {disagree}"
+        return ""
 
     @property
     def is_slower(self) -> bool:
@@ -128,7 +134,7 @@ class _Subjects:
         return block
 
     def sequential_block(self, seconds: float, starts_last: bool) -> _Block:
-        """A block in which one session exists at a time; a time is the median of several runs."""
+        """A block in which one session exists at a time; a time is that of the fastest of several runs."""
         block = self._empty_block()
         session, last = None, None
         for number in [1, 0, 0, 1] if starts_last else [0, 1, 1, 0]:
@@ -140,7 +146,7 @@ class _Subjects:
                 action = [timed(partial(session.run, None, each.feed), self.clock)]
                 in_rounds(action, _ends_after(_WARM_UP, 0.0))
                 found = in_rounds(action, _ends_after(1, limit), clock=self.budget_clock)
-                block.runs[number][size].append(median(found.times[0]))
+                block.runs[number][size].append(min(found.times[0]))
         return block
 
     def _empty_block(self) -> _Block:
@@ -197,7 +203,7 @@ def measure_speed_up(
             is_late = len(found) >= _MIN_BLOCKS and subjects.budget_clock() - begin >= max_seconds
             if is_late or len(found) >= planned:
                 speed_ups = _speed_ups(feeds, found)
-                if is_late or planned >= max_blocks or all(each.is_measured for each in speed_ups):
+                if is_late or planned >= max_blocks or not any(each.disturbance for each in speed_ups):
                     return speed_ups
                 planned = min(planned + blocks, max_blocks)
 
@@ -209,7 +215,7 @@ def _speed_ups(feeds: Sequence[SizedFeed], blocks: Sequence[_Block]) -> list[Spe
         before, after = ([block.runs[number][size] for block in blocks] for number in (0, 1))
         null = null_ratio(before)
         assert null is not None, "each block has two rounds at least"
-        medians = [median(time for times in all_times for time in times) for all_times in (before, after)]
+        medians = [median(map(min, all_times)) for all_times in (before, after)]
         found.append(SpeedUp(each.sizes, medians[0], medians[1], ratio(before, after), null, creation, len(blocks)))
     return found
 

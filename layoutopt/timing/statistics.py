@@ -1,18 +1,21 @@
-"""Geometric means of blocks with confidence intervals, and the check of the machine.
+"""Geometric means of blocks with confidence intervals, ratios of times, and the checks of the machine.
 
 Values come in blocks with separate sessions. Runs of one session are not independent: they share its memory addresses and
-the load of the machine. The interval is therefore that of the logarithms of the blocks' medians. A sixth of them at either
-end is trimmed, for other programs that run now and then: with n blocks, of which h remain with the mean m, it is (Yuen 1974)
+the load of the machine. The interval is therefore that of the logarithms of the n blocks with the mean m,
 
-    exp(m - t s sqrt(n) / h) to exp(m + t s sqrt(n) / h)
+    exp(m - t s / sqrt(n)) to exp(m + t s / sqrt(n))
 
-where s is the standard deviation of all, with those trimmed replaced by the nearest that remain, and t the quantile of
-Student's distribution. Its degrees of freedom are h - 1 if nothing is trimmed and h - 2 otherwise: h - 1 then is too narrow
-on the simulated machines of tests/unit/test_noisy_machines.py, which counts how often the interval contains the truth.
+where s is their standard deviation and t the quantile of Student's distribution with n - 1 degrees of freedom.
+
+Load only ever lengthens a run, and may lengthen those of one model more than those of the other: the one that needs more of
+the cache, or that happens to run at the time. So the ratio of a block is that of the fastest runs of both models in it, and a
+block is disturbed if its ratio differs by more than 10 % from that of the fastest runs of all blocks. Disturbed blocks do not
+count, unless they are the half or more; then all count, and the machine is too busy. Load that affects one model from the first
+block to the last cannot be noticed. tests/unit/test_noisy_machines.py counts how often the interval contains the truth.
 """
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
+from math import exp, log, log1p, sqrt
 from statistics import fmean, median, stdev
 from typing import Literal, TypeAlias
 
@@ -30,19 +33,26 @@ CONFIDENCE = 0.95
 MAX_NULL_WIDTH = 0.03
 """The width of the interval of the null ratio above which a machine is too busy for a measurement."""
 
+MAX_WIDTH = 0.1
+"""The same for the interval of a speed-up, divided by the speed-up."""
+
+MAX_DEVIATION = 0.1
+"""The relative difference of a block's ratio from that of the fastest runs above which the block is disturbed."""
+
 # fmt: off
 _STUDENT = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201,
     2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069,
+    2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042, 2.040, 2.037, 2.035, 2.032, 2.030,
 )
 # fmt: on
-"""Quantiles of Student's distribution for a two-sided interval of 95 %, with 1 to 23 degrees of freedom, up to 36 blocks."""
+"""Quantiles of Student's distribution for a two-sided interval of 95 %, with 1 to 35 degrees of freedom."""
 
 
 class Estimate(ReportModel):
-    """The trimmed geometric mean of the blocks' medians, with its confidence interval and the quartiles of all values."""
+    """The geometric mean of blocks, with its confidence interval and the quartiles of all values."""
 
-    value: float = Field(description="geometric mean of the blocks' medians, without a sixth of them at either end")
+    value: float = Field(description="geometric mean of the blocks")
     low: float = Field(description="lower end of the 95 % confidence interval, from the spread of the blocks")
     high: float = Field(description="upper end of it")
     lower_quartile: float
@@ -51,20 +61,27 @@ class Estimate(ReportModel):
 
 
 class Ratio(Estimate):
-    """The speed-up: the baseline's time divided by this model's within each round."""
+    """The speed-up: the baseline's time divided by this model's, from the fastest runs of each block."""
 
+    blocks: int = Field(description="the number of blocks")
+    disturbed: int = Field(description="blocks that other load disturbed; they count only if they are the half or more")
     verdict: Verdict = Field(description="whether the whole confidence interval is above or below 1")
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether most blocks agree, and the interval is narrow enough to be of use."""
+        return 2 * self.disturbed < self.blocks and self.high - self.low <= MAX_WIDTH * self.value
 
 
 def estimate(blocks: Blocks) -> Estimate:
-    """The estimate of positive values in two blocks or more, each of which has a value."""
-    logs = sorted(median(map(log, block)) for block in blocks)
-    count, trimmed = len(logs), len(logs) // 6
-    kept = logs[trimmed : count - trimmed]
-    deviation = stdev([kept[0]] * trimmed + kept + [kept[-1]] * trimmed)
-    middle, freedom = fmean(kept), len(kept) - (2 if trimmed else 1)
-    half_width = _STUDENT[freedom - 1] * deviation * sqrt(count) / len(kept)
-    values = [value for block in blocks for value in block]
+    """The estimate of positive values in two blocks or more, each of which has a value and counts by its median."""
+    return _estimate([median(map(log, block)) for block in blocks], [value for block in blocks for value in block])
+
+
+def _estimate(logs: Sequence[float], values: Sequence[float]) -> Estimate:
+    """The estimate from the logarithms of two blocks or more, with the quartiles of values."""
+    middle = fmean(logs)
+    half_width = _STUDENT[len(logs) - 2] * stdev(logs) / sqrt(len(logs))
     lower, upper = (float(each) for each in np.quantile(values, (0.25, 0.75)))
     return Estimate(
         value=exp(middle),
@@ -77,11 +94,15 @@ def estimate(blocks: Blocks) -> Estimate:
 
 
 def ratio(baseline: Blocks, others: Blocks) -> Ratio:
-    """The estimate of baseline / others, value by value."""
-    pairs = (zip(one, other, strict=True) for one, other in zip(baseline, others, strict=True))
-    found = estimate([[a / b for a, b in block] for block in pairs])
+    """The estimate of baseline / others; the quartiles are those of the ratios value by value."""
+    fastest = [(min(one), min(other)) for one, other in zip(baseline, others, strict=True)]
+    reference = log(min(a for a, _ in fastest) / min(b for _, b in fastest))
+    logs = [log(a / b) for a, b in fastest]
+    agreeing = [each for each in logs if abs(each - reference) <= log1p(MAX_DEVIATION)]
+    values = [a / b for blocks in zip(baseline, others, strict=True) for a, b in zip(*blocks, strict=True)]
+    found = _estimate(agreeing if 2 * len(agreeing) > len(logs) else logs, values)
     verdict: Verdict = "faster" if found.low > 1 else "slower" if found.high < 1 else "no difference shown"
-    return Ratio(**found.model_dump(), verdict=verdict)
+    return Ratio(**found.model_dump(), blocks=len(logs), disturbed=len(logs) - len(agreeing), verdict=verdict)
 
 
 def null_ratio(blocks: Blocks) -> Ratio | None:

@@ -53,21 +53,28 @@ def test_a_profile_without_runs() -> None:
     assert (profile.runs, profile.ops, profile.movement_share) == (0, [], 0.0)
 
 
-def test_the_interval_is_that_of_the_blocks_without_the_outermost() -> None:
-    """Yuen's interval; twelve blocks have t = 2.447, fewer than six are not trimmed."""
-    medians = [1.0, 2.0, *[4.0, 8.0] * 4, 512.0, 1024.0]
-    found = estimate([[each / 2, each, each * 4] for each in medians])
-    assert (found.value, found.count) == (pytest.approx(32**0.5), 36)
-    deviation = log(2) / 2 * (12 / 11) ** 0.5
-    assert found.high / found.value == pytest.approx(exp(2.447 * deviation * 12**0.5 / 8))
+def test_the_interval_is_that_of_the_medians_of_the_blocks() -> None:
+    """Four blocks have t = 3.182."""
+    found = estimate([[each / 2, each, each * 4] for each in (1.0, 2.0, 4.0, 8.0)])
+    assert (found.value, found.count) == (pytest.approx(8**0.5), 12)
+    deviation = log(2) * (5 / 3) ** 0.5
+    assert found.high / found.value == pytest.approx(exp(3.182 * deviation / 2))
     assert found.low * found.high == pytest.approx(found.value**2)
-    two = estimate([[1.0], [4.0]])
-    assert (two.value, two.high) == (pytest.approx(2.0), pytest.approx(2 * exp(12.706 * log(2))))
+
+
+def test_disturbed_blocks_do_not_count_unless_they_are_the_half() -> None:
+    """A block is disturbed if the ratio of its fastest runs is not that of the fastest runs of all blocks."""
+    quiet, disturbed = [[2.0, 9.0], [1.0, 1.0]], [[3.0, 3.0], [1.0, 5.0]]
+    for count, value, is_precise in ((5, 2.0, True), (6, 6**0.5, False)):
+        blocks = [quiet] * (12 - count) + [disturbed] * count
+        found = ratio([a for a, _ in blocks], [b for _, b in blocks])
+        assert (found.value, found.disturbed, found.is_precise) == (pytest.approx(value), count, is_precise)
+    assert not ratio([[1.0], [1.09], [1.0]], [[1.0]] * 3).is_precise, "the blocks agree, but the interval is wide"
 
 
 def test_ratios_are_within_rounds() -> None:
     found = ratio([[2.0, 4.0]] * 6, [[1.0, 4.0]] * 6)
-    assert (found.value, found.verdict) == (pytest.approx(2**0.5), "faster")
+    assert (found.value, found.verdict, found.upper_quartile) == (2.0, "faster", 2.0)
     assert ratio([[1.0]] * 6, [[2.0]] * 6).verdict == "slower"
     assert ratio([[1.0]] * 4, [[2.0]] * 3 + [[0.5]]).verdict == "no difference shown"
 
@@ -114,7 +121,7 @@ def test_a_clear_effect_raises_no_doubt() -> None:
 
 
 def test_an_interval_that_includes_one() -> None:
-    first = [[0.9], [1.0], [1.1], [1.0], [1.0]]
+    first = [[0.97], [1.0], [1.03], [1.0], [1.0]]
     (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 5, first)])
     assert caveat == "B against A: no difference is shown, the confidence interval includes 1"
 
