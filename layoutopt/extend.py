@@ -21,12 +21,10 @@ release. docs/extending.md has an example of each group.
 
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel, RuntimeSpec, load_target
-from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.builder import OpBuilder, write_plain
 from layoutopt.dialects.functions import Functions, Label
-from layoutopt.dialects.lower import Lower
-from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.lowering import Dialect, Lower
 from layoutopt.dialects.ops import Ops
-from layoutopt.dialects.write_plain import write_plain
 from layoutopt.errors import ExtensionError, FormatError, LayoutoptError, ModelError, TargetError
 from layoutopt.formats import Entry, Extent, Format, Layout, Part, Shape, as_shape, format_system, lookup
 from layoutopt.ir.graph import Graph, Use, to_text

@@ -1,31 +1,29 @@
-"""The passes before lowering, one per file, in the order in which they run; `Dialect.passes` are those after it."""
+"""The passes before lowering, in the order in which they run; `Dialect.passes` are those after it."""
 
 from typing import Any, get_args
 
-from layoutopt.passes.absorb_casts import AbsorbCasts
-from layoutopt.passes.assign_formats import AssignFormats
 from layoutopt.passes.base import Mode, Pass, Pipeline
-from layoutopt.passes.cancel_casts import CancelCasts
-from layoutopt.passes.check_gain import CheckGain
-from layoutopt.passes.convert_integers import ConvertIntegers
-from layoutopt.passes.evaluate_extents import EvaluateExtents
-from layoutopt.passes.fold_affines import FoldAffines
-from layoutopt.passes.fold_broadcasts import FoldBroadcasts
-from layoutopt.passes.fold_constants import FoldConstants
-from layoutopt.passes.fold_pads import FoldPads
-from layoutopt.passes.fold_repeats import FoldRepeats
-from layoutopt.passes.fuse_patterns import FusePatterns
-from layoutopt.passes.hoist_from_qdq_groups import HoistFromQdqGroups
-from layoutopt.passes.insert_casts import InsertCasts
-from layoutopt.passes.isolate_qdq_groups import IsolateQdqGroups
-from layoutopt.passes.merge_maps import MergeMaps
-from layoutopt.passes.move_maps import MoveMaps
-from layoutopt.passes.pretransform_weights import PretransformWeights
-from layoutopt.passes.raise_patterns import RaisePatterns
-from layoutopt.passes.remove_dead import RemoveDead
-from layoutopt.passes.remove_identities import RemoveIdentities
-from layoutopt.passes.share_casts import ShareCasts
-from layoutopt.passes.share_constants import ShareConstants
+from layoutopt.passes.casts import (
+    AbsorbCasts,
+    CancelCasts,
+    ConvertIntegers,
+    InsertCasts,
+    PretransformWeights,
+    ShareCasts,
+)
+from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads, FoldRepeats
+from layoutopt.passes.maps import MergeMaps, MoveMaps
+from layoutopt.passes.planning import AssignFormats, CheckGain
+from layoutopt.passes.qdq_groups import HoistFromQdqGroups, IsolateQdqGroups
+from layoutopt.passes.simplify import (
+    EvaluateExtents,
+    FoldConstants,
+    FusePatterns,
+    RaisePatterns,
+    RemoveDead,
+    RemoveIdentities,
+    ShareConstants,
+)
 from layoutopt.registry import EntryPoints, instance_of
 
 _SIMPLIFY: tuple[Pass, ...] = (

@@ -9,7 +9,7 @@ import onnxruntime
 
 from layoutopt.bench.bench_report import Profile
 from layoutopt.bench.op_profile import read_profile
-from layoutopt.dialects.onnxruntime.passes.check_block_size import block_mismatch, packed_block
+from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.ir.types import Array
 from layoutopt.runtime.custom_ops import session_options

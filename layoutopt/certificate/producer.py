@@ -27,7 +27,7 @@ from layoutopt.certificate.checker.normal import split_view
 from layoutopt.certificate.checker.operators import SegmentError, Translator
 from layoutopt.certificate.checker.terms import Array, Shape, Term, UnprovableError, difference
 from layoutopt.certificate.testing import fitting_sizes, measure, random_inputs, run
-from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
+from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.errors import ArgumentError, CertificateError
 from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import blocked_channels

@@ -2,8 +2,7 @@
 
 from layoutopt.dialects.ascend import Ascend
 from layoutopt.dialects.functions import Functions
-from layoutopt.dialects.lower import Lower
-from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.lowering import Dialect, Lower
 from layoutopt.dialects.onnxruntime import OnnxRuntime
 from layoutopt.dialects.ops import Ops
 from layoutopt.dialects.standard import Standard

@@ -1,19 +1,203 @@
-"""Records the ops on physical arrays that layout rules lower an op to.
+"""Records the ops on physical arrays that layout rules lower an op to, and writes them into a graph.
 
 A value of the lowered graph has the shape of its physical array. Symbolic extents are computed from arrays and operands at run
 time where an op requires them as numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.extents import RuntimeExtents
-from layoutopt.dialects.promotion import code_of, promoted_type
-from layoutopt.formats import Conversion, Format, Pad, Reshape, Shape, Slice, Transpose, product
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Slot, Storage, TensorType, Value
-from layoutopt.ops import physical_type
+from layoutopt.formats import (
+    Conversion,
+    Dim,
+    Extent,
+    Format,
+    Pad,
+    Reshape,
+    Shape,
+    Slice,
+    Transpose,
+    pack,
+    packed_elements,
+    packed_view,
+    product,
+)
+from layoutopt.formats.extent import Atom, FloorDiv
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
+from layoutopt.ops import estimated_extent, is_computable, physical_type
+
+# Element types that a data-movement op does not support, and the wider types to which they are promoted.
+#
+# Slice and Concat do not support element types of fewer than eight bits or float8, and Transpose does not support float8
+# before opset 21. Of the types that ONNX allows, onnxruntime's CPU kernels lack Pad of float8 and Reshape of 4-bit
+# integers.
+
+_NARROW = {
+    **dict.fromkeys((DType.INT4, DType.INT2), DType.INT8),
+    **dict.fromkeys((DType.UINT4, DType.UINT2), DType.UINT8),
+    DType.FLOAT4E2M1: DType.FLOAT32,
+}
+_CODES = (
+    *("", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool", "float16", "float64"),
+    *("uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2"),
+    *("float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2"),
+)
+_MOVES_EIGHT_BITS = 21  # the opset from which Transpose takes float8
+
+
+def promoted_type(dtype: DType, op_type: str, opset: int) -> DType | None:
+    """The element type to which the operands of an op are promoted; None if the op supports this one."""
+    if dtype in _NARROW:
+        return _NARROW[dtype]
+    is_supported = op_type in ("Reshape", "Transpose") and opset >= _MOVES_EIGHT_BITS
+    return DType.FLOAT32 if dtype.label.startswith("float8") and not is_supported else None
+
+
+def code_of(dtype: DType) -> int:
+    """The number of an element type in ONNX, as in attribute `to` of Cast."""
+    return _CODES.index(dtype.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A constant in a format.
+
+    Attributes:
+        data: the elements in logical order.
+        format: the format.
+        shape: the shape of the packed array.
+        nbytes: its size in bytes.
+    """
+
+    data: Data
+    format: Format
+    shape: Shape
+    nbytes: int
+
+    def numpy(self) -> Array:
+        """The physical array."""
+        return pack(self.data.numpy(), self.format).reshape([estimated_extent(dim) for dim in self.shape])
+
+    def view(self) -> Array:
+        """The physical array, one axis per part, as a view of the logical one if no axis is padded."""
+        return packed_view(self.data.numpy(), self.format)
+
+    def with_data(self, data: Data, nbytes: int) -> "Packed":
+        """Another constant of that shape in this format."""
+        return Packed(data, self.format, self.shape, nbytes)
+
+    def elements_at(self, positions: Array) -> Array:
+        """The elements at positions of the flattened physical array."""
+        return packed_elements(self.data.numpy(), self.format, positions)
+
+
+_ONE = TensorType(DType.INT64, (1,))
+
+
+class RuntimeExtents:
+    """Records the ops that compute extents, each as a tensor of one element.
+
+    Args:
+        build: the builder that records the ops.
+        arrays: values of the lowered graph from whose shapes extents are read.
+        operands: operands of the planned op, whose elements may be extents; the last of `arrays` are their lowered values.
+    """
+
+    def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], operands: Sequence[Value | None]) -> None:
+        """Begin with no recorded ops."""
+        self._build = build
+        self._axis_of: dict[Extent, tuple[Value, int]] = {}
+        self._elements: dict[Extent, tuple[Value, int]] = {}
+        self._shapes: dict[Value, Value] = {}
+        self._lists: dict[Value, Value] = {}
+        for value in (each for each in arrays if each is not None):
+            for axis, dim in enumerate(value.shape or ()):
+                if isinstance(dim, Extent):
+                    self._axis_of.setdefault(dim, (value, axis))
+        for operand, array in zip(operands, arrays[-len(operands) :] if operands else (), strict=True):
+            for position, element in enumerate((operand.elements if operand is not None else None) or ()):
+                if isinstance(element, Extent) and array is not None:
+                    self._elements.setdefault(element, (array, position))
+        self._known = {*self._axis_of, *self._elements}
+
+    def of(self, dim: Dim) -> Value | None:
+        """An extent as a tensor; None if it cannot be computed."""
+        return self._extent(Extent.of(dim)) if is_computable(dim, self._known) else None
+
+    def _extent(self, extent: Extent) -> Value:
+        if extent.number is not None:
+            return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
+        if (found := self._read_extent(extent)) is not None:
+            return found
+        total: Value | None = None
+        for factors, coefficient in reversed(extent.terms):
+            term = self._product(factors, coefficient)
+            total = term if total is None else self._arithmetic("Add", total, term)
+        assert total is not None
+        return total
+
+    def _product(self, factors: tuple[Atom, ...], coefficient: int) -> Value:
+        pieces = [self._atom(factor) for factor in factors]
+        if coefficient != 1 or not pieces:
+            pieces.append(self._extent(Extent.of(coefficient)))
+        whole = pieces[0]
+        for piece in pieces[1:]:
+            whole = self._arithmetic("Mul", whole, piece)
+        return whole
+
+    def _atom(self, atom: Atom) -> Value:
+        extent = Extent.of_atom(atom)
+        if isinstance(atom, FloorDiv) and self._read_extent(extent) is None:
+            return self._arithmetic("Div", self._extent(atom.dividend), self._extent(atom.divisor))
+        return self._extent(extent)
+
+    def _arithmetic(self, op_type: str, one: Value, other: Value) -> Value:
+        (result,) = self._build.op(op_type, [one, other], [_ONE])
+        return result
+
+    def _read_extent(self, dim: Extent) -> Value | None:
+        """An extent that is an extent or an element of an operand; None if there is no such operand."""
+        if dim in self._axis_of:
+            value, axis = self._axis_of[dim]
+            return self._element(self._shape(value), axis)
+        if dim in self._elements:
+            value, position = self._elements[dim]
+            return self._element(self._as_list(value), position)
+        return None
+
+    def _element(self, numbers: Value, position: int) -> Value:
+        if numbers.shape == (1,):
+            return numbers
+        (result,) = self._build.op(
+            "Gather", [numbers, self._build.constant(np.asarray([position], np.int64), "index")], [_ONE]
+        )
+        return result
+
+    def _shape(self, value: Value) -> Value:
+        if value not in self._shapes:
+            assert value.shape is not None
+            (self._shapes[value],) = self._build.op("Shape", [value], [TensorType(DType.INT64, (len(value.shape),))])
+        return self._shapes[value]
+
+    def _as_list(self, value: Value) -> Value:
+        """An operand with extents as a vector of int64."""
+        if value not in self._lists:
+            assert value.shape is not None
+            result = value if value.shape else self._build.reshape(value, (1,))
+            if value.dtype is not DType.INT64:
+                (result,) = self._build.op("Cast", [result], [TensorType(DType.INT64, result.shape)], {"to": 7})
+            self._lists[value] = result
+        return self._lists[value]
+
+
+# Records the ops on physical arrays that layout rules lower an op to.
+#
+# A value of the lowered graph has the shape of its physical array. Symbolic extents are computed from arrays and operands
+# at run time where an op requires them as numbers.
 
 ArrayShape: TypeAlias = Callable[[Format, Shape], Shape]
 
@@ -320,3 +504,57 @@ class OpBuilder:
             "Tile", [zeros, self._extents_tensor(value, repeats)], [TensorType(value.type.dtype, shape)]
         )
         return result
+
+
+def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    """Add the recorded ops to the graph.
+
+    Args:
+        graph: the lowered graph.
+        op: the planned op that they compute.
+        builder: the builder that recorded them.
+        outputs: the values of `graph` that become their results.
+    """
+    final = {builder.outputs[index]: outputs[index] for index in builder.outputs}
+    values: dict[Value, Value | None] = {}
+    for constant in builder.constants:
+        values[constant] = graph.new_value(constant.name, constant.type, data=constant.data)
+    recorded = list(builder.ops)
+    produced = {value for each in recorded for value in each.outputs if value is not None}
+    for source, result in final.items():
+        if source not in produced and result is not None:
+            # The output is an input: an Identity gives it the output's name.
+            recorded.append(Op("Identity", (source,), (result,), version=graph.opsets.get("", 0)))
+            values[result] = result
+    for number, each in enumerate(recorded):
+        for value in each.outputs:
+            if value is not None and value not in values:
+                target = final.get(value)
+                values[value] = target if target is not None else graph.new_value(value.name, value.type)
+        inputs = tuple(value and values.get(value, value) for value in each.inputs)
+        name = op.name if len(recorded) == 1 else f"{op.name or first_name(op)}/{number}"
+        copy = each.copy(inputs, tuple(value and values[value] for value in each.outputs), name=name)
+        copy.order = (*op.order, number)
+        graph.add_op(copy)
+
+
+def first_name(op: Op) -> str:
+    """The name of the first output of an op, or its type."""
+    return next((value.name for value in op.outputs if value is not None), op.op_type)
+
+
+def add_reshape(graph: Graph, x: Value, shape: tuple[int, ...], near: Op | None) -> Value:
+    """Add a Reshape of `x` to `shape` right behind the op `near`; returns its output."""
+    assert isinstance(x.type, TensorType)
+    target = graph.new_constant(np.asarray(shape, dtype=np.int64), f"{x.name}/shape")
+    return graph.new_result("Reshape", (x, target), TensorType(x.type.dtype, shape), f"{x.name}/reshaped", near)
+
+
+def add_transpose(graph: Graph, x: Value, perm: Sequence[int], near: Op | None) -> Value:
+    """Add a Transpose of `x` right behind the op `near`; returns its output."""
+    assert isinstance(x.type, TensorType) and x.shape is not None
+    type = TensorType(x.type.dtype, tuple(x.shape[axis] for axis in perm))
+    return graph.new_result("Transpose", (x,), type, f"{x.name}/transposed", near, attributes={"perm": tuple(perm)})
+
+
+__all__ = ["Packed", "add_reshape", "add_transpose", "code_of", "first_name", "promoted_type", "write_plain"]

@@ -10,11 +10,9 @@ so the values in its body have no types.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.builder import OpBuilder, write_plain
+from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
-from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
-from layoutopt.dialects.write_plain import write_plain
 from layoutopt.ir.graph import CAST, DOMAIN, Graph, is_cast
 from layoutopt.ir.types import Attribute, DType, Function, Op, Opaque, OpaqueType, ReferenceAttribute, Value
 from layoutopt.ops import rule_of

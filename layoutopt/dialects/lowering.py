@@ -5,20 +5,78 @@ Constants are packed when they are read, so lowering does not allocate memory fo
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from math import prod
 
-from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.packed import Packed
+from layoutopt.dialects.builder import OpBuilder, Packed, first_name, write_plain
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
-from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
-from layoutopt.dialects.write_plain import first_name, write_plain
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.graph import Graph, is_cast
-from layoutopt.ir.types import Op, Slot, TensorType, Value
-from layoutopt.ops import LayoutRule, X, Y, canonical_signature, estimated_volume, is_canonical, physical_type, rule_of
+from layoutopt.ir.graph import DOMAIN, Graph, is_cast
+from layoutopt.ir.types import DType, Op, Slot, TensorType, Value
+from layoutopt.ir.verify import invariant
+from layoutopt.ops import (
+    LayoutRule,
+    View,
+    X,
+    Y,
+    canonical_signature,
+    estimated_volume,
+    is_canonical,
+    is_dequantizer,
+    physical_type,
+    rule_of,
+)
+from layoutopt.ops.qdq import is_per_tensor
 from layoutopt.ops.region_ops import ControlFlow, region_rule, regions_with_rule
-from layoutopt.passes.base import Pass
+from layoutopt.passes.base import Pass, PassContext
+
+# Separates data movement from an int8 DequantizeLinear, because onnxruntime 1.31 cannot load the two at its default
+# level.
+#
+#     q -> DequantizeLinear -> Transpose        becomes        q -> DequantizeLinear -> Flatten -> Reshape -> Transpose
+#
+# From opset 21 on it copies such a DequantizeLinear behind Transpose, Reshape and similar ops, with `output_dtype =
+# INT8`, and then changes the zero points of int8 to uint8, but not that attribute: "output_dtype INT8 does not match
+# y_zero_point type UINT8". It does not propagate past a Flatten, which moves no data. The DequantizeLinear itself is not
+# changed, because QDQ groups contain it. This is not a pass on lowered graphs: the Flatten has to be part of the function
+# that a dialect may write for the op. Source: onnxruntime, core/optimizer/qdq_transformer/qdq_propagation.cc and
+# qdq_s8_to_u8.cc, pull request 28144.
+
+_COPIED_SINCE = 21
+_PROPAGATED_PAST = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+def stop_qdq_propagation(graph: Graph, builder: OpBuilder) -> None:
+    """Insert a Flatten before the recorded data-movement ops that read the output of an int8 DequantizeLinear of the graph."""
+    for op in tuple(builder.ops):
+        value = op.inputs[0] if op.op_type in _PROPAGATED_PAST else None
+        if value is None or value not in graph or not value.shape or 0 in value.shape:
+            continue
+        if _is_dequantized(graph, value):
+            op.inputs = (builder.prepend_flatten(value), *op.inputs[1:])
+
+
+def _is_dequantized(graph: Graph, value: Value) -> bool:
+    """Whether a value is the output of such a DequantizeLinear, past view ops."""
+    op = graph.producer(value)
+    while op is not None and isinstance(rule_of(op), View) and op.inputs[0] is not None:
+        op = graph.producer(op.inputs[0])
+    return op is not None and is_dequantizer(op) and _is_copied(op)
+
+
+def _is_copied(dequantizer: Op) -> bool:
+    """Whether onnxruntime copies a DequantizeLinear wrongly: per tensor, of int8, with a zero point."""
+    x, scale, zero = (*dequantizer.inputs, None)[:3]
+    is_int8 = x is not None and x.dtype is DType.INT8 and zero is not None
+    return not dequantizer.domain and dequantizer.version >= _COPIED_SINCE and is_int8 and is_per_tensor(scale)
+
+
+# Lowers a planned graph, whose values have formats, to a plain graph, whose values have physical shapes.
+#
+# A dialect decides which ops implement a planned op; this module contains the part of lowering that all dialects share.
+# Constants are packed when they are read, so lowering does not allocate memory for them.
 
 
 class Dialect(ABC):
@@ -235,3 +293,107 @@ def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
 def _formats_of_cast(op: Op) -> dict[Slot, Format]:
     storages = {} if op.signature is None else {X: op.signature.inputs[0], Y: op.signature.outputs[0]}
     return {slot: storage.format for slot, storage in storages.items() if storage is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Lower(Pass):
+    """Write the planned graph as ops and function calls of the dialect, on physical arrays.
+
+    before: x(NHWC), w(OHWI) -> Conv(NHWC) -> y(NHWC)
+    after:  x, w -> layoutopt.Conv_NHWC -> y              arrays of the physical shapes, in the dialect `functions`
+
+    Attributes:
+        dialect: the dialect.
+    """
+
+    dialect: Dialect
+
+    name = "lower"
+    justifies_rewrite = False
+    handles_bodies = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Set `context.lowered`, the graph on which the following passes run; the planned graph is not changed."""
+        context.block = self.dialect.block(graph)
+        context.lowered = self.dialect.lower(graph)
+
+
+_BYTE = 8
+
+
+def _is_lowered(graph: Graph) -> bool:
+    return graph.stage == "lowered"
+
+
+@invariant
+def lowered_values_have_no_format(graph: Graph) -> Iterator[str]:
+    """A lowered value is an array in row-major order; its shape is the physical one."""
+    for value in graph.values if _is_lowered(graph) else ():
+        if value.storage is not None and not value.storage.format.is_canonical:
+            yield f"{value.name}: {value.storage}"
+
+
+@invariant
+def lowered_ops_have_no_signature(graph: Graph) -> Iterator[str]:
+    """A lowered op has no signature; its formats are expanded to ops, or are attributes of a function call."""
+    for op in graph.ops if _is_lowered(graph) else ():
+        if op.signature is not None:
+            yield f"{op!r}: {op.signature}"
+
+
+@invariant
+def lowered_ops_of_layoutopt_are_calls(graph: Graph) -> Iterator[str]:
+    """An op in a domain of layoutopt is a call of a function in the graph, with the function's parameters and attributes."""
+    if not _is_lowered(graph):
+        return
+    functions = {(each.domain, each.name, each.overload): each for each in graph.functions}
+    for op in graph.ops:
+        if op.domain != DOMAIN and not op.domain.startswith(f"{DOMAIN}."):
+            continue
+        function = functions.get((op.domain, op.op_type, op.overload))
+        if function is None:
+            yield f"{op!r}, which has no function"
+        elif len(op.inputs) > len(function.inputs) or not set(op.attributes) <= set(function.attributes):
+            yield f"{op!r}, whose function has other parameters"
+
+
+@invariant
+def lowered_ops_have_a_version(graph: Graph) -> Iterator[str]:
+    """The model imports the domain of every op."""
+    for op in graph.ops if _is_lowered(graph) else ():
+        if op.domain not in graph.opsets:
+            yield f"{op!r}: {op.domain or 'ai.onnx'}"
+
+
+@invariant
+def lowered_constants_fill_their_shapes(graph: Graph) -> Iterator[str]:
+    """A constant that layoutopt created has the bytes of its shape; element types of less than a byte may be unpacked."""
+    for value in graph.values if _is_lowered(graph) else ():
+        dtype, shape = value.dtype, value.static_shape
+        if value.data is None or value.origin is not None or shape is None or dtype is None:
+            continue
+        if dtype is DType.STRING or dtype.bits < _BYTE:
+            continue
+        if value.data.nbytes != prod(shape) * dtype.bits // _BYTE:
+            yield f"{value.name}: {value.data.nbytes} bytes for {value.type}"
+
+
+@invariant
+def lowered_arrays_have_the_shapes_that_views_give_them(graph: Graph) -> Iterator[str]:
+    """A Transpose that layoutopt created permutes the extents of its input, a Reshape keeps the number of elements."""
+    for op in graph.ops if _is_lowered(graph) else ():
+        if op.origin is None and op.kind in ("Reshape", "Transpose") and not _is_consistent(op):
+            yield f"{op!r}"
+
+
+def _is_consistent(op: Op) -> bool:
+    x, y = op.inputs[0], op.outputs[0]
+    before, after = (None if value is None else value.static_shape for value in (x, y))
+    if before is None or after is None:
+        return True
+    if op.kind == "Reshape":
+        return prod(before) == prod(after)
+    return after == tuple(before[axis] for axis in op.integers("perm", tuple(reversed(range(len(before))))))
+
+
+__all__ = ["Lower", "stop_qdq_propagation"]

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.builder import OpBuilder, write_plain
 from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyReshapes
-from layoutopt.dialects.write_plain import write_plain
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.passes import HoistFromQdqGroups

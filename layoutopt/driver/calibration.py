@@ -27,7 +27,7 @@ from layoutopt.kernel_times import (
 )
 from layoutopt.kernel_times.baseline import OptimisedOriginal
 from layoutopt.passes.base import PassContext
-from layoutopt.passes.check_gain import has_quantized_ops
+from layoutopt.passes.planning import has_quantized_ops
 from layoutopt.planner import Plan
 from layoutopt.report.schema import PricesReport
 from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 
 from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import GrowthRequest
-from layoutopt.dialects.onnxruntime.passes.winograd import Winograd
+from layoutopt.dialects.onnxruntime.winograd import Winograd
 from layoutopt.errors import InvariantError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.kernel_times import RefinedPlan
 from layoutopt.kernel_times.baseline import kernels_in_default_formats
 from layoutopt.kernel_times.plan_kernels import UsedKernel, total_seconds
-from layoutopt.passes.check_gain import has_quantized_ops
-from layoutopt.passes.pretransform_weights import PretransformWeights
+from layoutopt.passes.casts import PretransformWeights
+from layoutopt.passes.planning import has_quantized_ops
 from layoutopt.planner import Plan
 from layoutopt.planner.problem import TOLERANCE
 from layoutopt.report.schema import GainReport

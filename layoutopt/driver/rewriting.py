@@ -18,7 +18,7 @@ from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, Pipeline
-from layoutopt.passes.check_gain import has_quantized_ops, reason_to_keep
+from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
 from layoutopt.report.stamp import KEY
 from layoutopt.report.warnings import LEFT_OUT
 from layoutopt.runtime.baking import bake, drop_inner_types

@@ -13,8 +13,12 @@ from pathlib import Path
 from layoutopt import inference, onnx_io
 from layoutopt.cost import CostModel, FusedIntoConvolutions, sized
 from layoutopt.cost_models import RooflineModel
-from layoutopt.dialects.onnxruntime.default_blocks import block_of, is_chosen_by_default, stays_blocked
-from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
+from layoutopt.dialects.onnxruntime.default_blocks import (
+    block_of,
+    find_fused_tensors,
+    is_chosen_by_default,
+    stays_blocked,
+)
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value

@@ -14,8 +14,7 @@ from time import perf_counter
 
 from layoutopt.cost import CostModel, FusedIntoConvolutions, RuntimeBlocks, sized
 from layoutopt.cost_models import RooflineModel
-from layoutopt.dialects.onnxruntime.default_blocks import is_chosen_by_default
-from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
+from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature

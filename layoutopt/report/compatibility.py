@@ -11,8 +11,8 @@ from pathlib import Path
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
-from layoutopt.dialects.onnxruntime.passes.check_block_size import block_mismatch, packed_block
+from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
+from layoutopt.dialects.onnxruntime.tables import Kernel, kernels
 from layoutopt.errors import TargetError
 from layoutopt.runtime.kernel_queries import (
     BLOCKED_DOMAIN,

@@ -26,8 +26,8 @@ from layoutopt.ir.verify import violations
 from layoutopt.onnx_io import check, emit, to_bytes
 from layoutopt.ops import Inapplicable, canonical_signature, is_canonical, rule_of, with_padding_states
 from layoutopt.passes import InsertCasts, PretransformWeights
-from layoutopt.passes.assign_formats import assign
 from layoutopt.passes.base import PassContext, Pipeline
+from layoutopt.passes.planning import assign
 from layoutopt.runtime.session import Session
 from layoutopt.verification.difference import difference, element_type, largest_magnitude
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from layoutopt import inference, onnx_io
-from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
+from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.formats.extent import static_shape

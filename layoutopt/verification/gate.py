@@ -16,7 +16,7 @@ from typing import Self
 
 import onnx_ir
 
-from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
+from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.errors import VerificationError
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format

@@ -4,7 +4,7 @@ The definitions are exact (`runtime.definitions`), so a comparison covers format
 not cover the kernels of the other machine.
 """
 
-from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
+from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels

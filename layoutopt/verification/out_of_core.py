@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx_ir
 
-from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
+from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
+from layoutopt.dialects.onnxruntime.blocked_passes import NAME
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries

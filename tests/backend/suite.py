@@ -28,7 +28,7 @@ from optimizing_backend import Prepared
 import layoutopt
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
+from layoutopt.dialects.onnxruntime.blocked_passes import NAME
 
 Configuration: TypeAlias = tuple[str | RandomTarget, str | None]
 Outcome: TypeAlias = Literal["passes", "fails", "cannot be loaded"]

@@ -21,12 +21,12 @@ import layoutopt
 from layoutopt import inference
 from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.packed import Packed
+from layoutopt.dialects.builder import Packed
 from layoutopt.formats import Format, pack, packed_elements
 from layoutopt.ir.constants import chunks, representatives, stored_bytes
 from layoutopt.ir.graph import insert_cast, is_cast
 from layoutopt.ir.types import Array, ArrayData, DType, Storage, TensorType
-from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts, fold_affines
+from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts, folding
 from layoutopt.passes.base import PassContext
 
 SLACK = 1 << 20  # bytes
@@ -126,7 +126,7 @@ def test_biases_do_not_copy_a_shared_weight() -> None:
 def test_folded_weights_need_not_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     source = shared_weights.scaled_channels()
     held = layoutopt.optimize(source, "cpu-avx512", dialect="ops", verify=False)
-    monkeypatch.setattr(fold_affines._Budget, "in_memory", lambda budget, array: None)
+    monkeypatch.setattr(folding._Budget, "in_memory", lambda budget, array: None)
     computed = layoutopt.optimize(source, "cpu-avx512", dialect="ops", verify=False)
     assert "Mul" not in {node.op_type for node in held.proto.graph.node}
     assert computed.proto == held.proto

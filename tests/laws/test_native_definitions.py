@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from layoutopt.dialects.onnxruntime.kernels import kernels
+from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import Session

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from ascend_models import attributes_of, calls, run
 
-from layoutopt.dialects.ascend.names import common_origin, format_name, published_shape
+from layoutopt.dialects.ascend import common_origin, format_name, published_shape
 from layoutopt.formats import Format, as_shape, lookup, pack
 from layoutopt.formats.catalog import c0, fractal_nz
 from layoutopt.ir.graph import Graph, insert_cast

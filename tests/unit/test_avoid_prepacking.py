@@ -12,8 +12,8 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.passes.avoid_prepacking import AvoidPrepacking
-from layoutopt.dialects.onnxruntime.prepacking import measured_products, run_ratio
+from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking
+from layoutopt.dialects.onnxruntime.tables import measured_products, run_ratio
 from layoutopt.errors import ArgumentError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Mode, PassContext, Sessions

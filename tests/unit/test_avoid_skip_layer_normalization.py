@@ -6,7 +6,7 @@ import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.passes.avoid_skip_layer_normalization import AvoidSkipLayerNormalization
+from layoutopt.dialects.onnxruntime.plain_passes import AvoidSkipLayerNormalization
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import PassContext
 from layoutopt.runtime.baking import bake

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import layoutopt
 from layoutopt.cli import main
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
+from layoutopt.dialects.onnxruntime.tables import Kernel, kernels
 from layoutopt.errors import ModelError, TargetError
 from layoutopt.report.compatibility import check_kernels, check_model, op_name, this_machine
 from layoutopt.runtime.kernel_queries import blocked_channels

@@ -16,12 +16,10 @@ from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.cost import CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.default_blocks import is_chosen_by_default
-from layoutopt.dialects.onnxruntime.fused_tensors import ACTIVATION_SHARES, find_fused_tensors
-from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import ACTIVATIONS, is_fusable_activation
-from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, promising, tilings
-from layoutopt.dialects.onnxruntime.passes.winograd.measured import convolution_graph
-from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, site_of
+from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_fusable_activation
+from layoutopt.dialects.onnxruntime.default_blocks import ACTIVATION_SHARES, find_fused_tensors, is_chosen_by_default
+from layoutopt.dialects.onnxruntime.winograd import MachineRates, Winograd, convolution_graph, promising, tilings
+from layoutopt.dialects.onnxruntime.winograd_kernels import Site, site_of
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import ArrayData, DType, Op, Signature, Slot, TensorType, Value

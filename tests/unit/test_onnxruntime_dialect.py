@@ -10,7 +10,7 @@ import pytest
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.passes.check_block_size import CHANNELS
+from layoutopt.dialects.onnxruntime.blocked_passes import CHANNELS
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}

@@ -11,11 +11,16 @@ from onnx import numpy_helper
 
 import layoutopt
 from layoutopt import onnx_io
-from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, estimate
-from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import Algorithm, minimal_filtering
-from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
-from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import error_growths as declared_growths
-from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
+from layoutopt.dialects.onnxruntime.winograd_kernels import (
+    MACHINE_RATES,
+    Algorithm,
+    Constants,
+    MachineRates,
+    Site,
+    Tiles,
+    minimal_filtering,
+)
+from layoutopt.dialects.onnxruntime.winograd_kernels import error_growths as declared_growths
 from layoutopt.errors import VerificationError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Value
@@ -60,7 +65,7 @@ def filters_of(kind: str) -> Array:
 def prefers_winograd(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = MachineRates(flops=1e6, min_speedup=1e-6, min_measured_speedup=1e-6, max_filter_growth=1e9, tie_ratio=1.0)
     for block in (8, 16):
-        monkeypatch.setitem(estimate.MACHINE_RATES, block, rates)
+        monkeypatch.setitem(MACHINE_RATES, block, rates)
 
 
 @pytest.mark.usefixtures("prefers_winograd")

@@ -19,8 +19,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.cost import CostModel, CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.default_blocks import is_chosen_by_default
-from layoutopt.dialects.onnxruntime.fused_tensors import find_fused_tensors
+from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.driver import calibration
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.errors import ArgumentError

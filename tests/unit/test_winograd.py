@@ -19,11 +19,8 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target, load_target
 from layoutopt.dialects.onnxruntime import DOMAIN
-from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Prices, Winograd, choose, tilings
-from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
-from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
-from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import WinogradRewriter
-from layoutopt.dialects.onnxruntime.passes.winograd.site import site_of
+from layoutopt.dialects.onnxruntime.winograd import MachineRates, Prices, Winograd, choose, tilings
+from layoutopt.dialects.onnxruntime.winograd_kernels import Constants, WinogradRewriter, minimal_filtering, site_of
 from layoutopt.formats import lookup, pack
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op

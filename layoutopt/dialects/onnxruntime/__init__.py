@@ -7,40 +7,56 @@ depthwise 1x1 convolution, whose filter may be computed: squeeze-and-excite need
 
 Ops without a native kernel are written as in the dialect `ops`, with reshapes around them. The modules:
 
-    arrays        the declared shapes of blocked arrays, and the table of writers
-    convolution, pooling, elementwise, concat_split_slice, reorder, resize, group_norm    the writers, by op type
-    passes        the passes on the lowered graph
-    integer       the passes on the baked graph of a quantised model
+    arrays, writers                           the declared shapes of blocked arrays, and the writers by op type
+    blocked_passes, plain_passes, winograd    the passes on the lowered graph
+    integer                                   the passes on the baked graph of a quantised model
+    default_blocks                            the ops that onnxruntime itself runs in blocks
+    tables                                    kernels and measured costs
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.lowering import Dialect
-from layoutopt.dialects.onnxruntime import (  # noqa: F401  (they register writers)
-    concat_split_slice,
-    convolution,
-    group_norm,
-    pooling,
-    resize,
-)
+from layoutopt.dialects.builder import OpBuilder, write_plain
+from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, WRITERS, BlockedArrays
-from layoutopt.dialects.onnxruntime.elementwise import write_elementwise
+from layoutopt.dialects.onnxruntime.blocked_passes import (
+    CheckBlockSize,
+    DeclarePaddedChannels,
+    FuseIntoConvolutions,
+    ScaleFilters,
+)
 from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES
-from layoutopt.dialects.onnxruntime.kernels import kernels
-from layoutopt.dialects.onnxruntime.passes import PASSES
-from layoutopt.dialects.onnxruntime.reorder import write_reorder
-from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
-from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
-from layoutopt.dialects.write_plain import write_plain
+from layoutopt.dialects.onnxruntime.plain_passes import (
+    AvoidPrepacking,
+    AvoidSkipLayerNormalization,
+    KeepSoftmaxInFloatingPoint,
+    PoolIntegers,
+)
+from layoutopt.dialects.onnxruntime.tables import kernels
+from layoutopt.dialects.onnxruntime.winograd import Winograd
+from layoutopt.dialects.onnxruntime.writers import KINDS, write_elementwise, write_reorder
+from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyReshapes
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.region_ops import regions_with_rule
 
-__all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]
+_PASSES = (
+    EqualizeMatmulRanks(),
+    SimplifyReshapes(),
+    FuseIntoConvolutions(),
+    ScaleFilters(),
+    AvoidSkipLayerNormalization(),
+    AvoidPrepacking(),
+    PoolIntegers(),
+    KeepSoftmaxInFloatingPoint(),
+    Winograd(),
+    DeclarePaddedChannels(),
+    CheckBlockSize(),
+    *COMPACT,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +72,7 @@ class OnnxRuntime(Dialect):
     name = "onnxruntime"
     is_native = True
     keeps_qdq_groups = True
-    passes = (EqualizeMatmulRanks(), *PASSES, *COMPACT)
+    passes = _PASSES
     baked_passes = INTEGER_PASSES
 
     @property
@@ -66,7 +82,7 @@ class OnnxRuntime(Dialect):
 
     def block(self, graph: Graph) -> int:
         """The block of the filters; 0 if none is blocked."""
-        values = (op.inputs[1] for each in regions_with_rule(graph) for op in each.ops if op.kind in convolution.KINDS)
+        values = (op.inputs[1] for each in regions_with_rule(graph) for op in each.ops if op.kind in KINDS)
         formats = (value.storage.format for value in values if value is not None and value.storage is not None)
         return max(map(self.arrays.filter_block, formats), default=0)
 
@@ -98,3 +114,6 @@ class OnnxRuntime(Dialect):
         """The lowered graph, in which only arrays of the block that its filters are packed for count as blocked."""
         block = self.block(graph)
         return Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), graph)
+
+
+__all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]

@@ -1,0 +1,437 @@
+"""The dialect `ascend`: functions with the operators and format names of Ascend's compiler. CastData is TransData.
+
+    y = layoutopt.ascend.TransData <src_format = "NCHW", dst_format = "NC1HWC0", src_subformat = 0, dst_subformat = 0,
+                                    groups = 1, origin_format = "NCHW"> (x)
+    z = layoutopt.ascend.Conv_NC1HWC0 <input_formats = ["NC1HWC0", "FRACTAL_Z"], output_formats = ["NC1HWC0"], ...> (y, w)
+
+Arrays have the published shapes, such as (C1 * H * W, N1, 16, C0) for FRACTAL_Z. Grouped filters, depthwise filters and those
+of NC1HWC0_C04 include the zeros of their storages. Functions with different bodies are overloads, so that a node has the name
+of its op. An op with a format that the compiler does not name is written as in `functions`.
+
+The attribute `origin_format` is an addition: in that compiler it is a property of the tensor. A TransData between NC1HWC0 and
+FRACTAL_NZ is one node here and two in that compiler, through NCHW. A TransData in front of a Transpose that moves no bytes is
+one node too, named by the axes behind the Transpose.
+
+Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataSrcFormat in Ascend ge trans_op_creator.cc.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.functions import Functions, Label
+from layoutopt.formats import Format, Part, Shape
+from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
+from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
+from layoutopt.formats.extent import static_shape
+from layoutopt.ir.graph import DOMAIN, Graph, is_cast
+from layoutopt.ir.sizes import is_symbolic
+from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
+from layoutopt.ops import rule_of
+
+# The names of formats in Ascend's compiler, and the shapes that it publishes for them.
+#
+# In that compiler a tensor has an *origin format*, which names its axes (NCHW, NHWC, or ND for axes without roles), and a
+# *storage format*. NC1HWC0 of a tensor (N, H, W, C) is therefore another order of its axes than of one (N, C, H, W):
+#
+#     [N, C1, H, W, C0]   is  NC1HWC0 of NCHW  and  NC1HWC0 of NHWC        FRACTAL_NZ blocks the last two axes of any tensor
+#
+# C0 follows from the element type; an order with any other block has no name. Signals are images of one row: their names
+# are those of images, and shapes leave out the H of 1.
+#
+# Sources: GetFormatName in Ascend metadef graph/types.cc (names), transfer_shape_utils.cc (shapes).
+
+Names: TypeAlias = Mapping[Format, str]
+
+_IMAGES = {4: "NCHW", 5: "NCDHW"}
+_ORIGINS = {4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
+_PLAIN = {4: ("NCHW", "NHWC", "HWCN", "CHWN"), 5: ("NCDHW", "NDHWC", "DHWCN")}
+_FILTERS = frozenset({"FRACTAL_Z", "FRACTAL_Z_3D", "FRACTAL_Z_3D_TRANSPOSE"})
+_ROW = 2  # the axis of an image that a signal does not have
+_CUBE_FLOAT32 = 8  # C0 of float32 on chips whose cube computes it
+_BLOCKS = (16, _CUBE_FLOAT32, 32, 64, 128, 256)
+
+
+def common_origin(formats: Sequence[Format], dtype: DType) -> tuple[str, list[str]] | None:
+    """An origin format under which all given formats of one tensor have names, and the names; None if there is none.
+
+    The axes of the tensor may be permuted for that: a Transpose moves no bytes here, so a conversion in front of it is the same
+    as one behind it.
+    """
+    for order in _orders(formats[0].rank):
+        relabelled = [format.propagate_transpose(order) for format in formats]
+        for origin, names in _tables(formats[0].rank, _blocks(dtype)).items():
+            found = [names.get(format, "") for format in relabelled]
+            if all(found):
+                return origin, found
+    return None
+
+
+def format_name(format: Format, dtype: DType) -> str | None:
+    """The name of one format; None if it has none."""
+    if format.is_canonical:
+        return _IMAGES.get(format.rank, "ND")
+    tables = _tables(format.rank, _blocks(dtype)).values()
+    return next((names[format] for names in tables if format in names), None)
+
+
+@cache
+def published_shape(format: Format, shape: Shape) -> Shape:
+    """The shape that Ascend publishes for a tensor in a format: the first axis of a filter counts all of its fractals."""
+    physical = format.physical_shape(shape)
+    inner = len(physical) - format.rank + 1
+    names = {table.get(format, "") for table in _tables(format.rank, _BLOCKS).values()}
+    if format.rank < min(_IMAGES) - 1 or names.isdisjoint(_FILTERS) or is_symbolic(physical):
+        return physical
+    return prod(static_shape(physical[:-inner])), *physical[-inner:]
+
+
+def _blocks(dtype: DType) -> tuple[int, ...]:
+    """The possible values of C0 for an element type."""
+    if dtype is DType.STRING:
+        return ()
+    return (c0(dtype.label), _CUBE_FLOAT32) if dtype is DType.FLOAT32 else (c0(dtype.label),)
+
+
+@cache
+def _orders(rank: int) -> tuple[tuple[int, ...], ...]:
+    """The axes as they are, the channels last or first, rows and columns exchanged."""
+    axes = tuple(range(rank))
+    if rank < 2:
+        return (axes,)
+    last, first = (0, *axes[2:], 1), (0, rank - 1, *axes[1:-1])
+    exchanged = (*axes[:-2], rank - 1, rank - 2)
+    return tuple(dict.fromkeys(order for order in (axes, last, first, exchanged) if sorted(order) == list(axes)))
+
+
+@cache
+def _tables(rank: int, blocks: tuple[int, ...]) -> dict[str, Names]:
+    """The names of formats under every origin format of tensors of a rank."""
+    matrices = {fractal_nz(rank, c0=block): "FRACTAL_NZ" for block in blocks} if rank > 1 else {}
+    plain: dict[Format, str] = {Format.canonical(rank): "ND", **matrices}
+    for block in blocks:
+        if rank == 1:
+            plain[Format((Part(0), Part(0, block)))] = "NC1HWC0"  # one number per channel: (1, C1, 1, 1, C0)
+        if rank > 1:
+            squares = Part(rank - 2, block), Part(rank - 1, block)
+            plain[Format((*map(Part, range(rank)), *squares))] = "FRACTAL_ZZ"
+        if rank == 2:
+            plain[Format((Part(0), Part(1), Part(1, 16), Part(0, block)))] = "FRACTAL_Z"
+    tables: dict[str, Names] = {"ND": plain}
+    is_signal = rank == min(_IMAGES) - 1
+    stored = _stored(min(_IMAGES) if is_signal else rank, blocks)
+    for origin in _ORIGINS.get(min(_IMAGES) if is_signal else rank, ()):
+        letters = _IMAGES[len(origin)]
+        order = [letters.index(letter) for letter in origin]
+        relabelled = {format.propagate_transpose(order): name for format, name in stored.items()}
+        if is_signal:
+            kept = [axis for axis, letter in enumerate(origin) if letter != letters[_ROW]]
+            relabelled = {format.restrict(kept): name for format, name in relabelled.items()}
+        tables[origin] = {**relabelled, **matrices}
+    return tables
+
+
+def _stored(rank: int, blocks: tuple[int, ...]) -> dict[Format, str]:
+    """The names of formats of images (N, C, H, W) or (N, C, D, H, W), and of filters."""
+    found: dict[Format, str] = {}
+    for entry in entries():
+        if entry.system == "Ascend" and len(entry.axes) == rank:
+            found |= {_entry_format(entry, block): entry.name for block in blocks}
+    return found | {Format.parse(plain, _IMAGES[rank]): plain for plain in _PLAIN.get(rank, ())}
+
+
+def _entry_format(entry: Entry, block: int) -> Format:
+    return Format.parse(entry.notation.replace("{C0}", str(block)), entry.axes)
+
+
+# Packing, ahead of time, of filters in storages that no format describes.
+#
+# A plan has a format with the order of such a storage, without its zeros. This module packs the constant, and the body of
+# the convolution function begins with ops that unpack it:
+#
+#     grouped             FRACTAL_Z        groups side by side until they fill a fractal: diagonal blocks
+#     depthwise           C1HWNCoC0        C0 channels on the diagonal of a square
+#     x in NC1HWC0_C04    FRACTAL_Z_C04    the four channels of a pixel together
+#
+# Only constants that the plan has reordered are packed; in training mode weights stay as they are.
+
+_STEPS_SINCE = 10  # the opset from which Slice takes steps
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFilter:
+    """The packing of the filter of a convolution.
+
+    Args:
+        slot: the operand that is the filter.
+        name: the name of its storage.
+        storage: the positions of its elements.
+        shape: the shape (O, I, H, W) of the filter; H is 1 for signals.
+    """
+
+    slot: Slot
+    name: str
+    storage: GroupedFractalZ | C1HWNCoC0 | FractalZC04
+    shape: tuple[int, int, int, int]
+
+    @property
+    def stored_shape(self) -> tuple[int, int, int, int]:
+        """The shape as an argument of the storage, which has the channels of a depthwise filter as its second axis."""
+        outputs, inputs, height, width = self.shape
+        return (inputs, outputs, height, width) if isinstance(self.storage, C1HWNCoC0) else self.shape
+
+    @property
+    def physical_shape(self) -> tuple[int, ...]:
+        """The extents of the packed array."""
+        return self.storage.physical_shape(self.stored_shape)
+
+
+class PackedFilterData:
+    """The elements of a packed filter, which are computed whenever they are read."""
+
+    def __init__(self, data: Data, filter: PackedFilter, bits: int) -> None:
+        """Pack `data` as `filter` declares; an element has `bits` bits."""
+        self.data = data
+        self.filter = filter
+        self.nbytes = int(np.prod(filter.physical_shape)) * bits // 8
+
+    def numpy(self) -> Array:
+        """The physical array."""
+        array = self.data.numpy().reshape(self.filter.shape)
+        if isinstance(self.filter.storage, C1HWNCoC0):
+            array = array.swapaxes(0, 1)
+        return pack_filter(array, self.filter.storage)
+
+
+def packed_filter(op: Op) -> PackedFilter | None:
+    """The packing of a convolution's filter, if no format describes its storage; otherwise None."""
+    rule = rule_of(op)
+    if rule is None or rule.family != "convolution" or op.domain or op.version < _STEPS_SINCE or op.signature is None:
+        return None
+    slot = rule.roles(op)["w"]
+    formats = {role: _format(op, each) for role, each in rule.roles(op).items()}
+    weight, fmt, x, y = op.operand(slot), formats["w"], formats["x"], formats["y"]
+    if weight is None or weight.data is None or weight.static_shape is None or fmt is None or x is None or y is None:
+        return None
+    outputs, inputs, *kernel = weight.static_shape
+    if fmt.is_canonical or len(kernel) > 2 or _name(op, rule.roles(op)["y"]) != "NC1HWC0":
+        return None
+    height, width = (1, *kernel)[-2:]
+    shape = outputs, inputs, height, width
+    match rule.variant(op), _name(op, rule.roles(op)["x"]):
+        case "depthwise", "NC1HWC0":
+            return PackedFilter(slot, "C1HWNCoC0", C1HWNCoC0(x.block(1)), shape)
+        case "grouped", "NC1HWC0":
+            return PackedFilter(slot, "FRACTAL_Z", GroupedFractalZ(op.integer("group", 1), x.block(1)), shape)
+        case "dense", "NC1HWC0_C04":
+            return PackedFilter(slot, "FRACTAL_Z_C04", FractalZC04(y.block(1)), shape)
+    return None
+
+
+def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedFilter) -> None:
+    """Insert ops that unpack the packed filter before the recorded ops, which then read the result."""
+    value, logical = builder.declared_input(filter.slot.index), op.operand(filter.slot)
+    assert value is not None and value.shape is not None and logical is not None and logical.shape is not None
+    recorded = list(builder.ops)
+    builder.ops.clear()
+    plain = builder.reshape(_unpacked(builder, _packed_constant(graph, logical, filter), filter), logical.shape)
+    order = builder.format(filter.slot)
+    same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.shape), value.shape)
+    for each in recorded:
+        each.inputs = tuple(same if operand is value else operand for operand in each.inputs)
+    builder.ops += recorded
+
+
+def _format(op: Op, slot: Slot) -> Format | None:
+    storage = op.signature[slot] if op.signature is not None else None
+    return None if storage is None else storage.format
+
+
+def _name(op: Op, slot: Slot) -> str | None:
+    value, format = op.operand(slot), _format(op, slot)
+    return None if value is None or value.dtype is None or format is None else format_name(format, value.dtype)
+
+
+def _packed_constant(graph: Graph, weight: Value, filter: PackedFilter) -> Value:
+    """The constant with the packed filter, which all ops with the same packing of a filter share."""
+    assert weight.data is not None and weight.dtype is not None
+    stem = f"{weight.tensor}__{filter.name}"
+    known = graph.find(stem)
+    if (
+        known is not None
+        and isinstance(known.data, PackedFilterData)
+        and (known.data.data, known.data.filter) == (weight.data, filter)
+    ):
+        return known
+    data = PackedFilterData(weight.data, filter, weight.dtype.bits)
+    return graph.new_value(stem, TensorType(weight.dtype, filter.physical_shape), data=data, tensor=weight.tensor)
+
+
+def _unpacked(builder: OpBuilder, packed: Value, filter: PackedFilter) -> Value:
+    """The filter (O, I, H, W) that a packed constant contains."""
+    match filter.storage:
+        case GroupedFractalZ():
+            return _unpack_grouped(builder, packed, filter.storage, filter.shape)
+        case C1HWNCoC0():
+            return _unpack_depthwise(builder, packed, filter.shape)
+        case FractalZC04():
+            return _unpack_few_channels(builder, packed, filter.shape)
+
+
+def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ, shape: tuple[int, ...]) -> Value:
+    outputs, inputs, height, width = shape
+    own, together = outputs // storage.groups, storage.groups_per_fractal((outputs, inputs, height, width))
+    fractals, columns, rows, block = storage.physical_shape((outputs, inputs, height, width))
+    channels = -(-together * inputs // block)
+    pixels = height * width
+    gathers = fractals // (channels * pixels)
+    value = builder.reshape(packed, (gathers, channels, pixels, columns * rows, block))
+    value = builder.reshape(
+        builder.transpose(value, (0, 3, 1, 4, 2)), (gathers, columns * rows, channels * block, pixels)
+    )
+    value = builder.resize_axis(builder.resize_axis(value, 1, together * own), 2, together * inputs)
+    value = builder.reshape(value, (gathers, together, own, together, inputs, pixels))
+    value = builder.transpose(value, (1, 3, 0, 2, 4, 5))
+    value = _diagonal(builder, builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together)
+    value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
+    return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)
+
+
+def _unpack_depthwise(builder: OpBuilder, packed: Value, shape: tuple[int, ...]) -> Value:
+    outputs, inputs, height, width = shape
+    assert packed.static_shape is not None
+    blocks, _, _, _, block, _ = packed.static_shape
+    value = builder.transpose(packed, (4, 5, 0, 3, 1, 2))
+    value = _diagonal(builder, builder.reshape(value, (block**2, blocks, inputs, height, width)), block)
+    value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (blocks * block, inputs, height, width))
+    return builder.resize_axis(value, 0, outputs)
+
+
+def _unpack_few_channels(builder: OpBuilder, packed: Value, shape: tuple[int, ...]) -> Value:
+    outputs, inputs, height, width = shape
+    assert packed.static_shape is not None
+    fractals, columns, rows, block = packed.static_shape
+    value = builder.reshape(builder.transpose(packed, (1, 2, 0, 3)), (columns * rows, fractals * block))
+    value = builder.resize_axis(builder.resize_axis(value, 0, outputs), 1, 4 * height * width)
+    value = builder.transpose(builder.reshape(value, (outputs, height, width, 4)), (0, 3, 1, 2))
+    return builder.resize_axis(value, 1, inputs)
+
+
+def _diagonal(builder: OpBuilder, value: Value, extent: int) -> Value:
+    """The diagonal of a square matrix whose elements are the first axis, flattened."""
+    assert isinstance(value.type, TensorType) and value.shape is not None
+    if extent == 1:
+        return value
+    type = TensorType(value.type.dtype, (extent, *value.shape[1:]))
+    numbers = [builder.constant(np.asarray([number], np.int64), "slice") for number in (0, extent**2, 0, extent + 1)]
+    (result,) = builder.op("Slice", [value, *numbers], [type])
+    return result
+
+
+# The dialect `ascend`: functions with the operators and format names of Ascend's compiler. CastData is TransData.
+#
+#     y = layoutopt.ascend.TransData <src_format = "NCHW", dst_format = "NC1HWC0", src_subformat = 0, dst_subformat = 0,
+#                                     groups = 1, origin_format = "NCHW"> (x)
+#     z = layoutopt.ascend.Conv_NC1HWC0 <input_formats = ["NC1HWC0", "FRACTAL_Z"], output_formats = ["NC1HWC0"], ...> (y, w)
+#
+# Arrays have the published shapes, such as (C1 * H * W, N1, 16, C0) for FRACTAL_Z. Grouped filters, depthwise filters and
+# those of NC1HWC0_C04 include the zeros of their storages. Functions with different bodies are overloads, so that a node
+# has the name of its op. An op with a format that the compiler does not name is written as in `functions`.
+#
+# The attribute `origin_format` is an addition: in that compiler it is a property of the tensor. A TransData between
+# NC1HWC0 and FRACTAL_NZ is one node here and two in that compiler, through NCHW. A TransData in front of a Transpose that
+# moves no bytes is one node too, named by the axes behind the Transpose.
+#
+# Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataSrcFormat in Ascend ge
+# trans_op_creator.cc.
+
+ASCEND = f"{DOMAIN}.ascend"
+CAST = "TransData"
+
+
+class Ascend(Functions):
+    """CastData from NCHW to NC1HWC0  -->  layoutopt.ascend.TransData."""
+
+    name = "ascend"
+
+    def shape(self, format: Format, shape: Shape) -> Shape:
+        """The shape that Ascend publishes for an array in a format."""
+        return published_shape(format, shape)
+
+    def label(self, op: Op) -> Label:
+        """The label with the format names of Ascend's compiler, if it names all formats of the op."""
+        return (_cast(op) if is_cast(op) else _call(op)) or super().label(op)
+
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+        """Write a function call; filters that no format can describe are packed first."""
+        filter = packed_filter(op)
+        if filter is not None and builder.ops:
+            read_packed_filter(graph, op, builder, filter)
+        super().write(graph, op, builder, outputs)
+
+
+def _cast(op: Op) -> Label | None:
+    """The label of a TransData; None if a format has no name, or if only the padding state changes."""
+    assert op.signature is not None
+    value, source, result = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
+    assert value is not None and value.dtype is not None and source is not None and result is not None
+    found = common_origin([source.format, result.format], value.dtype)
+    if found is None:
+        return None
+    origin, (src, dst) = found
+    attributes: dict[str, Attribute] = {"src_format": src, "dst_format": dst, "src_subformat": 0, "dst_subformat": 0}
+    return (
+        None
+        if src == dst
+        else Label(CAST, attributes | {"groups": 1, "origin_format": origin}, ASCEND, has_overloads=True)
+    )
+
+
+def _call(op: Op) -> Label | None:
+    """The label of an op with the names of all its formats; None if a format has no name."""
+    assert op.signature is not None
+    inputs = [_named(value, storage) for value, storage in zip(op.inputs, op.signature.inputs, strict=True)]
+    outputs = [_named(value, storage) for value, storage in zip(op.outputs, op.signature.outputs, strict=True)]
+    filter = packed_filter(op)
+    if filter is not None:
+        inputs[filter.slot.index] = filter.name
+    if None in inputs or None in outputs:
+        return None
+    given, computed = (tuple(each or "" for each in side) for side in (inputs, outputs))
+    first = dict.fromkeys(side[0] for side in (given, computed) if side and side[0])
+    attributes: dict[str, Attribute] = {"input_formats": given, "output_formats": computed}
+    return Label("_".join([op.op_type, *first]), attributes | _kernel_shape(op), ASCEND, has_overloads=True)
+
+
+def _kernel_shape(op: Op) -> dict[str, Attribute]:
+    """The attribute `kernel_shape` of a convolution, since the physical shape of its filter does not determine it."""
+    rule = rule_of(op)
+    if rule is None or rule.family not in ("convolution", "transposed_convolution"):
+        return {}
+    filter = op.operand(rule.roles(op)["w"])
+    return {} if filter is None or filter.static_shape is None else {"kernel_shape": filter.static_shape[2:]}
+
+
+def _named(value: Value | None, storage: Storage | None) -> str | None:
+    """The name of an operand's format; empty if it is absent or no tensor, None if the format has no name."""
+    if value is None or value.dtype is None or storage is None:
+        return ""
+    return format_name(storage.format, value.dtype)
+
+
+__all__ = [
+    "ASCEND",
+    "Ascend",
+    "PackedFilter",
+    "PackedFilterData",
+    "common_origin",
+    "format_name",
+    "packed_filter",
+    "published_shape",
+    "read_packed_filter",
+]

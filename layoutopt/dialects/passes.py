@@ -1,0 +1,350 @@
+"""Passes on lowered graphs that every dialect can run."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.dialects.builder import OpBuilder, Packed, write_plain
+from layoutopt.formats import Format
+from layoutopt.ir.constants import LARGE, Deferred, Rearranged, expanded_constant, with_narrow_elements
+from layoutopt.ir.graph import DOMAIN, Graph
+from layoutopt.ir.types import Attribute, DType, Op, TensorType, Value
+from layoutopt.ops import Inapplicable, X, Y, estimated_extent, rule_of
+from layoutopt.ops.elementwise import Cast, Clip, Nary, Unary
+from layoutopt.passes import RemoveDead, ShareConstants
+from layoutopt.passes.base import Pass, PassContext
+
+_AXES_ARE_AN_INPUT_SINCE = 13
+
+
+@dataclass(frozen=True, slots=True)
+class EqualizeMatmulRanks(Pass):
+    """Unsqueeze the operand of lower rank of a float16 MatMul behind a conversion, because onnxruntime would crash.
+
+    before: x -> Transpose(0, 2, 1) -> MatMul(w: [8,8])
+    after:  x -> Transpose(0, 2, 1) -> MatMul(Unsqueeze(w): [1,8,8])
+
+    At its default level, onnxruntime 1.31 fuses a Transpose that moves the batch into a product, even through a Cast to
+    float32 that it inserts; if the other operand has fewer axes, the process crashes. Only a Transpose that layoutopt inserts
+    is relevant: an original with such a Transpose crashes too.
+    """
+
+    name = "equalize-matmul-ranks"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit the products whose operands are both float16."""
+        for op in graph.ops:
+            if op.kind == "MatMul" and all(value is not None and value.dtype is DType.FLOAT16 for value in op.inputs):
+                one, other = (value for value in op.inputs if value is not None)
+                if one.rank is None or other.rank is None or min(one.rank, other.rank) < 2:
+                    continue
+                smaller, larger = sorted((one, other), key=lambda value: value.rank or 0)
+                if smaller.rank != larger.rank and _is_inserted(graph, larger):
+                    graph.set_input(op, op.inputs.index(smaller), _unsqueezed(graph, op, smaller, larger.rank or 0))
+
+
+def _is_inserted(graph: Graph, value: Value) -> bool:
+    """Whether a Transpose, or a function with one, computes a value, and layoutopt inserted it."""
+    op = graph.producer(value)
+    return op is not None and op.origin is None and (op.kind == "Transpose" or op.domain.startswith(DOMAIN))
+
+
+def _unsqueezed(graph: Graph, op: Op, value: Value, rank: int) -> Value:
+    """The output of a new Unsqueeze that adds axes of extent 1 in front."""
+    assert isinstance(value.type, TensorType) and value.shape is not None
+    missing = rank - len(value.shape)
+    type = TensorType(value.type.dtype, (*(1 for _ in range(missing)), *value.shape))
+    inputs: tuple[Value, ...] = (value,)
+    attributes: dict[str, Attribute] = {"axes": tuple(range(missing))}
+    if graph.opsets.get("", 0) >= _AXES_ARE_AN_INPUT_SINCE:
+        inputs = (value, graph.new_constant(np.arange(missing), f"{value.name}__axes"))
+        attributes = {}
+    name = f"{value.name}__raised"
+    return graph.new_result("Unsqueeze", inputs, type, name, op, attributes=attributes, order=op.order)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTransposes(Pass):
+    """Replace the Transpose of a constant by a constant, unless weights are trained.
+
+    before: w: [8,4] -> Transpose(1, 0) -> Gemm
+    after:  w, packed: [4,8] -> Gemm
+
+    An op that is written as Transpose, op, Transpose may have a Transpose of a constant operand.
+    """
+
+    name = "fold-transposes"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit the Transposes in topological order, so that chains are folded."""
+        for op in graph.ops if context.mode == "inference" else ():
+            source, result = op.inputs[0] if op.inputs else None, op.outputs[0]
+            if op.kind != "Transpose" or source is None or source.data is None or result is None:
+                continue
+            if graph.is_output(result) or not isinstance(result.type, TensorType) or result.static_shape is None:
+                continue
+            perm = op.integers("perm") or tuple(reversed(range(len(result.static_shape))))
+            data = Packed(source.data, Format.plain(perm), result.static_shape, source.data.nbytes)
+            folded = graph.new_value(f"{result.name}__folded", result.type, data=data)
+            graph.replace_uses(result, folded)
+            graph.remove_op(op)
+
+
+@dataclass(frozen=True, slots=True)
+class RematerializeConstants(Pass):
+    """Store the smaller operands of a folded constant, and the ops that compute it.
+
+    before: c: float32, folded from a Cast of float16, and packed
+    after:  s: float16, packed -> Cast -> c
+
+    Any other constant that is larger than its operands becomes the ops that compute it, and those that convert it to its
+    format. Runtimes compute both when they load the model.
+    """
+
+    name = "rematerialize-constants"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit the constants above 1 KiB."""
+        for value in graph.values:
+            deferred = expanded_constant(value.data) if value.data is not None else None
+            if deferred is not None and value.data is not None and value.data.nbytes > LARGE:
+                _expand(graph, value, deferred)
+
+
+def _expand(graph: Graph, value: Value, deferred: Deferred) -> None:
+    """Replace a constant that is no graph output by ops that compute it."""
+    if graph.is_output(value) or not isinstance(value.type, TensorType):
+        return
+    if deferred.narrow_source is not None:
+        _cast(graph, value, deferred, deferred.narrow_source)
+    else:
+        _compute(graph, value, deferred)
+
+
+def _cast(graph: Graph, value: Value, deferred: Deferred, narrow: Value) -> None:
+    """Store the narrow elements in the format that readers of the wide ones require."""
+    assert value.data is not None and value.dtype is not None and narrow.dtype is not None
+    data = with_narrow_elements(value.data, value.dtype, narrow)
+    stored = graph.new_value(f"{value.name}__{narrow.dtype.label}", TensorType(narrow.dtype, value.shape), data=data)
+    (cast,) = deferred.graph.ops
+    value.data = None
+    name = f"{value.name}__cast"
+    attributes = dict(cast.attributes)
+    graph.add_op(
+        Op("Cast", (stored,), (value,), version=graph.opsets[""], name=name, attributes=attributes), first=True
+    )
+
+
+def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
+    """Insert the ops that compute the constant, then those that move it."""
+    moves: list[Rearranged] = []
+    data = value.data
+    while isinstance(data, Rearranged):
+        moves.append(data)
+        data = data.data
+    source = _insert_copies(graph, value, deferred)
+    shape = source.static_shape
+    assert shape is not None and value.shape is not None
+    op = Op("Identity", (source,), (value,), name=f"{value.name}__layout", order=(-1, len(graph)))
+    builder = OpBuilder(op, [source], [value], {}, graph.opsets[""], op.name, Format.physical_shape)
+    result = source
+    for move in reversed(moves):
+        if isinstance(move, Packed):
+            result = builder.convert(result, Format.canonical(len(shape)), move.format, shape)
+    result = builder.reshape(result, tuple(estimated_extent(dim) for dim in value.shape))
+    value.data = None
+    builder.outputs[0] = result
+    write_plain(graph, op, builder, [value])
+
+
+def _insert_copies(graph: Graph, value: Value, deferred: Deferred) -> Value:
+    """Copy the ops that compute a constant into the graph; returns their result."""
+    part = deferred.graph
+    copies = {each: graph.new_value(f"{value.name}/{each.name}", each.type, data=each.data) for each in part.values}
+    for number, op in enumerate(part.ops):
+        inputs, outputs = (tuple(each and copies[each] for each in side) for side in (op.inputs, op.outputs))
+        copy = op.copy(inputs, outputs, name=f"{value.name}/{op.name or number}", order=(), origin=None)
+        graph.add_op(copy, first=True)
+    return copies[part.outputs[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTransposes(Pass):
+    """Let all readers of equal Transposes, or Reshapes, of a value read one of them.
+
+    before: x -> Transpose(0, 2, 1) -> MatMul      x -> Transpose(0, 2, 1) -> MatMul
+    after:  x -> Transpose(0, 2, 1) -> MatMul, MatMul
+
+    Every op that is written as Transpose, op, Transpose inserts its own Transposes.
+    """
+
+    name = "share-transposes"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit the ops in topological order, so that equal Transposes of equal Reshapes are found."""
+        kept: dict[Hashable, Value] = {}
+        for op in graph.ops:
+            key, result = _content(op), op.outputs[0] if op.outputs else None
+            if key is None or result is None:
+                continue
+            first = kept.setdefault(key, result)
+            if first is not result and not graph.is_output(result):
+                graph.replace_uses(result, first)
+                graph.remove_op(op)
+
+
+def _content(op: Op) -> Hashable | None:
+    """The operand and the effect of a Transpose, or of a Reshape to a constant shape; None for any other op."""
+    x = op.inputs[0] if op.inputs else None
+    if x is None or op.kind not in ("Transpose", "Reshape"):
+        return None
+    if op.kind == "Transpose":
+        return x, op.kind, tuple(op.integers("perm") or ())
+    target = op.constant(1) if len(op.inputs) > 1 else None
+    return None if target is None else (x, op.kind, tuple(target.tolist()), op.integer("allowzero", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class SimplifyReshapes(Pass):
+    """Bypass a Reshape that another one reads, and remove Reshapes to the same shape.
+
+    before: (1, 64, 7, 7) -> Reshape -> (1, 4, 7, 7, 16) -> Relu -> Reshape -> (1, 64, 7, 7)
+    after:  (1, 64, 7, 7) -> Relu -> (1, 64, 7, 7)
+
+    Attributes:
+        moves_past_elementwise: whether element-wise ops may be between two Reshapes. These ops then have the shape on the
+            other side of the first Reshape, which the blocked kernels of onnxruntime would have to change back.
+    """
+
+    moves_past_elementwise: bool = False
+
+    name = "simplify-reshapes"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit the Reshapes to constant, positive extents, whose outputs do not depend on the shape of their inputs."""
+        for op in graph.ops:
+            if op.kind == "Transpose" and _moves_nothing(op):
+                _replace_by_reshape(graph, op)
+        for op in graph.ops if self.moves_past_elementwise else ():
+            if _is_fixed(op):
+                _move_behind_elementwise(graph, op)
+        for op in graph.ops:
+            if _is_fixed(op):
+                _skip_chain(graph, op)
+        for op in graph.ops:
+            if _is_fixed(op) and _keeps_shape(graph, op):
+                graph.bypass(op)
+        for op in reversed(graph.ops):
+            if _is_fixed(op) and _is_unread(graph, op.outputs[0]):
+                graph.remove_op(op)
+
+
+def _skip_chain(graph: Graph, op: Op) -> None:
+    """Let a Reshape read the source of the chain of Reshapes before it."""
+    source = op.inputs[0]
+    assert source is not None
+    before = graph.producer(source)
+    while before is not None and _is_fixed(before) and before.inputs[0] is not None:
+        source = before.inputs[0]
+        before = graph.producer(source)
+    if source is not op.inputs[0]:
+        graph.set_inputs(op, (source, *op.inputs[1:]))
+
+
+def _move_behind_elementwise(graph: Graph, op: Op) -> None:
+    """Move a Reshape behind the element-wise ops between it and another Reshape, which then bypasses it."""
+    source, reshaped = op.inputs[0], op.outputs[0]
+    assert source is not None and reshaped is not None
+    if source.rank is None:
+        return
+    chain: list[Op] = []
+    value = reshaped
+    while graph.has_one_use(value):
+        reader = next(graph.readers(value))
+        if _is_fixed(reader):
+            break
+        if reader.inputs[0] is not value or not _is_elementwise(reader, source.rank):
+            return
+        chain.append(reader)
+        assert reader.outputs[0] is not None
+        value = reader.outputs[0]
+    else:
+        return
+    if not chain:
+        return
+    graph.set_input(chain[0], 0, source)
+    for each in chain:
+        result = each.outputs[0]
+        assert result is not None and isinstance(result.type, TensorType)
+        result.give_type(TensorType(result.type.dtype, source.shape))
+    graph.touch()
+
+
+def _is_elementwise(op: Op, rank: int) -> bool:
+    """Whether an op computes one tensor from its first operand, of that rank, element by element; all others are scalars."""
+    rule = rule_of(op)
+    if not isinstance(rule, Unary | Cast | Clip | Nary) or len(op.outputs) != 1 or rule.missing_rank(op) is not None:
+        return False
+    axes = rule.axes(op)
+    if isinstance(axes, Inapplicable):
+        return False
+    others = (op.operand(slot) for slot in axes.keys() - {X, Y})
+    return all(value is not None and value.shape in ((), (1,)[:rank]) for value in others)
+
+
+def _is_fixed(op: Op) -> bool:
+    """Whether an op is a Reshape whose output shape does not depend on its input."""
+    if op.kind != "Reshape" or op.outputs[0] is None or op.inputs[0] is None:
+        return False
+    target = op.constant(1) if len(op.inputs) > 1 else None
+    return target is not None and bool((target > 0).all())
+
+
+def _moves_nothing(op: Op) -> bool:
+    """Whether a Transpose moves axes of extent 1 only."""
+    x, y = op.inputs[0], op.outputs[0]
+    if x is None or y is None or x.static_shape is None or y.static_shape is None or 0 in x.static_shape:
+        return False
+    perm = op.integers("perm") or tuple(reversed(range(len(x.static_shape))))
+    wide = [axis for axis in perm if x.static_shape[axis] != 1]
+    return wide == sorted(wide)
+
+
+def _replace_by_reshape(graph: Graph, op: Op) -> None:
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None and y.static_shape is not None
+    target = graph.new_constant(np.asarray(y.static_shape, dtype=np.int64), f"{y.name}/shape")
+    op.op_type, op.version, op.origin = "Reshape", graph.opsets[""], None
+    op.attributes = {}
+    graph.set_inputs(op, (x, target))
+
+
+def _is_unread(graph: Graph, value: Value | None) -> bool:
+    return value is None or not graph.is_used(value)
+
+
+def _keeps_shape(graph: Graph, op: Op) -> bool:
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None
+    return x.shape is not None and x.shape == y.shape and not graph.is_output(y)
+
+
+COMPACT: tuple[Pass, ...] = (ShareConstants(), RematerializeConstants(), ShareConstants(), RemoveDead())
+"""The last passes of every dialect, which store constants in as few bytes as possible and remove unused values: a lowered op
+may compute a shape from its operands that the planned op read."""
+
+
+__all__ = [
+    "COMPACT",
+    "EqualizeMatmulRanks",
+    "FoldTransposes",
+    "RematerializeConstants",
+    "ShareTransposes",
+    "SimplifyReshapes",
+]

@@ -1,0 +1,439 @@
+"""Passes on the layout conversions of a planned graph: where they are, and which of them are needed."""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from layoutopt.cost import CostModel, sized
+from layoutopt.cost.size_growth import NOTABLE, PassBudget
+from layoutopt.ir.constants import stored, stored_bytes
+from layoutopt.ir.graph import Graph, Use, insert_cast, is_cast, moves, name_with_format, storage_name
+from layoutopt.ir.types import Data, Op, Signature, Storage, Value
+from layoutopt.ops import (
+    X,
+    Y,
+    estimated_volume,
+    is_canonical,
+    is_dequantizer,
+    is_quantizer,
+    rule_of,
+    zero_padding_signature,
+)
+from layoutopt.ops.region_ops import expected_runs
+from layoutopt.ops.view import View
+from layoutopt.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertIntegers(Pass):
+    """Move layout conversions from the floating-point side to the integer side of Q/DQ ops.
+
+    before: q(NHWC) -> DequantizeLinear(NHWC) -> d, which is an output in NCHW
+    after:  q(NHWC) -> DequantizeLinear(NCHW) -> d
+
+    before: x(NHWC) -> QuantizeLinear(NHWC) -> p(NHWC)      where x is an output in NCHW as well
+    after:  x(NHWC) -> QuantizeLinear(NCHW) -> p(NCHW)
+
+    The converted integers are a quarter of the bytes. A Q/DQ op is unchanged for readers that use its planned storage.
+    Runtimes also depend on the neighbours of Q/DQ ops: onnxruntime 1.31 does not load a DequantizeLinear of int8 -> Transpose
+    at opset 21 or later, and of an output x -> Transpose -> QuantizeLinear it rounds the output.
+    """
+
+    name = "convert-integers"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Change signatures of Q/DQ ops before conversions are inserted, so that these are inserted on the integer side."""
+        for op in graph.ops:
+            if is_dequantizer(op):
+                _dequantize_per_storage(graph, op)
+            elif is_quantizer(op):
+                _quantize_output(graph, op)
+
+
+def _dequantize_per_storage(graph: Graph, qdq_op: Op) -> None:
+    """Copy a DequantizeLinear for every storage that readers and graph outputs require of its result."""
+    value = qdq_op.outputs[0]
+    if value is None or value.storage is None or qdq_op.signature is None:
+        return
+    uses, outputs = _unmet(graph, value)
+    for required in dict.fromkeys([*(required for _, required in uses), *(required for _, required in outputs)]):
+        signature = zero_padding_signature(qdq_op, Y, required.format)
+        storage = signature.outputs[0] if signature is not None else None
+        if signature is None or storage is None or storage.padding > required.padding:
+            continue
+        reads = [use for use, each in uses if each == required]
+        positions = [position for position, each in outputs if each == required]
+        has_all_uses = len(reads) == graph.use_count(value) and positions == graph.output_positions(value)
+        copy = value if has_all_uses else _copied(graph, qdq_op, value)
+        _set_signature(graph, copy, signature)
+        graph.replace_uses(value, copy, reads)
+        for position in positions:
+            graph.set_output(position, copy)
+        if positions and copy is not value and graph.root is graph:
+            _take_name(graph, copy, value)
+
+
+def _unmet(graph: Graph, value: Value) -> tuple[list[tuple[Use, Storage]], list[tuple[int, Storage]]]:
+    """The reads and the outputs that require a value in another storage."""
+    uses = []
+    for use in graph.uses(value):
+        required = use.op.signature.inputs[use.index] if use.op.signature is not None else None
+        if required is not None and not satisfies(value, required):
+            uses.append((use, required))
+    outputs = []
+    for position in graph.output_positions(value):
+        required = graph.output_storage(position)
+        if required is not None and not satisfies(value, required):
+            outputs.append((position, required))
+    return uses, outputs
+
+
+def _copied(graph: Graph, qdq_op: Op, value: Value) -> Value:
+    """The result of a copy of a Q/DQ op."""
+    copy = graph.new_value(value.name, value.type, tensor=value.tensor, origin=value.origin)
+    copy.axis_letters = value.axis_letters
+    graph.add_copy(qdq_op, (copy,))
+    return copy
+
+
+def _quantize_output(graph: Graph, qdq_op: Op) -> None:
+    """Change the signature of a QuantizeLinear of a graph output to read the output in its required storage."""
+    value, result = qdq_op.inputs[0], qdq_op.outputs[0]
+    if value is None or result is None or not graph.is_output(value):
+        return
+    required = graph.output_storage(graph.output_positions(value)[0])
+    if required is None or not moves(value, required):
+        return
+    signature = zero_padding_signature(qdq_op, X, required.format)
+    if signature is not None:
+        _set_signature(graph, result, signature)
+
+
+def _set_signature(graph: Graph, result: Value, signature: Signature) -> None:
+    """Set the signature of the Q/DQ op that computes a value."""
+    qdq_op, storage = graph.producer(result), signature.outputs[0]
+    assert qdq_op is not None and storage is not None
+    qdq_op.signature, result.storage = signature, storage
+    name = storage_name(result, storage)
+    if result.name not in (name, result.tensor):
+        graph.rename(result, graph.fresh_name(name))
+    graph.touch()
+
+
+def _take_name(graph: Graph, copy: Value, value: Value) -> None:
+    """Give the name of the tensor to the copy that is an output, since callers refer to outputs by name."""
+    if value.name == value.tensor:
+        assert value.storage is not None
+        graph.rename(value, graph.fresh_name(name_with_format(value, value.storage)))
+    if copy.name != copy.tensor:
+        graph.rename(copy, copy.tensor)
+
+
+def satisfies(value: Value, required: Storage | None) -> bool:
+    """Whether a value can be read as `required` without a conversion."""
+    if required is None or value.storage is None or value.shape is None:
+        return True
+    return value.storage.format == required.format and value.storage.padding <= required.padding
+
+
+@dataclass(frozen=True, slots=True)
+class InsertCasts(Pass):
+    """Insert a layout conversion between a producer and a consumer that use different storages.
+
+    before: a(NHWC) -> Conv(NCHW)      a(NHWC) -> Pool(NCHW)
+    after:  a(NHWC) -> CastData -> Conv(NCHW)      a(NHWC) -> CastData -> Pool(NCHW)
+
+    Deliberately naive: one cast per edge. Sharing and cancelling are other passes.
+    """
+
+    name = "insert-casts"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Insert casts for the operands of ops, then for the graph's outputs."""
+        for op in graph.ops:
+            assert op.signature is not None
+            copies: dict[int, Value | None] = {}
+            for index, required in enumerate(op.signature.inputs):
+                value = op.inputs[index]
+                if value is not None and required is not None and not satisfies(value, required):
+                    copies[index] = insert_cast(graph, value, required)
+            graph.change_inputs(op, copies)
+        for index, value in enumerate(graph.outputs):
+            required = graph.output_storage(index)
+            if graph.root is graph:
+                graph.set_output(index, self._named(graph, value, required))
+            elif required is not None and not satisfies(value, required):
+                graph.set_output(index, insert_cast(graph, value, required))
+        graph.stage = "cast"
+
+    def _named(self, graph: Graph, value: Value, required: Storage | None) -> Value:
+        """The copy of a value in a storage, under the name of the tensor, since callers refer to outputs by name."""
+        if satisfies(value, required) or required is None:
+            if value.name != value.tensor:
+                graph.rename(value, value.tensor)
+            return value
+        present = graph.find(value.tensor)
+        if present is not None and satisfies(present, required):
+            return present
+        if present is not None:
+            assert present.storage is not None
+            graph.rename(present, graph.fresh_name(name_with_format(present, present.storage)))
+        copy = insert_cast(graph, value, required)
+        if copy.name != copy.tensor:
+            graph.rename(copy, copy.tensor)
+        return copy
+
+
+@dataclass(frozen=True, slots=True)
+class ShareCasts(Pass):
+    """Keep one CastData per value and storage, and one that moves bytes per value and byte order.
+
+    before: a -> CastData(NHWC) -> x      a -> CastData(NHWC) -> y
+    after:  a -> CastData(NHWC) -> x, y
+
+    before: a -> CastData(NHWC) -> x      a -> CastData(NCHW16c) -> y       where 16 channels make the same bytes of both
+    after:  a -> CastData(NHWC) -> x -> CastData(NCHW16c) -> y        the second one changes only the shape
+    """
+
+    name = "share-casts"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Share the casts of a value to equal storages, then those to storages with equal bytes."""
+        self._share(graph)
+        self._chain(graph)
+
+    def _share(self, graph: Graph) -> None:
+        """Keep the copy that is a graph output, otherwise the first one."""
+        copies: dict[tuple[Value, Storage], Value] = {}
+        for op in graph.ops:
+            source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
+            if not is_cast(op) or source is None or copy is None or copy.storage is None:
+                continue
+            key = (source, copy.storage)
+            kept = copies.setdefault(key, copy)
+            if kept is copy:
+                continue
+            if graph.is_output(copy):
+                copies[key], kept, copy = copy, copy, kept
+            if not graph.is_output(copy):
+                graph.replace_uses(copy, kept)
+                producer = graph.producer(copy)
+                assert producer is not None
+                graph.remove_op(producer)
+
+    def _chain(self, graph: Graph) -> None:
+        """Redirect a cast to the first copy with the same bytes, so that these are moved only once."""
+        copies: dict[tuple[Value, Hashable], Value] = {}
+        for op in graph.ops:
+            source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
+            if not is_cast(op) or source is None or copy is None or copy.storage is None or copy.shape is None:
+                continue
+            if not moves(source, copy.storage):
+                continue
+            first = copies.setdefault((source, (copy.storage.format.key(copy.shape), copy.storage.padding)), copy)
+            if first is not copy:
+                graph.set_input(op, 0, first)
+                op.signature = Signature((first.storage,), (copy.storage,))
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCasts(Pass):
+    """Remove redundant layout conversions.
+
+    before: a(NCHW) -> CastData(NHWC) -> CastData(NCHW) -> Conv
+    after:  a(NCHW) -> Conv
+
+    A cast between blocked formats leaves zero padding, so it stays if its reader does not accept the padding of the source.
+    """
+
+    name = "cancel-casts"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit casts in topological order, so that each of a chain reads the source of the chain."""
+        for op in graph.ops:
+            if not is_cast(op):
+                continue
+            source, copy = op.inputs[0], op.outputs[0]
+            assert source is not None and copy is not None
+            if is_cast(graph.producer(source)) and not self._is_free(graph, source, copy):
+                self._skip(graph, op)
+            self._bypass(graph, op, copy)
+            if not graph.is_used(copy):
+                graph.remove_op(op)
+
+    def _is_free(self, graph: Graph, source: Value, copy: Value) -> bool:
+        """Whether a cast moves no bytes of a source that has other readers or is an output."""
+        shared = graph.use_count(source) > 1 or graph.is_output(source)
+        return shared and copy.storage is not None and not moves(source, copy.storage)
+
+    def _skip(self, graph: Graph, op: Op) -> None:
+        """Redirect a cast to the source of the cast before it."""
+        source = op.inputs[0]
+        before = graph.producer(source) if source is not None else None
+        assert source is not None and before is not None and before.inputs[0] is not None
+        graph.set_input(op, 0, before.inputs[0])
+        assert op.signature is not None and before.signature is not None
+        op.signature = Signature(before.signature.inputs, op.signature.outputs)
+        if not graph.is_used(source):
+            graph.remove_op(before)
+
+    def _bypass(self, graph: Graph, op: Op, copy: Value) -> None:
+        """Redirect the readers that accept the padding of the source to the source."""
+        source = op.inputs[0]
+        assert source is not None
+        if source.storage is None or copy.storage is None or source.storage.format != copy.storage.format:
+            return
+        accepting = [use for use in graph.uses(copy) if accepts(use, source.storage)]
+        graph.replace_uses(copy, source, accepting)
+
+
+def accepts(use: Use, storage: Storage) -> bool:
+    """Whether a reader accepts the padding state of a storage."""
+    signature = use.op.signature
+    required = signature.inputs[use.index] if signature is not None else None
+    return required is None or storage.padding <= required.padding
+
+
+@dataclass(frozen=True, slots=True)
+class AbsorbCasts(Pass):
+    """Undo a metadata-only op whose result is converted back to the canonical format.
+
+    before: x(NCHW) -> Transpose(a view op: y in CHWN...) -> CastData(canonical) -> ...
+    after:  x(NCHW) -> Transpose(moves bytes)            -> y(canonical)        -> ...
+    """
+
+    name = "absorb-casts"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Restore the ops whose only reader is a cast and whose input and converted result are canonical."""
+        for op in graph.ops:
+            rule = rule_of(op)
+            if not isinstance(rule, View) or op.signature is None:
+                continue
+            cast = self._only_cast(graph, op)
+            if cast is None or cast.signature is None:
+                continue
+            restored = Signature(op.signature.inputs, cast.signature.outputs)
+            if not is_canonical(restored):
+                continue
+            renamed, copy = op.outputs[0], cast.outputs[0]
+            assert renamed is not None and copy is not None
+            op.signature = restored
+            renamed.storage = copy.storage
+            graph.replace_value(copy, renamed)
+
+    def _only_cast(self, graph: Graph, op: Op) -> Op | None:
+        value = op.outputs[0]
+        if value is None or graph.is_output(value):
+            return None
+        reader = next(graph.readers(value)) if graph.use_count(value) == 1 else None
+        return reader if is_cast(reader) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PretransformWeights(Pass):
+    """Store constants in the storage that their readers require.
+
+    before: w(constant, OIHW) -> CastData(OHWI) -> Conv
+    after:  w(constant, OHWI) -> Conv
+
+    The elements stay in logical order in the graph; they are packed when the model is written, so no packed copy is in
+    memory. A constant that is read in several formats is stored in each. If the file may not grow by all of them, those with
+    the largest estimated gain per byte are stored, and the other CastData run with the model.
+    """
+
+    name = "pretransform-weights"
+    justifies_rewrite = False
+    handles_bodies = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Replace every cast of a constant by a constant; in training mode weights change, so all casts stay."""
+        if context.mode == "training":
+            return
+        regions = graph.regions()
+        casts = [_Cast(each, op, source) for each in regions for op in each.ops if (source := _constant_source(op))]
+        holders = Counter(value.data for each in regions for value in each.values if value.data is not None)
+        budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(regions))
+        price = _Prices(sized(context.cost_model, context.sizes), expected_runs(graph))
+        if _total(casts) <= budget.remaining:
+            for cast in sorted(casts, key=lambda each: each.nbytes):
+                growth = cast.nbytes - cast.released(holders)
+                budget.take(cast.copy.name, growth, price(cast) if growth > NOTABLE else 0.0)
+                _pack(cast)
+            return
+        prices = {cast: price(cast) for cast in casts}
+        for cast in sorted(casts, key=lambda each: prices[each] / max(1, each.nbytes), reverse=True):
+            if budget.request(cast.copy.name, cast.nbytes - cast.released(holders), prices[cast]):
+                _pack(cast)
+            else:
+                context.note(self, cast.copy.name, "it is converted at run time: the file may not grow by another copy")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cast:
+    """A CastData of a constant."""
+
+    graph: Graph
+    op: Op
+    source: Value
+
+    @property
+    def copy(self) -> Value:
+        copy = self.op.outputs[0]
+        assert copy is not None and copy.storage is not None and copy.shape is not None
+        return copy
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the packed constant in the file."""
+        storage, shape, size = self.copy.storage, self.copy.shape, sum(stored(self.source).values())
+        assert storage is not None and shape is not None
+        return size * estimated_volume(storage.format.physical_shape(shape)) // max(1, estimated_volume(shape))
+
+    def released(self, holders: Counter[Data]) -> int:
+        """The size of the source, if no other op reads it."""
+        is_alone = self.graph.use_count(self.source) == 1 and not self.graph.is_output(self.source)
+        data = self.source.data
+        return sum(stored(self.source).values()) if is_alone and data is not None and holders[data] == 1 else 0
+
+
+def _constant_source(op: Op) -> Value | None:
+    source = op.inputs[0] if op.inputs else None
+    return source if is_cast(op) and source is not None and source.is_constant else None
+
+
+def _total(casts: list[_Cast]) -> int:
+    return sum(cast.nbytes for cast in casts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """The estimated seconds of a conversion in one run of the model.
+
+    Attributes:
+        cost_model: the cost model at the sizes of the plan.
+        runs: the number of runs of each graph.
+    """
+
+    cost_model: CostModel
+    runs: Mapping[Graph, float]
+
+    def __call__(self, cast: _Cast) -> float:
+        before, after = cast.source.storage, cast.copy.storage
+        assert before is not None and after is not None
+        return self.cost_model.conversion_seconds(cast.source, before, after) * self.runs.get(cast.graph, 1.0)
+
+
+def _pack(cast: _Cast) -> None:
+    """Replace a CastData by a constant."""
+    graph, source, copy = cast.graph, cast.source, cast.copy
+    packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
+    packed.axis_letters = copy.axis_letters
+    graph.replace_value(copy, packed)
+    if not graph.is_used(source):
+        graph.remove_value(source)

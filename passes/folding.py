@@ -1,0 +1,386 @@
+"""Passes that fold affines, pads, broadcasts and repeats into the ops that read or compute their operands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from layoutopt.cost import CostModel, sized
+from layoutopt.cost.size_growth import NOTABLE, PassBudget
+from layoutopt.formats import Dim, Shape
+from layoutopt.ir.constants import stored, stored_bytes
+from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
+from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule_of
+from layoutopt.ops.interfaces import (
+    BroadcastingOp,
+    Pads,
+    PureBroadcast,
+    affine_of,
+    folded_affine,
+    folded_pads,
+    zero_pads_of,
+)
+from layoutopt.ops.region_ops import regions_with_rule
+from layoutopt.passes.base import Pass, PassContext
+from layoutopt.patterns.repeats import fold_repeated_operand
+
+_IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
+
+
+@dataclass(frozen=True, slots=True)
+class FoldAffines(Pass):
+    """Fold per-channel affines into the weights of the convolution or matrix product before or behind them.
+
+    before: x -> Conv(w, b) -> Transpose -> Mul(s) -> Add(t) -> ...
+    after:  x -> Conv(w * s, b * s + t) -> Transpose -> ...
+
+    An affine of the input of a convolution or a matrix product is folded too, unless the convolution pads with zeros.
+    """
+
+    name = "fold-affines"
+    changes_rounding = True
+    handles_bodies = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Fold in all bodies, the innermost first, and in the main graph, within one budget."""
+        if context.mode == "training":
+            return
+        budget = _Budget.of(graph, context, self)
+        for each in reversed(regions_with_rule(graph)):
+            self._run(each, context, budget)
+
+    def _run(self, graph: Graph, context: PassContext, budget: "_Budget") -> None:
+        """Fold into producers in topological order, then into consumers in reverse order, so that chains fold into one op."""
+        remaining = [
+            op for op in graph.ops if (affine := _affine(op)) and self._fold_backward(graph, op, affine, budget)
+        ]
+        for op in reversed(remaining):
+            affine = _affine(op)
+            assert affine is not None and op.outputs[0] is not None
+            reason = self._fold_forward(graph, op, affine, budget)
+            if reason:
+                context.note(self, op.name or op.outputs[0].name, reason)
+
+    def _fold_backward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
+        """Fold an affine into the op that computes its input. Returns the reason why it stays; empty if it was folded."""
+        value = op.inputs[affine.index]
+        assert value is not None
+        axis, values = affine.axis, [value]
+        while True:
+            producer = graph.producer(value)
+            if producer is None:
+                return "its input is a graph input"
+            if not graph.has_one_use(value):
+                return f"{value.name} has other readers"
+            rule = rule_of(producer)
+            if not isinstance(rule, View):
+                break
+            before = producer.inputs[0]
+            axes = {rule.permuted_axis(producer, each): each for each in range(before.rank or 0)} if before else {}
+            if before is None or (axis is not None and axes.get(axis) is None):
+                return f"{producer.kind} before it splits or merges the axis"
+            axis = None if axis is None else axes[axis]
+            value = before
+            values.append(value)
+        return _fold(graph, op, producer, affine.with_axis(axis), "out", values[1:], budget)
+
+    def _fold_forward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
+        """Fold an affine into the op that reads its output. Returns the reason why it stays; empty if it was folded."""
+        value = op.outputs[0]
+        assert value is not None
+        axis, values = affine.axis, [value]
+        while True:
+            if not graph.has_one_use(value):
+                return f"{value.name} is read more than once or is an output"
+            (use,) = graph.uses(value)
+            rule = rule_of(use.op)
+            if use.index != 0:
+                return f"{use.op.kind} reads it as a parameter"
+            if not isinstance(rule, View):
+                break
+            axis = None if axis is None else rule.permuted_axis(use.op, axis)
+            if affine.axis is not None and axis is None:
+                return f"{use.op.kind} behind it splits or merges the axis"
+            after = use.op.outputs[0]
+            assert after is not None
+            value = after
+            values.append(value)
+        return _fold(graph, op, use.op, affine.with_axis(axis), "in", values[1:], budget)
+
+
+def _affine(op: Op) -> Affine | None:
+    """The affine that an op applies to one of its inputs; None if the op is no affine."""
+    affine = affine_of(op)
+    return None if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None else affine
+
+
+@dataclass(slots=True)
+class _Budget:
+    """The limits of folded weights: the growth of the file where the original weights stay in it, and memory.
+
+    Attributes:
+        context: the state that passes share.
+        step: the pass.
+        budget: the bytes that the file may still grow by.
+        cost_model: estimates the time of the affines that are removed.
+        memory: the bytes that folded constants may still take in memory.
+    """
+
+    context: PassContext
+    step: Pass
+    budget: PassBudget
+    cost_model: CostModel
+    memory: int = _IN_MEMORY
+
+    @classmethod
+    def of(cls, graph: Graph, context: PassContext, step: Pass) -> Self:
+        """The budget of a pass on a graph and its bodies."""
+        remaining = context.growth.limit - stored_bytes(graph.regions())
+        prices = sized(context.cost_model, context.sizes)
+        return cls(context, step, PassBudget(context.growth, step.name, remaining), prices)
+
+    def in_memory(self, array: Array) -> ArrayData | None:
+        """An array as a constant in memory; None if it exceeds the bytes that are left."""
+        if array.nbytes > self.memory:
+            return None
+        self.memory -= array.nbytes
+        return ArrayData(array)
+
+    def allows(self, graph: Graph, op: Op, linear_op: Op, numbers: Mapping[int, Array]) -> bool:
+        """Whether an affine may be folded into the constants of an op, which `numbers` replaces by input index."""
+        growth = 0
+        for index, array in numbers.items():
+            old = linear_op.inputs[index] if index < len(linear_op.inputs) else None
+            is_alone = old is not None and graph.use_count(old) == 1 and not graph.is_output(old)
+            growth += array.nbytes - (sum(stored(old).values()) if old is not None and is_alone else 0)
+        if growth <= NOTABLE:
+            return True
+        seconds = self.cost_model.kernel_seconds(op, canonical_signature(op))
+        return self.budget.request(op.name or op.kind, growth, seconds)
+
+
+def _fold(
+    graph: Graph, op: Op, linear_op: Op, affine: Affine, side: Side, between: list[Value], budget: _Budget
+) -> str:
+    """Fold an affine into the constants of `linear_op`, and remove its op.
+
+    Args:
+        graph: the graph.
+        op: the op that applies the affine.
+        linear_op: the convolution or matrix product.
+        affine: the affine, along an axis of the input or output of `linear_op`.
+        side: whether it is applied to the input or to the output of `linear_op`.
+        between: the values between the two ops, which are renamed because they become other tensors.
+        budget: the limit of the growth of the file, and the places where the pass may change rounding.
+
+    Returns:
+        The reason why the affine stays; empty if it was folded.
+    """
+    constants = folded_affine(linear_op, affine, side)
+    weight = linear_op.inputs[1] if len(linear_op.inputs) > 1 else None
+    if constants is None or weight is None or not isinstance(weight.type, TensorType):
+        return f"{linear_op.kind} cannot absorb it"
+    result = (op if side == "out" else linear_op).outputs[0]
+    assert result is not None
+    if not budget.context.may_change_rounding(budget.step, result):
+        return "the result differed with it"
+    dtype = weight.type.dtype
+    numbers = rounded(constants, dtype)
+    if numbers is None:
+        return "the folded weights would overflow"
+    numbers = {index: array for index, array in numbers.items() if not _is_unchanged(linear_op, index, array)}
+    if not budget.allows(graph, op, linear_op, numbers):
+        return "the file may not grow by the folded weights"
+    budget.context.changed_rounding(budget.step, result)
+    before = linear_op.copy(linear_op.inputs, linear_op.outputs)
+    for index, array in numbers.items():
+        data = budget.in_memory(array) or _FoldedConstant(before, affine, side, index, dtype, array.nbytes)
+        _set_constant(graph, linear_op, index, data, TensorType(dtype, array.shape))
+    _remove_affine(graph, op, affine, side)
+    for value in between:
+        graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
+        value.tensor = value.name
+    return ""
+
+
+def _is_unchanged(linear_op: Op, index: int, array: Array) -> bool:
+    """Whether a folded constant equals the one it replaces, such as the weight if the affine only adds a shift."""
+    old = linear_op.constant(index)
+    return old is not None and old.dtype == array.dtype and np.array_equal(old, array)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FoldedConstant:
+    """A constant with a folded affine, which is computed whenever it is read."""
+
+    linear_op: Op
+    affine: Affine
+    side: Side
+    index: int
+    dtype: DType
+    nbytes: int
+
+    def numpy(self) -> Array:
+        """The elements."""
+        constants = folded_affine(self.linear_op, self.affine, self.side)
+        numbers = rounded({self.index: constants[self.index]}, self.dtype) if constants is not None else None
+        assert numbers is not None
+        return numbers[self.index]
+
+
+def _set_constant(graph: Graph, linear_op: Op, index: int, data: Data, type: TensorType) -> None:
+    old = linear_op.inputs[index] if index < len(linear_op.inputs) else None
+    stem = old.tensor if old is not None else f"{linear_op.name or linear_op.kind}_bias"
+    new = graph.new_value(stem if old is None else f"{stem}__folded", type, data=data)
+    padding: tuple[Value | None, ...] = (None,) * max(0, index + 1 - len(linear_op.inputs))
+    inputs = [*linear_op.inputs, *padding]
+    inputs[index] = new
+    graph.set_inputs(linear_op, tuple(inputs))
+    if old is not None and not graph.is_used(old):
+        name = old.name
+        graph.remove_value(old)
+        graph.rename(new, name)
+        new.tensor = old.tensor
+
+
+def _remove_affine(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
+    """Remove the op of a folded affine; on side "out" its input takes the name of its output, whose elements it now has."""
+    x, y = op.inputs[affine.index], op.outputs[0]
+    assert x is not None and y is not None
+    if side == "out":
+        graph.replace_value(y, x)
+    else:
+        graph.bypass(op, affine.index)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldPads(Pass):
+    """Fold Pads into the convolutions behind them, also across metadata-only ops.
+
+    before: x -> Pad(zeros) -> Transpose -> Conv(pads = 0)
+    after:  x -> Transpose -> Conv(pads = 1)
+    """
+
+    name = "fold-pads"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Fold every op that only pads with zeros, and remove those that add no element."""
+        for op in graph.ops:
+            padding = zero_pads_of(op)
+            if padding is None:
+                continue
+            reason = self._fold(graph, op, padding) if padding else self._drop(graph, op)
+            if reason:
+                context.note(self, op.name or op.kind, reason)
+
+    def _drop(self, graph: Graph, pad: Op) -> str:
+        """Remove a Pad that adds no element. Returns the reason why it stays; empty if it was removed."""
+        y = pad.outputs[0]
+        assert y is not None
+        if graph.is_output(y):
+            return f"{y.name} is an output"
+        graph.bypass(pad)
+        return ""
+
+    def _fold(self, graph: Graph, pad: Op, padding: Pads) -> str:
+        """Add the padding to the `pads` of the reader. Returns the reason why the Pad stays; empty if it was folded."""
+        value = pad.outputs[0]
+        between: list[tuple[Value, Pads]] = []
+        while True:
+            assert value is not None
+            if not graph.has_one_use(value):
+                return f"{value.name} is read more than once or is an output"
+            (use,) = graph.uses(value)
+            rule = rule_of(use.op)
+            if not isinstance(rule, View):
+                break
+            moved = {rule.permuted_axis(use.op, axis): ends for axis, ends in padding.items()}
+            padding = {axis: ends for axis, ends in moved.items() if axis is not None}
+            value = use.op.outputs[0]
+            if len(padding) < len(moved) or value is None or value.shape is None:
+                return f"{use.op.kind} behind it splits or merges axes"
+            between.append((value, padding))
+        attributes = folded_pads(use.op, padding) if use.index == 0 else None
+        if attributes is None:
+            return f"{use.op.kind} behind it does not pad with zeros"
+        use.op.attributes = {**use.op.attributes, **attributes}
+        for inner, ends in between:
+            _shrink(graph, inner, ends)
+        graph.bypass(pad)
+        return ""
+
+
+def _shrink(graph: Graph, value: Value, padding: Pads) -> None:
+    """Change the shape of a value to that without the padding, and rename it."""
+    assert isinstance(value.type, TensorType) and value.shape is not None
+    shape = list(value.shape)
+    for axis, ends in padding.items():
+        extent = shape[axis]
+        assert isinstance(extent, int)
+        shape[axis] = extent - sum(ends)
+    value.type = TensorType(value.type.dtype, tuple(shape))
+    graph.rename(value, graph.fresh_name(f"{value.name}__unpadded"))
+    value.tensor = value.name
+
+
+@dataclass(frozen=True, slots=True)
+class FoldBroadcasts(Pass):
+    """Remove Expands whose readers broadcast, if the shape of the result stays the same.
+
+    before: n (8, 64, 1) -> Expand -> (8, 64, 32) -> Div(x, .)
+    after:  n (8, 64, 1) -> Div(x, .)
+    """
+
+    name = "fold-broadcasts"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Redirect the readers of every Expand that broadcast themselves to its input; `remove-dead` removes the Expand."""
+        for op in graph.ops:
+            rule = rule_of(op)
+            x, y = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
+            if not isinstance(rule, PureBroadcast) or x is None or y is None:
+                continue
+            for use in graph.uses(y):
+                if _broadcasts(use, x):  # one Expand at a time: the other operands decide the shape of the result
+                    graph.set_input(use.op, use.index, x)
+
+
+def _broadcasts(use: Use, x: Value) -> bool:
+    """Whether the reader gives a result of the same shape if it reads `x`."""
+    op: Op = use.op
+    rule = rule_of(op)
+    result = op.outputs[0] if op.outputs else None
+    if not isinstance(rule, BroadcastingOp) or result is None or result.shape is None:
+        return False
+    operands = [x if index == use.index else value for index, value in enumerate(op.inputs)]
+    shapes = [value.shape for value in operands if value is not None and value.shape is not None]
+    return len(shapes) == len(operands) and _broadcast(shapes) == tuple(result.shape)
+
+
+def _broadcast(shapes: list[Shape]) -> tuple[Dim | None, ...]:
+    """The shape that shapes are broadcast to; None for an extent that is not certain."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(_common({dim for dim in dims if dim != 1}) for dims in zip(*padded, strict=True))
+
+
+def _common(dims: set[Dim]) -> Dim | None:
+    return 1 if not dims else dims.pop() if len(dims) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRepeats(Pass):
+    """Remove repeated heads from the right operands of matrix products.
+
+    before: k (B, 2, T, 64) -> Expand, Reshape (B, 8, T, 64) -> product with q (B, 8, S, 64)
+    after:  product of k with q (B, 2, 4 * S, 64)
+    """
+
+    name = "fold-repeats"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Every op; only matrix products change."""
+        for op in graph.ops:
+            fold_repeated_operand(graph, op, context.sizes)

@@ -1,0 +1,485 @@
+"""Channel-wise linear maps: commuting with resampling, averages and Concat, and merging.
+
+The passes trace one axis through chains of ops, and rebuild a chain on another value. Each value inside of a chain has one
+use, so the chain can be replaced.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Sizes
+from layoutopt.ir.types import Array, Op, TensorType, Value
+from layoutopt.ops import LinearMap, View, add_sum, estimated_extent, rounded, rule_of
+from layoutopt.ops.interfaces import (
+    ConcatenationOp,
+    affine_of,
+    averaged_axes_of,
+    linear_map_of,
+    mapped_axis_of,
+    shape_edits_of,
+    with_linear_map,
+)
+from layoutopt.passes.base import Pass, PassContext
+
+# Chains of ops from one value to another: traced backwards from their end, and rebuilt on another value.
+#
+# One axis is traced through the ops of a chain. Each value inside of a chain has one use, so the chain can be replaced.
+
+
+@dataclass(frozen=True, slots=True)
+class TracedOp:
+    """An op of a chain, with the index of the traced axis in its first input and in its output."""
+
+    op: Op
+    input_axis: int
+    output_axis: int
+
+    @property
+    def source(self) -> Value:
+        """The first input of the op."""
+        value = self.op.inputs[0]
+        assert value is not None
+        return value
+
+
+def is_view(op: Op) -> bool:
+    """Whether an op is a view op."""
+    return isinstance(rule_of(op), View)
+
+
+def is_average(op: Op) -> bool:
+    """Whether an op averages elements along some axes."""
+    return averaged_axes_of(op) is not None
+
+
+def trace_forward(op: Op, input_axis: int) -> TracedOp | None:
+    """A view op or an average, with the axis of its output that an axis of its first input becomes.
+
+    None for other ops, if the op changes that axis, or if it cannot be rebuilt for another extent of the axis.
+    """
+    rule, x = rule_of(op), op.inputs[0] if op.inputs else None
+    if x is None or x.shape is None or len(op.outputs) != 1:
+        return None
+    averaged = averaged_axes_of(op)
+    if isinstance(rule, View):
+        output_axis = rule.unmerged_axis(op, input_axis)
+    else:
+        output_axis = input_axis if averaged is not None and input_axis not in averaged else None
+    channels = x.shape[input_axis]
+    if output_axis is None or not isinstance(channels, int) or shape_edits_of(op, input_axis, channels) is None:
+        return None
+    return TracedOp(op, input_axis, output_axis)
+
+
+def trace_backward(op: Op, output_axis: int) -> TracedOp | None:
+    """A view op or an average, with the axis of its first input that becomes an axis of its output; None if none does."""
+    rank = op.inputs[0].rank if op.inputs and op.inputs[0] is not None else None
+    traced = (trace_forward(op, axis) for axis in range(rank or 0))
+    return next((each for each in traced if each is not None and each.output_axis == output_axis), None)
+
+
+def trace_chain(graph: Graph, value: Value, axis: int, is_accepted: Callable[[Op], bool]) -> Iterator[TracedOp]:
+    """The ops of the longest chain to an axis of a value, last op first, of accepted ops whose results have one use."""
+    while graph.has_one_use(value):
+        producer = graph.producer(value)
+        traced = trace_backward(producer, axis) if producer is not None and is_accepted(producer) else None
+        if traced is None:
+            return
+        yield traced
+        value, axis = traced.source, traced.input_axis
+
+
+def rebuild_chain(graph: Graph, chain: Sequence[TracedOp], value: Value) -> Value:
+    """The result of a copy of a chain, first op first, on a value whose traced axis may have another extent."""
+    for traced in chain:
+        old = traced.op.outputs[0]
+        assert old is not None and value.shape is not None
+        channels = estimated_extent(value.shape[traced.input_axis])
+        edits = shape_edits_of(traced.op, traced.input_axis, channels)
+        assert edits is not None
+        inputs = [value, *traced.op.inputs[1:]]
+        for index, elements in edits.items():
+            inputs[index] = _with_elements(graph, traced.op, index, elements)
+        value = _copy(graph, traced.op, inputs, _with_extent(old, traced.output_axis, channels))
+    return value
+
+
+def apply_map(graph: Graph, op: Op, map: LinearMap, value: Value) -> Value | None:
+    """The result of a linear map on a value, by a copy of `op` with other constants.
+
+    None if no constants give the copy that map, or if one of them overflows its element type.
+    """
+    weight, constants = op.inputs[1], with_linear_map(op, map)
+    if constants is None or weight is None or weight.dtype is None:
+        return None
+    numbers = rounded(constants, weight.dtype)
+    if numbers is None:
+        return None
+    inputs: list[Value | None] = [value, *op.inputs[1:], *(None,) * (max(constants) + 1 - len(op.inputs))]
+    for index, array in numbers.items():
+        inputs[index] = _constant(graph, op, index, array)
+    return _copy(graph, op, inputs, _with_extent(value, map.axis, map.extents[0]))
+
+
+def concatenate(graph: Graph, op: Op, values: Sequence[Value], axis: int) -> Value:
+    """The concatenation of `values`, inputs of an op that concatenates along an axis."""
+    shapes = [value.shape for value in values if value.shape is not None]
+    whole = sum(estimated_extent(shape[axis]) for shape in shapes)
+    return _copy(graph, op, values, _with_extent(values[0], axis, whole))
+
+
+def _with_extent(value: Value, axis: int, channels: int) -> TensorType:
+    assert isinstance(value.type, TensorType) and value.type.shape is not None
+    shape = value.type.shape
+    return TensorType(value.type.dtype, (*shape[:axis], channels, *shape[axis + 1 :]))
+
+
+def _with_elements(graph: Graph, op: Op, index: int, edits: Mapping[int, int]) -> Value:
+    """Input `index` of `op`, a vector of integers, with the elements at some positions replaced."""
+    old, known, array = op.inputs[index], op.elements(index), op.constant(index)
+    assert old is not None and old.dtype is not None and known is not None
+    elements = tuple(edits.get(position, element) for position, element in enumerate(known))
+    if array is not None:
+        return _constant(graph, op, index, np.asarray(elements, array.dtype))
+    pairs = zip(known, elements, strict=True)
+    differences = [new - now if isinstance(now, int) and isinstance(new, int) else 0 for now, new in pairs]
+    change = graph.new_constant(np.asarray(differences, old.dtype.numpy), f"{old.name}__change")
+    result = add_sum(graph, old, change, old.type, f"{old.name}__moved", op)
+    result.elements = elements
+    return result
+
+
+def _constant(graph: Graph, op: Op, index: int, array: Array) -> Value:
+    """A constant for input `index` of a copy of `op`."""
+    old = op.inputs[index] if index < len(op.inputs) else None
+    stem = f"{old.name if old is not None else op.name or op.kind}__moved"
+    return graph.new_constant(np.ascontiguousarray(array), stem)
+
+
+def _copy(graph: Graph, op: Op, inputs: Sequence[Value | None], type: TensorType) -> Value:
+    """The result of a copy of `op` on other inputs."""
+    (old,) = (value for value in op.outputs if value is not None)
+    result = graph.new_value(f"{old.name}__moved", type)
+    graph.add_copy(op, (result,), tuple(inputs), name=result.name)
+    return result
+
+
+MOVE_GAIN = (
+    1.3  # a map is moved if that divides the number of operations by at least this factor: they only estimate time
+)
+ACCESS_COST = 16.0  # operations in the time that one element is read or written: 5 on a CPU core, 80 on a GPU
+
+_NOT_LESS_WORK = "before the op that enlarges its input it would not take much fewer operations"
+
+
+@dataclass(frozen=True, slots=True)
+class MapInput:
+    """A tensor that a map reads, whole or as a piece of a Concat, and the chain of ops to it, first op first.
+
+    Attributes:
+        value: the tensor.
+        extent: its extent along the mapped axis.
+        start: the index of its first channel among the channels of the map.
+        chain: the ops that the map is moved across.
+    """
+
+    value: Value
+    extent: int
+    start: int
+    chain: tuple[TracedOp, ...]
+
+    @property
+    def source(self) -> Value:
+        """The tensor that the moved map reads."""
+        return self.chain[0].source if self.chain else self.value
+
+    @property
+    def stop(self) -> int:
+        """The index behind its last channel among the channels of the map."""
+        return self.start + self.extent
+
+
+@dataclass(frozen=True, slots=True)
+class MoveMaps(Pass):
+    """Move channel-wise linear maps across resampling along other axes, and into the inputs of a Concat.
+
+    before: Concat(Resize(a), b) -> Conv 1x1 -> y                     x -> Conv 1x1 -> AveragePool -> y
+    after:  Add(Resize(Conv 1x1(a)), Conv 1x1(b)) -> y                x -> AveragePool -> Conv 1x1 -> y
+
+    Both are linear and act on different axes, so they commute: see `ops.interfaces.linear_map`. The pass moves a map if that
+    takes fewer operations.
+    """
+
+    name = "move-maps"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Move every map, then the maps that a move creates; it terminates, because each move takes fewer operations."""
+        if context.mode == "training":
+            return
+        for op in graph.ops:
+            _remove_identity(graph, op)
+        seen: set[Op] = set()
+        while new := [op for op in graph.ops if op not in seen]:
+            seen.update(new)
+            for op in new:
+                axis = mapped_axis_of(op) if op in graph else None
+                if axis is None:
+                    continue
+                reason = _move_backward(graph, op, axis, context.sizes) or (
+                    _move_forward(graph, op, axis, context.sizes) if op in graph else ""
+                )
+                if reason:
+                    context.note(self, op.name or op.kind, reason)
+
+
+def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
+    """Move a map in front of the resampling of its input, and split it into one map per input of a Concat.
+
+    Returns:
+        The reason why the map stays; empty if it was moved, or if there is nothing to move it across.
+    """
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None and x.rank is not None
+    views = list(trace_chain(graph, x, axis, is_view))
+    top, at = (views[-1].source, views[-1].input_axis) if views else (x, axis)
+    concat = graph.only_producer(top)
+    rule = rule_of(concat) if concat is not None else None
+    if concat is None or not isinstance(rule, ConcatenationOp) or rule.concatenated_axis(concat) != at:
+        concat, views, top, at = None, [], x, axis
+    map_inputs = _map_inputs(graph, (top,) if concat is None else concat.inputs, at, (x.rank, axis), sizes)
+    moved = [each for each in map_inputs if each.chain]
+    rest = [each for each in map_inputs if not each.chain]
+    if not moved:
+        return ""
+    map = linear_map_of(op)
+    if map is None:
+        return _NOT_LESS_WORK
+    split_work, one_work = (
+        _work_of_split_map(map, x, moved, rest, sizes),
+        _work_of_one_map(map, x, moved, concat, sizes),
+    )
+    if split_work * MOVE_GAIN > one_work:
+        return _NOT_LESS_WORK
+    summands = []
+    for each in moved:
+        part = apply_map(graph, op, map.of_ranges([(each.start, each.stop)]), each.source)
+        assert part is not None, "a piece of a map is a map"
+        summands.append(rebuild_chain(graph, (*each.chain, *reversed(views)), part))
+    if rest:
+        values = [each.value for each in rest]
+        value = values[0] if concat is None or len(values) == 1 else concatenate(graph, concat, values, at)
+        ranges = [(each.start, each.stop) for each in rest]
+        part = apply_map(graph, op, map.of_ranges(ranges), rebuild_chain(graph, views[::-1], value))
+        assert part is not None, "pieces of a map are a map"
+        # Last, because the kernel of this map may add the sum of the other maps to its result.
+        summands.append(part)
+    total = summands[0]
+    for summand in summands[1:]:
+        total = add_sum(graph, total, summand, y.type, f"{y.name}__sum", op)
+    graph.replace_value(y, total)
+    return ""
+
+
+def _move_forward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
+    """Move a map behind the average of its result.
+
+    Returns:
+        The reason why the map stays; empty if it was moved, or if there is nothing to move it across.
+    """
+    x, value, at = op.inputs[0], op.outputs[0], axis
+    assert x is not None and value is not None
+    chain: list[TracedOp] = []
+    while not (chain and is_average(chain[-1].op)):
+        use = graph.uses(value)[0] if graph.has_one_use(value) else None
+        if use is None or use.index or not (is_view(use.op) or is_average(use.op)):
+            return ""
+        traced = trace_forward(use.op, at)
+        value = use.op.outputs[0]
+        if traced is None or value is None:
+            return ""
+        chain.append(traced)
+        at = traced.output_axis
+    if at != axis or value.rank != x.rank or _channel_size(value, at, sizes) >= _channel_size(x, axis, sizes):
+        return ""
+    map = linear_map_of(op)
+    if map is None:
+        return ""
+    out_channels, in_channels = map.extents
+    before = _map_work(map.extents, _channel_size(x, axis, sizes)) + _work_of(chain, out_channels, sizes)
+    after = _map_work(map.extents, _channel_size(value, at, sizes)) + _work_of(chain, in_channels, sizes)
+    if after * MOVE_GAIN > before:
+        return "behind the average of its result it would not take much fewer operations"
+    moved = apply_map(graph, op, map, rebuild_chain(graph, chain, x))
+    assert moved is not None, "the op has this map already"
+    graph.replace_value(value, moved)
+    return ""
+
+
+def _map_inputs(
+    graph: Graph, pieces: Sequence[Value | None], axis: int, rank_and_axis: tuple[int, int], sizes: Sizes
+) -> list[MapInput]:
+    """The pieces along an axis, each with the chain from its smallest ancestor that has the rank and the mapped axis."""
+    map_inputs, start = [], 0
+    for piece in pieces:
+        extent = piece.shape[axis] if piece is not None and piece.shape is not None else None
+        if piece is None or not isinstance(extent, int):
+            return []
+        chain = list(trace_chain(graph, piece, axis, lambda op: is_view(op) or is_average(op)))
+        best, fewest = 0, _channel_size(piece, axis, sizes)
+        for count, traced in enumerate(chain, 1):
+            size = _channel_size(traced.source, traced.input_axis, sizes)
+            if (traced.source.rank, traced.input_axis) == rank_and_axis and size < fewest:
+                best, fewest = count, size
+        map_inputs.append(MapInput(piece, extent, start, tuple(reversed(chain[:best]))))
+        start += extent
+    return map_inputs
+
+
+def _work_of_one_map(map: LinearMap, x: Value, moved: Sequence[MapInput], concat: Op | None, sizes: Sizes) -> float:
+    """The operations of one map of the concatenated pieces."""
+    copied = 0.0 if concat is None else 2.0 * map.extents[1] * _channel_size(x, map.axis, sizes)
+    resampled = sum(_work_of(each.chain, each.extent, sizes) for each in moved)
+    return _map_work(map.extents, _channel_size(x, map.axis, sizes)) + ACCESS_COST * copied + resampled
+
+
+def _work_of_split_map(
+    map: LinearMap, x: Value, moved: Sequence[MapInput], rest: Sequence[MapInput], sizes: Sizes
+) -> float:
+    """The operations of a map per moved piece, of one map of the other pieces, and of their sum."""
+    out_channels, channel_size = map.extents[0], _channel_size(x, map.axis, sizes)
+    work = ACCESS_COST * 3.0 * out_channels * channel_size * (len(moved) + bool(rest) - 1)
+    for each in moved:
+        fewer = _channel_size(each.source, map.axis, sizes)
+        work += _map_work((out_channels, each.extent), fewer) + _work_of(each.chain, out_channels, sizes)
+    if rest:
+        in_channels = sum(each.extent for each in rest)
+        work += _map_work((out_channels, in_channels), channel_size)
+        work += ACCESS_COST * 2.0 * in_channels * channel_size * (len(rest) > 1)
+    return work
+
+
+def _map_work(extents: tuple[int, int], channel_size: float) -> float:
+    """The operations of a map of so many elements per channel, with the time of its reads and writes as operations."""
+    out_channels, in_channels = extents
+    return channel_size * (2.0 * out_channels * in_channels + ACCESS_COST * (out_channels + in_channels))
+
+
+def _work_of(chain: Sequence[TracedOp], extent: int, sizes: Sizes) -> float:
+    """The operations of the averages of a chain at so many channels; view ops take none."""
+    work = 0.0
+    for traced in chain:
+        rule, result = rule_of(traced.op), traced.op.outputs[0]
+        if is_average(traced.op) and rule is not None and result is not None and traced.source.shape is not None:
+            own = traced.source.shape[traced.input_axis]
+            assert isinstance(own, int)
+            touched = _channel_size(traced.source, traced.input_axis, sizes)
+            touched += _channel_size(result, traced.output_axis, sizes)
+            specialized = sizes.specialize(traced.op)
+            flops = sum(rule.flops(each) for each in specialized) / len(specialized)
+            work += extent * (flops / own + ACCESS_COST * touched)
+    return work
+
+
+def _channel_size(value: Value, axis: int, sizes: Sizes) -> float:
+    """The number of elements along all axes but one."""
+    assert value.shape is not None
+    return sizes.elements((*value.shape[:axis], *value.shape[axis + 1 :]))
+
+
+def _remove_identity(graph: Graph, op: Op) -> None:
+    """Remove an average over no axes."""
+    x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
+    if x is None or y is None or averaged_axes_of(op) != frozenset() or x.shape != y.shape:
+        return
+    if not graph.is_output(y):
+        graph.bypass(op)
+
+
+MERGE_GAIN = 1.3  # two maps are merged if that divides the number of multiply-adds by at least this factor
+
+
+@dataclass(frozen=True, slots=True)
+class MergeMaps(Pass):
+    """Merge consecutive channel-wise linear maps into one, where that takes fewer multiply-adds.
+
+    before: x -> MatMul(a) -> Add(b) -> Transpose -> Conv 1x1(w) -> y
+    after:  x -> Transpose -> Conv 1x1(weight = w @ a.T, bias = w @ b) -> y
+
+    The pass merges two maps if the product takes fewer multiply-adds. A bottleneck, two maps with few channels between them,
+    stays.
+    """
+
+    name = "merge-maps"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Merge in topological order, so that a chain of maps ends as one map, at the place of its last."""
+        if context.mode == "training":
+            return
+        for op in graph.ops:
+            axis = mapped_axis_of(op) if op in graph else None
+            if axis is not None and (reason := _merge(graph, op, axis)):
+                context.note(self, op.name or op.kind, reason)
+
+
+def _merge(graph: Graph, op: Op, axis: int) -> str:
+    """Merge a channel-wise linear map with the one that computes its input.
+
+    Returns:
+        The reason why the two are not merged; empty if they were merged, or if no map computes the input.
+    """
+    value, y = op.inputs[0], op.outputs[0]
+    assert value is not None and y is not None and y.shape is not None
+    views: list[TracedOp] = []
+    affines: list[Op] = []
+    value_axis = axis
+    while True:
+        first = graph.only_producer(value)
+        if first is None:
+            return ""
+        if mapped_axis_of(first) == value_axis:
+            break
+        view = trace_backward(first, value_axis) if is_view(first) else None
+        affine = affine_of(first)
+        if view is not None:
+            views.append(view)
+            value, value_axis = view.source, view.input_axis
+        elif (
+            affine is not None
+            and affine.axis in (None, value_axis)
+            and (before := first.inputs[affine.index]) is not None
+        ):
+            affines.append(first)
+            value = before
+        else:
+            return ""
+    source = first.inputs[0]
+    assert source is not None and source.shape is not None and value.shape is not None
+    out_channels, between, in_channels = y.shape[axis], value.shape[value_axis], source.shape[value_axis]
+    if not (isinstance(out_channels, int) and isinstance(between, int) and isinstance(in_channels, int)):
+        return "an extent is unknown"
+    if in_channels * out_channels * MERGE_GAIN > between * (in_channels + out_channels):
+        return "one map instead of two would not take much fewer multiply-adds"
+    whole = _product(op, affines, first)
+    if whole is None or with_linear_map(op, whole) is None:
+        return f"no {op.kind} computes the product of the maps"
+    result = apply_map(graph, op, whole, rebuild_chain(graph, views[::-1], source))
+    if result is None:
+        return "the weights of the product would overflow"
+    graph.replace_value(y, result)
+    return ""
+
+
+def _product(op: Op, affines: list[Op], first: Op) -> LinearMap | None:
+    """The composition of two maps and the affines between them."""
+    last, start = linear_map_of(op), linear_map_of(first)
+    if last is None or start is None:
+        return None
+    for each in affines:
+        affine = affine_of(each)
+        assert affine is not None
+        _, in_channels = last.extents
+        last = last.scaled(*affine.broadcast_to(in_channels))
+    return last.after(start)

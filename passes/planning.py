@@ -1,0 +1,171 @@
+"""Passes that plan formats, and check whether the plan gains anything."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from layoutopt.cost import CostModel
+from layoutopt.errors import PinError
+from layoutopt.inference.axis_letters import infer_axis_letters
+from layoutopt.ir.graph import Graph, storage_name
+from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ops.interfaces import is_quantized
+from layoutopt.ops.region_ops import port_storages, region_rule, regions_with_rule
+from layoutopt.passes.base import Pass, PassContext
+from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, least_moves, make_plan
+
+_REJECTED_BY_GUARD = (
+    "a plan that is faster at the inferred sizes was rejected: it is slower than the original at other sizes"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignFormats(Pass):
+    """Assign the signature that the planner selects to every op, in subgraphs too.
+
+    before: every op and value canonical
+    after:  every op has its signature, every value has the storage of its producer, which may differ from that of a reader
+    """
+
+    name = "assign-formats"
+    justifies_rewrite = False
+    handles_bodies = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Plan, and rename values in other formats, so that the canonical copy of a tensor can have the tensor's name."""
+        request = replace(plan_request(graph, context), memo=CandidateMemo())
+        pins = request.pins
+
+        context.cost_model, context.plan = context.make_plan(
+            graph, context, lambda model: make_plan(at_prices(request, context, model))
+        )
+        if context.plan.is_limited_by_guards:
+            context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
+        if context.counts_moves:
+            context.least_moves = least_moves(at_prices(request, context, context.cost_model))
+        if context.plan.stopped:
+            context.note(self, context.plan.stopped, _stopped(context.plan, context.time_limit))
+        for op, reasons in context.plan.notes.items():
+            for reason in reasons:
+                context.note(self, op.name or op.kind, reason)
+        for value, format in pins.items():
+            if value in graph.inputs:
+                value.storage = Storage(format)
+            graph.output_storages |= {
+                index: Storage(format) for index, output in enumerate(graph.outputs) if output is value
+            }
+        kept = {value for value in pins if graph.is_output(value)}
+        for each in regions_with_rule(graph):
+            for op in each.ops:
+                assign(each, op, context.plan.signatures[op], kept)
+            each.stage = "assigned"
+            each.touch()
+
+
+def plan_request(graph: Graph, context: PassContext) -> PlanRequest:
+    """The request for a plan of a graph at the prices of the target; the context gets the epilogues of the graph.
+
+    Raises:
+        PinError: no op reads a pinned tensor, or the tensor has become part of another op.
+    """
+    infer_axis_letters(graph)
+    pins = {}
+    for name, format in context.pins.items():
+        value = graph.find(name)
+        if value is None:
+            what = "cannot be pinned: no op reads it, or it has become part of another op"
+            raise PinError(what, where=name, hint="pin a tensor before or behind it")
+        pins[value] = format
+    deadline = Deadline(context.time_limit)
+    context.epilogues = context.find_epilogues(graph)
+    request = PlanRequest(
+        graph,
+        context.cost_model,
+        pins,
+        free_constants=context.mode == "inference",
+        keeps_qdq_groups=context.keeps_qdq_groups,
+        deadline=deadline,
+    )
+    return at_prices(request, context, context.cost_model)
+
+
+def at_prices(request: PlanRequest, context: PassContext, model: CostModel) -> PlanRequest:
+    """A request at the prices of another cost model, at the sizes that are planned for and at the guard points."""
+    guards = [context.prices_at(each, model) for each in context.sizes.at_guards()]
+    return replace(request, cost_model=context.prices_at(context.sizes, model), guards=guards)
+
+
+def _stopped(plan: Plan, limit: float | None) -> str:
+    kept = (
+        "the plan is the best one so far"
+        if plan.stopped == "solver"
+        else "tensors keep the model's formats, pins aside"
+    )
+    return f"the time limit of {limit:g} s ended planning in this stage: {kept}, and the gap is {plan.gap:.2%}"
+
+
+def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] = ()) -> None:
+    """Set the signature of an op, and the storages of its outputs and of the boundary values of its bodies.
+
+    Args:
+        graph: the graph of the op.
+        op: the op.
+        signature: its signature.
+        kept: values that keep their names in another format.
+    """
+    op.signature = signature
+    for value, storage in zip(op.outputs, signature.outputs, strict=True):
+        if value is not None and storage is not None:
+            _store(graph, value, storage, keeps_name=value in kept)
+    if region_rule(op) is None:
+        return
+    for port, storage in port_storages(op, signature).items():
+        body = op.bodies[port.body]
+        if port.slot.side == "in":
+            _store(body, body.inputs[port.slot.index], storage, keeps_name=False)
+        else:
+            body.output_storages[port.slot.index] = storage
+
+
+def _store(graph: Graph, value: Value, storage: Storage, *, keeps_name: bool) -> None:
+    value.storage = storage
+    name = storage_name(value, storage)
+    if name != value.name and not keeps_name:
+        graph.rename(value, graph.fresh_name(name))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckGain(Pass):
+    """End the pipeline if neither plan nor rewrite makes the model faster, no format is pinned, and sessions are balanced.
+
+    before: a planned graph
+    after:  the same graph; the pipeline ends here if nothing was gained, except with `sessions="fast"`
+
+    For a quantised model with passes after baking, `reason_to_keep` is called after these passes instead.
+    """
+
+    name = "check-gain"
+    justifies_rewrite = False
+    handles_bodies = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Set the reason to keep the original, if there is one."""
+        if not (context.has_baked_passes and has_quantized_ops(graph)):
+            context.reason_to_keep = reason_to_keep(context)
+
+
+def has_quantized_ops(graph: Graph) -> bool:
+    """Whether an op of the graph, at any depth, computes on integers of few bits or converts to or from them."""
+    return any(is_quantized(op) for each in regions_with_rule(graph) for op in each.ops)
+
+
+def reason_to_keep(context: PassContext) -> str:
+    """The reason to return the original; empty if the plan, a pass, a pin or fast sessions justify the rewritten model."""
+    plan = context.plan
+    if context.pins or context.is_rewritten or context.sessions == "fast" or (plan is not None and plan.improves):
+        return ""
+    if plan is not None and plan.stopped:
+        return f"the time limit ended planning ({plan.stopped}) before a faster plan was found"
+    return "no other formats are estimated to be faster"
+
+
+__all__ = ["CheckGain", "has_quantized_ops", "reason_to_keep"]
