@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layoutopt.cost import CostModel, MultiTargetCostModel
+from layoutopt.cost import CostModel, for_targets
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.cost_models.target_files import read_target
@@ -50,7 +50,7 @@ def find_target(text: str) -> CostModel:
     models = [_find_one(name) for name in names]
     if len({model.name for model in models}) < len(models):
         raise TargetError("two of them are the same target", where=text, hint="write different targets")
-    return MultiTargetCostModel(models)
+    return for_targets(models)
 
 
 def _find_one(name: str) -> CostModel:

@@ -16,9 +16,9 @@ from itertools import product
 from math import inf
 from typing import Any, TypeAlias
 
-from layoutopt.cost.measured import MeasuredPrices
+from layoutopt.cost import MeasuredPrices
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
-from layoutopt.cost.standard import adjacent_elements
+from layoutopt.cost.prices import adjacent_elements
 from layoutopt.cost_models.kernel_matching import BoundKernel, Formats, bind
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec
 from layoutopt.formats import Conversion, Format, Shape, Transpose, volume

@@ -31,10 +31,9 @@ from layoutopt.cost import (
     CostModel,
     EpilogueRule,
     Epilogues,
-    InnerConversions,
-    MultiTargetCostModel,
-    StandardOperators,
+    StandardKernels,
     find_epilogues,
+    priced_with,
 )
 from layoutopt.cost_models.spec import (
     DTypeNames,
@@ -120,12 +119,10 @@ class RuntimeSpec(SpecModel):
 
     def restricted(self, model: CostModel) -> CostModel:
         """The cost model of a target, or of several, with the kernels and conversions that this runtime has."""
-        if isinstance(model, MultiTargetCostModel):
-            return MultiTargetCostModel([self.restricted(each) for each in model.models])
-        kernels = InnerConversions(model) if self.converts_in_kernels else model
-        if self.kernels == "target":
-            return kernels
-        return StandardOperators(kernels, self.dialects[0], self._absorbed())
+        standard = StandardKernels(self.dialects[0], self._absorbed()) if self.kernels == "standard" else None
+        if standard is None and not self.converts_in_kernels:
+            return model
+        return priced_with(model, standard=standard, converts_in_kernels=self.converts_in_kernels)
 
     def epilogues(self, graph: Graph) -> Epilogues:
         """The ops of a graph, before planning, that the runtime computes in the kernel before them."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import ClassVar, Literal, TypeAlias
 
-from layoutopt.cost import CostModel, Epilogues, sized, with_epilogues
+from layoutopt.cost import CostModel, Epilogues, priced_with
 from layoutopt.cost.size_growth import Growth
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
@@ -112,7 +112,7 @@ class PassContext:
 
     def prices_at(self, sizes: Sizes, model: CostModel | None = None) -> CostModel:
         """The prices of the ops of the graph at given sizes, with the runtime's epilogues; `cost_model` by default."""
-        return with_epilogues(sized(self.cost_model if model is None else model, sizes), self.epilogues)
+        return priced_with(self.cost_model if model is None else model, sizes=sizes, epilogues=self.epilogues)
 
     def note(self, source: "Pass", where: str, reason: str) -> None:
         """Record why `source` did not apply."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from layoutopt.cost import CostModel, sized
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.ir.constants import stored, stored_bytes
 from layoutopt.ir.graph import Graph, Use, insert_cast, is_cast, moves, name_with_format, storage_name
@@ -359,7 +359,7 @@ class PretransformWeights(Pass):
         casts = [_Cast(each, op, source) for each in regions for op in each.ops if (source := _constant_source(op))]
         holders = Counter(value.data for each in regions for value in each.values if value.data is not None)
         budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(regions))
-        price = _Prices(sized(context.cost_model, context.sizes), expected_runs(graph))
+        price = _Prices(priced_with(context.cost_model, sizes=context.sizes), expected_runs(graph))
         if _total(casts) <= budget.remaining:
             for cast in sorted(casts, key=lambda each: each.nbytes):
                 growth = cast.nbytes - cast.released(holders)

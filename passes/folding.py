@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from layoutopt.cost import CostModel, sized
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import stored, stored_bytes
@@ -138,7 +138,7 @@ class _Budget:
     def of(cls, graph: Graph, context: PassContext, step: Pass) -> Self:
         """The budget of a pass on a graph and its bodies."""
         remaining = context.growth.limit - stored_bytes(graph.regions())
-        prices = sized(context.cost_model, context.sizes)
+        prices = priced_with(context.cost_model, sizes=context.sizes)
         return cls(context, step, PassBudget(context.growth, step.name, remaining), prices)
 
     def in_memory(self, array: Array) -> ArrayData | None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from layoutopt.cost import sized
+from layoutopt.cost import priced_with
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops.base import rule_of
@@ -152,7 +152,7 @@ class IsolateQdqGroups(Pass):
             return
         for op in graph.ops:
             _remove_round_trip(graph, op)
-        groups = planned_qdq_groups([graph], sized(context.cost_model, context.sizes))
+        groups = planned_qdq_groups([graph], priced_with(context.cost_model, sizes=context.sizes))
         for op in graph.ops:
             if is_dequantizer(op):
                 _isolate(graph, op, groups.integer_ops)

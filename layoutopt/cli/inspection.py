@@ -11,7 +11,7 @@ from layoutopt import api, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.pages import page_text
 from layoutopt.cli.rendering.progress import ProgressLine
-from layoutopt.cost import CostModel, sized, with_epilogues
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost_models import RuntimeSpec, find_target
 from layoutopt.driver.arguments import runtime_and_dialect
 from layoutopt.files import FileKind, Overwrite, path_text, write_text
@@ -117,8 +117,8 @@ class _OpsBeforePlanning:
         if not self.ops:
             self.ops = planned_ops(graph)
             sizes = inference.evaluate_extents(graph, self.sizes)
-            prices = with_epilogues(sized(self.cost_model, sizes), self.runtime.epilogues(graph))
-            self.reports = graph_report(graph, prices, target_model=sized(self.target_model, sizes)).ops
+            prices = priced_with(self.cost_model, sizes=sizes, epilogues=self.runtime.epilogues(graph))
+            self.reports = graph_report(graph, prices, target_model=priced_with(self.target_model, sizes=sizes)).ops
 
 
 def inspect_model(

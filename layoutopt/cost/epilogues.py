@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from layoutopt.cost.model import CostModel, CostModelWrapper
-from layoutopt.cost.multi_target import MultiTargetCostModel
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Signature, Value
+from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
 
@@ -115,40 +113,3 @@ def _remaining_fraction(op: Op, kernel_values: Collection[Value]) -> float:
     assert y is not None
     full_shape = [each for each in op.inputs if each is not None and each.shape == y.shape]
     return sum(each not in kernel_values for each in full_shape) / (len(full_shape) + 1)
-
-
-class EpilogueCostModel(CostModelWrapper):
-    """A cost model under which ops of epilogues cost only the reads of their other operands.
-
-    An op that is emulated under its signature has its full price, since it is no epilogue then. A conversion between the kernel
-    and the op is not noticed: it could as well be behind the op.
-    """
-
-    def __init__(self, model: CostModel, epilogues: Epilogues) -> None:
-        """Change the prices of `model`, at planned sizes, for the ops of `epilogues`."""
-        super().__init__(model)
-        self._epilogues = epilogues
-
-    def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        """Estimated seconds of the op under a signature."""
-        seconds, rule = self._model.kernel_seconds(op, signature), rule_of(op)
-        if op not in self._epilogues or rule is None or not rule.is_layout_agnostic(op, signature):
-            return seconds
-        return seconds * self._epilogues[op]
-
-
-def with_epilogues(model: CostModel, epilogues: Epilogues) -> CostModel:
-    """The cost model with cheaper epilogues, also for several targets.
-
-    Args:
-        model: the cost model at planned sizes.
-        epilogues: the ops of epilogues.
-    """
-    if not epilogues:
-        return model
-    if isinstance(model, MultiTargetCostModel):
-        return MultiTargetCostModel([EpilogueCostModel(each, epilogues) for each in model.models])
-    return EpilogueCostModel(model, epilogues)
-
-
-__all__ = ["EpilogueCostModel", "EpilogueRule", "Epilogues", "find_epilogues", "with_epilogues"]

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir
 
 from layoutopt import onnx_io
-from layoutopt.cost import CostModel, MultiTargetCostModel
+from layoutopt.cost import CostModel, MultiTargetCostModel, for_targets, targets_of
 from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
 from layoutopt.dialects import DIALECTS, Dialect, Functions, Lower
 from layoutopt.driver.pins import pin_text
@@ -78,13 +78,13 @@ def cost_model_of(target: Target) -> CostModel:
     if isinstance(target, bytes | Mapping) or not isinstance(target, Iterable):
         raise TargetError("not a target", where=f"target={target!r:.80}", hint=_TARGET_HINT)
     found = [cost_model_of(each) for each in target]
-    models = [model for each in found for model in (each.models if isinstance(each, MultiTargetCostModel) else (each,))]
+    models = [model for each in found for model in targets_of(each)]
     if not models:
         raise TargetError("the list of targets is empty", where="target", hint=_TARGET_HINT)
     names = [model.name for model in models]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise TargetError(f"{twice} is named twice", where="target", hint="give different targets")
-    return models[0] if len(models) == 1 else MultiTargetCostModel(models)
+    return for_targets(models)
 
 
 def _is_cost_model(target: object) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
-from layoutopt.cost import CostModel, FusedIntoConvolutions, sized
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.default_blocks import (
     block_of,
@@ -83,17 +83,19 @@ def kernels_in_default_formats(
         prices: the measured prices; None for those of the model.
     """
 
-    def priced() -> CostModel:
+    def new_model() -> CostModel:
         measured = model.with_measured(prices) if isinstance(model, RooflineModel) and prices is not None else model
-        return FusedIntoConvolutions(measured, fused_tensors)
+        return priced_with(measured, fused_tensors=fused_tensors)
 
     regions = regions_with_rule(graph)
     if not all(_is_known(value, sizes) for region in regions for value in region.values if _is_read(region, value)):
         return []
     signatures = {
-        op: signature for region in regions for op, signature in default_signatures(region, sized(priced(), sizes))
+        op: signature
+        for region in regions
+        for op, signature in default_signatures(region, priced_with(new_model(), sizes=sizes))
     }
-    return plan_kernels(graph, priced(), sizes, prices, signatures)
+    return plan_kernels(graph, new_model(), sizes, prices, signatures)
 
 
 def _is_read(region: Graph, value: Value) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from layoutopt.cost import CostModel, sized
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost_models.roofline import structure
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -60,7 +60,7 @@ def plan_kernels(
         prices: measured prices, which record the kernels; None for those of the target.
         signatures: the plan.
     """
-    at_sizes, runs = sized(model, sizes), expected_runs(graph)
+    at_sizes, runs = priced_with(model, sizes=sizes), expected_runs(graph)
 
     def recording() -> AbstractContextManager[list[PricedKernel]]:
         return nullcontext([]) if prices is None else prices.recording()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from time import perf_counter
 
-from layoutopt.cost import CostModel, FusedIntoConvolutions, RuntimeBlocks, sized
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.ir.graph import Graph
@@ -98,14 +98,14 @@ def refine_prices(
     found = refinement.find_best_plan(first, original)
     if found is None:
         return None
-    priced, plan = found
+    model_with_times, plan = found
     with refinement.prices.default_algorithms():
         original_kernels = refinement.kernels_of_original(original)
         with_default_algorithms = refinement.kernels(plan.signatures)
         folded = refinement.kernels_in_default_formats(has_all_fusions=False)
         with_all_fusions = refinement.kernels_in_default_formats(has_all_fusions=True)
     return RefinedPlan(
-        model=priced,
+        model=model_with_times,
         plan=plan,
         kernels=refinement.kernels(plan.signatures),
         kernels_with_default_algorithms=with_default_algorithms,
@@ -140,13 +140,13 @@ class _Refinement:
 
     def _new_model(self) -> CostModel:
         """A cost model with the current prices, which has cached none."""
-        measured = FusedIntoConvolutions(self._model.with_measured(self.prices), self._fused_tensors)
-        return RuntimeBlocks(measured, is_chosen_by_default)
+        measured = self._model.with_measured(self.prices)
+        return priced_with(measured, fused_tensors=self._fused_tensors, is_default_kernel=is_chosen_by_default)
 
     def has_times(self, op: Op, signature: Signature) -> bool:
         """Whether the price of an op under a signature consists of times of kernels."""
         with self.prices.recording() as priced:
-            sized(self._new_model(), self._sizes).kernel_seconds(op, signature)
+            priced_with(self._new_model(), sizes=self._sizes).kernel_seconds(op, signature)
         return bool(priced) and all(each.is_timed for each in priced)
 
     def kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:

@@ -1,7 +1,7 @@
 """The graph of a model before the first pass, with the estimated time of every op in canonical formats."""
 
 from layoutopt import inference
-from layoutopt.cost import CostModel, sized, with_epilogues
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost_models import RuntimeSpec
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
@@ -40,8 +40,10 @@ class OriginalGraph:
         if self.graph is not None:
             return
         sizes = inference.evaluate_extents(graph, self._sizes)
-        prices = with_epilogues(sized(self._runtime.restricted(self._hardware), sizes), self._runtime.epilogues(graph))
-        found = graph_report(graph, prices, sizes, target_model=sized(self._hardware, sizes))
+        prices = priced_with(
+            self._runtime.restricted(self._hardware), sizes=sizes, epilogues=self._runtime.epilogues(graph)
+        )
+        found = graph_report(graph, prices, sizes, target_model=priced_with(self._hardware, sizes=sizes))
         ops = located_ops(graph)
         scopes = op_scopes(ops)
         self._scopes = {located.op: scope for located, scope in zip(ops, scopes, strict=True)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import TypeAlias
 
-from layoutopt.cost import CostModel, CostModelWrapper, MultiTargetCostModel, emulation_conversions
+from layoutopt.cost import CostModel, Prices, emulation_conversions, targets_of
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -73,13 +73,12 @@ class PlanRequest:
     @property
     def targets(self) -> tuple[CostModel, ...]:
         """The cost model of every target."""
-        return self.cost_model.models if isinstance(self.cost_model, MultiTargetCostModel) else (self.cost_model,)
+        return targets_of(self.cost_model)
 
     @property
     def target_guards(self) -> list[CostModel]:
         """The cost model of every target at each guard point."""
-        models = [each.models if isinstance(each, MultiTargetCostModel) else (each,) for each in self.guards]
-        return [model for several in models for model in several]
+        return [model for each in self.guards for model in targets_of(each)]
 
 
 # --- The plan: the signature of every op, its estimated time, and the proof ---
@@ -468,11 +467,11 @@ def least_moves(request: PlanRequest) -> int:
     return max(0, ceil(plan.lower_bound - _ROUNDING))
 
 
-class _MoveCounter(CostModelWrapper):
+class _MoveCounter(Prices):
     """A cost model with the kernels of another model and a price of 1 for every move."""
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        return float(emulation_conversions(self._model, op, signature))
+        return float(emulation_conversions(self.model, op, signature))
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         if value.shape is None:

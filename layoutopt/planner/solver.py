@@ -169,7 +169,9 @@ def _remaining(deadline: float | None) -> float | None:
 _INTEGRAL = 1e-6  # a value that is closer to an integer is that integer
 _WHOLE = 1e-3  # a smaller reduced cost in bytes, casts or ranks is zero
 _ROW_SCALE = 1e3  # factor of the rows of earlier criteria, because the tolerances of rows are absolute
-_MAX_NODES = 200  # of a search of an integer program: a number instead of a time, so that all machines find the same
+_MAX_TIE_NODES = (
+    200  # of a search of an integer program: a number instead of a time, so that all machines find the same
+)
 
 _Array: TypeAlias = Any
 
@@ -300,7 +302,7 @@ class _Selection:
 
     def _integer_program(self, costs: _Array) -> _Array | None:
         """The solution of the integer program with a row for each earlier criterion, if it is optimal."""
-        solver = _solver(mip_rel_gap=0.0, mip_max_nodes=_MAX_NODES)
+        solver = _solver(mip_rel_gap=0.0, mip_max_nodes=_MAX_TIE_NODES)
         model = self.program.model(integral=True)
         model.col_cost_, model.col_lower_, model.col_upper_ = costs, self.lower, self.upper
         model.row_upper_ = self.row_upper

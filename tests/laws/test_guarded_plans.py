@@ -12,13 +12,13 @@ from onnx import parser
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.cost import SizedCostModel
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.planner import Option, PlanRequest, Problem, ProblemEdit, Repricer, Tensor, deadline, make_plan
+from layoutopt.planner import Deadline, Option, PlanRequest, Problem, ProblemEdit, Repricer, Tensor, make_plan
 from layoutopt.planner.planning import GuardLimit
 from layoutopt.planner.problem import Choice
 from layoutopt.planner.program import cheapest_within
@@ -132,8 +132,8 @@ def graph() -> Graph:
     return inference.lift(onnx_io.from_message(parser.parse_model(RELU)))
 
 
-def model_at(graph: Graph, size: int) -> SizedCostModel:
-    return SizedCostModel(OnlySmall(), Sizes.of(graph.inputs, {"H": size, "W": size}))
+def model_at(graph: Graph, size: int) -> CostModel:
+    return priced_with(OnlySmall(), sizes=Sizes.of(graph.inputs, {"H": size, "W": size}))
 
 
 def test_a_plan_that_loses_elsewhere_is_not_taken(graph: Graph) -> None:
@@ -150,8 +150,8 @@ def test_the_deadline_ends_formulation_at_guard_points(graph: Graph, monkeypatch
     """A plan that was found to be slower there is rejected all the same: the ops keep the model's formats."""
     plans = []
     for seconds in range(1000):
-        monkeypatch.setattr(deadline, "monotonic", count().__next__)
-        limit = deadline.Deadline(float(seconds), start=0.0)
+        monkeypatch.setattr("layoutopt.planner.problem.monotonic", count().__next__)
+        limit = Deadline(float(seconds), start=0.0)
         plans.append(make_plan(PlanRequest(graph, model_at(graph, 5), guards=[model_at(graph, 50)], deadline=limit)))
         if plans[-1].stopped is None:
             break

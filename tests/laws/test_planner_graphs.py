@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 
 from layoutopt import onnx_io
-from layoutopt.cost import CostModel, CostModelWrapper
+from layoutopt.cost import CostModel, Prices
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.errors import PinError
@@ -418,7 +418,7 @@ def test_planning_again_gives_the_same() -> None:
             assert first[3].seconds == second[3].seconds, seed
 
 
-class ScaledConversions(CostModelWrapper):
+class ScaledConversions(Prices):
     """A cost model whose conversions cost a multiple of their price."""
 
     def __init__(self, model: CostModel, factor: float) -> None:
@@ -426,7 +426,7 @@ class ScaledConversions(CostModelWrapper):
         self._factor = factor
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        return self._factor * self._model.conversion_seconds(value, src, dst)
+        return self._factor * self.model.conversion_seconds(value, src, dst)
 
 
 def test_candidates_that_were_collected_at_other_prices_give_the_same_plan() -> None:

@@ -16,7 +16,7 @@ from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats
-from layoutopt.planner import Option, Plan, PlanRequest, Problem, RegionTree, Tensor, make_plan, propose, solve, ties
+from layoutopt.planner import Option, Plan, PlanRequest, Problem, RegionTree, Tensor, make_plan, propose, solve, solver
 from layoutopt.planner.problem import Choice
 
 SEEDS = range(1200)
@@ -129,8 +129,8 @@ def test_the_order_of_ops_options_and_tensors_does_not_matter() -> None:
 
 def test_without_time_the_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that ends early keeps the choice that it has, and the proof of its price."""
-    monkeypatch.setattr(ties, "_MAX_NODES", 0)
-    monkeypatch.setattr(ties._Selection, "_relaxation", lambda *_: None)
+    monkeypatch.setattr(solver, "_MAX_TIE_NODES", 0)
+    monkeypatch.setattr(solver._Selection, "_relaxation", lambda *_: None)
     for seed in SEEDS[:200]:
         problem = tied_problem(seed)
         solution = solve(problem, [0] * len(problem.ops))

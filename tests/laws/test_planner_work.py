@@ -12,7 +12,7 @@ from layoutopt.formats import Format
 from layoutopt.ir import DType, Graph, Op, TensorType, Value
 from layoutopt.ir.types import ArrayData
 from layoutopt.ops import rule_of
-from layoutopt.planner import Deadline, Plan, PlanRequest, deadline, least_moves, make_plan, propagation
+from layoutopt.planner import Deadline, Plan, PlanRequest, least_moves, make_plan, propagation
 from layoutopt.planner.program import Program
 
 FLOATS = TensorType(DType.FLOAT32, (1, 16, 8, 8))
@@ -158,7 +158,7 @@ class _Clock:
 def stopped_after(
     seconds: float, monkeypatch: pytest.MonkeyPatch, targets: str = "ascend-910b", **settings: object
 ) -> Plan:
-    monkeypatch.setattr(deadline, "monotonic", _Clock())
+    monkeypatch.setattr("layoutopt.planner.problem.monotonic", _Clock())
     limit = Deadline(seconds, start=0.0)
     models = [load_target(each) for each in targets.split(",")]
     return make_plan(
@@ -186,12 +186,12 @@ def test_each_stage_keeps_the_limit(targets: str, monkeypatch: pytest.MonkeyPatc
 def test_pins_are_met_whatever_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = chain(10)
     pins = {graph.outputs[0]: Format.parse("NHWC"), graph.value("conv_2"): Format.parse("NHWC")}
-    monkeypatch.setattr(deadline, "monotonic", _Clock())
+    monkeypatch.setattr("layoutopt.planner.problem.monotonic", _Clock())
     plan = make_plan(PlanRequest(graph, load_target("gpu-hopper"), pins, deadline=Deadline(1.0, start=0.0)))
     assert plan.stopped == "candidates"
     assert plan.seconds < float("inf")
 
 
 def test_least_moves_has_the_same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "monotonic", _Clock())
+    monkeypatch.setattr("layoutopt.planner.problem.monotonic", _Clock())
     assert least_moves(PlanRequest(chain(10), load_target("ascend-910b"), deadline=Deadline(1.0, start=0.0))) == 0

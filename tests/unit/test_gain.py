@@ -12,7 +12,7 @@ import pytest
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.cost import EpilogueRule, Epilogues, find_epilogues, with_epilogues
+from layoutopt.cost import EpilogueRule, Epilogues, find_epilogues, priced_with
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import find_runtime, load_target
 from layoutopt.driver import calibration
@@ -115,10 +115,12 @@ def test_a_rule_names_kernels_op_types_and_constants() -> None:
 def test_fused_ops_cost_the_reads_of_their_other_operands() -> None:
     lifted = graph(CHAIN)
     plain, epilogues = load_target("gpu-hopper"), find_epilogues(lifted, [ANY_OP])
-    priced = with_epilogues(plain, epilogues)
+    with_epilogues = priced_with(plain, epilogues=epilogues)
     for op in lifted.ops:
         seconds = plain.kernel_seconds(op, canonical_signature(op))
-        assert priced.kernel_seconds(op, canonical_signature(op)) == pytest.approx(seconds * epilogues.get(op, 1.0))
+        assert with_epilogues.kernel_seconds(op, canonical_signature(op)) == pytest.approx(
+            seconds * epilogues.get(op, 1.0)
+        )
     assert [op.kind for op in epilogues] == ["Relu", "Add", "Relu"]
 
 

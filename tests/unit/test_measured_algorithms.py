@@ -14,7 +14,7 @@ from kernel_samples import MACHINE, OPSETS, kernel_of
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.cost import CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
+from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_fusable_activation
 from layoutopt.dialects.onnxruntime.default_blocks import ACTIVATION_SHARES, find_fused_tensors, is_chosen_by_default
@@ -77,19 +77,19 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
     times = RequestedTimes(store, 60.0)
     prices, estimate = StoredPrices(times, OPSETS), case.price(model)
 
-    def priced() -> tuple[float, float, bool]:
+    def found_prices() -> tuple[float, float, bool]:
         """The price, that of the direct convolution, and whether the former is a time."""
         with prices.recording() as recorded:
             found = case.price(model.with_measured(prices))
         with prices.default_algorithms():
             return found, case.price(model.with_measured(prices)), recorded[0].is_timed
 
-    assert priced() == (pytest.approx(estimate / speed_up), pytest.approx(estimate), False)
+    assert found_prices() == (pytest.approx(estimate / speed_up), pytest.approx(estimate), False)
     store.add({kernel.key: 2 * estimate, kernel.alternatives[0].key: 1.9 * estimate})
     assert times.request([kernel])
-    assert priced() == (pytest.approx(2 * estimate / speed_up), pytest.approx(2 * estimate), False)
+    assert found_prices() == (pytest.approx(2 * estimate / speed_up), pytest.approx(2 * estimate), False)
     assert times.request(kernel.alternatives[:1])
-    assert priced() == (pytest.approx(1.9 * estimate), pytest.approx(2 * estimate), True)
+    assert found_prices() == (pytest.approx(1.9 * estimate), pytest.approx(2 * estimate), True)
 
 
 @needs_blocks
@@ -172,18 +172,18 @@ def test_without_times_the_estimates_count() -> None:
     assert kinds[0] == kinds[1]
 
 
-class Reversed(CostModelWrapper):
+class Reversed(Prices):
     """Prices under which a kernel is the cheaper, the more it should cost."""
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        return 1e-9 / self._model.kernel_seconds(op, signature)
+        return 1e-9 / self.model.kernel_seconds(op, signature)
 
 
-@pytest.mark.parametrize("prices", [CostModelWrapper, Reversed])
-def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[CostModelWrapper]) -> None:
+@pytest.mark.parametrize("prices", [Prices, Reversed])
+def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[Prices]) -> None:
     roofline = load_target("cpu-avx2")
     inner = Reversed(roofline) if prices is Reversed else roofline
-    bounded = RuntimeBlocks(inner, is_chosen_by_default)
+    bounded = priced_with(inner, is_default_kernel=is_chosen_by_default)
     for case in kernel_cases(8):
         op = case.op()
         rule = rule_of(op)
@@ -240,7 +240,7 @@ def test_what_the_dialect_fuses_costs_less_in_blocks(body: str, fused: set[str])
     shares = find_fused_tensors(graph)
     assert set(shares) == fused and all(0 <= share <= 1 for share in shares.values())
     roofline = load_target("cpu-avx2")
-    model_of_fused = FusedIntoConvolutions(roofline, find_fused_tensors(graph))
+    model_of_fused = priced_with(roofline, fused_tensors=find_fused_tensors(graph))
     for op in graph.ops:
         rule, y = rule_of(op), op.outputs[0]
         assert rule is not None and y is not None

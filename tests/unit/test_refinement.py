@@ -17,7 +17,7 @@ from kernel_samples import MACHINE, OPSETS, InventedTimes, kernel_of
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.cost import CostModel, CostModelWrapper, FusedIntoConvolutions, RuntimeBlocks
+from layoutopt.cost import CostModel, Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.driver import calibration
@@ -141,10 +141,8 @@ def test_the_last_plan_is_nearly_as_good_as_one_that_knows_every_time(
 ) -> None:
     times = InventedTimes(factor)
     found = refined(times)
-    known = RuntimeBlocks(
-        FusedIntoConvolutions(load_target("cpu-avx2").with_measured(AllKnown(times)), find_fused_tensors(graph)),
-        is_chosen_by_default,
-    )
+    measured = load_target("cpu-avx2").with_measured(AllKnown(times))
+    known = priced_with(measured, fused_tensors=find_fused_tensors(graph), is_default_kernel=is_chosen_by_default)
     best = plan(graph, known)
     price = plan(graph, Forced(known, found.plan)).seconds
     assert found.timed_share > 0.95
@@ -153,7 +151,7 @@ def test_the_last_plan_is_nearly_as_good_as_one_that_knows_every_time(
     assert price <= best.seconds * 1.15
 
 
-class Forced(CostModelWrapper):
+class Forced(Prices):
     """The prices of a cost model, under which ops have the signatures of a given plan, because others cost a second more."""
 
     def __init__(self, model: CostModel, plan: Plan) -> None:
@@ -161,7 +159,7 @@ class Forced(CostModelWrapper):
         self._plan = plan
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        seconds = self._model.kernel_seconds(op, signature)
+        seconds = self.model.kernel_seconds(op, signature)
         chosen = self._plan.signatures.get(op)
         return seconds if chosen is None or str(chosen) == str(signature) else seconds + 1.0
 
@@ -366,14 +364,13 @@ def test_an_op_with_the_structure_of_a_fused_one_is_not_timed_without_a_time() -
     graph = inference.lift(onnx_io.from_message(model))
     prices = StoredPrices(RequestedTimes(KernelStore(MACHINE), 0.0), OPSETS)
 
-    def priced() -> CostModel:
-        measured = load_target("cpu-avx2").with_measured(prices)
-        return FusedIntoConvolutions(measured, find_fused_tensors(graph))
-
+    model_with_times = priced_with(
+        load_target("cpu-avx2").with_measured(prices), fused_tensors=find_fused_tensors(graph)
+    )
     block = Format.parse("NCHW8c")
     signatures = {op: found for op in graph.ops if isinstance(found := blocked_signature(op, block), Signature)}
     assert len(signatures) == 3
-    used = plan_kernels(graph, priced(), NO_SIZES, prices, signatures)
+    used = plan_kernels(graph, model_with_times, NO_SIZES, prices, signatures)
     relus = [each for each in used if each.priced_kernels and each.priced_kernels[0].kind[0] == "Relu"]
     assert len(relus) == 2 and not any(each.is_timed for each in relus)
 

@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 import layoutopt
-from layoutopt.cost import SizedCostModel
+from layoutopt.cost import priced_with
 from layoutopt.errors import DimensionError
 from layoutopt.formats import Format, as_shape, parse_extent
 from layoutopt.ir.sizes import NO_SIZES, Sizes, Symbol, default_size, symbols
@@ -104,7 +104,7 @@ class Counting:
 
 def test_a_price_is_the_mean_over_the_sizes() -> None:
     x, y = image("N", 8, "H", "H"), image("N", 8, "H", "H")
-    sized = SizedCostModel(Counting(), Sizes.of([x], {"N": (1, 9), "H": 2}))
+    sized = priced_with(Counting(), sizes=Sizes.of([x], {"N": (1, 9), "H": 2}))
     op = Op("Relu", (x,), (y,))
     assert sized.kernel_seconds(op, Signature((NCHW,), (NCHW,))) == 32 * (1 + 3 + 9) / 3
     assert sized.conversion_seconds(x, NCHW, NHWC) == 32 * (1 + 3 + 9) / 3
@@ -117,7 +117,7 @@ def test_a_price_is_the_mean_over_the_sizes() -> None:
 def test_a_conversion_that_moves_nothing_at_one_size_is_not_free() -> None:
     """A conversion is free only if the extent is 1 at every size."""
     x = image("N", 8, "H", "H")
-    sized = SizedCostModel(Counting(), Sizes.of([x], {"N": 1, "H": 1}))
+    sized = priced_with(Counting(), sizes=Sizes.of([x], {"N": 1, "H": 1}))
     assert sized.conversion_seconds(x, NCHW, NHWC) > 0
     assert sized.conversion_seconds(image("N", 8, 1, 1), NCHW, NHWC) == 0
 
