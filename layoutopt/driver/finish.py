@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 from time import perf_counter
 
 import onnx_ir
@@ -34,7 +36,6 @@ from layoutopt.report.schema import (
     VerificationReport,
 )
 from layoutopt.report.warnings import repairs_of, warnings_of
-from layoutopt.runtime.errors import is_about_the_model
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import DataMovement, Verification, out_of_core_memory, run_out_of_core
 from layoutopt.verification.original_runs import run_model_once
@@ -68,7 +69,16 @@ def finish(
     model = source if rewritten is None else rewritten
     report = _report(job, model, graph, is_changed=rewritten is not None)
     _log(report)
-    return Result(model, job.context.plan, report, graph, job.source if rewritten is None else None, job.path)
+    unchanged = job.source if rewritten is None else None
+    return Result(model, job.context.plan, report, graph, unchanged, job.path, _files_read(job))
+
+
+def _files_read(job: Job) -> tuple[Path, ...]:
+    """The files that arguments name besides the model."""
+    target, profile = job.options.target, job.options.profile
+    names = target.split(",") if isinstance(target, str) else target if isinstance(target, list | tuple) else ()
+    paths = (Path(each) for each in (*names, profile) if isinstance(each, str | PathLike))
+    return tuple(each for each in paths if each.is_file())
 
 
 def _raise_if_refused(job: Job) -> None:
@@ -81,10 +91,8 @@ def _raise_if_refused(job: Job) -> None:
         UnverifiedError: it refuses the model.
     """
     verdict = job.verification
-    if verdict is None or verdict.status != "not verified" or job.options.allow_unverified:
-        return
     is_result = job.context.reason_to_keep == OPTIMISED_BEFORE
-    if is_result or not is_about_the_model(verdict.reason):
+    if verdict is None or not verdict.refusal or is_result or job.options.allow_unverified:
         return
     if is_loadable(job.given, is_optimised=True) or not is_loadable(job.given):
         raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)

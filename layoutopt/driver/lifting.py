@@ -15,11 +15,13 @@ from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.constants import stored_bytes
 from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.sizes import as_range, symbols
-from layoutopt.ops import rule_of, rules
+from layoutopt.ops import rules
 from layoutopt.passes.base import Note
 from layoutopt.report.builder import counts
 from layoutopt.report.stamp import KEY
+from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
+from layoutopt.verification.submodels import failure_without_weights
 
 OPTIMISED_BEFORE = "it has been optimised like this before"
 """The reason why a result of the same options stays unchanged."""
@@ -75,22 +77,22 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
         job.options.sizes_found(job.context.sizes)
     if not job.context.reason_to_keep:
         job.before = counts(graph)
-    if not job.options.verify:
-        _check_operands(job, graph)
+    if not job.options.verify and not job.context.reason_to_keep:
+        _check_run(job, model, graph, samples)
     return graph, samples
 
 
-def _check_operands(job: Job, graph: Graph) -> None:
-    """Check operand shapes that onnx's inference does not check, for a call that does not run the model.
+def _check_run(job: Job, model: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> None:
+    """Run a model that will not be verified once, without its weights. If there is too little memory, a repair says so.
 
     Raises:
-        ModelError: no runtime accepts those of an op, and ONNX Runtime refuses the model.
+        ModelError: ONNX Runtime refuses to run it.
     """
-    for op in (op for each in graph.regions() for op in each.ops):
-        rule = rule_of(op)
-        if rule is not None and (fault := rule.operand_fault(op)):
-            name = op.name or f"{op.op_type} -> {op.outputs[0].name if op.outputs[0] is not None else ''}"
-            raise_if_refused(job.given, job.dims, ModelError(fault, where=name))
+    reason = failure_without_weights(model, samples)
+    if is_memory_message(reason):
+        graph.repairs.append(("model", f"onnxruntime cannot run it on this machine: {reason}"))
+    elif reason and is_about_the_model(reason):
+        raise_if_refused(job.given, job.dims, ModelError(f"cannot be run: {reason}", where=job.name))
 
 
 def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:

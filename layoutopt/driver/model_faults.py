@@ -14,7 +14,7 @@ from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelE
 from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.duplicate_definitions import loads
-from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
+from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for
 from layoutopt.verification.original_runs import run_model_once, run_source_once
 from layoutopt.verification.runnable import Source
@@ -103,8 +103,7 @@ def _refusal(model: Model, dims: Dims) -> str:
     except Exception as error:
         raise_if_out_of_memory(error)
         return ""
-    is_invalid = verdict.status == "not verified" and is_about_the_model(verdict.reason)
-    return verdict.reason.removeprefix("the original ") if is_invalid else ""
+    return verdict.refusal
 
 
 def _inputs_for(dims: Dims, make: Callable[[], SampleInputs]) -> SampleInputs:

@@ -29,6 +29,7 @@ class Result:
         graph: the planned graph, with formats and casts, before it was lowered.
         source: the file or message with the content of `model`, if the model stays unchanged.
         origin: the file that the original was read from; None if it was not a file.
+        reads: the other files that the call has read, which `save` never replaces.
     """
 
     model: onnx_ir.Model
@@ -37,6 +38,7 @@ class Result:
     graph: Graph
     source: str | onnx.ModelProto | None = None
     origin: str | None = None
+    reads: tuple[Path, ...] = ()
 
     def __repr__(self) -> str:
         report = self.report
@@ -54,7 +56,8 @@ class Result:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The state for pickle and copy: the model is one message that includes external data."""
-        return _restored, (onnx_io.to_bytes(self.model), self.plan, self.report, self.graph, self.source, self.origin)
+        state = (self.plan, self.report, self.graph, self.source, self.origin, self.reads)
+        return _restored, (onnx_io.to_bytes(self.model), *state)
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -98,7 +101,8 @@ class Result:
             path: the file; it may be the one that the original was read from.
             external_data: the name of a file next to it for the weights; where the existing model uses that file, other
                 weights get a name with a hash.
-            force: replace an existing file that is no result of the same file, and external data of other models.
+            force: replace an existing file that is no result of the same file, and external data of other models; but no file
+                that the call has read.
 
         Returns:
             The files that were written, and external data that no model uses any more.
@@ -107,24 +111,17 @@ class Result:
             OutputError: the file cannot be written, or must not replace an existing file; no file is changed then.
         """
         if self.source is None or external_data is not None:
-            return onnx_io.write(self.model, path, external_data, source=self.origin, force=force)
+            return onnx_io.write(self.model, path, external_data, source=self.origin, reads=self.reads, force=force)
         if isinstance(self.source, str) and is_same_file(Path(self.source), Path(path)):
             return WrittenFiles(Path(path))
         if onnx_io.has_external_data(self.model):
-            return onnx_io.write(self.model, path, source=self.origin, force=force)
-        return onnx_io.copy(self.source, path, source=self.origin, force=force)
+            return onnx_io.write(self.model, path, source=self.origin, reads=self.reads, force=force)
+        return onnx_io.copy(self.source, path, source=self.origin, reads=self.reads, force=force)
 
 
-def _restored(
-    model: bytes,
-    plan: Plan | None,
-    report: Report,
-    graph: Graph,
-    source: str | onnx.ModelProto | None,
-    origin: str | None,
-) -> Result:
+def _restored(model: bytes, *state: Any) -> Result:
     """The result with the state that pickle and copy keep."""
-    return Result(onnx_io.from_message(onnx_io.parse_message(model)), plan, report, graph, source, origin)
+    return Result(onnx_io.from_message(onnx_io.parse_message(model)), *state)
 
 
 __all__ = ["Result"]

@@ -72,6 +72,7 @@ def write(
     external_data: str | None = None,
     *,
     source: str | os.PathLike[str] | None = None,
+    reads: Sequence[Path] = (),
     force: bool = False,
 ) -> WrittenFiles:
     """Write a model; on any failure nothing is left behind and nothing is overwritten.
@@ -85,6 +86,7 @@ def write(
             weights of up to 1.9 GB, and up to a sixth of the available memory, are in the model file, larger ones in a file
             with the model's name and `.data`. If the existing model refers to that file, other weights get a name with a hash.
         source: the file that the model was read from.
+        reads: other files that have been read, which are never replaced.
         force: replace an existing file that is no result of `source`, and external data of other models in the folder.
 
     Raises:
@@ -92,7 +94,7 @@ def write(
             (`layoutopt.files.overwrite`), there is no space.
     """
     path = Path(path)
-    overwrite = Overwrite(() if source is None else (Path(source),), path, force)
+    overwrite = Overwrite(() if source is None else (Path(source),), path, force, tuple(reads))
     overwrite.check(path, FileKind.MODEL)
     if external_data is not None:
         check_name(path, external_data, overwrite)
@@ -119,6 +121,7 @@ def copy(
     path: str | os.PathLike[str],
     *,
     source: str | os.PathLike[str] | None = None,
+    reads: Sequence[Path] = (),
     force: bool = False,
 ) -> WrittenFiles:
     """Write the bytes of a file or of a message to another file, atomically.
@@ -127,14 +130,14 @@ def copy(
         content: the file or message.
         path: the file to write.
         source: the file that the model was read from; if it is not `content`, the mark of its result is added.
-        force: as for `write`.
+        reads, force: as for `write`.
 
     Raises:
         OutputError: as for `write`.
     """
     path = Path(path)
     origin = None if source is None else Path(source)
-    Overwrite(() if origin is None else (origin,), path, force).check(path, FileKind.MODEL)
+    Overwrite(() if origin is None else (origin,), path, force, tuple(reads)).check(path, FileKind.MODEL)
     with output_errors(path):
         if isinstance(content, onnx.ModelProto):
             is_source = False

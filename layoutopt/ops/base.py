@@ -144,11 +144,6 @@ class LayoutRule(KernelProfile, ABC):
         del op
         return self.ranks
 
-    def operand_fault(self, op: Op) -> str:
-        """The fault of operand shapes that no runtime accepts, and that onnx's inference does not find; empty without one."""
-        del op
-        return ""
-
     def missing_rank(self, op: Op) -> Inapplicable | None:
         """The reason why an operand does not have the rank that the rule requires; None if all have it."""
         for slot, least in self.minimum_ranks(op).items():

@@ -273,16 +273,6 @@ class AffineFoldingConvolution(Convolution, AffineFolding):
         added = (w * _along(shift, axis, w.ndim)).sum(axis=tuple(range(1, w.ndim)))
         return {1: w * _along(scale, axis, w.ndim), **_bias(op, b + added)}
 
-    @override
-    def operand_fault(self, op: Op) -> str:
-        """The channels of the image are not those that the filter reads."""
-        x, w = (each.shape or () if each is not None else () for each in op.inputs[:2])
-        axis = self.weight_axes[0]
-        if op.domain or len(x) < 2 or len(w) < 2 or not isinstance(x[1], int) or not isinstance(w[axis], int):
-            return ""
-        channels = w[axis] * (op.integer("group", 1) if axis else 1)
-        return "" if x[1] == channels else f"the image has {x[1]} channels, and the filter reads {channels}"
-
     def _weight_axis(self, op: Op, side: Side) -> int:
         """The axis of the filter that runs along the channels of x or y; a depthwise filter has one axis for both."""
         if self.variant(op) == "depthwise":

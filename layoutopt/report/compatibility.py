@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx_ir
+
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
 from layoutopt.dialects.onnxruntime.tables import Kernel, kernels
 from layoutopt.errors import TargetError
+from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.runtime.kernel_queries import (
     BLOCKED_DOMAIN,
     RUNTIME_VERSION,
@@ -24,6 +27,9 @@ from layoutopt.runtime.kernel_queries import (
 )
 from layoutopt.runtime.operator_usage import Usage, usages
 from layoutopt.runtime.portable import portable_block
+from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.original_runs import run_source_once
+from layoutopt.verification.submodels import failure_without_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class Compatibility:
         is_portable: whether machines with other blocks run a branch without them.
         usages: its operators with the element types of their inputs.
         failure: the error of loading it in onnxruntime; empty if there is none.
+        run_failure: the error of running it there; empty if there is none.
     """
 
     machine: Machine
@@ -58,6 +65,7 @@ class Compatibility:
     is_portable: bool
     usages: tuple[Usage, ...]
     failure: str
+    run_failure: str = ""
 
     @property
     def is_blocked(self) -> bool:
@@ -81,6 +89,8 @@ class Compatibility:
             found[f"{runtime} cannot run {', '.join(lacking)}"] = "install a version that can"
         if self.failure:
             found[f"{runtime} cannot load it: {self.failure}"] = "export or optimize it again"
+        if self.run_failure:
+            found[f"{runtime} refuses it: {self.run_failure}"] = "export the model again"
         return found
 
 
@@ -131,13 +141,24 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     """
     progress("reading")
     model = onnx_io.read(path)
-    inference.lift(model)  # raises an error for an invalid model, which could crash onnxruntime
+    graph = inference.lift(model)  # raises an error for an invalid model, which could crash onnxruntime
     names = [node.name or "" for node in model.graph]
     branch = portable_block(names)
     progress("asking onnxruntime for kernels")
     found = tuple(usages(model))
     progress("loading")
-    return Compatibility(this_machine(), branch or packed_block(names), branch is not None, found, load_failure(path))
+    failure = load_failure(path)
+    progress("running")
+    error = "" if failure else _run_failure(path, model, SampleInputs.of(graph))
+    return Compatibility(this_machine(), branch or packed_block(names), branch is not None, found, failure, error)
+
+
+def _run_failure(path: Path, model: onnx_ir.Model, inputs: SampleInputs) -> str:
+    """The error of running a model once; empty if onnxruntime runs it, or lacks a kernel or values for it."""
+    error = failure_without_weights(model, inputs)
+    if is_memory_message(error):
+        return error
+    return run_source_once(path, inputs).refusal if error and is_about_the_model(error) else ""
 
 
 def check_kernels(rows: Sequence[Kernel] | None = None) -> list[KernelCheck]:

@@ -15,13 +15,19 @@ import onnx_ir
 from onnx import TensorProto
 
 from layoutopt import onnx_io
+from layoutopt.files import scratch_folder
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import inner_graphs, nested
 from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.onnx_io.writer import write_tensor
+from layoutopt.runtime.errors import error_message
+from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
+from layoutopt.verification.other_blocks import with_definitions
 from layoutopt.verification.runnable import Runnable, external_tensors
 
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors are in the message
+_UNVERIFIED_SECONDS = 10.0  # for the one run of a model that is not verified
 _ALIGNMENT = 4096  # bytes; onnxruntime maps tensors at multiples of a page
 
 
@@ -69,12 +75,7 @@ class WeightlessModel:
     def of(cls, model: onnx_ir.Model, has_float16: bool) -> "WeightlessModel":
         """The model of onnx_ir without its weights; the tensors stay where they are."""
         large = [(value, each) for value, each in onnx_io.weights(model) if _is_stored_apart(each)]
-        references = {
-            value: onnx_ir.ExternalTensor(
-                str(index), 0, each.nbytes, each.dtype, shape=onnx_ir.Shape(each.shape.numpy()), name=value.name or ""
-            )
-            for index, (value, each) in enumerate(large)
-        }
+        references = {value: _reference(str(index), value, each) for index, (value, each) in enumerate(large)}
         return cls(to_proto(model, references), [each for _, each in large], has_float16)
 
     def edited(self, edit: Callable[[Runnable], Runnable]) -> "WeightlessModel":
@@ -173,6 +174,34 @@ def _written(tensors: Mapping[str, onnx_ir.TensorProtocol], path: Path) -> dict[
     return places
 
 
+def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
+    """The error of one run of a model with zeros in the place of its weights; empty if it succeeds or takes long.
+
+    All weights are mapped to one file without blocks, so that they take neither time to read nor memory.
+    """
+    large = [(value, each) for value, each in onnx_io.weights(model) if _is_stored_apart(each)]
+    with scratch_folder() as folder:
+        with (folder / "zeros").open("wb") as file:
+            file.truncate(max((each.nbytes for _, each in large), default=0))
+        message = to_proto(model, {value: _reference("zeros", value, each) for value, each in large})
+        runnable = with_definitions(Runnable(bytes(message.SerializeToString()), folder, is_large=True))
+        try:
+            session = runnable.session(is_optimised=False)
+            sample = next(inputs.sets(session, 0))
+            session.run(None, next(sample.feeds), _UNVERIFIED_SECONDS)
+        except TimeoutError:
+            return ""
+        except RUN_OR_MEMORY_ERRORS as error:
+            return error_message(error)
+    return ""
+
+
+def _reference(location: str, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> onnx_ir.ExternalTensor:
+    """An external tensor in the place of a weight."""
+    shape = onnx_ir.Shape(tensor.shape.numpy())
+    return onnx_ir.ExternalTensor(location, 0, tensor.nbytes, tensor.dtype, shape=shape, name=value.name or "")
+
+
 def _is_stored_apart(tensor: onnx_ir.TensorProtocol) -> bool:
     return tensor.nbytes >= _EXTERNAL_FROM and tensor.dtype != onnx_ir.DataType.STRING
 
@@ -212,4 +241,4 @@ def session_bytes(model: onnx_ir.Model) -> int:
     return sum(2 * tensor.nbytes * (3 if tensor.dtype in narrow else 2) for _, tensor in onnx_io.weights(model))
 
 
-__all__ = ["Part", "WeightlessModel", "session_bytes"]
+__all__ = ["Part", "WeightlessModel", "failure_without_weights", "session_bytes"]

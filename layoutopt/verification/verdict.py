@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any, Literal, Self
 
+from layoutopt.runtime.errors import is_about_the_model
 from layoutopt.verification.data_movement import DataMovement
 from layoutopt.verification.difference import EPSILONS, Difference, element_type, largest_magnitude
 
@@ -158,6 +159,12 @@ class Verification:
     def worst(self) -> Comparison | None:
         """The comparison with the largest difference for its limit."""
         return max(self.comparisons, key=lambda each: each.limit_ratio, default=None)
+
+    @property
+    def refusal(self) -> str:
+        """The reason why onnxruntime refuses to run the model; empty if it lacks a kernel, time, memory or values for it."""
+        is_refused = self.status == "not verified" and is_about_the_model(self.reason)
+        return self.reason.removeprefix("the original ") if is_refused else ""
 
     @property
     def spread(self) -> float | None:

@@ -1,5 +1,6 @@
 """Results that cannot be compared: exit code 11 and no file; models that onnxruntime loads and cannot run."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def test_a_model_that_cannot_be_run_is_left_alone(cli: Cli, unrunnable: Path, qu
         ("verify {model} {model}", 9),
         ("bench {model} --seconds 0.1", 3),
         ("verify {sound} {model}", 7),
-        ("check {model}", None),
+        ("check {model}", 10),
         ("inspect {model} -t gpu-hopper", 3),
         ("explain {model} -t gpu-hopper", 3),
         ("ci {model} -t gpu-hopper -q", 3),
@@ -130,6 +131,60 @@ def test_other_commands_say_so_in_one_line(cli: Cli, unrunnable: Path, command: 
     assert "Traceback" not in done.err
     assert code is None or (done.err.count("\n") == 1 and "Conv" in done.err)
     assert code != 3 or done.out == ""
+
+
+REFUSED = {
+    "instance-norm": ("InstanceNormalization (x, v, v)", "x"),
+    "layer-norm": ("LayerNormalization (x, v)", "x"),
+    "slope": ("PRelu (x, v)", "x"),
+    "bias": ("Conv (x, w, v)", "x"),
+    "group": ("Conv <group = 3> (x, w)", "x"),
+    "recurrent": ("LSTM <hidden_size = 4> (r, k, k)", "r"),
+    "depth": ("DepthToSpace <blocksize = 3> (x)", "x"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_operands_that_no_runtime_accepts(cli: Cli, kind: str, tmp_path: Path) -> None:
+    """`onnx.checker` accepts these models, and so does a session: only a run shows that they are invalid."""
+    body, given = REFUSED[kind]
+    x = {"x": "float[1,8,6,6] x", "r": "float[2,1,8] r"}[given]
+    constants = "float[5] v, float[8,8,1,1] w, float[1,16,7] k"
+    text = f'<ir_version: 9, opset_import: ["" : 18]> g ({x}) => (y) <{constants}> {{ y = {body} }}'
+    model = onnx.parser.parse_model(text)
+    for each in model.graph.value_info:
+        shape = [dim.dim_value for dim in each.type.tensor_type.shape.dim]
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), each.name))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    with pytest.raises(layoutopt.ModelError, match=r"cannot be run: .*running (\w+) node"):
+        layoutopt.optimize(path, "gpu-hopper", verify=False)
+    done = cli("check", str(path))
+    assert (done.code, done.err.count("\n")) == (10, 1) and "refuses it: cannot be run" in done.err
+
+
+def test_a_tensor_larger_than_memory_is_reported(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "huge.onnx"
+    text = """<ir_version: 9, opset_import: ["" : 18]> g () => (float[1048576,1048576,1024] y) {
+        s = Constant <value_ints = [1048576, 1048576, 1024]> () y = ConstantOfShape (s) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    done = cli("inspect", str(path))
+    assert (done.code, done.err.count("\n")) == (0, 1) and "cannot run it on this machine" in done.err
+    assert cli("check", str(path)).code == 10
+
+
+def test_save_replaces_no_file_that_was_read(unrunnable: Path) -> None:
+    """The rule of the command line, for the model, its target file and its kernel times, even with `force`."""
+    target = unrunnable.with_name("mine.toml")
+    target.write_text(
+        (Path(__file__).parents[2] / "cost_models" / "targets" / "cpu-avx2.toml").read_text(encoding="utf-8")
+    )
+    sound = saved(UNRUNNABLE, unrunnable.with_name("sound.onnx"), 4, 3, 3, 3)
+    result = copy.copy(layoutopt.optimize(sound, ["gpu-hopper", str(target)], verify=False))
+    before = target.read_bytes()
+    with pytest.raises(layoutopt.OutputError, match="is read by this command"):
+        result.save(target, force=True)
+    assert target.read_bytes() == before
 
 
 def test_a_model_that_runs_has_passed(cli: Cli, unrunnable: Path) -> None:
