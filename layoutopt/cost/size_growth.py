@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from math import inf, isinf
 
-MAX_GROWTH = 2.2
 SLACK = 1 << 20  # bytes of growth accepted for any model: half for constants, half for nodes
 NOTABLE = 4096  # bytes; smaller requests are not recorded
 

@@ -1,12 +1,11 @@
 """One call of `layoutopt.optimize`: its checked arguments, and the results of its stages."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias
 
 import onnx
 import onnx_ir
@@ -16,53 +15,21 @@ from layoutopt.cost import CostModel
 from layoutopt.cost_models import RuntimeSpec
 from layoutopt.dialects import Dialect
 from layoutopt.driver import arguments
-from layoutopt.driver.arguments import Model, Target
+from layoutopt.driver.options import Options, check
 from layoutopt.driver.pipeline import with_lowering
 from layoutopt.files import path_text
-from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Dims, Sizes, as_range
+from layoutopt.ir.sizes import Dims, as_range
 from layoutopt.ir.types import Op, Signature
 from layoutopt.passes import default_pipeline
-from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
+from layoutopt.passes.base import Moment, Pass, PassContext, PassResult, Pipeline
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
-from layoutopt.sample_inputs import Given, InputSet, input_sets
+from layoutopt.sample_inputs import InputSet, input_sets
 from layoutopt.verification import Runnable, Verification, as_runnable
 
-Progress: TypeAlias = Callable[[str], None]
 _LOGGER = logging.getLogger("layoutopt")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The arguments of `optimize`, whose docstring describes them."""
-
-    model: Model
-    target: Target
-    runtime: str | None
-    dialect: str | None
-    mode: Mode
-    pins: Mapping[str, Format | str] | None
-    dims: Dims | None
-    inputs: Given | None
-    verify: bool
-    allow_unverified: bool
-    time_limit: float | None
-    max_growth: float
-    sessions: Sessions
-    count_moves: bool
-    portable: bool
-    measure: bool
-    threads: int
-    calibrate: bool
-    profile: str | PathLike[str] | None
-    strict: bool
-    pipeline: Pipeline | None
-    watch: Watch | None
-    progress: Progress | None
-    sizes_found: Callable[[Sizes], None] | None
 
 
 @dataclass(slots=True)
@@ -120,18 +87,15 @@ class Job:
         Raises:
             ArgumentError, TargetError, FormatError, DimensionError: an argument is wrong.
         """
-        arguments.check_time_limit(options.time_limit)
+        check(options)
         arguments.check_pipeline(options.pipeline)
         arguments.check_callbacks(watch=options.watch, progress=options.progress)
         arguments.check_model(options.model)
-        arguments.check_mode(options.mode)
-        arguments.check_max_growth(options.max_growth)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         target_model = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, target_model)
         arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
         arguments.check_sessions(options.sessions, dialect)
-        arguments.check_threads(options.threads)
         arguments.check_profile(options.profile, dialect)
         stamp = Stamp(
             target_model.name,
@@ -217,4 +181,4 @@ class Job:
             self.options.watch(moment, step, graph)
 
 
-__all__ = ["Job", "Options", "Progress"]
+__all__ = ["Job"]

@@ -1,6 +1,6 @@
 """Explanation of plans: the reasons for conversions, the prices of alternatives, and the changes to a model that save most."""
 
-from layoutopt.explanation.explain_model import LIMIT, explain
+from layoutopt.explanation.explain_model import explain
 from layoutopt.explanation.schema import (
     Alternative,
     ConversionReport,
@@ -13,7 +13,6 @@ from layoutopt.explanation.schema import (
 )
 
 __all__ = [
-    "LIMIT",
     "Alternative",
     "ConversionReport",
     "Explanation",

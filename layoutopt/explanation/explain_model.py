@@ -3,77 +3,39 @@
 plan as `optimize` does -> casts of the integer program -> edits of this program, repriced -> further plans of changed models
 """
 
-from collections.abc import Iterator, Mapping
-from os import PathLike
+from collections.abc import Iterator
 
-from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.finish import plan_report
-from layoutopt.driver.job import Job, Progress
-from layoutopt.errors import ArgumentError
+from layoutopt.driver.job import Job
+from layoutopt.driver.options import check, takes
 from layoutopt.explanation.conversions import conversion, ranked_casts
 from layoutopt.explanation.item import explain_item, find_item
 from layoutopt.explanation.model_changes import model_changes
 from layoutopt.explanation.plan_view import PlanView
-from layoutopt.explanation.planned_graph import PlannedGraph, PlanOptions, planned_graph
+from layoutopt.explanation.planned_graph import ExplainOptions, PlannedGraph, planned_graph
 from layoutopt.explanation.schema import Explanation
-from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Dims
 from layoutopt.planner import Plan
 from layoutopt.report.builder import dim_reports
 from layoutopt.report.schema import NoteReport
-from layoutopt.runtime.custom_ops import Libraries
 from layoutopt.version import VERSION
 
-LIMIT = 10
-"""The number of conversions, or of candidates of an item, whose alternatives are priced by default."""
 
-
-def explain(
-    model: Model,
-    item: str | None = None,
-    target: Target = "cpu",
-    *,
-    runtime: str | None = None,
-    pins: Mapping[str, Format | str] | None = None,
-    dims: Dims | None = None,
-    limit: int = LIMIT,
-    time_limit: float | None = None,
-    strict: bool = False,
-    custom_ops: Libraries = (),
-    calibrate: bool = False,
-    profile: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
-) -> Explanation:
+@takes(ExplainOptions)
+def explain(options: ExplainOptions) -> Explanation:
     """Explain the plan of a model: why each conversion is there, what its alternatives cost, what would remove it.
 
     The plan is made at the prices of the target, unless kernel times are given or taken. No model is written.
 
     Args:
-        model: as for `optimize`.
-        item: the name of a tensor or node to explain; None for all conversions, and the changes to the model that save most.
-        target: as for `optimize`, but a single one.
-        runtime: as for `optimize`.
-        pins: as for `optimize`.
-        dims: as for `optimize`.
-        limit: the largest number of conversions whose alternatives are priced, or of candidates of the item;
-            and of plans for changes of one kind.
-        time_limit: seconds for planning and prices; after it, prices have bounds only, or are left out.
-        strict: as for `optimize`.
-        custom_ops: as for `optimize`.
-        calibrate: plan for this machine with kernels that are timed on it, as `optimize` does.
-        profile: as for `optimize`.
-        progress: called with the name of every step as it begins.
+        options: the arguments are the fields of `ExplainOptions`.
 
     Raises:
         ArgumentError: an argument is wrong, or no tensor and no node has the name `item`.
         LayoutoptError: as for `optimize`.
     """
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise ArgumentError("not a number of items", where=f"limit={limit!r:.80}", hint="give 0 or more")
-    options = PlanOptions(
-        model, target, runtime, pins, dims, time_limit, strict, custom_ops, calibrate, profile, progress
-    )
+    check(options)
+    item, limit = options.item, options.limit
     with planned_graph(options) as planned:
         if isinstance(planned, Job):
             return _explanation(planned, None, limit, None, reason=planned.context.reason_to_keep)
@@ -142,4 +104,4 @@ def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
         )
 
 
-__all__ = ["LIMIT", "explain"]
+__all__ = ["explain"]

@@ -1,46 +1,50 @@
 """The graph of a model, unplanned, with its plan and the planning problem that the plan solves."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from os import PathLike
 
 from layoutopt.cost import MultiTargetCostModel
-from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.calibration import calibrated_plan
 from layoutopt.driver.garbage_collection import reduced_garbage_collection
-from layoutopt.driver.job import Job, Options, Progress
+from layoutopt.driver.job import Job
 from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.model_faults import reporting_invalid_model
+from layoutopt.driver.options import Options, PlanOptions, option, values_of
 from layoutopt.errors import PinError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Dims
 from layoutopt.ir.types import Value
 from layoutopt.passes.base import Pipeline
 from layoutopt.passes.planning import AssignFormats, at_prices, plan_request
 from layoutopt.planner import FormulatedPlan, PlanRequest, Repricer, make_formulated_plan, make_plan
 from layoutopt.report.builder import located_ops
-from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
+from layoutopt.runtime.custom_ops import kernel_libraries
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """The arguments of `explain` that determine the plan; its docstring describes them."""
+@dataclass(frozen=True)
+class ExplainOptions(PlanOptions):
+    """The arguments of `explain`.
+
+    Attributes:
+        model: as for `optimize`.
+        item: the name of a tensor or node to explain; None for all conversions, and the changes to the model that save most.
+        target: as for `optimize`, but a single one.
+        limit: the largest number of conversions whose alternatives are priced, or of candidates of the item;
+            and of plans for changes of one kind.
+        calibrate: plan for this machine with kernels that are timed on it, as `optimize` does.
+        progress: called with the name of every step as it begins.
+    """
 
     model: Model
-    target: Target
-    runtime: str | None = None
-    pins: Mapping[str, Format | str] | None = None
-    dims: Dims | None = None
-    time_limit: float | None = None
-    strict: bool = False
-    custom_ops: Libraries = ()
+    item: str | None = None
+    target: Target = "cpu"
+    _: KW_ONLY
+    limit: int = option(10, "Conversions, or candidates of a tensor or node, that are priced.", least=0)
     calibrate: bool = False
-    profile: str | PathLike[str] | None = None
-    progress: Progress | None = None
+    progress: Callable[[str], None] | None = None
 
 
 @dataclass
@@ -94,7 +98,7 @@ class PlannedGraph:
 
 
 @contextmanager
-def planned_graph(options: PlanOptions) -> Iterator[PlannedGraph | Job]:
+def planned_graph(options: ExplainOptions) -> Iterator[PlannedGraph | Job]:
     """Context manager with the planned graph of a model; with the job alone if the model stays unchanged without planning.
 
     An exception in the context counts as caused by the model if onnxruntime refuses the model as well.
@@ -139,44 +143,19 @@ def _names(graph: Graph) -> frozenset[str]:
     return frozenset((*tensors, *(op.name for each in graph.regions() for op in each.ops if op.name)))
 
 
-def _job(options: PlanOptions) -> Job:
+def _job(options: ExplainOptions) -> Job:
     """The job whose stages up to planning are those of `optimize`; nothing is verified or measured.
 
     Raises:
         LayoutoptError: an argument is wrong, or there are several targets.
     """
-    job = Job.of(
-        Options(
-            model=options.model,
-            target=options.target,
-            runtime=options.runtime,
-            dialect=None,
-            mode="inference",
-            pins=options.pins,
-            dims=options.dims,
-            inputs=None,
-            verify=False,
-            allow_unverified=False,
-            time_limit=options.time_limit,
-            max_growth=MAX_GROWTH,
-            sessions="balanced",
-            count_moves=False,
-            portable=False,
-            measure=False,
-            threads=1,
-            calibrate=options.calibrate or options.profile is not None,
-            profile=options.profile,
-            strict=options.strict,
-            pipeline=None,
-            watch=None,
-            progress=options.progress,
-            sizes_found=None,
-        )
-    )
+    calibrate = options.calibrate or options.profile is not None
+    shared = values_of(options, PlanOptions) | {"verify": False, "measure": False, "calibrate": calibrate}
+    job = Job.of(Options(options.model, options.target, progress=options.progress, **shared))
     if isinstance(job.target_model, MultiTargetCostModel):
         what = "a plan for several targets has no single price to explain"
         raise TargetError(what, where=job.target_model.name, hint="name one of them")
     return job
 
 
-__all__ = ["PlanOptions", "PlannedGraph", "planned_graph"]
+__all__ = ["ExplainOptions", "PlannedGraph", "planned_graph"]

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.version import VERSION
 
 KEY = "layoutopt"
@@ -36,10 +35,10 @@ class Stamp:
     dialect: str
     mode: str
     pins: tuple[tuple[str, str], ...]
-    dims: tuple[tuple[str, tuple[int, int]], ...] = ()
-    max_growth: float = MAX_GROWTH
-    portable: bool = False
-    sessions: str = "balanced"
+    dims: tuple[tuple[str, tuple[int, int]], ...]
+    max_growth: float
+    portable: bool
+    sessions: str
     pin_axes: tuple[tuple[str, str], ...] = ()
 
     def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:

@@ -19,7 +19,6 @@ from command_line import PLANNED, Cli, assert_one_line, convolutions, files, rel
 import layoutopt
 from layoutopt.batch.cache import MODEL, Cache
 from layoutopt.batch.keys import outcome_key
-from layoutopt.batch.optimize_many import BatchOptions
 from layoutopt.errors import ArgumentError
 
 FAST = (*PLANNED, "--no-verify")
@@ -135,19 +134,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
 
 
-def test_arguments_are_those_of_optimize() -> None:
-    import inspect
-    from typing import get_type_hints
-
-    parameters = inspect.signature(layoutopt.optimize).parameters.keys()
-    others = {"model", "target", "inputs", "pipeline", "watch", "progress", "sizes_found"}
-    assert get_type_hints(BatchOptions).keys() == parameters - others
-
-
 def test_wrong_arguments(folder: Path) -> None:
     for arguments in (
         {"models": "m/a.onnx"},
-        {"models": ["m/a.onnx"], "mesure": False},
+        {"models": ["m/a.onnx"], "measure": "no"},
         {"models": ["m/a.onnx", "a.onnx"], "output": "out"},
         {"models": {"m/a.onnx": "a.onnx"}, "output": "out"},
         {"models": ["m/a.onnx"], "target": ["cpu"]},
@@ -155,6 +145,8 @@ def test_wrong_arguments(folder: Path) -> None:
     ):
         with pytest.raises(ArgumentError):
             layoutopt.optimize_many(**arguments)
+    with pytest.raises(TypeError, match="mesure"):
+        layoutopt.optimize_many(["m/a.onnx"], mesure=False)
 
 
 def test_errors_are_outcomes_and_no_empty_folder_stays(folder: Path) -> None:

@@ -8,7 +8,6 @@ import onnx
 import pytest
 from command_line import CONV, PLANNED, TARGET, Cli, CommandResult, assert_one_line, convolutions, files, relu
 
-from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.report.schema import Report
 
 # --- optimize ----------------------------------------------------------------------------------------------
@@ -283,10 +282,6 @@ def test_a_target_explained_for_an_op(cli: Cli) -> None:
         "MaxPool <kernel_shape=[2]> (float[1,8,6] x)",
     ):
         assert cli("targets", TARGET, "--op", op).code == 0, op
-
-
-def test_the_default_of_max_growth_is_documented(cli: Cli) -> None:
-    assert f"by default {MAX_GROWTH}" in " ".join(cli("optimize", "--help").out.split())
 
 
 def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:

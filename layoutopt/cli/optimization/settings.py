@@ -70,7 +70,7 @@ class ModelSettings:
 
     def arguments(self) -> dict[str, Any]:
         """These options as arguments of `layoutopt.optimize`, except the inputs."""
-        from layoutopt.cost.size_growth import MAX_GROWTH
+        from layoutopt.driver.options import Options
 
         same = (
             *(
@@ -89,7 +89,7 @@ class ModelSettings:
         return {name: getattr(self, name) for name in same} | {
             "pins": assignments.parse_pins(self.pin),
             "dims": assignments.parse_dim_ranges(self.dim),
-            "max_growth": MAX_GROWTH if self.max_growth is None else self.max_growth,
+            "max_growth": Options.max_growth if self.max_growth is None else self.max_growth,
             "count_moves": self.least,
         }
 
