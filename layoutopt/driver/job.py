@@ -1,7 +1,7 @@
 """One call of `layoutopt.optimize`: its checked arguments, and the results of its stages."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
