@@ -75,9 +75,10 @@ def finish(
 
 def _files_read(job: Job) -> tuple[Path, ...]:
     """The files that arguments name besides the model."""
-    target, profile = job.options.target, job.options.profile
-    names = target.split(",") if isinstance(target, str) else target if isinstance(target, list | tuple) else ()
-    paths = (Path(each) for each in (*names, profile) if isinstance(each, str | PathLike))
+    found: list[object] = []
+    for given in (job.options.target, job.options.profile, job.options.custom_ops):
+        found += given if isinstance(given, list | tuple) else given.split(",") if isinstance(given, str) else [given]
+    paths = (Path(each) for each in found if isinstance(each, str | PathLike))
     return tuple(each for each in paths if each.is_file())
 
 
