@@ -9,14 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx_ir
-
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
 from layoutopt.dialects.onnxruntime.tables import Kernel, kernels
 from layoutopt.errors import TargetError
-from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.runtime.kernel_queries import (
     BLOCKED_DOMAIN,
     RUNTIME_VERSION,
@@ -28,8 +25,7 @@ from layoutopt.runtime.kernel_queries import (
 from layoutopt.runtime.operator_usage import Usage, usages
 from layoutopt.runtime.portable import portable_block
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.original_runs import run_source_once
-from layoutopt.verification.submodels import failure_without_weights
+from layoutopt.verification.submodels import run_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +145,8 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     progress("loading")
     failure = load_failure(path)
     progress("running")
-    error = "" if failure else _run_failure(path, model, SampleInputs.of(graph))
+    error = "" if failure else run_failure(path, model, SampleInputs.of(graph))
     return Compatibility(this_machine(), branch or packed_block(names), branch is not None, found, failure, error)
-
-
-def _run_failure(path: Path, model: onnx_ir.Model, inputs: SampleInputs) -> str:
-    """The error of running a model once; empty if onnxruntime runs it, or lacks a kernel or values for it."""
-    error = failure_without_weights(model, inputs)
-    if is_memory_message(error):
-        return error
-    return run_source_once(path, inputs).refusal if error and is_about_the_model(error) else ""
 
 
 def check_kernels(rows: Sequence[Kernel] | None = None) -> list[KernelCheck]:

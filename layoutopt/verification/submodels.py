@@ -20,9 +20,9 @@ from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import inner_graphs, nested
 from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.onnx_io.writer import write_tensor
-from layoutopt.runtime.errors import error_message
+from layoutopt.runtime.errors import error_message, is_about_the_model, is_memory_message
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
+from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS, run_source_once
 from layoutopt.verification.other_blocks import with_definitions
 from layoutopt.verification.runnable import Runnable, external_tensors
 
@@ -196,6 +196,14 @@ def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
     return ""
 
 
+def run_failure(path: Path, model: onnx_ir.Model, inputs: SampleInputs) -> str:
+    """The error of running a model once; empty if onnxruntime runs it, or lacks a kernel or values for it."""
+    error = failure_without_weights(model, inputs)
+    if is_memory_message(error):
+        return error
+    return run_source_once(path, inputs).refusal if error and is_about_the_model(error) else ""
+
+
 def _reference(location: str, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> onnx_ir.ExternalTensor:
     """An external tensor in the place of a weight."""
     shape = onnx_ir.Shape(tensor.shape.numpy())
@@ -241,4 +249,4 @@ def session_bytes(model: onnx_ir.Model) -> int:
     return sum(2 * tensor.nbytes * (3 if tensor.dtype in narrow else 2) for _, tensor in onnx_io.weights(model))
 
 
-__all__ = ["Part", "WeightlessModel", "failure_without_weights", "session_bytes"]
+__all__ = ["Part", "WeightlessModel", "failure_without_weights", "run_failure", "session_bytes"]
