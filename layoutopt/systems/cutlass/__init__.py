@@ -25,7 +25,6 @@ from layoutopt.systems.cutlass.layouts import (
     TensorNDHWC,
     TensorNHWC,
 )
-from layoutopt.systems.cutlass.names import layout_type, layout_types
 from layoutopt.systems.cutlass.tensor_op import (
     ColumnMajorTensorOpMultiplicand64bCrosswise,
     ColumnMajorTensorOpMultiplicandCongruous,
@@ -46,6 +45,8 @@ from layoutopt.systems.cutlass.tensor_op import (
     TensorOpMultiplicandCongruous128b,
     TensorOpMultiplicandCrosswise,
     TensorOpMultiplicandCrosswise128x4,
+    layout_type,
+    layout_types,
 )
 from layoutopt.systems.cutlass.tensor_view import TensorRef, TensorView
 

@@ -79,6 +79,10 @@ _Type = TypeVar("_Type")
 class Template(ABCMeta):
     """Metaclass of templates: `RowMajorInterleaved[32]` is an instance of `RowMajorInterleaved<Interleave>`."""
 
+    def __new__(mcs, name: str, bases: tuple[type, ...], members: dict[str, Any], **options: Any) -> Any:
+        """A class whose instances have no attributes of their own, because layouts are frozen."""
+        return super().__new__(mcs, name, bases, {"__slots__": (), **members}, **options)
+
     def __getitem__(cls: type[_Type], arguments: int | tuple[int, ...]) -> type[_Type]:
         """The layout with these arguments; equal arguments give the same class.
 
@@ -105,7 +109,7 @@ class LayoutConcept(ABC, metaclass=Template):
 
     rank: ClassVar[int]
     stride_rank: ClassVar[int]
-    coordinate: ClassVar[type[tuple[Any, ...]]]
+    coordinate: ClassVar[Any]
     contiguous: ClassVar[int]
     tile: ClassVar[tuple[int, ...]]
     parameters: ClassVar[tuple[str, ...]] = ()
@@ -250,7 +254,7 @@ def _instance(template: Any, *arguments: int) -> Any:
         raise FormatError(f"{expected}, not {arguments}", where=name)
     if not all(isinstance(argument, int) and argument > 0 for argument in arguments):
         raise FormatError(f"the arguments {arguments} are not integers above 0", where=name)
-    members = {"__doc__": template.__doc__, "__module__": template.__module__, "__slots__": ()}
+    members = {"__doc__": template.__doc__, "__module__": template.__module__}
     bound = template.bind(*arguments)
     return type(template)(
         f"{name}<{','.join(map(str, arguments))}>", (template,), {**members, "arguments": arguments, **bound}
@@ -277,22 +281,19 @@ class StridedLayout(LayoutConcept):
     """A Format with free strides.
 
     Attributes:
-        notation: the format, with {} for the template's argument.
-        letters: the letters of the coordinates, in their order.
+        notation: the format, with {} for the template's argument; the letters are the initials of the coordinates.
         format: the format of the coordinates.
     """
 
     notation: ClassVar[str]
-    letters: ClassVar[str]
     format: ClassVar[Format]
-
-    __slots__ = ()
 
     def __init_subclass__(cls) -> None:
         """Parse the format of a class whose template arguments are set."""
         if cls.parameters and not cls.arguments:
             return
-        cls.format = Format.parse(cls.notation.format(*cls.arguments), cls.letters)
+        letters = "".join(name[0].upper() for name in cls.coordinate._fields)
+        cls.format = Format.parse(cls.notation.format(*cls.arguments), letters)
         cls.rank = cls.format.rank
         cls.stride_rank = cls.rank - 1
         cls.tile = tuple(map(cls.format.block, range(cls.rank)))
@@ -366,29 +367,20 @@ class PitchLinear(StridedLayout):
 
     coordinate = PitchLinearCoord
     notation = "SC"
-    letters = "CS"
-
-    __slots__ = ()
 
 
 class RowMajor(StridedLayout):
     """Row by row: `row * ldm + column`."""
 
     coordinate = MatrixCoord
-    notation = "MN"
-    letters = "MN"
-
-    __slots__ = ()
+    notation = "RC"
 
 
 class ColumnMajor(StridedLayout):
     """Column by column: `column * ldm + row`."""
 
     coordinate = MatrixCoord
-    notation = "NM"
-    letters = "MN"
-
-    __slots__ = ()
+    notation = "CR"
 
 
 class RowMajorInterleaved(StridedLayout):
@@ -398,11 +390,8 @@ class RowMajorInterleaved(StridedLayout):
     """
 
     coordinate = MatrixCoord
-    notation = "MN{}m"
-    letters = "MN"
-    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
-
-    __slots__ = ()
+    notation = "RC{}r"
+    parameters = ("Interleave",)
 
 
 class ColumnMajorInterleaved(StridedLayout):
@@ -412,11 +401,8 @@ class ColumnMajorInterleaved(StridedLayout):
     """
 
     coordinate = MatrixCoord
-    notation = "NM{}n"
-    letters = "MN"
-    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
-
-    __slots__ = ()
+    notation = "CR{}c"
+    parameters = ("Interleave",)
 
 
 # --- Layouts of tensors. Source: CUTLASS include/cutlass/layout/tensor.h ---
@@ -429,9 +415,6 @@ class TensorNHWC(StridedLayout):
 
     coordinate = Tensor4DCoord
     notation = "NHWC"
-    letters = "NHWC"
-
-    __slots__ = ()
 
 
 class TensorNCHW(StridedLayout):
@@ -439,9 +422,6 @@ class TensorNCHW(StridedLayout):
 
     coordinate = Tensor4DCoord
     notation = "NCHW"
-    letters = "NHWC"
-
-    __slots__ = ()
 
 
 class TensorNCxHWx(StridedLayout):
@@ -449,10 +429,7 @@ class TensorNCxHWx(StridedLayout):
 
     coordinate = Tensor4DCoord
     notation = "NCHW{}c"
-    letters = "NHWC"
-    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
-
-    __slots__ = ()
+    parameters = ("Interleave",)
 
 
 class TensorCxRSKx(StridedLayout):
@@ -460,10 +437,7 @@ class TensorCxRSKx(StridedLayout):
 
     coordinate = Tensor4DCoord
     notation = "CHWN{}c"
-    letters = "NHWC"
-    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
-
-    __slots__ = ()
+    parameters = ("Interleave",)
 
 
 class TensorNDHWC(StridedLayout):
@@ -471,6 +445,3 @@ class TensorNDHWC(StridedLayout):
 
     coordinate = Tensor5DCoord
     notation = "NDHWC"
-    letters = "NDHWC"
-
-    __slots__ = ()

@@ -14,6 +14,8 @@ Source: CUTLASS include/cutlass/layout/tensor_op_multiplicand_sm75.h and tensor_
 have no inverse, and `packed` and `capacity` require whole tiles; here extents are rounded up to tiles.
 """
 
+import difflib
+import re
 from abc import abstractmethod
 from functools import cache
 from typing import Any, ClassVar, Self
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layoutopt.errors import FormatError
+from layoutopt.systems.cutlass import layouts
 from layoutopt.systems.cutlass.layouts import Coord, Extent, Index, LayoutConcept, MatrixCoord, PitchLinearCoord
 
 ACCESS_BITS = 128
@@ -41,15 +44,13 @@ class TensorOpLayout(LayoutConcept):
 
     rank = 2
     stride_rank = 1
-    coordinate: ClassVar[type[tuple[Any, ...]]] = PitchLinearCoord
+    coordinate: ClassVar[Any] = PitchLinearCoord
     contiguous = 0
     element_size: ClassVar[int]
     elements_per_access: ClassVar[int] = 1
     lines: ClassVar[int]
     width: ClassVar[int]
     crosses_lines: ClassVar[bool] = False
-
-    __slots__ = ()
 
     @classmethod
     @abstractmethod
@@ -130,8 +131,6 @@ class TensorOpMultiplicand(TensorOpLayout):
     parameters = ("ElementSize", "Crosswise")
     factor: ClassVar[int]
 
-    __slots__ = ()
-
     @classmethod
     def bind(cls, *arguments: int) -> dict[str, Any]:
         """The shape of a tile: 8 vectors by 8 or 4 rows of lines."""
@@ -165,8 +164,6 @@ class TensorOpMultiplicand(TensorOpLayout):
 class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
     """`TensorOpMultiplicand`, except for 32 bits, which are read one by one: vector xor twice the row, in tiles of 32 x 4."""
 
-    __slots__ = ()
-
     @classmethod
     def bind(cls, *arguments: int) -> dict[str, Any]:
         """The class attributes of TensorOpMultiplicand, except for the specialisation for 32 bits."""
@@ -185,8 +182,6 @@ class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
 class TensorOpMultiplicandCrosswise(TensorOpMultiplicand):
     """`TensorOpMultiplicand` for operands whose contiguous axis is K."""
 
-    __slots__ = ()
-
 
 class TensorOpMultiplicandCongruous64b(TensorOpLayout):
     """Elements of 64 bits, of which a thread reads two together: c and c + 8."""
@@ -195,8 +190,6 @@ class TensorOpMultiplicandCongruous64b(TensorOpLayout):
     tile = (16, 4)
     lines = 4
     width = 16
-
-    __slots__ = ()
 
     @classmethod
     def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
@@ -214,8 +207,6 @@ class TensorOpMultiplicand64bCrosswise(TensorOpLayout):
     width = 16
     crosses_lines = True
 
-    __slots__ = ()
-
     @classmethod
     def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """Four lines for each group of four columns, whose index is xored into the position."""
@@ -231,8 +222,6 @@ class TensorOpMultiplicandCongruous128b(TensorOpLayout):
     tile = (8, 4)
     lines = 4
     width = 8
-
-    __slots__ = ()
 
     @classmethod
     def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
@@ -250,8 +239,6 @@ class TensorOpMultiplicandCrosswise128x4(TensorOpLayout):
     width = 8
     crosses_lines = True
 
-    __slots__ = ()
-
     @classmethod
     def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """Four columns by two rows to a line."""
@@ -265,107 +252,104 @@ class TensorOpMultiplicandCrosswise128x4(TensorOpLayout):
 # Source: CUTLASS include/cutlass/layout/tensor_op_multiplicand_sm75.h and tensor_op_multiplicand_sm80.h.
 
 
-class ColumnMajorTensorOpMultiplicandCongruous(TensorOpMultiplicandCongruous):
+class _ColumnMajor(TensorOpLayout):
     """(row, column) is (contiguous, strided)."""
 
     coordinate = MatrixCoord
 
-    __slots__ = ()
 
-
-class RowMajorTensorOpMultiplicandCongruous(TensorOpMultiplicandCongruous):
+class _RowMajor(TensorOpLayout):
     """(row, column) is (strided, contiguous)."""
 
     coordinate = MatrixCoord
     contiguous = 1
 
-    __slots__ = ()
+    def __init_subclass__(cls) -> None:
+        """Exchange the axes of the tile, unless the arguments of a template determine it."""
+        if not cls.parameters:
+            cls.tile = cls.tile[::-1]
 
 
-class ColumnMajorTensorOpMultiplicandCrosswise(TensorOpMultiplicandCrosswise):
-    """(row, column) is (contiguous, strided)."""
-
-    coordinate = MatrixCoord
-
-    __slots__ = ()
+class ColumnMajorTensorOpMultiplicandCongruous(_ColumnMajor, TensorOpMultiplicandCongruous):
+    """`TensorOpMultiplicandCongruous` of a column-major matrix."""
 
 
-class RowMajorTensorOpMultiplicandCrosswise(TensorOpMultiplicandCrosswise):
-    """(row, column) is (strided, contiguous)."""
-
-    coordinate = MatrixCoord
-    contiguous = 1
-
-    __slots__ = ()
+class RowMajorTensorOpMultiplicandCongruous(_RowMajor, TensorOpMultiplicandCongruous):
+    """`TensorOpMultiplicandCongruous` of a row-major matrix."""
 
 
-class ColumnMajorTensorOpMultiplicandCongruous64b(TensorOpMultiplicandCongruous64b):
-    """(row, column) is (contiguous, strided)."""
-
-    coordinate = MatrixCoord
-
-    __slots__ = ()
+class ColumnMajorTensorOpMultiplicandCrosswise(_ColumnMajor, TensorOpMultiplicandCrosswise):
+    """`TensorOpMultiplicandCrosswise` of a column-major matrix."""
 
 
-class RowMajorTensorOpMultiplicandCongruous64b(TensorOpMultiplicandCongruous64b):
-    """(row, column) is (strided, contiguous)."""
-
-    coordinate = MatrixCoord
-    contiguous = 1
-    tile = TensorOpMultiplicandCongruous64b.tile[::-1]
-
-    __slots__ = ()
+class RowMajorTensorOpMultiplicandCrosswise(_RowMajor, TensorOpMultiplicandCrosswise):
+    """`TensorOpMultiplicandCrosswise` of a row-major matrix."""
 
 
-class ColumnMajorTensorOpMultiplicand64bCrosswise(TensorOpMultiplicand64bCrosswise):
-    """(row, column) is (contiguous, strided)."""
-
-    coordinate = MatrixCoord
-
-    __slots__ = ()
+class ColumnMajorTensorOpMultiplicandCongruous64b(_ColumnMajor, TensorOpMultiplicandCongruous64b):
+    """`TensorOpMultiplicandCongruous64b` of a column-major matrix."""
 
 
-class RowMajorTensorOpMultiplicand64bCrosswise(TensorOpMultiplicand64bCrosswise):
-    """(row, column) is (strided, contiguous)."""
-
-    coordinate = MatrixCoord
-    contiguous = 1
-    tile = TensorOpMultiplicand64bCrosswise.tile[::-1]
-
-    __slots__ = ()
+class RowMajorTensorOpMultiplicandCongruous64b(_RowMajor, TensorOpMultiplicandCongruous64b):
+    """`TensorOpMultiplicandCongruous64b` of a row-major matrix."""
 
 
-class ColumnMajorTensorOpMultiplicandCongruous128b(TensorOpMultiplicandCongruous128b):
-    """(row, column) is (contiguous, strided)."""
-
-    coordinate = MatrixCoord
-
-    __slots__ = ()
+class ColumnMajorTensorOpMultiplicand64bCrosswise(_ColumnMajor, TensorOpMultiplicand64bCrosswise):
+    """`TensorOpMultiplicand64bCrosswise` of a column-major matrix."""
 
 
-class RowMajorTensorOpMultiplicandCongruous128b(TensorOpMultiplicandCongruous128b):
-    """(row, column) is (strided, contiguous)."""
-
-    coordinate = MatrixCoord
-    contiguous = 1
-    tile = TensorOpMultiplicandCongruous128b.tile[::-1]
-
-    __slots__ = ()
+class RowMajorTensorOpMultiplicand64bCrosswise(_RowMajor, TensorOpMultiplicand64bCrosswise):
+    """`TensorOpMultiplicand64bCrosswise` of a row-major matrix."""
 
 
-class ColumnMajorTensorOpMultiplicandCrosswise128x4(TensorOpMultiplicandCrosswise128x4):
-    """(row, column) is (contiguous, strided)."""
-
-    coordinate = MatrixCoord
-
-    __slots__ = ()
+class ColumnMajorTensorOpMultiplicandCongruous128b(_ColumnMajor, TensorOpMultiplicandCongruous128b):
+    """`TensorOpMultiplicandCongruous128b` of a column-major matrix."""
 
 
-class RowMajorTensorOpMultiplicandCrosswise128x4(TensorOpMultiplicandCrosswise128x4):
-    """(row, column) is (strided, contiguous)."""
+class RowMajorTensorOpMultiplicandCongruous128b(_RowMajor, TensorOpMultiplicandCongruous128b):
+    """`TensorOpMultiplicandCongruous128b` of a row-major matrix."""
 
-    coordinate = MatrixCoord
-    contiguous = 1
-    tile = TensorOpMultiplicandCrosswise128x4.tile[::-1]
 
-    __slots__ = ()
+class ColumnMajorTensorOpMultiplicandCrosswise128x4(_ColumnMajor, TensorOpMultiplicandCrosswise128x4):
+    """`TensorOpMultiplicandCrosswise128x4` of a column-major matrix."""
+
+
+class RowMajorTensorOpMultiplicandCrosswise128x4(_RowMajor, TensorOpMultiplicandCrosswise128x4):
+    """`TensorOpMultiplicandCrosswise128x4` of a row-major matrix."""
+
+
+# --- The layouts by their names ---
+
+_NAME = re.compile(r"(\w+)(?:<([0-9, ]+)>)?")
+
+
+def layout_types() -> tuple[type[LayoutConcept], ...]:
+    """All layouts, sorted by name; templates have no arguments."""
+    found = (each for each in (*vars(layouts).values(), *globals().values()))
+    kinds = {each for each in found if isinstance(each, type) and issubclass(each, LayoutConcept)}
+    return tuple(
+        sorted((kind for kind in kinds if hasattr(kind, "tile") or kind.parameters), key=lambda kind: kind.__name__)
+    )
+
+
+def layout_type(name: str) -> type[LayoutConcept]:
+    """The layout of a name like `RowMajor` or `TensorOpMultiplicandCrosswise<16,32>`.
+
+    Raises:
+        FormatError: there is no such layout, or it has other parameters.
+    """
+    known = {kind.__name__: kind for kind in layout_types()}
+    match = _NAME.fullmatch(name.strip())
+    kind = known.get(match[1]) if match else None
+    if match is None or kind is None:
+        close = difflib.get_close_matches(name.partition("<")[0], known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise FormatError("no layout of CUTLASS", where=name, hint=hint)
+    if match[2] is None:
+        kind.check_bound()
+        return kind
+    try:
+        arguments = tuple(map(int, match[2].split(",")))
+    except ValueError:
+        raise FormatError("arguments are integers", where=name) from None
+    return kind[arguments]

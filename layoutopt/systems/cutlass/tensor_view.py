@@ -27,6 +27,11 @@ _NARROW = re.compile(r"(?:u?int|float)([1-7])(?![0-9])")
 class TensorRef:
     """A pointer to elements of a numpy array, and a layout.
 
+    Attributes:
+        memory: the whole memory as a vector that shares it.
+        layout: from coordinates to offsets.
+        pointer: the offset of coordinate 0 in the memory, in elements.
+
     Args:
         data: the memory: an array of any dtype whose elements are stored without gaps, in any order of its axes, or a vector
             of any stride. The first element of a view is offset 0.
@@ -37,41 +42,26 @@ class TensorRef:
         FormatError: the array has gaps, or elements of less than a byte.
     """
 
-    __slots__ = ("_layout", "_memory", "_pointer")
+    __slots__ = ("layout", "memory", "pointer")
 
     def __init__(self, data: Array, layout: LayoutConcept, pointer: int = 0) -> None:
-        self._memory = linear(data)
-        self._layout = layout
-        self._pointer = index(pointer)
-
-    @property
-    def layout(self) -> LayoutConcept:
-        """The layout, a function from coordinates to offsets."""
-        return self._layout
+        self.memory = linear(data)
+        self.layout = layout
+        self.pointer = index(pointer)
 
     @property
     def stride(self) -> tuple[int, ...]:
         """The strides of the layout."""
-        return self._layout.stride
-
-    @property
-    def memory(self) -> Array:
-        """The whole memory as a vector that shares it."""
-        return self._memory
-
-    @property
-    def pointer(self) -> int:
-        """The offset of coordinate 0 in the memory, in elements."""
-        return self._pointer
+        return self.layout.stride
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the elements."""
-        return self._memory.dtype
+        return self.memory.dtype
 
     def offset(self, coord: Coord) -> Index:
         """The offset of a coordinate from the pointer, in elements."""
-        return self._layout(coord)
+        return self.layout(coord)
 
     def at(self, coord: Coord) -> Any:
         """The element at a coordinate; an array for arrays of coordinates.
@@ -79,19 +69,19 @@ class TensorRef:
         Raises:
             FormatError: the element is outside of the memory.
         """
-        return self._memory[self._positions(coord)]
+        return self.memory[self._positions(coord)]
 
     def __getitem__(self, coord: Coord) -> Any:
         return self.at(coord)
 
     def __setitem__(self, coord: Coord, value: ArrayLike) -> None:
-        if not self._memory.flags.writeable:
+        if not self.memory.flags.writeable:
             raise FormatError("the memory is read-only", where=repr(self), hint="refer to an array that is not")
-        self._memory[self._positions(coord)] = value
+        self.memory[self._positions(coord)] = value
 
     def add_pointer_offset(self, offset: int) -> Self:
         """The reference with its pointer moved by an offset in elements."""
-        return self._like(self._memory, self._pointer + index(offset))
+        return self._like(self.memory, self.pointer + index(offset))
 
     def __add__(self, coord: Coord) -> Self:
         return self.add_pointer_offset(self._steps(coord))
@@ -101,33 +91,33 @@ class TensorRef:
 
     def const_ref(self) -> Self:
         """The same reference without write access."""
-        memory = self._memory.view()
+        memory = self.memory.view()
         memory.flags.writeable = False
-        return self._like(memory, self._pointer)
+        return self._like(memory, self.pointer)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.dtype}, {self._layout!r}, pointer {self._pointer})"
+        return f"{type(self).__name__}({self.dtype}, {self.layout!r}, pointer {self.pointer})"
 
     def _like(self, memory: Array, pointer: int) -> Self:
         """The reference with another memory and pointer."""
-        return type(self)(memory, self._layout, pointer)
+        return type(self)(memory, self.layout, pointer)
 
     def _steps(self, coord: Coord) -> int:
         """The offset of a coordinate that is a multiple of the layout's tile."""
-        tile = self._layout.tile
-        if any(np.any(each % step) for each, step in zip(self._layout.components(coord), tile, strict=True)):
+        tile = self.layout.tile
+        if any(np.any(each % step) for each, step in zip(self.layout.components(coord), tile, strict=True)):
             raise FormatError(
                 f"the coordinate {tuple(coord)} is within a block, where pointer arithmetic is not valid",
-                where=repr(self._layout),
+                where=repr(self.layout),
                 hint=f"move by multiples of {tile}",
             )
-        return int(self._layout(coord))
+        return int(self.layout(coord))
 
     def _positions(self, coord: Coord) -> Index:
-        positions = self._layout(coord) + self._pointer
-        if np.any((positions < 0) | (positions >= self._memory.size)):
+        positions = self.layout(coord) + self.pointer
+        if np.any((positions < 0) | (positions >= self.memory.size)):
             raise FormatError(
-                f"the coordinate {briefly(coord)} is outside the memory of {self._memory.size} elements",
+                f"the coordinate {briefly(coord)} is outside the memory of {self.memory.size} elements",
                 where=repr(self),
                 hint="enlarge the array",
             )
@@ -188,11 +178,11 @@ class TensorView(TensorRef):
         FormatError: the memory is too small for the tensor, or is no memory for a TensorRef.
     """
 
-    __slots__ = ("_extent",)
+    __slots__ = ("extent",)
 
     def __init__(self, data: Array, layout: LayoutConcept, extent: Extent, pointer: int = 0) -> None:
         super().__init__(data, layout, pointer)
-        self._extent = layout.extents(extent)
+        self.extent = layout.extents(extent)
         self._check_memory()
 
     @classmethod
@@ -201,14 +191,9 @@ class TensorView(TensorRef):
         return cls(ref.memory, ref.layout, extent, ref.pointer)
 
     @property
-    def extent(self) -> tuple[int, ...]:
-        """The size along each axis."""
-        return self._extent
-
-    @property
     def size(self) -> int:
         """The number of elements."""
-        return self._layout.size(self._extent)
+        return self.layout.size(self.extent)
 
     @property
     def capacity(self) -> int:
@@ -217,17 +202,17 @@ class TensorView(TensorRef):
         Raises:
             FormatError: elements of the tensor overlap.
         """
-        return self._layout.capacity(self._extent)
+        return self.layout.capacity(self.extent)
 
     @property
     def ref(self) -> TensorRef:
         """The reference without bounds."""
-        return TensorRef(self._memory, self._layout, self._pointer)
+        return TensorRef(self.memory, self.layout, self.pointer)
 
     def contains(self, coord: Coord) -> NDArray[np.bool_]:
         """Whether a coordinate is within the extent; an array for arrays of coordinates."""
         inside: Any = np.bool_(True)
-        for each, size in zip(self._layout.components(coord), self._extent, strict=True):
+        for each, size in zip(self.layout.components(coord), self.extent, strict=True):
             inside = inside & (each >= 0) & (each < size)
         found: NDArray[np.bool_] = inside
         return found
@@ -238,39 +223,39 @@ class TensorView(TensorRef):
         Raises:
             FormatError: the location is outside, or within a block of the layout.
         """
-        start = self._layout.extents((0,) * len(self._extent) if location is None else location)
-        if any(at > size for at, size in zip(start, self._extent, strict=True)):
-            raise FormatError(f"the location {start} is outside the extent {self._extent}", where=repr(self))
-        rest = (size - at for at, size in zip(start, self._extent, strict=True))
-        sizes = tuple(map(min, self._layout.extents(extent), rest))
-        return type(self)(self._memory, self._layout, sizes, self._pointer + self._steps(start))
+        start = self.layout.extents((0,) * len(self.extent) if location is None else location)
+        if any(at > size for at, size in zip(start, self.extent, strict=True)):
+            raise FormatError(f"the location {start} is outside the extent {self.extent}", where=repr(self))
+        rest = (size - at for at, size in zip(start, self.extent, strict=True))
+        sizes = tuple(map(min, self.layout.extents(extent), rest))
+        return type(self)(self.memory, self.layout, sizes, self.pointer + self._steps(start))
 
     def assign(self, values: ArrayLike) -> None:
         """Write all elements from an array that broadcasts to the extent."""
-        self[np.ix_(*map(np.arange, self._extent))] = values
+        self[np.ix_(*map(np.arange, self.extent))] = values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("the elements of a layout cannot be an array without a copy")
-        values: Array = self.at(np.ix_(*map(np.arange, self._extent)))
+        values: Array = self.at(np.ix_(*map(np.arange, self.extent)))
         return values if dtype is None else values.astype(dtype)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.dtype}, {self._layout!r}, {self._extent}, pointer {self._pointer})"
+        return f"{type(self).__name__}({self.dtype}, {self.layout!r}, {self.extent}, pointer {self.pointer})"
 
     def _like(self, memory: Array, pointer: int) -> Self:
-        return type(self)(memory, self._layout, self._extent, pointer)
+        return type(self)(memory, self.layout, self.extent, pointer)
 
     def _positions(self, coord: Coord) -> Index:
         if not np.all(self.contains(coord)):
-            raise FormatError(f"the coordinate {briefly(coord)} is outside the extent {self._extent}", where=repr(self))
+            raise FormatError(f"the coordinate {briefly(coord)} is outside the extent {self.extent}", where=repr(self))
         return super()._positions(coord)
 
     def _check_memory(self) -> None:
-        needed = self._layout.cosize(self._extent)
-        if needed and (self._pointer < 0 or self._pointer + needed > self._memory.size):
+        needed = self.layout.cosize(self.extent)
+        if needed and (self.pointer < 0 or self.pointer + needed > self.memory.size):
             raise FormatError(
-                f"the memory has {self._memory.size} elements, {self._pointer} to {self._pointer + needed - 1} are needed",
+                f"the memory has {self.memory.size} elements, {self.pointer} to {self.pointer + needed - 1} are needed",
                 where=repr(self),
                 hint="enlarge the array",
             )
