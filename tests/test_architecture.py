@@ -99,8 +99,7 @@ def test_imports_of_networkx() -> None:
     assert importers("networkx") == {
         "explanation.channel_groups",
         "ir.graph",
-        "planner.repricing",
-        "planner.solver",
+        "planner.problem",
     }
 
 

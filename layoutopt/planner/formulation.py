@@ -6,7 +6,7 @@ from zlib import crc32
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Padding, Signature, Storage, TensorType, Value
-from layoutopt.ops import OperandFormats, QdqGroups, canonical_storage, estimated_volume, is_dequantizer, rule_of
+from layoutopt.ops import OperandFormats, canonical_storage, estimated_volume, is_dequantizer, rule_of
 from layoutopt.ops.view import View
 from layoutopt.planner.problem import NO_DEADLINE, Deadline, Option, Problem, Tensor
 from layoutopt.planner.propagation import Candidates, Key, storage_key
@@ -20,10 +20,8 @@ class Formulation:
 
     def __init__(
         self,
-        tree: RegionTree,
-        cost_model: CostModel,
         candidates: Candidates,
-        groups: QdqGroups,
+        cost_model: CostModel,
         pins: Mapping[Value, Format],
         free_constants: bool,
         deadline: Deadline = NO_DEADLINE,
@@ -36,21 +34,19 @@ class Formulation:
             OutOfTimeError: the deadline is over before all candidates are priced.
         """
         self.deadline = deadline
-        self.tree = tree
+        self.tree, self.groups, self.signatures = candidates.tree, candidates.groups, candidates.signatures
         self.cost_model = cost_model
-        self.signatures = candidates.signatures
-        self.groups = groups
         self.pins = pins
         self.free_constants = free_constants
         self.tensors: list[Tensor] = []
         self.index: dict[Value, int] = {}
         self.states: dict[Value, dict[tuple[Key, Padding, bool], int]] = {}
         self.storages: dict[Value, list[Storage]] = {}
-        self.depths = _depths(tree)
-        for value in tree.values:
+        self.depths = _depths(self.tree)
+        for value in self.tree.values:
             self._collect(value)
         ranks = self._rank if breaks_ties else None
-        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors, ranks, not pins)
+        self.problem = Problem([self._options(unit) for unit in self.tree.units], self.tensors, ranks, not pins)
         self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:

@@ -4,17 +4,16 @@ The regret of a plan on a target is the relative extra time over the best plan f
 case of several targets in which the regret is zero.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
-from typing import TypeAlias
 
 from layoutopt.cost import CostModel, Prices, emulation_conversions, targets_of
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import QdqGroups, with_unified_formats
+from layoutopt.ops import with_unified_formats
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.problem import (
     NO_DEADLINE,
@@ -23,9 +22,7 @@ from layoutopt.planner.problem import (
     Deadline,
     OutOfTimeError,
     PlanningStage,
-    Problem,
     Solution,
-    formulate_within,
 )
 from layoutopt.planner.program import GuardLimit, cheapest_within
 from layoutopt.planner.propagation import (
@@ -33,7 +30,6 @@ from layoutopt.planner.propagation import (
     Candidates,
     check_pins,
     enforce_pins,
-    planned_qdq_groups,
     propose,
 )
 from layoutopt.planner.region_tree import RegionTree
@@ -164,12 +160,8 @@ class Plan:
 #     subject to   price at guard k <= price of the baseline at guard k     for every k
 
 
-Formulate: TypeAlias = Callable[[CostModel, Candidates, Deadline], Formulation]
-"""The planning problem of a graph with the prices of a cost model and some candidates, or an OutOfTimeError."""
-
-
 @dataclass(frozen=True, slots=True)
-class GuardedSolution:
+class _GuardedSolution:
     """A solution whose choice is not slower than the baseline at any guard point.
 
     Attributes:
@@ -180,64 +172,9 @@ class GuardedSolution:
     """
 
     solution: Solution
-    is_replaced: bool
+    is_replaced: bool = False
     limits: tuple[GuardLimit, ...] = ()
     stopped: PlanningStage | None = None
-
-
-def guarded_solution(
-    formulate: Formulate,
-    candidates: Candidates,
-    problem: Problem,
-    guards: Sequence[CostModel],
-    baseline: Choice,
-    solution: Solution,
-    deadline: Deadline = NO_DEADLINE,
-) -> GuardedSolution:
-    """The solution if it is not slower than the baseline at any guard point; otherwise the best such choice.
-
-    Whether the solution is slower is decided whatever the deadline, since that takes the prices of two choices only.
-
-    Args:
-        formulate: returns the planning problem at a guard point.
-        candidates: the candidates of every unit.
-        problem: the problem at the sizes that are planned for.
-        guards: the cost model at each guard point.
-        baseline: the choice of the original graph.
-        solution: the cheapest choice.
-        deadline: the end of the time for the search, after which the baseline is returned.
-    """
-    if solution.choice == baseline or not guards or not isfinite(problem.price(baseline)):
-        return GuardedSolution(solution, is_replaced=False)
-    pair = _pair(candidates, baseline, solution.choice)
-    if not any(_is_slower(formulate(guard, pair, NO_DEADLINE).problem, baseline, solution.choice) for guard in guards):
-        return GuardedSolution(solution, is_replaced=False)
-    try:
-        problems = [formulate(guard, candidates, deadline).problem for guard in guards]
-    except OutOfTimeError as error:
-        unchanged = Solution(baseline, problem.price(baseline), solution.lower_bound, False).with_optimality()
-        return GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
-    limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
-    ceiling = problem.price(baseline)
-    choice, bound = cheapest_within(problem, limits, baseline, ceiling, deadline.remaining)
-    price = problem.price(choice)
-    if price > ceiling or not all(limit.allows(choice) for limit in limits):
-        choice, price = baseline, ceiling
-    found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
-    return GuardedSolution(found, is_replaced=True, limits=limits)
-
-
-def _pair(candidates: Candidates, baseline: Choice, choice: Choice) -> Candidates:
-    """The candidates of the baseline and of the choice only, so that few prices are computed."""
-    units = candidates.signatures.items()
-    pairs = {unit: [each[a], each[b]] for (unit, each), a, b in zip(units, baseline, choice, strict=True)}
-    return replace(candidates, signatures=pairs)
-
-
-def _is_slower(problem: Problem, baseline: Choice, choice: Choice) -> bool:
-    """Whether the second of two candidates per op is slower than the first, in a problem of these two."""
-    first, second = (0,) * len(baseline), (1,) * len(choice)
-    return not GuardLimit(problem, problem.price(first)).allows(second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +184,12 @@ class FormulatedPlan:
     Attributes:
         plan: the plan.
         formulation: the problem at the prices of the target, the mean of several.
-        candidates: the signatures to choose from.
         choice: the number of the chosen signature, per unit of the problem.
         limits: the limits of guards that rejected a faster plan.
     """
 
     plan: Plan
     formulation: Formulation
-    candidates: Candidates
     choice: Choice
     limits: tuple[GuardLimit, ...]
 
@@ -271,27 +206,29 @@ def make_plan(request: PlanRequest) -> Plan:
 def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
     """Choose a signature for every op, in bodies too; returns the plan with the planning problem.
 
+    If the deadline ends the formulation, it is made again without a deadline and without the formats of kernels, in time linear
+    in the size of the graph.
+
     Raises:
         PinError: no plan meets a pin.
     """
     check_pins(request.graph, request.pins)
-    planning, stopped = formulate_within(
-        request.deadline, lambda deadline, propagates: _PlanningProblems.of(request, deadline, propagates)
-    )
-    problems, baseline = planning.problems, planning.baseline_choice
-    minimax = least_regret(problems, baseline, NO_DEADLINE if stopped else request.deadline)
+    stopped: PlanningStage | None = None
+    try:
+        planning = _Planning(request, request.deadline, propagates=True)
+    except OutOfTimeError as error:
+        planning, stopped = _Planning(request, NO_DEADLINE, propagates=False), error.stage
+    minimax = least_regret(planning.problems, planning.baseline, NO_DEADLINE if stopped else request.deadline)
     if stopped:  # the bound holds only for the few candidates that were collected
         minimax = minimax.unproven()
-    if not stopped and request.deadline.has_passed and not minimax.is_optimal:
+    elif request.deadline.has_passed and not minimax.is_optimal:
         stopped = "solver"
-    checked = planning.check_guards(minimax)
-    stopped = checked.stopped or stopped
+    checked = planning.within_guards(minimax)
     choice = planning.finalized(checked.solution.choice, minimax)
-    if not all(isfinite(problem.price(choice)) for problem in problems):
+    if not all(isfinite(problem.price(choice)) for problem in planning.problems):
         raise _unsatisfiable(request)
     outcomes = planning.outcomes(choice, minimax)
     is_single = len(outcomes) == 1
-    candidates = planning.candidates
     plan = Plan(
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
@@ -301,92 +238,95 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         else _mean(each.lower_bound for each in minimax.best_solutions),
         gap=checked.solution.gap if is_single else minimax.gap,
         optimal=checked.solution.optimal if is_single else minimax.is_optimal and not checked.is_replaced,
-        notes=candidates.notes,
+        notes=planning.candidates.notes,
         outcomes=() if is_single else outcomes,
-        stopped=stopped,
+        stopped=checked.stopped or stopped,
         is_limited_by_guards=checked.is_replaced,
-        cut=candidates.cut,
+        cut=planning.candidates.cut,
     )
-    return FormulatedPlan(plan, planning.mean_formulation, candidates, choice, checked.limits)
+    return FormulatedPlan(plan, planning.mean, choice, checked.limits)
 
 
-@dataclass(frozen=True, slots=True)
-class _PlanningProblems:
+class _Planning:
     """The planning problems of a request.
 
-    Attributes:
+    Args:
         request: the request.
-        tree: the graph with its regions.
-        groups: the QDQ groups that are computed on integers.
+        deadline: the end of the time for candidates and prices.
+        propagates: whether the formats of kernels are collected and propagated through the graph.
+
+    Attributes:
         candidates: the signatures to choose from.
-        mean_formulation: the problem at the mean prices of all targets.
+        mean: the problem at the mean prices of all targets.
         problems: the problem at the prices of each target.
+        baseline: the choice of the original graph: every op in canonical formats, apart from pins.
+
+    Raises:
+        OutOfTimeError: the deadline is over before the problems are formulated.
     """
 
-    request: PlanRequest
-    tree: RegionTree
-    groups: QdqGroups
-    candidates: Candidates
-    mean_formulation: Formulation
-    problems: Sequence[Problem]
+    def __init__(self, request: PlanRequest, deadline: Deadline, propagates: bool) -> None:
+        self.request = request
+        memo = request.memo if propagates else None
+        self.candidates = (memo and memo.found) or _collected(request, deadline, propagates)
+        if memo is not None and not self.candidates.cut:
+            memo.found = self.candidates
+        ties = request.breaks_ties
+        self.mean = self._formulation(request.cost_model, self.candidates, deadline, breaks_ties=ties)
+        self.problems = [self.mean.problem]
+        if len(request.targets) > 1:
+            several = (self._formulation(each, self.candidates, deadline, breaks_ties=ties) for each in request.targets)
+            self.problems = [each.problem for each in several]
+        self.baseline: Choice = tuple(self.mean.baseline_choice)
 
-    @classmethod
-    def of(cls, request: PlanRequest, deadline: Deadline, propagates: bool) -> "_PlanningProblems":
-        """Collect the candidates, and price them on every target.
+    def _formulation(
+        self, model: CostModel, candidates: Candidates, deadline: Deadline, *, breaks_ties: bool = False
+    ) -> Formulation:
+        pins, free_constants = self.request.pins, self.request.free_constants
+        return Formulation(candidates, model, pins, free_constants, deadline, breaks_ties=breaks_ties)
 
-        Args:
-            request: the request.
-            deadline: the end of the time for candidates and prices.
-            propagates: whether the formats of kernels are collected and propagated through the graph.
+    def within_guards(self, minimax: MinimaxSolution) -> _GuardedSolution:
+        """The minimax choice if it is not slower than the baseline at any guard point; otherwise the best such choice.
+
+        Whether it is slower is decided whatever the deadline, since that takes the prices of two choices only; after the
+        deadline the baseline is returned.
         """
-        model, pins = request.cost_model, dict(request.pins)
-        known = request.memo.found if request.memo is not None and propagates else None
-        tree, groups, candidates = known or _collected(request, deadline, propagates)
-        if request.memo is not None and propagates and not candidates.cut:
-            request.memo.found = tree, groups, candidates
-
-        def formulate(each: CostModel) -> Formulation:
-            return Formulation(
-                tree, each, candidates, groups, pins, request.free_constants, deadline, breaks_ties=request.breaks_ties
-            )
-
-        mean = formulate(model)
-        is_single = len(request.targets) == 1
-        problems = [mean.problem] if is_single else [formulate(each).problem for each in request.targets]
-        return cls(request, tree, groups, candidates, mean, problems)
-
-    @property
-    def baseline_choice(self) -> Choice:
-        """The choice of the original graph: every op in canonical formats, apart from pins."""
-        return tuple(self.mean_formulation.baseline_choice)
-
-    def check_guards(self, minimax: MinimaxSolution) -> GuardedSolution:
-        """The minimax choice, or the best choice that is not slower than the baseline at any guard point."""
-        solution, mean_problem = minimax.best_solutions[0], self.mean_formulation.problem
+        problem, baseline, guards = self.mean.problem, self.baseline, self.request.target_guards
+        solution, ceiling = minimax.best_solutions[0], problem.price(baseline)
         if len(minimax.best_solutions) > 1:
-            solution = Solution(minimax.choice, mean_problem.price(minimax.choice), 0.0, minimax.is_optimal)
-        return guarded_solution(
-            self._formulate_at_guard,
-            self.candidates,
-            mean_problem,
-            self.request.target_guards,
-            self.baseline_choice,
-            solution,
-            self.request.deadline,
-        )
+            solution = Solution(minimax.choice, problem.price(minimax.choice), 0.0, minimax.is_optimal)
+        if solution.choice == baseline or not isfinite(ceiling):
+            return _GuardedSolution(solution)
+        if not any(self._is_slower(guard, solution.choice) for guard in guards):
+            return _GuardedSolution(solution)
+        deadline = self.request.deadline
+        try:
+            problems = [self._formulation(guard, self.candidates, deadline).problem for guard in guards]
+        except OutOfTimeError as error:
+            unchanged = Solution(baseline, ceiling, solution.lower_bound, False).with_optimality()
+            return _GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
+        limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
+        choice, bound = cheapest_within(problem, limits, baseline, ceiling, deadline.remaining)
+        price = problem.price(choice)
+        if price > ceiling or not all(limit.allows(choice) for limit in limits):
+            choice, price = baseline, ceiling
+        found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
+        return _GuardedSolution(found, is_replaced=True, limits=limits)
 
-    def _formulate_at_guard(self, model: CostModel, candidates: Candidates, deadline: Deadline) -> Formulation:
-        request = self.request
-        pins = dict(request.pins)
-        return Formulation(self.tree, model, candidates, self.groups, pins, request.free_constants, deadline)
+    def _is_slower(self, guard: CostModel, choice: Choice) -> bool:
+        """Whether a choice is slower than the baseline at a guard point, by a problem of these two, which has few prices."""
+        units = self.candidates.signatures.items()
+        pairs = {unit: [each[a], each[b]] for (unit, each), a, b in zip(units, self.baseline, choice, strict=True)}
+        problem = self._formulation(guard, replace(self.candidates, signatures=pairs), NO_DEADLINE).problem
+        first, second = (0,) * len(choice), (1,) * len(choice)
+        return not GuardLimit(problem, problem.price(first)).allows(second)
 
     def finalized(self, choice: Choice, minimax: MinimaxSolution) -> Choice:
         """The choice with packed constants and least padding; the baseline if that is as fast, and nothing is pinned."""
-        worst, worst_before = self._worst_ratio(choice, minimax), self._worst_ratio(self.baseline_choice, minimax)
-        formulation = self.mean_formulation
+        worst, worst_before = self._worst_ratio(choice, minimax), self._worst_ratio(self.baseline, minimax)
         if self.request.pins or worst < worst_before * (1 - TOLERANCE):
-            return tuple(formulation.with_least_padding(formulation.with_packed_constants(choice)))
-        return self.baseline_choice
+            return tuple(self.mean.with_least_padding(self.mean.with_packed_constants(choice)))
+        return self.baseline
 
     def _worst_ratio(self, choice: Choice, minimax: MinimaxSolution) -> float:
         """The largest ratio of the time of a choice on a target to that of the best plan for this target alone."""
@@ -400,7 +340,7 @@ class _PlanningProblems:
             TargetOutcome(
                 model.name,
                 problem.price(choice),
-                problem.price(self.baseline_choice),
+                problem.price(self.baseline),
                 best.price,
                 self.signatures(best.choice),
             )
@@ -409,19 +349,20 @@ class _PlanningProblems:
 
     def signatures(self, choice: Choice) -> dict[Op, Signature]:
         """The signature of every op under a choice."""
-        units = zip(self.tree.units, choice, strict=True)
+        tree = self.candidates.tree
+        units = zip(tree.units, choice, strict=True)
         chosen = {unit: self.candidates.signatures[unit][index] for unit, index in units}
-        return with_unified_formats(self.tree.runs, self.groups, self.tree.signatures(chosen))
+        return with_unified_formats(tree.runs, self.candidates.groups, tree.signatures(chosen))
 
 
-def _collected(request: PlanRequest, deadline: Deadline, propagates: bool) -> tuple[RegionTree, QdqGroups, Candidates]:
-    """The graph with its regions, its QDQ groups and its candidates, of which all meet the pins."""
-    model, pins = request.cost_model, dict(request.pins)
+def _collected(request: PlanRequest, deadline: Deadline, propagates: bool) -> Candidates:
+    """The candidates of a graph, of which all meet the pins."""
     tree = RegionTree(request.graph, weights_by_runs=request.weights_by_runs)
-    groups = planned_qdq_groups(tree.runs, model, keeps_them=request.keeps_qdq_groups)
-    candidates = propose(tree, model, pins, groups, request.keeps_qdq_groups, deadline, propagates)
-    enforce_pins(tree, candidates, pins)
-    return tree, groups, candidates
+    candidates = propose(
+        tree, request.cost_model, request.pins, request.keeps_qdq_groups, deadline, propagates=propagates
+    )
+    enforce_pins(candidates, request.pins)
+    return candidates
 
 
 def _unsatisfiable(request: PlanRequest) -> PinError:

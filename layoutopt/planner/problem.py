@@ -10,12 +10,14 @@ Choices of one price are distinguished by the bytes that their casts move, then 
 their tensors, so that casts are as late as possible, then by the ranks of options, which depend on contents and not on order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
 from types import MappingProxyType
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
+
+import networkx as nx
 
 TOLERANCE = 1e-6  # relative; a smaller gap counts as zero
 TIE_TOLERANCE = 1e-9  # relative; prices that differ by less are one price
@@ -50,6 +52,19 @@ class Option:
     price: float
     result_states: tuple[tuple[int, int], ...] = ()
     operand_states: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def tensors(self) -> list[int]:
+        """The results and operands."""
+        return [tensor for tensor, _ in (*self.result_states, *self.operand_states)]
+
+    def renumbered(self, number: Mapping[int, int]) -> "Option":
+        """The option with other numbers for its tensors."""
+        results, operands = (
+            tuple((number[tensor], state) for tensor, state in states)
+            for states in (self.result_states, self.operand_states)
+        )
+        return Option(self.price, results, operands)
 
 
 @dataclass(slots=True)
@@ -254,12 +269,81 @@ class ProblemEdit:
         return Tensor(casts, tensor.prices, source, required, tensor.nbytes, tensor.depth)
 
 
+NO_EDIT = ProblemEdit()
+
+
+def connected(tensors: Iterable[tuple[int, Iterable[int]]]) -> list[tuple[list[int], list[int]]]:
+    """Ops in groups that tensors connect, each with these tensors, as ascending numbers.
+
+    Args:
+        tensors: pairs of an op and its tensors.
+    """
+    links: Any = nx.Graph()
+    for op, of_op in tensors:
+        links.add_node(op)
+        links.add_edges_from((op, (tensor,)) for tensor in of_op)
+    found = []
+    for group in nx.connected_components(links):
+        ops = sorted(each for each in group if isinstance(each, int))
+        found.append((ops, sorted(tensor for (tensor,) in group.difference(ops))))
+    return found
+
+
+class Parts:
+    """The parts of a problem, in which ops without a choice are constants.
+
+    Attributes:
+        components: the connected components of the ops that have a choice, and of their tensors.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.components = connected(
+            (op, options[0].tensors) for op, options in enumerate(problem.ops) if len(options) > 1
+        )
+        self._produced: dict[int, int] = {}
+        self._required: dict[int, list[tuple[int, int]]] = {}
+        for op, options in enumerate(problem.ops):
+            if len(options) == 1:
+                self._produced.update(options[0].result_states)
+                for tensor, state in options[0].operand_states:
+                    self._required.setdefault(tensor, []).append((op, state))
+
+    def part(
+        self, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit = NO_EDIT, prices: Problem | None = None
+    ) -> Problem:
+        """The edited problem of some ops and tensors, without ranks.
+
+        Args:
+            ops: numbers of ops.
+            tensors: numbers of tensors.
+            edit: the edit.
+            prices: a problem with the same ops, options and casts that has other prices; this one by default.
+        """
+        problem = prices or self.problem
+        number = {tensor: position for position, tensor in enumerate(tensors)}
+        options = [
+            [
+                edit.edited_option(op, option).renumbered(number)
+                for position, option in enumerate(problem.ops[op])
+                if edit.allows(op, position)
+            ]
+            for op in ops
+        ]
+        return Problem(options, [self._tensor(each, problem.tensors[each], edit) for each in tensors])
+
+    def _tensor(self, number: int, tensor: Tensor, edit: ProblemEdit) -> Tensor:
+        """A tensor with the states that ops without a choice produce and require."""
+        states = [] if (GRAPH_OUTPUT, number) in edit.free_reads else list(tensor.required_states)
+        states += [state for op, state in self._required.get(number, ()) if (op, number) not in edit.free_reads]
+        source = self._produced.get(number, tensor.source_state)
+        return edit.edited_tensor(number, tensor, source, list(dict.fromkeys(states)))
+
+
 # --- deadline ---
 #
 # The time limit of planning, which all its stages share: candidates, formulation, solver, regret and least moves.
 
-
-_T = TypeVar("_T")
 
 PlanningStage: TypeAlias = Literal["candidates", "formulation", "solver"]
 """A stage of planning, by the name that reports use."""
@@ -309,17 +393,3 @@ class Deadline:
 
 
 NO_DEADLINE = Deadline()
-
-
-def formulate_within(deadline: Deadline, formulate: Callable[[Deadline, bool], _T]) -> tuple[_T, PlanningStage | None]:
-    """A formulation, and the stage that the deadline ended, if it did.
-
-    Args:
-        deadline: the end of the time for planning.
-        formulate: called with a deadline, and with whether the formats of kernels are collected. If the deadline ends it, it is
-            called again without a deadline and without these formats, in time linear in the size of the graph.
-    """
-    try:
-        return formulate(deadline, True), None
-    except OutOfTimeError as error:
-        return formulate(NO_DEADLINE, False), error.stage

@@ -26,6 +26,17 @@ import numpy as np
 
 from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Tensor, search_limit
 
+LINEAR: dict[str, Any] = {"presolve": "off"}
+"""Settings for linear programs: the dual simplex method is faster than what presolving saves here."""
+
+
+def highs(**settings: Any) -> Any:
+    """A solver of one thread whose result does not depend on the machine."""
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    for name, setting in {"output_flag": False, "threads": 1, "random_seed": 0, **settings}.items():
+        solver.setOptionValue(name, setting)
+    return solver
+
 
 @dataclass(slots=True)
 class _Rows:
@@ -161,20 +172,8 @@ class Program:
 
     def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> Run:
         """Solve the linear program, or the integer program with a start."""
-        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        settings: dict[str, object] = {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": 0,
-            "mip_rel_gap": 0.0,
-            "mip_abs_gap": 0.0,
-        }
-        if not integral:
-            settings["presolve"] = "off"  # the dual simplex method is faster than what it saves here
-        if time_limit is not None:
-            settings["time_limit"] = time_limit
-        for name, setting in settings.items():
-            solver.setOptionValue(name, setting)
+        settings = {} if time_limit is None else {"time_limit": time_limit}
+        solver = highs(mip_rel_gap=0.0, mip_abs_gap=0.0, **settings, **({} if integral else LINEAR))
         solver.passModel(self.model(integral))
         if integral:
             self.set_start(solver, start)
@@ -296,18 +295,12 @@ def cheapest_within(
     lower = problem.lower_bound()
     limit = max(ceiling - lower, TOLERANCE)
     program = Program(problem, limit)
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    settings = {
-        "output_flag": False,
-        "threads": 1,
-        "random_seed": 0,
-        "mip_rel_gap": TOLERANCE,
-        "objective_bound": 1.0 + TOLERANCE,
-        "mip_abs_gap": _ABSOLUTE_GAP,
+    solver = highs(
+        mip_rel_gap=TOLERANCE,
+        objective_bound=1.0 + TOLERANCE,
+        mip_abs_gap=_ABSOLUTE_GAP,
         **search_limit(time_limit),
-    }
-    for name, setting in settings.items():
-        solver.setOptionValue(name, setting)
+    )
     solver.passModel(program.model(integral=True))
     for each in constraints:
         factors, upper = each.row(program)

@@ -104,12 +104,16 @@ class Candidates:
     """The alternatives of the planner.
 
     Attributes:
+        tree: the graph and its regions.
+        groups: the QDQ groups that are computed on integers.
         signatures: the signatures of every op and boundary value, one for each padding state.
         formats: the formats of every value by their key for its shape: formats with one key store the same bytes.
         notes: per op, the reasons why proposed signatures are illegal.
         cut: the number of formats and signatures beyond the limits.
     """
 
+    tree: RegionTree
+    groups: QdqGroups
     signatures: dict[Unit, list[Signature]] = field(default_factory=dict)
     formats: dict[Value, dict[Key, Format]] = field(default_factory=dict)
     notes: dict[Op, list[str]] = field(default_factory=dict)
@@ -121,11 +125,11 @@ class CandidateMemo:
     """The candidates of one graph, for plans at several prices; collecting them takes up to half of the time of a plan.
 
     Attributes:
-        found: the graph with its regions, its QDQ groups and its candidates; None before they are collected, or if a limit has
-            cut them: then they depend on prices, which only order them otherwise.
+        found: the candidates; None before they are collected, or if a limit has cut them: then they depend on prices, which
+            only order them otherwise.
     """
 
-    found: tuple[RegionTree, QdqGroups, Candidates] | None = None
+    found: Candidates | None = None
 
 
 # --- qdq groups ---
@@ -166,10 +170,10 @@ _AT_OUTPUT = "its floating-point side is an output, so that the integers are con
 def propose(
     tree: RegionTree,
     cost_model: CostModel,
-    pins: dict[Value, Format],
-    groups: QdqGroups | None = None,
+    pins: Mapping[Value, Format],
     keeps_qdq_groups: bool = False,
     deadline: Deadline = NO_DEADLINE,
+    *,
     propagates: bool = True,
 ) -> Candidates:
     """Collect the candidates of a graph and its bodies.
@@ -178,7 +182,6 @@ def propose(
         tree: the graph, unplanned.
         cost_model: the target.
         pins: formats that the caller requires, which are candidates too.
-        groups: the QDQ groups that are computed on integers; found by default.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         deadline: the end of the time for planning.
         propagates: whether formats of kernels are collected; otherwise only canonical and pinned formats are.
@@ -186,23 +189,24 @@ def propose(
     Raises:
         OutOfTimeError: the deadline is over before all candidates are collected.
     """
-    groups = groups or planned_qdq_groups(tree.runs, cost_model, keeps_them=keeps_qdq_groups)
-    return _FormatPropagation(tree, cost_model, groups, keeps_qdq_groups, deadline, propagates).run(pins)
+    groups = planned_qdq_groups(tree.runs, cost_model, keeps_them=keeps_qdq_groups)
+    fixed = dict.fromkeys(ops_at_outputs(tree, pins), _AT_OUTPUT)
+    if keeps_qdq_groups:
+        fixed |= dict.fromkeys(quantized_ops(tree.runs), _IN_KEPT_GROUP)
+    return _FormatPropagation(Candidates(tree, groups), cost_model, fixed, deadline, propagates).run(pins)
 
 
 class _FormatPropagation:
     """A fixed-point iteration over the formats of values and the signatures of ops.
 
     Attributes:
-        tree: the graph and its regions.
+        result: the candidates so far.
         cost_model: the target.
-        groups: the QDQ groups that are computed on integers.
+        fixed: the ops that keep canonical formats, with the reason.
         deadline: the end of the time for planning.
         propagates: whether formats of kernels are collected and propagated.
-        result: the candidates so far.
         signatures: the signatures of every op and boundary value, by key.
         queue: pairs of a value and a format that are still to be propagated to the readers and the writer of the value.
-        fixed: the ops that keep canonical formats, with the reason.
         untransposable: the ops and boundary values with an operand whose element type no runtime transposes.
         padding: the worst padding state of each value.
         classes: the operand classes of each op.
@@ -212,32 +216,27 @@ class _FormatPropagation:
 
     def __init__(
         self,
-        tree: RegionTree,
+        result: Candidates,
         cost_model: CostModel,
-        groups: QdqGroups,
-        keeps_qdq_groups: bool,
+        fixed: Mapping[Op, str],
         deadline: Deadline,
         propagates: bool,
     ) -> None:
-        self.tree = tree
+        self.result, self.tree, self.groups = result, result.tree, result.groups
         self.cost_model = cost_model
-        self.groups = groups
+        self.fixed = fixed
         self.deadline = deadline
         self.propagates = propagates
-        self.result = Candidates()
         self.signatures: dict[Unit, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
-        self.fixed = dict.fromkeys(quantized_ops(tree.runs), _IN_KEPT_GROUP) if keeps_qdq_groups else {}
-        self.untransposable: set[Unit] = set()
+        self.untransposable = {unit for unit in self.tree.units if has_untransposable_type(unit)}
         self.padding: dict[Value, Padding] = {}
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
         self.completed: dict[Op, set[Hashable]] = {}
         self.cut: set[Hashable] = set()
 
-    def run(self, pins: dict[Value, Format]) -> Candidates:
+    def run(self, pins: Mapping[Value, Format]) -> Candidates:
         units = self.tree.units
-        self.fixed = dict.fromkeys(ops_at_outputs(self.tree, pins), _AT_OUTPUT) | self.fixed
-        self.untransposable = {unit for unit in units if has_untransposable_type(unit)}
         for value in self.tree.values:
             if value.rank is not None:
                 self._add_format(value, Format.canonical(value.rank))
@@ -273,7 +272,7 @@ class _FormatPropagation:
         else:
             self._complete_canonical(op)
 
-    def _add_pinned(self, pins: dict[Value, Format]) -> None:
+    def _add_pinned(self, pins: Mapping[Value, Format]) -> None:
         """Add pinned formats, and the signatures of the kernels that write pinned values."""
         for value, format in pins.items():
             self._add_format(value, format)
@@ -330,24 +329,23 @@ class _FormatPropagation:
 
     def _propagate_to(self, unit: Unit, slot: Slot, format: Format) -> None:
         """Add the signatures of a unit with a format at a slot, unless the unit is an anchor or has no layout rule."""
-        rule = rule_of(unit) if isinstance(unit, Op) else None
-        if isinstance(unit, Op) and (rule is None or unit in self.fixed):
+        if not isinstance(unit, Op):
+            self._complete(unit, {slot: format})
             return
-        if isinstance(unit, Op) and rule is not None and rule.is_anchor:
-            self._combine_all(unit, slot, format)
+        rule = rule_of(unit)
+        if rule is None or unit in self.fixed:
             return
-        if isinstance(unit, Op) and rule is not None and self._is_known(unit, rule, slot, format):
-            return
-        self._complete(unit, {slot: format})
-        if isinstance(unit, Op):
-            self._combine_all(unit, slot, format)
+        if not rule.is_anchor:
+            if self._is_known(unit, rule, slot, format):
+                return
+            self._complete(unit, {slot: format})
+        self._combine_all(unit, rule, slot, format)
 
-    def _combine_all(self, op: Op, slot: Slot, format: Format) -> None:
+    def _combine_all(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
         """Add the signatures of a format at a slot with the known formats of the other operands, if the rule allows others."""
-        rule = rule_of(op)
         if isinstance(rule, PermutableChannels) and rule.is_anchor:
             self._permute_channels(op, rule, slot, format)
-        elif rule is not None and not rule.is_anchor and self.propagates and rule.has_independent_operands:
+        elif not rule.is_anchor and self.propagates and rule.has_independent_operands:
             self._combine(op, slot, format)
 
     def _is_known(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
@@ -435,12 +433,13 @@ def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
             )
 
 
-def enforce_pins(tree: RegionTree, candidates: Candidates, pins: Mapping[Value, Format]) -> None:
+def enforce_pins(candidates: Candidates, pins: Mapping[Value, Format]) -> None:
     """Remove the signatures that compute a pinned value in another format.
 
     Raises:
         PinError: no signature computes a value in its pinned format.
     """
+    tree = candidates.tree
     for value, format in pins.items():
         if value not in tree.writers or tree.is_output(value):
             continue

@@ -14,7 +14,6 @@ envelope. If no single choice attains the maximum, a gap remains, and the intege
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
 
 import highspy
 import numpy as np
@@ -30,7 +29,7 @@ from layoutopt.planner.problem import (
     Tensor,
     search_limit,
 )
-from layoutopt.planner.program import Program
+from layoutopt.planner.program import Program, highs
 from layoutopt.planner.solver import solve
 
 MAX_CUTTING_PLANES = 24  # two problems need about six
@@ -135,7 +134,7 @@ class _MinimaxSearch:
 
     def _envelope_maximum(self) -> tuple[list[float], float]:
         """The weights that maximise the price of the cheapest choice: max t, t <= w.r for every choice, sum of w = 1."""
-        solver = _solver()
+        solver = highs()
         weights = [solver.addVariable(0.0, 1.0) for _ in self.problems]
         height = solver.addVariable(-highspy.kHighsInf, highspy.kHighsInf)
         solver.addConstr(sum(weights) == 1.0)
@@ -159,7 +158,7 @@ class _MinimaxSearch:
         programs = [Program(problem, limit) for problem, limit in zip(self.problems, limits, strict=True)]
         model = programs[0].model(integral=True)
         count = model.num_col_
-        solver = _solver(mip_rel_gap=TOLERANCE, **search_limit(self.deadline.remaining))
+        solver = highs(mip_rel_gap=TOLERANCE, **search_limit(self.deadline.remaining))
         model.col_cost_ = np.zeros(count)
         solver.passModel(model)
         solver.addCol(1.0, bound, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))
@@ -200,10 +199,3 @@ class _MinimaxSearch:
             for several in zip(*(problem.tensors for problem in self.problems), strict=True)
         ]
         return Problem(ops, tensors)
-
-
-def _solver(**settings: object) -> Any:
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    for name, setting in {"output_flag": False, "threads": 1, "random_seed": 0, **settings}.items():
-        solver.setOptionValue(name, setting)
-    return solver

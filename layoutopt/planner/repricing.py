@@ -9,27 +9,27 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from time import monotonic
 from typing import Any
 
 import highspy
-import networkx as nx
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.planner.problem import (
-    GRAPH_OUTPUT,
     TIE_TOLERANCE,
     TOLERANCE,
     Cast,
     Choice,
+    Deadline,
+    Parts,
     Problem,
     ProblemEdit,
     Solution,
     Tensor,
+    connected,
 )
-from layoutopt.planner.program import GuardLimit, Program, cheapest_within
-from layoutopt.planner.solver import components, renumbered, solve
+from layoutopt.planner.program import LINEAR, GuardLimit, Program, cheapest_within, highs
+from layoutopt.planner.solver import solve
 
 # --- Among the choices of one price, one that differs from a given choice in few places ---
 #
@@ -76,17 +76,9 @@ class NearestChoice:
 
     def _differing(self, choice: Choice) -> list[tuple[list[int], list[int]]]:
         """The ops that differ from the given choice, in groups that tensors connect, and these tensors; small groups first."""
-        links: Any = nx.Graph()
-        for op, (option, own) in enumerate(zip(choice, self.given, strict=True)):
-            if option != own:
-                states = self.problem.ops[op][option]
-                links.add_node(op)
-                links.add_edges_from((op, (tensor,)) for tensor, _ in (*states.result_states, *states.operand_states))
-        groups = []
-        for group in nx.connected_components(links):
-            ops = sorted(each for each in group if isinstance(each, int))
-            groups.append((ops, sorted(tensor for (tensor,) in group.difference(ops))))
-        return sorted(groups, key=lambda each: (len(each[0]), each[0]))
+        pairs = enumerate(zip(choice, self.given, strict=True))
+        changed = ((op, self.problem.ops[op][option].tensors) for op, (option, own) in pairs if option != own)
+        return sorted(connected(changed), key=lambda each: (len(each[0]), each[0]))
 
     def _price(self, choice: Sequence[int], ops: Collection[int], tensors: Collection[int], edit: ProblemEdit) -> float:
         """The price of some ops and of the casts of some tensors under a choice; infinite if one is impossible."""
@@ -160,10 +152,7 @@ class WarmProgram:
         self.program = _TracedProgram(
             problem, _PRICE_FACTOR * (self.best - self.lower) or _PRICE_FACTOR * self.best or 1.0
         )
-        self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        settings: dict[str, Any] = {"output_flag": False, "threads": 1, "random_seed": 0, "presolve": "off"}
-        for name, setting in settings.items():
-            self.solver.setOptionValue(name, setting)
+        self.solver = highs(**LINEAR)
         self.solver.passModel(self.program.model(integral=False))
         self.solver.run()
         self.basis = self.solver.getBasis()
@@ -250,16 +239,19 @@ class Repricer:
         self.choice = tuple(choice)
         self.warm_solves = 0
         self.cold_solves = 0
-        self._deadline = None if time_limit is None else monotonic() + time_limit
-        self._components = components(problem)
-        self._of_tensor = {tensor: each for each, (_, tensors) in enumerate(self._components) for tensor in tensors}
-        self._of_op = {op: each for each, (ops, _) in enumerate(self._components) for op in ops}
+        self._deadline = Deadline(time_limit)
+        self._parts = Parts(problem)
+        self._of_op: dict[int, int] = {}
+        self._of_tensor: dict[int, int] = {}
+        for each, (ops, tensors) in enumerate(self._parts.components):
+            self._of_op.update(dict.fromkeys(ops, each))
+            self._of_tensor.update(dict.fromkeys(tensors, each))
         self._warm: dict[int, WarmProgram] = {}
 
     @property
     def is_out_of_time(self) -> bool:
         """Whether the time limit has passed."""
-        return self._remaining == 0.0
+        return self._deadline.has_passed
 
     def reprice(self, edit: ProblemEdit) -> Repriced:
         """The best choice of the problem after an edit, and its extra price."""
@@ -272,8 +264,8 @@ class Repricer:
         loose = edit.tensors - self._of_tensor.keys()
         if len(touched) == 1 and not loose and edit.only_adds_constraints:
             return self._reprice_warm(next(iter(touched)), edit)
-        ops = sorted(op for each in touched for op in self._components[each][0])
-        tensors = sorted({tensor for each in touched for tensor in self._components[each][1]} | loose)
+        ops = sorted(op for each in touched for op in self._parts.components[each][0])
+        tensors = sorted({tensor for each in touched for tensor in self._parts.components[each][1]} | loose)
         return self._reprice_cold(ops, tensors, edit)
 
     def nearest(self, found: Repriced, edit: ProblemEdit) -> Choice:
@@ -291,12 +283,12 @@ class Repricer:
         return NearestChoice(self.problem, self.choice)
 
     def _reprice_warm(self, component: int, edit: ProblemEdit) -> Repriced:
-        ops, tensors = self._components[component]
+        ops, tensors = self._parts.components[component]
         if component not in self._warm:
-            problem = self._local(self.problem, ops, tensors, ProblemEdit())
+            problem = self._parts.part(ops, tensors)
             self._warm[component] = WarmProgram(problem, [self.choice[op] for op in ops])
         warm = self._warm[component]
-        found = warm.solve(_renumbered(edit, ops, tensors), self._remaining)
+        found = warm.solve(_renumbered(edit, ops, tensors), self._deadline.remaining)
         if found is not None:
             self.warm_solves += 1
             return self._repriced(found, warm.best, self._joined(ops, found.choice), edit)
@@ -305,33 +297,33 @@ class Repricer:
     def _reprice_cold(self, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Repriced:
         """Solve the edited problem of some ops and tensors from the start."""
         self.cold_solves += 1
-        before = self._local(self.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
-        problem = self._local(self.problem, ops, tensors, edit)
+        before = self._parts.part(ops, tensors).price([self.choice[op] for op in ops])
+        problem = self._parts.part(ops, tensors, edit)
         active, start = self._start(ops, edit)
-        found = solve(problem, start, self._remaining)
+        found = solve(problem, start, self._deadline.remaining)
         choice = [numbers[option] for numbers, option in zip(active, found.choice, strict=True)]
         return self._repriced(found, before, self._joined(ops, choice), edit)
 
     def _reprice_guarded(self, edit: ProblemEdit) -> Repriced:
         """Solve the whole edited problem within the limits of the guards."""
         self.cold_solves += 1
-        ops = sorted(op for each, _ in self._components for op in each)
+        ops = sorted(op for each, _ in self._parts.components for op in each)
         tensors = range(len(self.problem.tensors))
-        problem = self._local(self.problem, ops, tensors, edit)
+        problem = self._parts.part(ops, tensors, edit)
         limits = []
         for limit in self.limits:
-            own = self._local(limit.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
+            own = self._parts.part(ops, tensors, prices=limit.problem).price([self.choice[op] for op in ops])
             constant = limit.problem.price(self.choice) - own
-            limits.append(GuardLimit(self._local(limit.problem, ops, tensors, edit), limit.price - constant))
+            limits.append(GuardLimit(self._parts.part(ops, tensors, edit, limit.problem), limit.price - constant))
         active, start = self._start(ops, edit)
-        choice, bound = cheapest_within(problem, limits, tuple(start), problem.upper_bound(), self._remaining)
+        choice, bound = cheapest_within(problem, limits, tuple(start), problem.upper_bound(), self._deadline.remaining)
         if not all(limit.allows(choice) for limit in limits):
             return Repriced(inf, inf if bound == inf else 0.0, self.choice)
         found = Solution(choice, problem.price(choice), bound, False).with_optimality()
         if not found.optimal:  # the tolerances of the solver are relative to the ceiling
-            choice, bound = cheapest_within(problem, limits, choice, found.price, self._remaining)
+            choice, bound = cheapest_within(problem, limits, choice, found.price, self._deadline.remaining)
             found = Solution(choice, problem.price(choice), max(bound, found.lower_bound), False).with_optimality()
-        before = self._local(self.problem, ops, tensors, ProblemEdit()).price([self.choice[op] for op in ops])
+        before = self._parts.part(ops, tensors).price([self.choice[op] for op in ops])
         numbers = [options[option] for options, option in zip(active, choice, strict=True)]
         return self._repriced(found, before, self._joined(ops, numbers), edit)
 
@@ -353,55 +345,11 @@ class Repricer:
             extra = max(0.0, extra) if edit.only_adds_constraints else min(0.0, extra)
         return Repriced(extra, extra if found.optimal else min(least, extra), choice)
 
-    def _local(self, whole: Problem, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit) -> Problem:
-        """The edited problem of some ops and tensors; ops without a choice are constants.
-
-        Args:
-            whole: the problem, or that of a guard, which has other prices.
-            ops: numbers of ops.
-            tensors: numbers of tensors.
-            edit: the edit.
-        """
-        number = {tensor: position for position, tensor in enumerate(tensors)}
-        options = [
-            [
-                renumbered(edit.edited_option(op, option), number)
-                for position, option in enumerate(whole.ops[op])
-                if edit.allows(op, position)
-            ]
-            for op in ops
-        ]
-        return Problem(options, [self._local_tensor(whole, each, edit) for each in tensors])
-
-    def _local_tensor(self, whole: Problem, number: int, edit: ProblemEdit) -> Tensor:
-        tensor = whole.tensors[number]
-        produced, required = self._fixed
-        source = produced.get(number, tensor.source_state)
-        states = [] if (GRAPH_OUTPUT, number) in edit.free_reads else list(tensor.required_states)
-        states += [state for op, state in required.get(number, ()) if (op, number) not in edit.free_reads]
-        return edit.edited_tensor(number, tensor, source, list(dict.fromkeys(states)))
-
-    @cached_property
-    def _fixed(self) -> tuple[dict[int, int], dict[int, list[tuple[int, int]]]]:
-        """The states that ops without a choice produce, by tensor, and those that they require, with the number of the op."""
-        produced: dict[int, int] = {}
-        required: dict[int, list[tuple[int, int]]] = {}
-        for op, options in enumerate(self.problem.ops):
-            if len(options) == 1:
-                produced.update(options[0].result_states)
-                for tensor, state in options[0].operand_states:
-                    required.setdefault(tensor, []).append((op, state))
-        return produced, required
-
     def _joined(self, ops: Sequence[int], choice: Sequence[int]) -> Choice:
         found = list(self.choice)
         for op, option in zip(ops, choice, strict=True):
             found[op] = option
         return tuple(found)
-
-    @property
-    def _remaining(self) -> float | None:
-        return None if self._deadline is None else max(self._deadline - monotonic(), 0.0)
 
 
 def _renumbered(edit: ProblemEdit, ops: Sequence[int], tensors: Sequence[int]) -> ProblemEdit:

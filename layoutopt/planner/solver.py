@@ -6,15 +6,13 @@ of each is solved first; the integer program is solved only if the relaxation le
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from time import monotonic
 from typing import Any, TypeAlias
 
 import highspy
-import networkx as nx
 import numpy as np
 
-from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Option, Problem, Ranks, Solution, Tensor, search_limit
-from layoutopt.planner.program import Program, Run
+from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Deadline, Parts, Problem, Ranks, Solution, search_limit
+from layoutopt.planner.program import LINEAR, Program, Run, highs
 
 PRICE_RANGE = (
     10.0  # largest ratio of the price limit of a program to the prices of its solution, given tolerances of 1e-7
@@ -32,7 +30,7 @@ def solve(problem: Problem, start: Sequence[int], time_limit: float | None = Non
         start: a feasible choice, which is returned if no better one is found in time.
         time_limit: seconds; None for no limit. After it the best choice so far is returned, with the bound proven by then.
     """
-    deadline = None if time_limit is None else monotonic() + time_limit
+    deadline = Deadline(time_limit)
     solved = [
         (ops, subproblem, _cheapest(subproblem, [start[op] for op in ops], deadline))
         for ops, subproblem in _subproblems(problem)
@@ -56,71 +54,27 @@ def _joined(start: Sequence[int], parts: Iterable[tuple[list[int], Choice]]) -> 
     return choice
 
 
-def _selected(problem: Problem, solution: Solution, relaxed: Relaxed | None, deadline: float | None) -> Choice:
+def _selected(problem: Problem, solution: Solution, relaxed: Relaxed | None, deadline: Deadline) -> Choice:
     """The choice of a subproblem that moves the fewest bytes among the cheapest ones."""
     if not solution.optimal:
         return solution.choice
-    return select_among_cheapest(problem, solution.choice, relaxed, _remaining(deadline))
+    return select_among_cheapest(problem, solution.choice, relaxed, deadline)
 
 
 def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
     """The subproblems, one per connected component, each with the numbers of its ops."""
-    produced = {
-        index: tensor.source_state for index, tensor in enumerate(problem.tensors) if tensor.source_state is not None
-    }
-    required = [dict.fromkeys(tensor.required_states) for tensor in problem.tensors]
-    for options in problem.ops:
-        if len(options) == 1:
-            produced.update(options[0].result_states)
-            for tensor, state in options[0].operand_states:
-                required[tensor][state] = None
-    for ops, component in components(problem):
-        number = {tensor: position for position, tensor in enumerate(component)}
-        tensors = [problem.tensors[tensor] for tensor in number]
-        yield (
-            ops,
-            Problem(
-                [[renumbered(option, number) for option in problem.ops[op]] for op in ops],
-                [
-                    Tensor(
-                        each.casts, each.prices, produced.get(tensor), list(required[tensor]), each.nbytes, each.depth
-                    )
-                    for tensor, each in zip(number, tensors, strict=True)
-                ],
-                _renumbered_ranks(problem.ranks, ops),
-            ),
-        )
-
-
-def components(problem: Problem) -> list[tuple[list[int], list[int]]]:
-    """The connected components of the ops that have a choice and of their tensors, each as ascending numbers."""
-    bipartite: Any = nx.Graph()
-    for op, options in enumerate(problem.ops):
-        if len(options) > 1:
-            bipartite.add_node(op)
-            bipartite.add_edges_from(
-                (op, (tensor,)) for option in options for tensor, _ in (*option.result_states, *option.operand_states)
-            )
-    found = []
-    for component in nx.connected_components(bipartite):
-        ops = sorted(node for node in component if isinstance(node, int))
-        found.append((ops, sorted(tensor for (tensor,) in component.difference(ops))))
-    return found
-
-
-def renumbered(option: Option, number: dict[int, int]) -> Option:
-    """An option with other numbers for its tensors."""
-    result_states = tuple((number[tensor], state) for tensor, state in option.result_states)
-    return Option(
-        option.price, result_states, tuple((number[tensor], state) for tensor, state in option.operand_states)
-    )
+    parts = Parts(problem)
+    for ops, tensors in parts.components:
+        found = parts.part(ops, tensors)
+        found.ranks = _renumbered_ranks(problem.ranks, ops)
+        yield ops, found
 
 
 def _renumbered_ranks(ranks: Ranks | None, ops: Sequence[int]) -> Ranks | None:
     return None if ranks is None else lambda op, option: ranks(ops[op], option)
 
 
-def _cheapest(problem: Problem, start: Sequence[int], deadline: float | None) -> tuple[Solution, Relaxed | None]:
+def _cheapest(problem: Problem, start: Sequence[int], deadline: Deadline) -> tuple[Solution, Relaxed | None]:
     """Solve the relaxation, then the integer program if a gap is left, each again with a smaller limit if far below it.
 
     Returns:
@@ -134,21 +88,16 @@ def _cheapest(problem: Problem, start: Sequence[int], deadline: float | None) ->
         limit = inf
         while not best.optimal and min(best.price, upper) - lower < limit / PRICE_RANGE:
             limit = (min(best.price, upper) - lower) or 1.0  # any limit is valid if the start is impossible
-            remaining = _remaining(deadline)
-            if remaining == 0.0:
+            if deadline.has_passed:
                 return best, relaxed
             program = Program(problem, limit)
-            run = program.run(integral, best.choice, remaining)
+            run = program.run(integral, best.choice, deadline.remaining)
             relaxed, bound = relaxed if integral else (program, run), run.bound
             price, choice = min((problem.price(run.choice), run.choice), (best.price, best.choice))
             if integral and price - lower < limit / PRICE_RANGE:
                 bound = 0.0  # its tolerance is relative to the limit
             best = Solution(choice, price, max(best.lower_bound, lower + bound), False).with_optimality()
     return best, relaxed
-
-
-def _remaining(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - monotonic(), 0.0)
 
 
 # --- ties ---
@@ -176,23 +125,21 @@ _MAX_TIE_NODES = (
 _Array: TypeAlias = Any
 
 
-def select_among_cheapest(
-    problem: Problem, choice: Choice, solved: tuple[Program, Run] | None, time_limit: float | None
-) -> Choice:
+def select_among_cheapest(problem: Problem, choice: Choice, solved: Relaxed | None, deadline: Deadline) -> Choice:
     """The choice of the same price that moves the fewest bytes, by the fewest casts, of the least ranks.
 
     Args:
         problem: the planning problem.
         choice: the cheapest choice.
         solved: the last linear program of the problem and its run, if there is one.
-        time_limit: seconds; None for no limit.
+        deadline: the end of the time.
     """
-    if problem.ranks is None or time_limit == 0.0:
+    if problem.ranks is None or deadline.has_passed:
         return choice
     if solved is None:
         program = Program(problem, (problem.price(choice) - problem.lower_bound()) or 1.0)
-        solved = program, program.run(False, choice, time_limit)
-    return _Selection(problem, *solved, choice, time_limit).run(problem.ranks)
+        solved = program, program.run(False, choice, deadline.remaining)
+    return _Selection(problem, *solved, choice, deadline).run(problem.ranks)
 
 
 class _Selection:
@@ -203,16 +150,16 @@ class _Selection:
         program: its linear program.
         run: the run of this program.
         choice: the cheapest choice.
-        time_limit: seconds; None for no limit.
+        deadline: the end of the time.
     """
 
-    def __init__(self, problem: Problem, program: Program, run: Run, choice: Choice, time_limit: float | None) -> None:
+    def __init__(self, problem: Problem, program: Program, run: Run, choice: Choice, deadline: Deadline) -> None:
         self.problem = problem
         self.program = program
         self.multipliers, self.basis = run.multipliers, run.basis
         self.best = choice
         self.solver: Any = None
-        self.deadline = None if time_limit is None else monotonic() + time_limit
+        self.deadline = deadline
         self.is_integral = True
         self.limits: list[tuple[_Array, float]] = []
         count = len(program.prices)
@@ -280,7 +227,7 @@ class _Selection:
     def _relaxation(self, costs: _Array) -> _Array | None:
         """The solution of the linear program, if it is integral."""
         if self.solver is None:
-            self.solver = _solver(presolve="off")
+            self.solver = highs(**LINEAR)
             self.solver.passModel(self.program.model(integral=False))
             self.solver.setBasis(self.basis)
         count, rows, solver = len(costs), len(self.row_upper), self.solver
@@ -302,7 +249,7 @@ class _Selection:
 
     def _integer_program(self, costs: _Array) -> _Array | None:
         """The solution of the integer program with a row for each earlier criterion, if it is optimal."""
-        solver = _solver(mip_rel_gap=0.0, mip_max_nodes=_MAX_TIE_NODES)
+        solver = highs(mip_rel_gap=0.0, mip_max_nodes=_MAX_TIE_NODES)
         model = self.program.model(integral=True)
         model.col_cost_, model.col_lower_, model.col_upper_ = costs, self.lower, self.upper
         model.row_upper_ = self.row_upper
@@ -320,14 +267,7 @@ class _Selection:
 
     def _limit_time(self, solver: Any) -> None:
         """Give the solver the remaining time."""
-        limit = search_limit(None if self.deadline is None else max(self.deadline - monotonic(), 0.0))
+        limit = search_limit(self.deadline.remaining)
         limit["time_limit"] += float(solver.getRunTime())
         for name, setting in limit.items():
             solver.setOptionValue(name, setting)
-
-
-def _solver(**settings: object) -> Any:
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    for name, setting in {"output_flag": False, "threads": 1, "random_seed": 0, **settings}.items():
-        solver.setOptionValue(name, setting)
-    return solver

@@ -313,9 +313,8 @@ def plan_of(
 
 
 def candidates_of(graph: Graph, model: CostModel, pins: dict[Value, Format]) -> Mapping[Op, Sequence[Signature]] | None:
-    tree = RegionTree(graph)
-    candidates = propose(tree, model, pins)
-    enforce_pins(tree, candidates, pins)
+    candidates = propose(RegionTree(graph), model, pins)
+    enforce_pins(candidates, pins)
     few = prod(len(each) for each in candidates.signatures.values()) <= MOST_COMBINATIONS
     return {unit: each for unit, each in candidates.signatures.items() if isinstance(unit, Op)} if few else None
 

@@ -109,7 +109,7 @@ class LayoutConcept(ABC, metaclass=Template):
 
     rank: ClassVar[int]
     stride_rank: ClassVar[int]
-    coordinate: ClassVar[Any]
+    coordinate: ClassVar[type[tuple[Any, ...]]]
     contiguous: ClassVar[int]
     tile: ClassVar[tuple[int, ...]]
     parameters: ClassVar[tuple[str, ...]] = ()
@@ -292,7 +292,7 @@ class StridedLayout(LayoutConcept):
         """Parse the format of a class whose template arguments are set."""
         if cls.parameters and not cls.arguments:
             return
-        letters = "".join(name[0].upper() for name in cls.coordinate._fields)
+        letters = "".join(name[0].upper() for name in cls.coordinate.__annotations__)
         cls.format = Format.parse(cls.notation.format(*cls.arguments), letters)
         cls.rank = cls.format.rank
         cls.stride_rank = cls.rank - 1

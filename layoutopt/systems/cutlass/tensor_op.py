@@ -44,7 +44,7 @@ class TensorOpLayout(LayoutConcept):
 
     rank = 2
     stride_rank = 1
-    coordinate: ClassVar[Any] = PitchLinearCoord
+    coordinate: ClassVar[type[tuple[Any, ...]]] = PitchLinearCoord
     contiguous = 0
     element_size: ClassVar[int]
     elements_per_access: ClassVar[int] = 1
