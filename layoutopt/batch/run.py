@@ -1,9 +1,11 @@
 """The run of a batch: its workers, its output folders, and the outcome of every model as it ends."""
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from layoutopt.batch.cluster import Failure, open_cluster
 from layoutopt.batch.keys import is_timed
@@ -15,6 +17,8 @@ from layoutopt.files.staging import remove_stale_files
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 Progress = Callable[[int, str], None]
+Task = TypeVar("Task")
+Value = TypeVar("Value")
 
 
 def run_tasks(
@@ -39,36 +43,62 @@ def run_tasks(
     if cluster is not None and jobs == 0:
         raise ArgumentError("needs worker processes", where=f"cluster={cluster}", hint="give no jobs, or 1 or more")
     if jobs is None and cluster is None:
-        jobs = default_jobs(tasks)
-    created, refused = _create_folders(tasks)
-    try:
-        for index, error in refused.items():
-            yield index, Outcome(tasks[index].model, error=error)
-        permitted = [index for index in range(len(tasks)) if index not in refused]
-        if jobs == 0:
-            for index in permitted:
-                yield index, run_task(tasks[index], _stages(progress, index))
-        elif permitted:
-            yield from _in_workers(tasks, permitted, jobs, cluster)
-    finally:
-        for folder in {task.output.parent for task in tasks if task.output is not None}:
-            remove_stale_files(folder)  # of workers that were ended
-        for each in reversed(created):
-            with suppress(OSError):  # a folder with results stays
-                each.rmdir()
+        jobs = default_jobs([each.model for each in tasks], is_timed=any(map(_is_timed, tasks)))
+    folders = [task.output.parent for task in tasks if task.output is not None]
+    with output_folders(folders) as refused:
+        permitted = []
+        for index, task in enumerate(tasks):
+            error = refused.get(task.output.parent) if task.output is not None else None
+            if error is not None:
+                yield index, Outcome(task.model, error=error)
+            else:
+                permitted.append(index)
+        chosen = [tasks[index] for index in permitted]
+        shown = None if progress is None else lambda number, stage: progress(permitted[number], stage)
+        with closing(map_tasks(run_task, chosen, jobs, cluster, shown)) as outcomes:
+            for number, outcome in outcomes:
+                found = _failed(chosen[number], outcome) if isinstance(outcome, Failure) else outcome
+                yield permitted[number], found
 
 
-def default_jobs(tasks: Sequence[ModelTask]) -> int:
+def map_tasks(
+    function: Callable[[Task, Callable[[str], None] | None], Value],
+    tasks: Sequence[Task],
+    jobs: int | None,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+) -> Generator[tuple[int, Value | Failure], None, None]:
+    """The value of a function of each task as it ends, with its index; the arguments are those of `run_tasks`."""
+    if jobs == 0:
+        for index, task in enumerate(tasks):
+            yield index, function(task, None if progress is None else partial(progress, index))
+    elif tasks:
+        call = partial(_without_progress, function)
+        with (
+            _without_working_folder(),
+            open_cluster(cluster, jobs) as workers,
+            closing(workers.map_unordered(call, tasks)) as outcomes,
+        ):
+            yield from outcomes
+
+
+def _without_progress(function: Callable[[Task, None], Value], task: Task) -> Value:
+    return function(task, None)
+
+
+def default_jobs(models: Sequence[Path], *, is_timed: bool) -> int:
     """The number of worker processes if none is given, as `run_tasks` takes it.
 
     0 for one model; 1 if times are measured on this machine, which other models
     would disturb; else as many as its CPU cores and the estimated memory for the models permit.
     """
-    if len(tasks) < 2:
+    if len(models) < 2:
         return 0
-    if any(_is_timed(each) for each in tasks):
-        return 1
-    return permitted_workers([estimated_bytes(each.model) for each in tasks], available_bytes(), usable_cores())
+    return (
+        1
+        if is_timed
+        else permitted_workers([estimated_bytes(each) for each in models], available_bytes(), usable_cores())
+    )
 
 
 def _is_timed(task: ModelTask) -> bool:
@@ -76,20 +106,6 @@ def _is_timed(task: ModelTask) -> bool:
         return is_timed(task.options)
     except LayoutoptError:  # which is the outcome of the model
         return False
-
-
-def _in_workers(
-    tasks: Sequence[ModelTask], indices: Sequence[int], jobs: int | None, url: str | None
-) -> Iterator[tuple[int, Outcome]]:
-    """The outcomes of some of the tasks, which run in a cluster."""
-    with (
-        _without_working_folder(),
-        open_cluster(url, jobs) as cluster,
-        closing(cluster.map_unordered(run_task, [tasks[index] for index in indices])) as outcomes,
-    ):
-        for number, outcome in outcomes:
-            index = indices[number]
-            yield index, _failed(tasks[index], outcome) if isinstance(outcome, Failure) else outcome
 
 
 @contextmanager
@@ -112,31 +128,32 @@ def _failed(task: ModelTask, failure: Failure) -> Outcome:
     return Outcome(task.model, error=error, traceback=failure.traceback)
 
 
-def _stages(progress: Progress | None, index: int) -> Callable[[str], None] | None:
-    """A function that is called with the stages of one task; None without progress."""
-    return (lambda stage: progress(index, stage)) if progress is not None else None
+@contextmanager
+def output_folders(folders: Iterable[Path]) -> Iterator[dict[Path, LayoutoptError]]:
+    """Context in which folders exist; in the end, those of them that it created and that are empty are removed.
 
-
-def _create_folders(tasks: Sequence[ModelTask]) -> tuple[list[Path], dict[int, LayoutoptError]]:
-    """Create the missing folders of results.
-
-    Returns:
-        The folders that were created, each behind the folder that contains it, and the errors by the index of the task.
+    Yields:
+        The errors of the folders that cannot be created.
     """
     created: list[Path] = []
-    errors: dict[int, LayoutoptError] = {}
-    for index, task in enumerate(tasks):
-        if task.output is None:
-            continue
-        folder = task.output.parent
+    errors: dict[Path, LayoutoptError] = {}
+    wanted = list(dict.fromkeys(folders))
+    for folder in wanted:
         missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
         try:
             for each in reversed(missing):
                 each.mkdir(exist_ok=True)
                 created.append(each)
         except OSError as error:
-            errors[index] = output_error(error, folder)
-    return created, errors
+            errors[folder] = output_error(error, folder)
+    try:
+        yield errors
+    finally:
+        for folder in wanted:
+            remove_stale_files(folder)  # of workers that were ended
+        for each in reversed(created):
+            with suppress(OSError):  # a folder with results stays
+                each.rmdir()
 
 
-__all__ = ["default_jobs", "run_tasks"]
+__all__ = ["default_jobs", "map_tasks", "output_folders", "run_tasks"]

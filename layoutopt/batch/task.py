@@ -93,7 +93,7 @@ def run_task(task: ModelTask, progress: Callable[[str], None] | None = None) -> 
             os.chdir(task.folder)
         return _outcome(task, progress)
     except Exception as error:
-        return Outcome(task.model, error=_picklable(error), traceback=traceback.format_exc())
+        return Outcome(task.model, error=picklable(error), traceback=traceback.format_exc())
 
 
 def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome:
@@ -176,7 +176,7 @@ def _restore(entry: Entry, task: ModelTask) -> WrittenFiles | None:
     return onnx_io.write(model, task.output, task.external_data, source=task.model, force=task.force)
 
 
-def _picklable(error: Exception) -> Exception:
+def picklable(error: Exception) -> Exception:
     """An error, or its text if it cannot be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
@@ -185,4 +185,4 @@ def _picklable(error: Exception) -> Exception:
     return error
 
 
-__all__ = ["ModelTask", "Outcome", "run_task"]
+__all__ = ["ModelTask", "Outcome", "picklable", "run_task"]

@@ -1,7 +1,7 @@
-"""Command line: one module per command.
+"""Command line.
 
-A command module declares arguments and help texts, and calls the API. Its package `rendering` prints results, `options` parses
-shared options, `files` writes files. A command imports numpy, onnx and its other libraries when it runs, so that
+`commands` declares the commands; `options` makes their options of the declarations, and `config` a configuration. Modules named
+after the work do it, and `rendering` prints results. A command imports numpy, onnx and other libraries when it runs, so that
 `layoutopt --help` takes 0.1 s.
 """
 

@@ -1,32 +1,25 @@
 """Entry point: runs one command and returns its exit code. Every error is printed as one line on stderr."""
 
+import errno
 import gc
 import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from types import FrameType
+from contextlib import suppress
+from types import FrameType, SimpleNamespace
 from typing import NoReturn
 
 import typer
 
 from layoutopt.cli import exit_codes
-from layoutopt.cli.app import app, command_names
-from layoutopt.cli.arguments import prepare_arguments
-from layoutopt.cli.error_line import TRACEBACK, print_error, report_error, silence_stdout
+from layoutopt.cli.app import app, prepare_arguments, present_spelling
+from layoutopt.errors import LayoutoptError, OutputError
 
-
-@dataclass(slots=True)
-class Settings:
-    """Options that precede the command.
-
-    Attributes:
-        traceback: print the traceback of an error.
-    """
-
-    traceback: bool = False
+TRACEBACK = "LAYOUTOPT_TRACEBACK"
+"""The environment variable that requests tracebacks."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,11 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code; see `layoutopt --help`.
     """
-    settings = Settings(os.environ.get(TRACEBACK, "") not in ("", "0"))
+    settings = SimpleNamespace(traceback=os.environ.get(TRACEBACK, "") not in ("", "0"))
     _prepare_process()
     command = typer.main.get_command(app)
     try:
-        prepared = prepare_arguments(sys.argv[1:] if arguments is None else arguments, command_names())
+        prepared = prepare_arguments(sys.argv[1:] if arguments is None else arguments)
         code = command.main(prepared, "layoutopt", standalone_mode=False, obj=settings)
         sys.stdout.flush()
     except SystemExit as leaving:
@@ -80,3 +73,71 @@ def _prepare_process() -> None:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(exit_codes.TERMINATED)
+
+
+# --- errors ------------------------------------------------------------------------------------------------
+
+
+def report_error(error: BaseException, *, has_traceback: bool, where: str = "") -> int:
+    """Print an error as one line on stderr.
+
+    Args:
+        error: the error.
+        has_traceback: whether the traceback is printed first.
+        where: the file that the error concerns; it is printed in front of a line that does not contain it.
+
+    Returns:
+        The exit code of the error.
+    """
+    if isinstance(error, exit_codes.StdoutError) or (isinstance(error, OSError) and not where):
+        silence_stdout()
+    if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
+        return exit_codes.CLOSED_PIPE
+    if has_traceback:
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        print_error("interrupted")
+        return exit_codes.INTERRUPTED
+    if isinstance(error, LayoutoptError):
+        print_error(_located(str(error), where))
+        return error.exit_code
+    if hasattr(error, "format_message"):  # typer's own error class; its module depends on typer's version
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "layoutopt"
+        present = present_spelling(getattr(error, "option_name", ""))
+        hint = f"write {present}" if present else f"see {path} --help"
+        print_error(f"{error.format_message().rstrip('.')}; {hint}")
+        return exit_codes.UsageError.exit_code
+    if isinstance(error, MemoryError):
+        print_error(_located("not enough memory; close other programs or use a machine with more", where))
+        return LayoutoptError.exit_code
+    if isinstance(error, OSError):
+        what = (error.strerror or str(error)).lower()
+        print_error(_located(f"{error.filename}: {what}" if error.filename else what, where))
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # stdout of --help, or a temporary folder
+        return OutputError.exit_code if is_full else LayoutoptError.exit_code
+    notes = getattr(error, "__notes__", [])
+    what = ", ".join([": ".join(filter(None, (type(error).__name__, str(error)))), *notes])
+    line = f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback for a traceback"
+    print_error(_located(line, where), "internal error")
+    return exit_codes.INTERNAL
+
+
+def _located(line: str, where: str) -> str:
+    return line if not where or where in line else f"{where}: {line}"
+
+
+def silence_stdout() -> None:
+    """Redirect stdout to the null device: Python flushes stdout at exit, and would report the error again."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def print_error(text: str, kind: str = "error") -> None:
+    """Print one line on stderr; a failure to write stderr is ignored, since the exit code reports the error too."""
+    line = str(LayoutoptError(text))
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    with suppress(OSError):
+        print(f"\033[1;31m{kind}:\033[0m {line}" if colour else f"{kind}: {line}", file=sys.stderr, flush=True)

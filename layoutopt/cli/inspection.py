@@ -1,31 +1,33 @@
-"""The data of `inspect`: a model before and after planning, or the stamp and the formats of a model that layoutopt wrote."""
+"""`inspect`: a model before and after planning, or the stamp and the formats of a model that layoutopt wrote."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from layoutopt import api, inference, onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.pages import page_text
+from layoutopt.cli.options import Given, Settings
+from layoutopt.cli.output_files import JsonRecord, TextFiles, reporting_written_files
+from layoutopt.cli.rendering.optimize import summary_texts
 from layoutopt.cli.rendering.progress import ProgressLine
+from layoutopt.cli.rendering.warnings import warn_of_repairs
 from layoutopt.cost import CostModel, priced_with
-from layoutopt.cost_models import RuntimeSpec, find_target
-from layoutopt.driver.arguments import runtime_and_dialect
-from layoutopt.files import FileKind, Overwrite, path_text, write_text
-from layoutopt.ir.graph import DOMAIN, Graph
-from layoutopt.ir.sizes import NO_SIZES, Dims, Sizes
+from layoutopt.cost_models import RuntimeSpec
+from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
+from layoutopt.driver.pipeline import pipeline_for
+from layoutopt.files import FileKind, Overwrite, output_errors, path_text, write_text
+from layoutopt.ir.graph import DOMAIN, Graph, to_text
+from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Attribute, Op
-from layoutopt.passes.base import Pass
+from layoutopt.passes.base import Pass, Pipeline, Watch
 from layoutopt.report.builder import graph_report, planned_ops
+from layoutopt.report.printable import printable
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
-from layoutopt.runtime.custom_ops import Libraries
-
-if TYPE_CHECKING:  # jinja2 may be missing
-    from layoutopt.page import OriginalGraph
+from layoutopt.report.warnings import repairs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,12 @@ class PlannedModel:
         changes: its ops before and after planning.
         graph: the planned graph.
         report_with_all_kernels: the report of the plan with all kernels of the target; None if the runtime has them all.
-        original: the graph before planning, for a page.
     """
 
     report: Report
     changes: list[OpChange]
     graph: Graph
     report_with_all_kernels: Report | None
-    original: "OriginalGraph | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,92 +121,111 @@ class _OpsBeforePlanning:
             self.reports = graph_report(graph, prices, target_model=priced_with(self.target_model, sizes=sizes)).ops
 
 
-def inspect_model(
-    model: Path,
-    target: str | None,
-    runtime: str | None,
-    dims: Dims,
-    *,
-    strict: bool = False,
-    custom_ops: Libraries = (),
-    records: bool = False,
-) -> PlannedModel | StampedModel:
+class Recorder(Protocol):
+    """A pass callback that records the graph before the first pass."""
+
+    def set_sizes(self, sizes: Sizes) -> None:
+        """Store the sizes that the model is planned for."""
+
+    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
+        """Record the graph, if it is the first one."""
+
+
+class Page:
+    """The page of `--html`.
+
+    Args:
+        settings: the options of the model.
+
+    Attributes:
+        original: records the graph before planning.
+
+    Raises:
+        LayoutoptError: the library of the extra `layoutopt[html]` is missing.
+        ArgumentError, TargetError: there is no such target, runtime or dialect.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        from layoutopt.page import OriginalGraph
+
+        hardware = cost_model_of(settings.target)
+        runtime, _ = runtime_and_dialect(settings.runtime, settings.dialect, hardware)
+        self.original = OriginalGraph(hardware, runtime)
+
+    def text(self, graph: Graph, report: Report, *, is_plan: bool = False) -> str:
+        """The page of a planned graph, with the rows of the printed summary; `is_plan` if the run only planned."""
+        from layoutopt.page import page_html
+
+        planned = self.original.planned(graph, report)
+        return page_html(report, self.original.graph, planned, summary_texts(report), is_plan=is_plan)
+
+
+def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:
     """Plan a model for a target; without a target, read the stamp and the formats of a model that layoutopt wrote.
 
     Args:
         model: the file.
-        target: the target's name.
-        runtime: the runtime's name; None for that of the target.
-        dims: sizes of symbolic dimensions.
-        strict: refuse a model with a fault that onnxruntime tolerates.
-        custom_ops: libraries with kernels of custom operators for onnxruntime.
-        records: record the graph before planning, for a page.
+        given: the options.
+        show_all: print one row per op.
 
     Raises:
-        ExtensionError: a library of kernels cannot be loaded.
-        ModelError, TargetError: the model or the target cannot be read.
-        DimensionError: the model has no such symbolic dimension.
+        LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
     """
+    from layoutopt.cli.rendering.inspect import print_inspected  # which imports this module
+
+    settings = given.settings(model)
+    texts = TextFiles(Overwrite((model,), None, given.force, settings.reads, "inspect"))
+    texts.add("--html", given.html, FileKind.PAGE)
+    texts.check()
+    page = Page(settings) if given.html is not None else None
+    pages = [] if given.html is None else [given.html]
+    record = JsonRecord("inspect", given, model, others=pages, reads=settings.reads, kind="the model or the page")
+    is_requested = given.is_set("target", model)
+    pipeline = pipeline_for(settings.mode, settings.target, settings.runtime, settings.dialect)
+    dumps = [Dump(each, pipeline, texts.overwrite) for each in given.dump_ir]
     with ProgressLine() as progress:
-        cost_model = find_target(target or "cpu")
-        if target is None and (stamped := _read_stamped(model)) is not None:
-            return stamped
-        spec, _ = runtime_and_dialect(runtime, None, cost_model)
-        before = _OpsBeforePlanning(cost_model, spec, spec.restricted(cost_model))
-        plan = partial(
-            api.optimize,
-            model,
-            cost_model,
-            dims=dims,
-            verify=False,
-            strict=strict,
-            custom_ops=custom_ops,
-            progress=progress,
-        )
-        original = _recorder(cost_model, spec) if records else None
-        watchers: Sequence[_OpsBeforePlanning | OriginalGraph] = [before] if original is None else [before, original]
-        result = plan(
-            runtime=runtime,
-            watch=lambda *arguments: _call_each(watchers, *arguments),
-            sizes_found=lambda sizes: _set_sizes(watchers, sizes),
-        )
-        if result.plan is None and (stamped := _read_stamped(model)) is not None:
-            return stamped
-        report_with_all_kernels = None if spec.kernels == "target" else plan(runtime="compiler").report
+        found: PlannedModel | StampedModel | None = None if is_requested else _read_stamped(model)
+        if found is None:
+            found = _planned(model, settings, page, dumps, progress)
+    if isinstance(found, PlannedModel):
+        warn_of_repairs(repairs_of(found.report.notes))
+    if page is not None:
+        if isinstance(found, StampedModel):
+            where = f"--html {path_text(given.html)}"
+            raise UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
+        with texts.staged(lambda option: page.text(found.graph, found.report, is_plan=True)):
+            pass
+    with reporting_written_files(texts.files):
+        print_inspected(found, show_all, record)
+
+
+def _planned(
+    model: Path, settings: Settings, page: Page | None, dumps: "Sequence[Dump]", progress: ProgressLine
+) -> PlannedModel | StampedModel:
+    """The plan of a model; its stamp if it was optimised like this before."""
+    cost_model = cost_model_of(settings.target)
+    runtime, _ = runtime_and_dialect(settings.runtime, settings.dialect, cost_model)
+    before = _OpsBeforePlanning(cost_model, runtime, runtime.restricted(cost_model))
+    recorders: list[Recorder] = [before] if page is None else [before, page.original]
+    callbacks: list[Watch] = [*recorders, *dumps]
+    settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
+
+    def watch(*arguments: Any) -> None:
+        for each in callbacks:
+            each(*arguments)
+
+    def set_sizes(sizes: Sizes) -> None:
+        for each in recorders:
+            each.set_sizes(sizes)
+
+    result = settings.run(model, progress=progress, watch=watch, sizes_found=set_sizes)
+    if result.plan is None and (stamped := _read_stamped(model)) is not None:
+        return stamped
+    with_all_kernels = None
+    if runtime.kernels != "target":
+        with_all_kernels = settings.updated(runtime="compiler", dialect=None).run(model, progress=progress).report
     changes = _paired(before, planned_ops(result.graph), result.report.ops)
-    return PlannedModel(result.report, changes, result.graph, report_with_all_kernels, original)
-
-
-def _recorder(cost_model: CostModel, runtime: RuntimeSpec) -> "OriginalGraph":
-    from layoutopt.page import OriginalGraph
-
-    return OriginalGraph(cost_model, runtime)
-
-
-def _call_each(
-    watchers: "Sequence[_OpsBeforePlanning | OriginalGraph]", moment: str, current: Pass, graph: Graph
-) -> None:
-    for each in watchers:
-        each(moment, current, graph)
-
-
-def _set_sizes(watchers: "Sequence[_OpsBeforePlanning | OriginalGraph]", sizes: Sizes) -> None:
-    for each in watchers:
-        each.set_sizes(sizes)
-
-
-def write_inspected_page(found: PlannedModel | StampedModel, path: Path, overwrite: Overwrite) -> None:
-    """Write the page of a plan.
-
-    Raises:
-        UsageError: the model is already optimised, so there is no plan.
-        OutputError: the page cannot be written, or must not replace an existing file.
-    """
-    if isinstance(found, StampedModel) or found.original is None:
-        where = f"--html {path_text(path)}"
-        raise UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
-    content = page_text(found.original, found.graph, found.report, is_plan=True)
-    write_text(path, content, FileKind.PAGE, overwrite)
+    return PlannedModel(result.report, changes, result.graph, with_all_kernels)
 
 
 def _paired(before: _OpsBeforePlanning, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
@@ -250,3 +269,58 @@ def _stamped_op(op: Op) -> StampedOp:
 def _format_list(formats: Attribute | None) -> str:
     names = formats if isinstance(formats, tuple) else ()
     return f"({', '.join(str(each) or '-' for each in names)})"
+
+
+class Dump:
+    """A pass callback that writes the graph as text, as one value of `--dump-ir` requests it.
+
+    before:PASS, after:PASS      the graph before or after one pass
+    all                          the graph before the first pass and after every pass
+    ...=FOLDER                   written to files in FOLDER instead of stderr
+
+    Args:
+        request: the value.
+        pipeline: the passes.
+        overwrite: the rule for existing files.
+
+    Raises:
+        UsageError: the value is none of the forms above, or there is no such pass.
+    """
+
+    def __init__(self, request: str, pipeline: Pipeline, overwrite: Overwrite) -> None:
+        position, _, folder = request.partition("=")
+        self._moment, _, self._pass = position.partition(":")
+        self._folder = Path(folder) if folder else None
+        self._overwrite, self._number = overwrite, 0
+        where = f"--dump-ir {request}"
+        if position != "all" and self._moment not in ("before", "after"):
+            hint = "write before:PASS, after:PASS or all[=FOLDER]"
+            raise UsageError("not a position in the pipeline", where=where, hint=hint)
+        names = [each.name for each in pipeline.passes]
+        if position != "all" and self._pass not in names:
+            hint = f"there are {', '.join(dict.fromkeys(names))}"
+            raise UsageError(f"no pass '{self._pass}'", where=where, hint=hint)
+
+    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
+        """Write the graph, if this moment of a pass is requested."""
+        self._number += moment == "before"
+        if self._moment == "all":
+            is_requested = moment == "after" or self._number == 1
+        else:
+            is_requested = (moment, current.name) == (self._moment, self._pass)
+        if is_requested:
+            number = self._number if moment == "after" else self._number - 1
+            self._write(f"{number:02}-{moment}-{current.name}", to_text(graph))
+
+    def _write(self, title: str, content: str) -> None:
+        if self._folder is None:
+            with output_errors(Path("stderr")):
+                print(f"# {title}", *map(printable, content.splitlines()), "", sep="\n", file=sys.stderr, flush=True)
+            return
+        path = self._folder / f"{title}.txt"
+        with output_errors(path):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, content, FileKind.GRAPH_TEXT, self._overwrite)
+
+
+__all__ = ["OpChange", "Page", "PlannedModel", "StampedModel", "StampedOp", "run_inspect"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from layoutopt.certificate.checker.check import Verdict
 from layoutopt.certificate.checker.lemmas import BY_NAME
-from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import key_values, section, show, styled_line, table, text
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import footnote, indented, show, styled_line, text
 from layoutopt.cost_models import load_target, target_names
 from layoutopt.dialects import DIALECTS, Dialect
@@ -29,7 +29,7 @@ def print_dialects(json: JsonRecord) -> None:
         default = f"default of {', '.join(record['default_of'])}" if record["default_of"] else ""
         show(styled_line((str(record["name"]), "bold"), "  ", (default, "dim")), indented(text(record["writes"])))
         show(indented(text(f"passes: {', '.join(record['passes'])}", "dim")))
-    footnote("Choose a dialect with optimize --dialect.")
+    footnote("Choose a dialect with --config dialect=NAME.")
 
 
 def _description(dialect: Dialect) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import footnote, section, show, table, text
 from layoutopt.formats import Entry, entries
 

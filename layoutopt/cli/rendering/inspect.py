@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.files.json_record import JsonRecord
 from layoutopt.cli.inspection import OpChange, PlannedModel, StampedModel
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.notes import notes_table
 from layoutopt.cli.rendering.optimize import estimate, plan_lines, size_text, title
 from layoutopt.cli.rendering.terminal import (

@@ -7,13 +7,11 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.files.figures import write_figure
-from layoutopt.cli.files.json_record import JsonRecord
-from layoutopt.cli.files.reporting_written_files import reporting_written_files
-from layoutopt.cli.options.element_types import parse_dtype
+from layoutopt.cli.output_files import JsonRecord, reporting_written_files
 from layoutopt.cli.rendering.memory_runs import MemoryRun, memory_runs
 from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, styled_line, table, text
-from layoutopt.files import Overwrite
+from layoutopt.errors import FormatError
+from layoutopt.files import FileKind, Overwrite, write_text
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
 from layoutopt.ir.types import DType
 
@@ -37,18 +35,32 @@ def print_format(
         FormatError: there is no such format, or its rank differs from that of the shape.
         OutputError: the figure cannot be written, or must not be replaced.
     """
-    element = DType.FLOAT32 if dtype is None else parse_dtype(dtype)
+    element = DType.FLOAT32 if dtype is None else _dtype(dtype)
     format, entry = lookup(name, dtype), _entry(name)
     letters = _letters(name, format, entry)
     layout = Layout.packed(format, shape) if shape is not None else None
     if plot is not None and layout is not None:
         from layoutopt.plot import draw_memory
 
-        write_figure(draw_memory(layout, name, letters), plot, Overwrite(force=force, command="formats"))
+        figure = draw_memory(layout, name, letters).as_svg(header='<?xml version="1.0" encoding="UTF-8"?>\n')
+        write_text(plot, figure, FileKind.FIGURE, Overwrite(force=force, command="formats"))
     with reporting_written_files([plot] if plot is not None else []):
         json.write(_record(name, format, letters, entry, layout, element))
         if not json.is_printed:
             _show(name, format, letters, entry, layout, element)
+
+
+def _dtype(name: str) -> DType:
+    """The element type with a name such as `float16`, in any case.
+
+    Raises:
+        FormatError: there is no such element type.
+    """
+    found = next((each for each in DType if each.label == name.lower()), None)
+    if found is None:
+        labels = ", ".join(each.label for each in DType if each is not DType.STRING)
+        raise FormatError("not an element type", where=name, hint=f"there are {labels}")
+    return found
 
 
 def _show(name: str, format: Format, letters: str, entry: Entry | None, layout: Layout | None, element: DType) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import section, show, table, text
 from layoutopt.report.operators import Operator, known_operators
 
@@ -38,7 +38,7 @@ def _chosen(operators: list[Operator], name: str | None, family: str | None) -> 
     exact = [each for each in operators if query in (each.kind.casefold(), each.name.casefold())]
     found = exact or [each for each in operators if query in each.kind.casefold()]
     if not found:
-        raise UsageError("no such operator", where=str(name), hint="`layoutopt ops` lists them")
+        raise UsageError("no such operator", where=str(name), hint="`layoutopt list ops` lists them")
     if family is None:
         return found
     if family not in {each.family for each in operators} - {""}:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from layoutopt.cli.files.outputs import Outputs
+from layoutopt.cli.output_files import Outputs
 from layoutopt.cli.rendering.movement import movement_rows
 from layoutopt.cli.rendering.stages import print_stages
 from layoutopt.cli.rendering.terminal import key_values, seconds, show, size, styled_line, text

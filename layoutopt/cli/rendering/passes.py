@@ -5,7 +5,7 @@ from typing import get_args
 
 from rich.table import Table
 
-from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import footnote, indented, show, styled_line, table, text
 from layoutopt.dialects import DIALECTS
 from layoutopt.driver.pipeline import lowering_passes
@@ -29,7 +29,7 @@ def print_passes(json: JsonRecord) -> None:
             names = ", ".join(name for name, each in dialects.items() if each == passes)
             title = f"then, in the dialect{'s' if ',' in names else ''} {names}"
             show(styled_line((title, "bold")), indented(_table(passes)), styled_line())
-    footnote("Print the graph after a pass with optimize --dump-ir after:PASS.")
+    footnote("Print the graph after a pass with inspect --dump-ir after:PASS.")
 
 
 def _records(passes: Sequence[Pass]) -> list[dict[str, str]]:

@@ -2,7 +2,7 @@
 
 import json
 
-from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import footnote, indented, key_values, show, styled_line, text
 from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
 

@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import footnote, seconds, section, table, text
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.kernel_matching import has_operand

@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from layoutopt.cli.files.json_record import JsonRecord
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import (
     footnote,
     indented,

@@ -1,0 +1,541 @@
+"""The commands: their arguments and help texts. Libraries and the modules of the work are imported when a command runs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Exit, Option
+
+from layoutopt.cli.exit_codes import IncompatibleError, UsageError
+from layoutopt.cli.options import Given, complete_target, parse_dims, takes_options
+from layoutopt.errors import CertificateError
+
+
+class Runtime(StrEnum):
+    """The runtimes that `bench` can run models in."""
+
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+
+
+class Kind(StrEnum):
+    """The catalogues of `list`."""
+
+    OPS = "ops"
+    RUNTIMES = "runtimes"
+    PASSES = "passes"
+    DIALECTS = "dialects"
+
+
+_MODELS = "ONNX files; folders, which are searched for *.onnx; patterns such as 'models/**/*.onnx'; `-` for stdin."
+_BYTES = "The most bytes that Transposes and layout conversions may move in one run, as in 512kB or 12MB."
+_ITEM = "A tensor or node; by default all conversions."
+_OP = "The op, in ONNX's text syntax: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'."
+
+
+# --- models ------------------------------------------------------------------------------------------------
+
+
+@takes_options(
+    "output target runtime pin dim force config verify allow_unverified inputs custom_ops certificate measure calibrate "
+    "threads jobs cluster cache json html external_data portable dry_run verbose"
+)
+def optimize(given: Given, models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)]) -> None:
+    """Rewrite models for a target. `layoutopt model.onnx` is short for `layoutopt optimize model.onnx`.
+
+    Both models are run in onnxruntime. A result whose outputs differ from those of the original is not written, nor is
+    a result that cannot be compared. If no plan is estimated to be faster, OUT is a copy of MODEL. Of several models, a
+    failure does not stop the others; the exit code is that of the first failure.
+    """
+    from layoutopt.cli.optimization import run_optimize
+
+    if code := run_optimize(models, given):
+        raise Exit(code)
+
+
+@takes_options("target runtime dim custom_ops html dump_ir json force config")
+def inspect(
+    given: Given,
+    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
+    show_all: Annotated[bool, Option("--all", help="Print one row per op, not per op type.")] = False,
+) -> None:
+    """Show formats and layout conversions, before and after planning.
+
+    No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
+    printed, unless --target or the configuration names a target.
+    """
+    from layoutopt.cli.inspection import run_inspect
+
+    run_inspect(model, given, show_all=show_all)
+
+
+@takes_options("target runtime pin dim custom_ops force json config")
+def explain(
+    given: Given,
+    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
+    item: Annotated[str | None, Argument(metavar="TENSOR|NODE", help=_ITEM, show_default=False)] = None,
+    limit: Annotated[
+        int,
+        Option("--limit", metavar="N", min=0, help="Conversions, or candidates of a tensor or node, that are priced."),
+    ] = 10,
+    calibrate: Annotated[
+        bool, Option("--calibrate", help="Plan with kernels timed on this machine, as `optimize` does.")
+    ] = False,
+) -> None:
+    """Explain the layout conversions of a plan.
+
+    Why the plan has each conversion, and what would remove it. Alternatives are priced by the integer program of the
+    plan, by default at the prices of the target. With a tensor or node: its formats, its candidates, and the best plan
+    with each of them. No model is written.
+    """
+    from layoutopt import explanation
+    from layoutopt.cli.output_files import JsonRecord, reporting_written_files
+    from layoutopt.cli.rendering.explain import print_explained
+    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.cli.rendering.warnings import warn_of_repairs
+    from layoutopt.driver.options import PlanOptions
+    from layoutopt.report.warnings import repairs_of
+
+    settings = given.settings(model)
+    record = JsonRecord("explain", given, model, reads=settings.reads, kind="the model")
+    with ProgressLine() as progress:
+        found = explanation.explain(
+            model,
+            item,
+            settings.target,
+            limit=limit,
+            calibrate=calibrate,
+            progress=progress,
+            **settings.arguments(PlanOptions),
+        )
+    warn_of_repairs(repairs_of(found.notes))
+    with reporting_written_files(record.files):
+        print_explained(found, record)
+
+
+@takes_options("dim inputs custom_ops json config force quiet")
+def verify(
+    given: Given,
+    original: Annotated[Path, Argument(metavar="A", help="The reference model.")],
+    rewritten: Annotated[Path, Argument(metavar="B", help="The model to compare with A.")],
+    tolerance: Annotated[
+        float | None,
+        Option(
+            "--tolerance",
+            metavar="X",
+            help="The largest accepted error; by default it depends on the rounding spread of A.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, Option("--rounds", metavar="N", min=1, help="The number of rounds; each compares on two random inputs.")
+    ] = 1,
+) -> None:
+    """Compare the outputs of two models.
+
+    Both are run in onnxruntime on the same random inputs, at three sizes if dimensions are symbolic. The error
+    of an output is max |a - b| / max |a|. Outputs that `optimize --pin` stored in another format are converted
+    back before they are compared. The exit code is 7 if the models differ, and 9 if A cannot be run.
+    """
+    if tolerance is not None and not tolerance >= 0:
+        raise UsageError("not a tolerance", where=f"--tolerance {tolerance:g}", hint="give 0 or more")
+
+    from layoutopt.cli.model_comparison import compare_models
+    from layoutopt.cli.output_files import JsonRecord, reporting_written_files
+    from layoutopt.cli.rendering.verify import print_comparison
+    from layoutopt.cli.rendering.warnings import warn_of_repairs
+    from layoutopt.runtime.custom_ops import kernel_libraries
+    from layoutopt.sample_inputs import read_inputs
+
+    settings = given.settings(original)
+    arrays = [read_inputs(path) for path in settings.inputs]
+    record = JsonRecord("verify", given, original, rewritten, reads=settings.reads)
+    with kernel_libraries(settings.custom_ops):
+        comparison = compare_models(
+            original, rewritten, tolerance, rounds, parse_dims(settings.dim), arrays, strict=settings.strict
+        )
+    for path, repairs in comparison.repairs.items():
+        warn_of_repairs(repairs, str(path))
+    with reporting_written_files(record.files):
+        print_comparison(comparison, record, is_quiet=given.quiet)
+    comparison.raise_for_status()
+
+
+@takes_options("allow_tested json force quiet")
+def certify(
+    given: Given,
+    original: Annotated[Path, Argument(metavar="A", help="The original.")],
+    result: Annotated[Path, Argument(metavar="B", help="The result of `optimize`.")],
+    certificate: Annotated[Path, Argument(metavar="C", help="The file of `optimize --certificate`.")],
+) -> None:
+    """Check the certificate C: a proof that B computes what A computes.
+
+    The checker uses no planner and no pass. It proves every claim of C from the nodes of both models, and recomputes
+    folded constants. Claims without a proof are refused; with --allow-tested they are compared on random inputs. The
+    exit code is 15 if C is refused.
+    """
+    from layoutopt.certificate.checker.check import check, parse
+    from layoutopt.certificate.checker.model import read
+    from layoutopt.certificate.testing import measure
+    from layoutopt.cli.output_files import JsonRecord, reporting_written_files
+    from layoutopt.cli.rendering.certify import print_verdict
+
+    record = JsonRecord("certify", given, original, result, certificate, kind="a model or the certificate")
+    first, second = read(original), read(result)
+    try:
+        text = certificate.read_text(encoding="utf-8")
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or "it is no text"
+        raise CertificateError(f"cannot be read: {reason}", where=str(certificate)) from fault
+    verdict = check(parse(text, str(certificate)), first, second, allow_tested=given.allow_tested)
+    differences = measure(first, second, [claim for claim, _ in verdict.tested.values()])
+    with reporting_written_files(record.files):
+        print_verdict(verdict, differences, original, result, record, is_quiet=given.quiet)
+
+
+@takes_options("custom_ops json force quiet")
+def check(
+    given: Given,
+    model: Annotated[
+        Path | None,
+        Argument(
+            metavar="FILE", help="An ONNX file; without FILE, the onnxruntime kernels that layoutopt emits are checked."
+        ),
+    ] = None,
+    show_all: Annotated[
+        bool,
+        Option("--all", help="List standard ONNX operators too; without FILE, list the restrictions of each kernel."),
+    ] = False,
+) -> None:
+    """Check whether a model runs on this machine and its onnxruntime.
+
+    For FILE: compares the block size that its weights are packed for with the block size of this machine,
+    queries onnxruntime for a kernel for every operator and its element types, and loads the file. Without FILE:
+    queries onnxruntime for every kernel that layoutopt emits. The exit code is 10 if the file
+    is incompatible with this machine or a kernel is missing.
+    """
+    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.rendering.check import kernels_record, model_record, print_kernels, print_model
+    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.report.compatibility import check_kernels, check_model, this_machine
+    from layoutopt.runtime.custom_ops import kernel_libraries
+
+    record = JsonRecord("check", given, *([model] if model else []), reads=given.custom_ops)
+    with kernel_libraries(given.custom_ops):
+        if model is not None:
+            with ProgressLine() as progress:
+                found = check_model(model, progress)
+            record.show(model_record(model, found), lambda: print_model(model, found, show_all))
+            if found.problems:
+                problem, hint = next(iter(found.problems.items()))
+                raise IncompatibleError(problem, where=str(model), hint=hint)
+            return
+        machine, kernels = this_machine(), check_kernels()
+        record.show(kernels_record(machine, kernels), lambda: print_kernels(machine, kernels, show_all))
+    missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in kernels if not each.is_present)
+    if missing:
+        problem = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
+        raise IncompatibleError(problem, hint="install a version that has them")
+
+
+@takes_options("threads dim custom_ops json config force quiet")
+def bench(
+    given: Given,
+    models: Annotated[
+        list[Path],
+        Argument(metavar="MODEL", help="ONNX files, labelled A, B, ... in the order given; A is the baseline."),
+    ],
+    runs: Annotated[
+        int | None, Option("--runs", metavar="N", min=2, help="The number of rounds; by default as many as fit.")
+    ] = None,
+    seconds: Annotated[
+        float, Option("--seconds", metavar="S", help="Duration of the timed rounds; there are at least 12 rounds.")
+    ] = 10.0,
+    warm_up: Annotated[
+        int, Option("--warm-up", metavar="N", min=1, help="Untimed rounds after new sessions are created.")
+    ] = 2,
+    inputs: Annotated[
+        Path | None,
+        Option(
+            "--inputs",
+            metavar="FILE.npz",
+            help="Input arrays by name, written by numpy.savez. Inputs that the file does not contain are random.",
+        ),
+    ] = None,
+    seed: Annotated[int, Option("--seed", metavar="N", min=0, help="The seed of the random inputs.")] = 0,
+    runtime: Annotated[
+        list[Runtime] | None,
+        Option("--runtime", metavar="R", help="onnxruntime or openvino. Can be repeated: models are run in each."),
+    ] = None,
+    memory: Annotated[
+        bool, Option("--memory", help="Measure the anonymous memory of one and of four sessions (Linux).")
+    ] = False,
+    explain: Annotated[
+        bool, Option("--explain", help="Time every kernel alone, and compare estimated with measured kernel times.")
+    ] = False,
+    profile: Annotated[bool, Option("--profile", help="Print the time per op type, side by side.")] = False,
+) -> None:
+    """Time models against each other, in pairs.
+
+    All models run in this process, in turns (A B, B A, A B, ...), on the same inputs, in each runtime with
+    default session options. A speed-up is A's time divided by B's, as a mean over twelve blocks of rounds, each with new
+    sessions. It is printed with its confidence interval and the quartiles of the rounds. Also measured: session creation,
+    peak memory, and the share of kernel time that only moves data, with Transpose and Reorder nodes listed separately.
+    """
+    if not 0 < seconds < float("inf"):
+        raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")
+    settings = given.settings(models[0])
+    dims = {name: low for name, (low, high) in parse_dims(settings.dim).items() if low == high}
+    if wrong := parse_dims(given.dim).keys() - dims.keys():
+        raise UsageError("is a range", where=f"--dim {min(wrong)}", hint="give one size, as in batch=1")
+
+    from layoutopt.bench.benchmark import bench as run_benchmark
+    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.rendering.bench import print_bench
+    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.errors import DimensionError, InputError
+    from layoutopt.runtime.custom_ops import kernel_libraries
+    from layoutopt.sample_inputs import read_inputs
+
+    arrays = read_inputs(inputs) if inputs is not None else {}
+    reads = (*settings.reads, *([inputs] if inputs is not None else []))
+    record = JsonRecord("bench", given, *models, reads=reads)
+    with kernel_libraries(given.custom_ops), ProgressLine(is_silent=given.quiet) as progress:
+        try:
+            report = run_benchmark(
+                models,
+                threads=settings.threads,
+                runs=runs,
+                seconds=seconds,
+                warm_up=warm_up,
+                seed=seed,
+                dims=dims,
+                inputs=arrays,
+                runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+                memory=memory,
+                explained=explain,
+                progress=progress,
+            )
+        except (DimensionError, InputError) as error:
+            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {inputs}:"
+            raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
+    record.show(report, lambda: print_bench(report, profile))
+
+
+@takes_options("target runtime dim custom_ops threads baseline write junit sarif json force config quiet")
+def ci(
+    given: Given,
+    models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
+    max_transposes: Annotated[
+        int | None, Option("--max-transposes", metavar="N", min=0, help="The most Transposes that may move bytes.")
+    ] = None,
+    max_casts: Annotated[
+        int | None, Option("--max-casts", metavar="N", min=0, help="The most layout conversions that may move bytes.")
+    ] = None,
+    max_bytes_moved: Annotated[str | None, Option("--max-bytes-moved", metavar="BYTES", help=_BYTES)] = None,
+    min_speedup: Annotated[
+        float | None, Option("--min-speedup", metavar="X", help="The least speed-up over MODEL, by the estimate.")
+    ] = None,
+    max_size_growth: Annotated[
+        float | None,
+        Option(
+            "--max-size-growth",
+            metavar="X",
+            help="The largest size of all constants, relative to MODEL, beyond a growth of 1 MiB.",
+        ),
+    ] = None,
+    measured: Annotated[
+        bool, Option("--measured", help="Run the models, and compare the measured speed-up with --min-speedup.")
+    ] = False,
+    update_baseline: Annotated[
+        bool, Option("--update-baseline", help="Write the numbers to the baseline file instead of comparing.")
+    ] = False,
+    github: Annotated[
+        bool, Option("--github", help="Print annotations for GitHub, and append to the step summary.")
+    ] = False,
+) -> None:
+    """Check models against budgets and a baseline.
+
+    Every model is planned for the target, without timing kernels, so that the numbers are the same on every
+    machine. The exit code is 13 if a model is over a budget, 14 if one is worse than the baseline, and that of
+    the error if a model could not be planned; the other models are checked all the same. No model is written
+    without --write.
+    """
+    if update_baseline and given.baseline is None:
+        raise UsageError("there is no baseline file", where="--update-baseline", hint="add --baseline FILE.json")
+    if github and given.json == Path("-"):
+        raise UsageError("the annotations are on stdout", where="--json -", hint="write the JSON to a file")
+    limits = {
+        "max-transposes": max_transposes,
+        "max-casts": max_casts,
+        "max-bytes-moved": max_bytes_moved,
+        "min-speedup": min_speedup,
+        "max-size-growth": max_size_growth,
+    }
+
+    from layoutopt.cli.gating import run_ci
+
+    run_ci(models, given, limits, measured=measured, is_updated=update_baseline, github=github)
+
+
+# --- this machine and this installation --------------------------------------------------------------------
+
+
+@takes_options("threads json force quiet")
+def calibrate(
+    given: Given,
+    output: Annotated[
+        Path, Option("--output", "-o", metavar="FILE.toml", help="The target file to write, for --target.")
+    ] = Path("calibrated.toml"),
+    quick: Annotated[bool, Option("--quick", help="Measure a third of the kernels, with fewer runs.")] = False,
+) -> None:
+    """Measure this machine, and write a cost model for it.
+
+    Times onnxruntime's kernels, layout conversions and the cost of a node, on a grid of shapes from common
+    networks, and fits the parameters of this machine's target to two thirds of them. Prints how well the fit
+    predicts the other third: median error and rank correlation. Takes less than a minute,
+    ten seconds with --quick.
+    """
+    if output.suffix != ".toml":
+        hint = "use a name that ends in .toml, as --target requires"
+        raise UsageError("not a target file", where=f"-o {output}", hint=hint)
+
+    from layoutopt.bench.caveats import MIN_CPU_SHARE
+    from layoutopt.calibrate import calibrate as run_calibration
+    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.rendering.calibrate import print_calibration
+    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.cli.rendering.warnings import warn
+    from layoutopt.files import FileKind, Overwrite, write_text
+
+    overwrite = Overwrite(force=given.force, command="calibrate")
+    overwrite.check(output, FileKind.TARGET)
+    record = JsonRecord("calibrate", given, others=[output], kind="the target file")
+    with ProgressLine(is_silent=given.quiet) as progress:
+        report = run_calibration(quick=quick, threads=given.threads, progress=progress).report
+    write_text(output, report.profile, FileKind.TARGET, overwrite)
+    if given.threads == 1 and report.cpu_share < MIN_CPU_SHARE:
+        what = f"the machine is busy: the process had its CPU for {report.cpu_share:.0%} of the time"
+        warn(f"{what}; calibrate again when it is idle")
+    record.show(report, lambda: print_calibration(report, output), [output])
+
+
+@takes_options("plot json force")
+def formats(
+    given: Given,
+    name: Annotated[
+        str | None, Argument(metavar="NAME", help="A name like NC1HWC0, or a notation like NCHW16c.")
+    ] = None,
+    shape: Annotated[
+        str | None, Option("--shape", metavar="1,17,5,4", help="The logical shape of a tensor in the format.")
+    ] = None,
+    dtype: Annotated[
+        str | None, Option("--dtype", metavar="float16", help="The element type; some block sizes depend on it.")
+    ] = None,
+    system: Annotated[
+        str | None, Option("--system", metavar="S", help="List the formats of one system only, such as ascend.")
+    ] = None,
+) -> None:
+    """List memory formats, or describe one.
+
+    With NAME and --shape, prints strides, padding, size in memory, and the element at each offset; --plot draws
+    them.
+    """
+    extents = _parse_shape(shape) if shape is not None else None
+    if name is None and (shape or dtype):
+        raise UsageError("no format", where="--shape" if shape else "--dtype", hint="name a format too")
+    if given.plot is not None and (name is None or extents is None):
+        raise UsageError("nothing to draw", where=f"--plot {given.plot}", hint="name a format and give its --shape")
+
+    from layoutopt.cli.output_files import JsonRecord
+
+    plots = [given.plot] if given.plot is not None else []
+    record = JsonRecord("formats", given, others=plots, kind="the figure")
+    if name is None:
+        from layoutopt.cli.rendering.formats import print_formats
+
+        print_formats(system, record)
+    else:
+        from layoutopt.cli.rendering.one_format import print_format
+
+        print_format(name, extents, dtype, record, given.plot, force=given.force)
+
+
+def _parse_shape(value: str) -> tuple[int, ...]:
+    """Parse a shape: `1,17,5,4`, `1x17x5x4` or `[1, 17, 5, 4]`; the empty text is a scalar.
+
+    Raises:
+        UsageError: the text is not a shape.
+    """
+    numbers = [number.strip() for number in value.strip("[]() ").replace("x", ",").split(",") if number.strip()]
+    if not all(number.isdecimal() for number in numbers):
+        raise UsageError("not a shape", where=f"--shape {value}", hint="write it like 1,17,5,4")
+    return tuple(map(int, numbers))
+
+
+@takes_options("json force")
+def targets(
+    given: Given,
+    name: Annotated[
+        str | None,
+        Argument(
+            metavar="NAME", help="A target; `cpu` is this machine; or a file T.toml.", autocompletion=complete_target
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, Option("--explain", help="Print the estimated time of each kernel for an op, and its parts, too.")
+    ] = False,
+    op: Annotated[str | None, Option("--op", metavar="TEXT", help=_OP)] = None,
+) -> None:
+    """List hardware targets, or describe one.
+
+    With NAME, prints every parameter of the cost model with its source, and the kernels.
+    """
+    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.rendering.target_costs import print_estimates
+    from layoutopt.cli.rendering.targets import print_target, print_targets
+
+    reads = [Path(name)] if name is not None and name.endswith(".toml") else []
+    record = JsonRecord("targets", given, reads=reads)
+    if name is None:
+        if explain or op is not None:
+            raise UsageError("no target named", hint="write layoutopt targets --explain NAME")
+        print_targets(record)
+    elif op is not None or (explain and record.is_printed):
+        print_estimates(name, op, record)
+    elif explain:
+        print_target(name, JsonRecord("targets", None))
+        print_estimates(name, op, record)
+    else:
+        print_target(name, record)
+
+
+@takes_options("json force")
+def list_(
+    given: Given,
+    kind: Annotated[Kind, Argument(metavar="ops|runtimes|passes|dialects", help="What to list.")],
+    name: Annotated[
+        str | None, Argument(metavar="NAME", help="An operator such as Conv, or part of a name, in any case.")
+    ] = None,
+    family: Annotated[
+        str | None, Option("--family", metavar="F", help="List the operators of one family only, such as pooling.")
+    ] = None,
+) -> None:
+    """List operators, runtimes, passes or dialects.
+
+    Operators are listed with their formats and padding, or with the reason why they have no layout rule; passes in the
+    order in which they run.
+    """
+    if kind is not Kind.OPS and (name or family):
+        raise UsageError("is for operators", where=name or f"--family {family}", hint="write layoutopt list ops NAME")
+
+    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.rendering.dialects import print_dialects
+    from layoutopt.cli.rendering.ops import print_operators
+    from layoutopt.cli.rendering.passes import print_passes
+    from layoutopt.cli.rendering.runtimes import print_runtimes
+
+    record = JsonRecord(f"list {kind.value}", given)
+    if kind is Kind.OPS:
+        print_operators(name, family, json=record)
+    else:
+        {Kind.RUNTIMES: print_runtimes, Kind.PASSES: print_passes, Kind.DIALECTS: print_dialects}[kind](record)

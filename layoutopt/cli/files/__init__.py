@@ -1,1 +1,0 @@
-"""Files that the commands write: models, figures, dumps of the graph."""

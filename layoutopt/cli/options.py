@@ -1,0 +1,348 @@
+"""Options of the commands: made of the declarations, parsed, and merged with a configuration for each model.
+
+    @takes_options("target dim json force config")
+    def inspect(given: Given, model: ...) -> None: ...
+
+`layoutopt.driver.options` declares the options of the Python functions, `CommandOptions` those of the command line alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, replace
+from functools import cached_property, wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
+
+from typer import Context, Option
+
+from layoutopt.cli.exit_codes import UsageError
+from layoutopt.driver.options import (
+    BASICS,
+    CHECKS,
+    NAMES_OUTPUT,
+    OUTPUT,
+    BatchOptions,
+    ModelOptions,
+    Options,
+    declared,
+    key_of,
+    option,
+)
+
+if TYPE_CHECKING:  # --help imports this module, and neither pydantic nor numpy
+    from layoutopt.cli.config import Config
+    from layoutopt.driver.result import Result
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CommandOptions:
+    """The options of the command line alone."""
+
+    config: tuple[str, ...] = option(
+        (),
+        "Read options from this file, or from none; or set a key: {keys}. By default layoutopt.toml, or pyproject.toml with "
+        "[tool.layoutopt], of this folder or of the closest one above it in the project. Can be repeated.",
+        kind=list[str],
+        metavar="FILE.toml|none|KEY=VALUE",
+        group=BASICS,
+        scope="",
+    )
+    json: Path | None = option(
+        None,
+        "Print the results as JSON, or write them to FILE.json; of several models, one line for each.",
+        metavar="[FILE.json]",
+        group=OUTPUT,
+        refusal=NAMES_OUTPUT,
+    )
+    html: Path | None = option(
+        None,
+        "Write a page for a browser: the graph before and after, with formats, times and reasons.",
+        metavar="FILE",
+        group=OUTPUT,
+        refusal=NAMES_OUTPUT,
+    )
+    certificate: Path | None = option(
+        None,
+        "Write the proof that OUT computes what MODEL computes, for `layoutopt certify`.",
+        metavar="FILE",
+        group=CHECKS,
+        refusal=NAMES_OUTPUT,
+    )
+    allow_tested: bool = option(
+        False, "Accept values of a certificate that are compared on random inputs and not proven."
+    )
+    dump_ir: tuple[str, ...] = option(
+        (),
+        "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER.",
+        kind=list[str],
+        metavar="WHAT",
+        group=OUTPUT,
+        refusal=NAMES_OUTPUT,
+    )
+    plot: Path | None = option(
+        None, "Draw the memory of the tensor as SVG.", metavar="OUT.svg", group=OUTPUT, refusal=NAMES_OUTPUT
+    )
+    write: Path | None = option(
+        None,
+        "Write the optimised models, verified, to this folder.",
+        metavar="FOLDER",
+        group=OUTPUT,
+        refusal=NAMES_OUTPUT,
+    )
+    junit: Path | None = option(None, "Write a JUnit report.", metavar="FILE.xml", group=OUTPUT, refusal=NAMES_OUTPUT)
+    sarif: Path | None = option(
+        None, "Write a SARIF 2.1.0 report.", metavar="FILE.sarif", group=OUTPUT, refusal=NAMES_OUTPUT
+    )
+    baseline: Path | None = option(
+        None, "Compare with the numbers in this file.", metavar="FILE.json", group=CHECKS, refusal=NAMES_OUTPUT
+    )
+    dry_run: bool = option(False, "Plan and verify, but write no model.", group=OUTPUT, scope="")
+    quiet: bool = option(False, "Print warnings and errors only.", "-q", group=OUTPUT, scope="")
+    verbose: bool | None = option(
+        None,
+        "Print the time of each pass and notes too, of several models all summaries; or warnings and errors only.",
+        "--verbose/--quiet",
+        "-v/-q",
+        group=OUTPUT,
+        scope="",
+    )
+
+
+OPTIONS: dict[str, Field[Any]] = {
+    key_of(each).replace("-", "_"): each
+    for kind in (BatchOptions, Options, CommandOptions)
+    for each, _ in declared(kind)
+}
+"""All options by the name of the parameter of a command, such as `max_growth`."""
+
+UNTYPED = sorted(
+    key_of(each) for each in OPTIONS.values() if not (of := each.metadata["option"]).group and of.scope == "models"
+)
+"""The keys that only a configuration, or `--config KEY=VALUE`, sets."""
+
+
+def refusals() -> dict[str, str]:
+    """The options that a configuration must not set: the reasons by key."""
+    found = {key_of(each): each.metadata["option"].refusal for each in OPTIONS.values()}
+    return {key: refusal for key, refusal in found.items() if refusal}
+
+
+# --- values ------------------------------------------------------------------------------------------------
+
+
+def parse_pins(requests: Sequence[str]) -> dict[str, str]:
+    """Parse `--pin NAME=FORMAT`; NAME may contain equals signs, FORMAT may not.
+
+    Raises:
+        UsageError: a value has another form, or two values contradict each other.
+    """
+    return _assigned("--pin", requests, "a pin", "NAME=FORMAT", lambda text: text or None)
+
+
+def parse_dims(requests: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Parse `--dim NAME=SIZE` or `--dim NAME=LOW:HIGH`, both ends included; NAME may contain equals signs.
+
+    Raises:
+        UsageError: as `parse_pins`.
+    """
+    return _assigned(
+        "--dim", requests, "a dimension", "NAME=SIZE or NAME=LOW:HIGH, as in batch=1 or batch=1:16", _range
+    )
+
+
+def _range(text: str) -> tuple[int, int] | None:
+    first, _, second = text.partition(":")
+    low, high = (int(each) if each.isascii() and each.isdigit() else 0 for each in (first, second or first))
+    return (low, high) if 1 <= low <= high else None
+
+
+def _assigned(
+    spelling: str, requests: Sequence[str], kind: str, form: str, parse: Callable[[str], T | None]
+) -> dict[str, T]:
+    """Parse all values; a name may be repeated only with an equal value."""
+    found: dict[str, tuple[T, str]] = {}
+    for request in requests:
+        name, _, text = request.rpartition("=")
+        value = parse(text) if name else None
+        if value is None:
+            raise UsageError(f"not {kind}", where=f"{spelling} {request}", hint=f"write {form}")
+        if found.setdefault(name, (value, text))[0] != value:
+            raise UsageError(f"{name} is {found[name][1]} too", where=f"{spelling} {request}", hint="choose one")
+    return {name: value for name, (value, _) in found.items()}
+
+
+PARSERS: dict[str, Callable[[Sequence[str]], object]] = {"pin": parse_pins, "dim": parse_dims}
+"""The parsers of options whose values are assignments."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of one model.
+
+    Attributes:
+        values: the values by the name of the option.
+        reads: the files that the options name for reading.
+    """
+
+    values: Mapping[str, Any]
+    reads: tuple[Path, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """The value of an option."""
+        values = self.__dict__.get("values", {})  # absent while the object is unpickled
+        if name not in values:
+            raise AttributeError(name)
+        return values[name]
+
+    def updated(self, **values: Any) -> "Settings":
+        """These options with other values."""
+        return replace(self, values={**self.values, **values})
+
+    def arguments(self, kind: Any = ModelOptions) -> dict[str, Any]:
+        """The values of the options that a dataclass declares, as arguments of `layoutopt.optimize`."""
+        names = {each.name: key_of(each).replace("-", "_") for each, _ in declared(kind)}
+        found = {name: self.values[key] for name, key in names.items()}
+        return found | {name: parse(found[name]) for key, parse in PARSERS.items() for name in names if names[name] == key}
+
+    def run(self, model: Path | bytes, **callbacks: Any) -> "Result":
+        """The result of `layoutopt.optimize` with these options; `callbacks` are its callables, such as `watch`."""
+        from layoutopt import api
+        from layoutopt.sample_inputs import read_inputs
+
+        inputs = [read_inputs(path) for path in self.inputs]
+        return api.optimize(model, self.target, **self.arguments(), inputs=inputs, **callbacks)
+
+
+class Given:
+    """The options of one command, by name: those of the command line, or their defaults.
+
+    Args:
+        context: the context of the command.
+        values: the values after parsing, by name.
+
+    Raises:
+        UsageError: a value is wrong.
+    """
+
+    def __init__(self, context: Context, values: dict[str, Any]) -> None:
+        self.has_traceback: bool = context.obj.traceback
+        self._values = {name: () if value is None and _is_list(name) else value for name, value in values.items()}
+        sources = {name: context.get_parameter_source(name) for name in values}
+        self._typed = {name for name, each in sources.items() if each and each.name in ("COMMANDLINE", "ENVIRONMENT")}
+        for name in PARSERS.keys() & values.keys():
+            PARSERS[name](self._values[name])
+
+    def __getattr__(self, name: str) -> Any:
+        """The value of an option; its default if the command does not have it."""
+        return self._values[name] if name in self._values else _default(name)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether only warnings and errors are printed."""
+        return self.quiet or self.verbose is False
+
+    @cached_property
+    def configuration(self) -> "Config":
+        """The configuration.
+
+        Raises:
+            UsageError: it cannot be read, or its content is wrong.
+        """
+        from layoutopt.cli.config import requested_config
+
+        return requested_config(self.config)
+
+    def is_set(self, name: str, model: Path) -> bool:
+        """Whether the command line or the configuration contains an option for a model."""
+        return name in self._typed or name in self.configuration.options_for(model)
+
+    def settings(self, model: Path | None = None) -> Settings:
+        """The options of a model: those of the command line, else of the configuration, else the defaults.
+
+        Args:
+            model: the file; None for the options that hold for no model in particular.
+        """
+        values = {name: _default(name) for name in OPTIONS}
+        values |= self._values | self.configuration.options_for(model or Path())
+        values |= {name: self._values[name] for name in self._typed}
+        reads = [] if self.configuration.path is None else [self.configuration.path]
+        reads += [Path(each) for each in values["target"].split(",") if each.endswith(".toml")]
+        reads += [each for name in ("inputs", "custom_ops") for each in values[name]]
+        reads += [each for name in ("profile", "baseline") if (each := values[name]) is not None]
+        return Settings(values, tuple(reads))
+
+
+# --- typer -------------------------------------------------------------------------------------------------
+
+
+def takes_options(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command `command(given, ...)`: adds the options of these names, whose values are in `given`."""
+    chosen = names.split()
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def command(context: Context, **values: Any) -> None:
+            shared = {name: values.pop(name) for name in chosen}
+            function(Given(context, shared), **values)
+
+        own = [each for name, each in signature(function).parameters.items() if name != "given"]
+        kinds = Parameter.KEYWORD_ONLY
+        parameters = [Parameter("context", kinds, annotation=Context), *own, *map(_parameter, chosen)]
+        command.__signature__ = Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=kinds) for each in parameters]
+        )
+        command.__annotations__ = {}
+        return command
+
+    return decorate
+
+
+def _parameter(name: str) -> Parameter:
+    """The parameter of a command for an option."""
+    each = OPTIONS[name]
+    declaration, key = each.metadata["option"], key_of(each)
+    kind: Any = declaration.kind or each.type
+    spelling = f"--{key}/--no-{key}" if each.default is True else f"--{key}"
+    is_spelled = any(flag.startswith("--") for flag in declaration.flags)
+    found = Option(
+        None if _is_list(name) else each.default,
+        *(() if is_spelled else (spelling,)),
+        *declaration.flags,
+        help=declaration.help.format(keys=", ".join(UNTYPED)),
+        metavar=declaration.metavar,
+        rich_help_panel=declaration.group,
+        min=declaration.least,
+        **_DETAILS.get(name, {}),
+    )
+    annotation = kind | None if each.default is None or _is_list(name) else kind
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=found, annotation=annotation)
+
+
+def _is_list(name: str) -> bool:
+    return get_origin(OPTIONS[name].metadata["option"].kind) is list
+
+
+def _default(name: str) -> Any:
+    default = OPTIONS[name].default
+    return () if default is None and _is_list(name) else default
+
+
+def complete_target(incomplete: str) -> list[str]:
+    """The names of built-in targets that begin with a text, for shells."""
+    from layoutopt.cost_models import target_names
+
+    return [name for name in ("cpu", *target_names()) if name.startswith(incomplete)]
+
+
+def _complete_cluster(incomplete: str) -> list[str]:
+    urls = ("dask://", "dask://local", "ray://", "ray://auto", "ray://local")
+    return [each for each in urls if each.startswith(incomplete)]
+
+
+_DETAILS: dict[str, dict[str, Any]] = {
+    "target": {"autocompletion": complete_target},
+    "cluster": {"autocompletion": _complete_cluster},
+    "jobs": {"envvar": "LAYOUTOPT_JOBS"},
+}
