@@ -64,7 +64,8 @@ def row(name: str, count: int, target: str, before: float, settings: argparse.Na
             str(out),
             "-t",
             target,
-            "--no-config",
+            "--config",
+            "none",
         ]
         seconds, peak, code, printed = limited([*command, *settings.options], int(settings.memory * GB), folder)
         weights = (folder / "model.data").stat().st_size

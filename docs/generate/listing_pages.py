@@ -20,7 +20,7 @@ from layoutopt.report.operators import Operator, known_operators
 _OPERATORS = """\
 # Operators
 
-Generated from the layout rules (`layoutopt ops`): every operator of onnx {version}, and those that
+Generated from the layout rules (`layoutopt list ops`): every operator of onnx {version}, and those that
 onnxruntime's optimiser writes.
 
 - *Opsets*: the versions that changed an operator, from 7 on. Models of older opsets are left unchanged.
@@ -50,7 +50,7 @@ def formats_page() -> str:
 
 
 def operators_page() -> str:
-    """The operators with their formats and padding, or the reason why they have no layout rule: `layoutopt ops`."""
+    """The operators with their formats and padding, or the reason why they have no layout rule: `layoutopt list ops`."""
     every = known_operators()
     ruled = [(each.kind, _opsets(each), each.family, each.formats, each.padding) for each in every if not each.reason]
     left = [(each.kind, _opsets(each), each.reason) for each in every if each.reason]
@@ -70,12 +70,12 @@ def _opsets(each: Operator) -> str:
 
 
 def runtimes_page() -> str:
-    """The runtimes with their dialects, and the matrix of both: `layoutopt runtimes`."""
+    """The runtimes with their dialects, and the matrix of both: `layoutopt list runtimes`."""
     specs = [find_runtime(name) for name in runtime_names()]
     rows = [(code(dialect), *(_entry(spec, dialect) for spec in specs)) for dialect in DIALECTS]
     parts = [
         "# Runtimes and dialects\n",
-        "Generated from `cost_models/runtimes/*.toml` (`layoutopt runtimes`). [Runtimes](../runtimes.md) describes them, "
+        "Generated from `cost_models/runtimes/*.toml` (`layoutopt list runtimes`). [Runtimes](../runtimes.md) describes them, "
         "and lists which program was tried with which dialect.\n",
         table(("dialect", *(code(spec.name) for spec in specs)), rows),
         "",
@@ -112,8 +112,8 @@ def _runtime(spec: RuntimeSpec) -> Iterator[str]:
 
 
 def passes_page() -> str:
-    """The passes of every mode and of every dialect, with their docstrings: `layoutopt passes`."""
-    parts = ["# Passes\n", "Generated from the passes (`layoutopt passes`), in the order in which they run.\n"]
+    """The passes of every mode and of every dialect, with their docstrings: `layoutopt list passes`."""
+    parts = ["# Passes\n", "Generated from the passes (`layoutopt list passes`), in the order in which they run.\n"]
     for mode in get_args(Mode):
         parts += [f"## Mode {mode}\n", _passes(default_pipeline(mode).passes)]
     for name, dialect in DIALECTS.items():

@@ -1,4 +1,4 @@
-"""The page `reference/report.md`: the fields of `--report`, from the pydantic models of the schema."""
+"""The page `reference/report.md`: the fields of `--json`, from the pydantic models of the schema."""
 
 import json
 import types
@@ -13,7 +13,7 @@ from layoutopt.report.schema import SCHEMA_VERSION, Report, ReportModel
 _INTRODUCTION = """\
 # Report
 
-Generated from `layoutopt.report.schema`, version {version} of the schema. `layoutopt optimize --report out.json` writes a JSON
+Generated from `layoutopt.report.schema`, version {version} of the schema. `layoutopt optimize --json out.json` writes a JSON
 object with the fields of [Report](#report_1); in Python it is `result.report`.
 `layoutopt.report.schema.Report.model_json_schema()` is the JSON schema.
 """

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,21 +48,6 @@ class Entry:
 
     report: Report
     model: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
-    """An entry as files.
-
-    Attributes:
-        folder: its folder.
-        nbytes: the bytes of its files.
-        used: the time when it was written or last read, in seconds since 1970.
-    """
-
-    folder: Path
-    nbytes: int
-    used: float
 
 
 class Cache:
@@ -154,29 +138,9 @@ class Cache:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # kept by another process
                     raise
 
-    def entries(self) -> Iterator[StoredEntry]:
-        """All entries, in no particular order; entries that another process removes meanwhile are left out."""
-        for folder in self.folder.glob("[0-9a-f][0-9a-f]/*"):
-            if _KEY.fullmatch(folder.name):
-                with suppress(OSError):
-                    nbytes = sum(each.stat().st_size for each in folder.iterdir())
-                    yield StoredEntry(folder, nbytes, (folder / _OUTCOME).stat().st_mtime)
-
-    def prune(self, *, max_bytes: int | None = None, max_age: float | None = None) -> list[StoredEntry]:
-        """Remove entries, and return them.
-
-        Args:
-            max_bytes: the bytes that may remain; those that were not read for the longest time are removed first.
-            max_age: the seconds since an entry was last read, or written, after which it is removed.
-        """
-        now, total, removed = time.time(), 0, []
-        for each in sorted(self.entries(), key=lambda entry: -entry.used):
-            total += each.nbytes
-            is_old = max_age is not None and now - each.used > max_age
-            if is_old or (max_bytes is not None and total > max_bytes):
-                _remove(each.folder)
-                removed.append(each)
-        return removed
+    def entries(self) -> list[Path]:
+        """The folders of all entries, in no particular order. Any of them may be removed at any time."""
+        return [folder for folder in self.folder.glob("[0-9a-f][0-9a-f]/*") if _KEY.fullmatch(folder.name)]
 
     def _folder(self, key: str) -> Path:
         return self.folder / key[:2] / key
@@ -214,4 +178,4 @@ def reason_of(error: Exception) -> str:
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
 
 
-__all__ = ["MODEL", "Cache", "DamagedEntryError", "Entry", "StoredEntry", "reason_of"]
+__all__ = ["MODEL", "Cache", "DamagedEntryError", "Entry", "reason_of"]

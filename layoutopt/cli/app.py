@@ -27,6 +27,7 @@ _REMOVED = {
     **{name: f"layoutopt list {name}" for name in ("ops", "runtimes", "passes", "dialects")},
     "cache": "rm -r FOLDER, also of single entries: a removed outcome is computed again",
     "--no-config": "--config none",
+    "--report": "--json=FILE",
     "--dump-ir": "layoutopt inspect --dump-ir",
     "--least": "--config count-moves=true",
     **{f"--{key}": f"--config {key}=VALUE" for key in UNTYPED},

@@ -321,7 +321,7 @@ def bench(
     record.show(report, lambda: print_bench(report, profile))
 
 
-@takes_options("target runtime dim custom_ops threads baseline write junit sarif json force config quiet")
+@takes_options("target runtime dim custom_ops threads jobs baseline write junit sarif json force config quiet")
 def ci(
     given: Given,
     models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],

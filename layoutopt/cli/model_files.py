@@ -10,7 +10,7 @@ from layoutopt.cli.app import is_pattern
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.output_files import STDIO
 from layoutopt.errors import ModelError
-from layoutopt.files import MARK, conflict, is_result, is_same_file, metadata, path_text, result_mark
+from layoutopt.files import MARK, conflict, is_result, metadata, path_text, result_mark
 
 SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
 
@@ -144,7 +144,7 @@ def with_output(arguments: Sequence[Path], output: str | None) -> tuple[Sequence
         return arguments, output
     model, second = arguments
     if os.path.lexists(second):
-        if is_same_file(model, second) or not is_result(second, model):
+        if metadata(second).get(MARK) != result_mark(model, second.parent):
             hint = f"write -o {second} --force to replace it, or -o FOLDER to optimise both"
             raise UsageError(f"exists and is no result of {path_text(model)}", where=path_text(second), hint=hint)
     elif second.suffix != SUFFIX:

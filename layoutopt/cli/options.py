@@ -203,8 +203,8 @@ class Settings:
     def arguments(self, kind: Any = ModelOptions) -> dict[str, Any]:
         """The values of the options that a dataclass declares, as arguments of `layoutopt.optimize`."""
         names = {each.name: key_of(each).replace("-", "_") for each, _ in declared(kind)}
-        found = {name: self.values[key] for name, key in names.items()}
-        return found | {name: parse(found[name]) for key, parse in PARSERS.items() for name in names if names[name] == key}
+        found = {name: (PARSERS.get(key), self.values[key]) for name, key in names.items()}
+        return {name: value if parse is None else parse(value) for name, (parse, value) in found.items()}
 
     def run(self, model: Path | bytes, **callbacks: Any) -> "Result":
         """The result of `layoutopt.optimize` with these options; `callbacks` are its callables, such as `watch`."""
@@ -227,7 +227,7 @@ class Given:
     """
 
     def __init__(self, context: Context, values: dict[str, Any]) -> None:
-        self.has_traceback: bool = context.obj.traceback
+        self.has_traceback: bool = getattr(context.obj, "traceback", False)
         self._values = {name: () if value is None and _is_list(name) else value for name, value in values.items()}
         sources = {name: context.get_parameter_source(name) for name in values}
         self._typed = {name for name, each in sources.items() if each and each.name in ("COMMANDLINE", "ENVIRONMENT")}
@@ -270,7 +270,7 @@ class Given:
         reads = [] if self.configuration.path is None else [self.configuration.path]
         reads += [Path(each) for each in values["target"].split(",") if each.endswith(".toml")]
         reads += [each for name in ("inputs", "custom_ops") for each in values[name]]
-        reads += [each for name in ("profile", "baseline") if (each := values[name]) is not None]
+        reads += [] if values["profile"] is None else [values["profile"]]
         return Settings(values, tuple(reads))
 
 

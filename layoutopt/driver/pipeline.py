@@ -45,7 +45,7 @@ def lowering_passes(dialect: Dialect) -> tuple[Pass, ...]:
     for name, each in added.items():
         if (neighbour := each.before or each.after) not in known:
             where = f"package {package_of(EXTENSIONS.found[name])}: pass {each.name}"
-            raise ExtensionError(f"no pass '{neighbour}' to run next to", where=where, hint="see layoutopt passes")
+            raise ExtensionError(f"no pass '{neighbour}' to run next to", where=where, hint="see layoutopt list passes")
     return Pipeline(_passes_of(dialect)).extended(list(added.values())).passes
 
 

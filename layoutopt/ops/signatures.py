@@ -191,7 +191,7 @@ def untransposable_reason(op: HasOperands, signature: Signature) -> str:
 
 # --- Padding transfer functions: the padding state of the results by the padding state of the inputs ---
 #
-# `LayoutRule.transfer_padding` applies the function; `layoutopt ops` prints it.
+# `LayoutRule.transfer_padding` applies the function; `layoutopt list ops` prints it.
 
 
 @dataclass(frozen=True, slots=True)

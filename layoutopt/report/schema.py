@@ -1,4 +1,4 @@
-"""The report of an optimisation: the schema of `--report out.json`.
+"""The report of an optimisation: the schema of `--json out.json`.
 
 New fields keep the schema version; a removed field or a changed meaning increments it.
 

@@ -101,7 +101,7 @@ def test_each_model_is_done_once_whatever_is_killed(models: Path, name: str) -> 
         if name == "joblib":  # the others are ended by their clusters, or here
             assert not psutil.wait_procs(family, 30)[1]
         end(family)
-    kept = {each.folder.name for each in Cache(cache).entries()}
+    kept = {each.name for each in Cache(cache).entries()}
     assert 60 <= len(kept) < COUNT
     assert not list(models.rglob("*.tmp")) or name != "joblib"
     with started(models, *command) as process:
@@ -109,7 +109,7 @@ def test_each_model_is_done_once_whatever_is_killed(models: Path, name: str) -> 
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     assert sorted(each["model"] for each in lines) == [f"m/{number:03}.onnx" for number in range(COUNT)]
     assert sum(each["cached"] for each in lines) == len(kept)
-    assert len(list(Cache(cache).entries())) == COUNT
+    assert len(Cache(cache).entries()) == COUNT
     assert files(models / name) == files(models / "alone")
     print(f"{name}: {len(kept)} models before the command was killed, {COUNT} after, {time.time() - start:.0f} s")
 
@@ -156,7 +156,7 @@ def test_a_full_disk_of_the_cache_fails_no_model(models: Path) -> None:
         with started(models, "-o", "full", "--cache", "small", "--jobs", "2") as process:
             assert process.wait() == 0
         err = (models / "stderr").read_text().splitlines()
-        kept = list(Cache(cache).entries())
+        kept = Cache(cache).entries()
         assert 0 < len(kept) < COUNT and len(err) == COUNT - len(kept)
         assert all("is not kept: no space left on the device" in line for line in err)
         assert files(models / "full") == files(models / "alone")

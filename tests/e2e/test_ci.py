@@ -11,9 +11,7 @@ import pytest
 from command_line import PLANNED, TARGET, Cli, assert_one_line, convolutions, files, relu
 
 import layoutopt
-from layoutopt.cli.gating import Gate, file_hash
-from layoutopt.cli.optimization.settings import ModelSettings
-from layoutopt.gates import Budgets
+from layoutopt.cli.gating import file_hash
 from layoutopt.report.schema import Report
 
 BASELINE = ("--baseline", "baseline.json")
@@ -71,8 +69,7 @@ def test_numbers_are_those_of_the_report_of_optimize(
     assert cli("ci", "models", *arguments, "--json", "r.json").code == 0
     for name, found in record(tmp_path).items():
         assert (
-            cli("optimize", name, *arguments, "--no-verify", "--no-calibrate", "--report", "o.json", "--force").code
-            == 0
+            cli("optimize", name, *arguments, "--no-verify", "--no-calibrate", "--json", "o.json", "--force").code == 0
         )
         report = Report.model_validate_json((tmp_path / "o.json").read_text())
         numbers = found["numbers"]
@@ -228,21 +225,18 @@ def test_an_error_names_the_model(cli: Cli, models: Path) -> None:
     assert "error: models/net.onnx: height: no such" in done.out
 
 
-def test_a_fault_of_layoutopt_is_a_result_of_one_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_layoutopt_is_a_result_of_one_model(
+    cli: Cli, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def optimize(model: Path, *_: object, **__: object) -> None:
         raise MemoryError if model.name == "net.onnx" else IndexError("x")
 
     monkeypatch.setattr(layoutopt.api, "optimize", optimize)
-    paths = [models / "net.onnx", models / "sub" / "relu.onnx"]
-    gate = Gate(
-        dict.fromkeys(paths, ModelSettings("gpu-hopper", measure=False, calibrate=False)),
-        models,
-        dict.fromkeys(paths, Budgets()),
-    )
-    gate.check_all(paths, lambda stage: None)
-    assert [each.findings[0].message for each in gate.results] == ["not enough memory", "internal error: IndexError: x"]
-    assert [type(each) for each in gate.errors] == [MemoryError, IndexError]
-    assert gate.errors[1].__notes__ == [str(paths[1])]
+    done = cli("ci", "models", *PLANNED, "--json", "r.json")
+    assert (done.code, done.err) == (1, "error: not enough memory; close other programs or use a machine with more\n")
+    messages = [each["findings"][0]["message"] for each in record(tmp_path).values()]  # type: ignore[index]
+    assert messages == ["not enough memory", "internal error: IndexError: x"]
+    assert cli("ci", "models/sub", *PLANNED).err.startswith("internal error: IndexError: x, models/sub/relu.onnx; ")
 
 
 def test_the_configuration_sets_options_and_budgets(cli: Cli, models: Path, tmp_path: Path) -> None:
@@ -254,7 +248,7 @@ def test_the_configuration_sets_options_and_budgets(cli: Cli, models: Path, tmp_
     assert found["models/sub/relu.onnx"]["budgets"] == {"min-speedup": 1000}
     assert found["models/net.onnx"]["budgets"] == {}
     assert cli("ci", "models", "--min-speedup", "1").code == 0  # the command line comes before the configuration
-    assert cli("ci", "models", "--no-config", "-t", TARGET).code == 0
+    assert cli("ci", "models", "--config", "none", "-t", TARGET).code == 0
 
 
 def test_models_of_two_targets_are_refused(cli: Cli, models: Path, tmp_path: Path) -> None:

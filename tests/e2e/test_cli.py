@@ -41,7 +41,7 @@ def test_optimize(cli: Cli, model: str, tmp_path: Path) -> None:
 
 def test_same_bytes_and_nothing_more_to_do(cli: Cli, model: str, tmp_path: Path) -> None:
     for dialect in ("functions", "ops"):
-        command = ("optimize", "--target", TARGET, "--dialect", dialect, "--force", "--quiet")
+        command = ("optimize", "--target", TARGET, "--config", f"dialect={dialect}", "--force", "--quiet")
         for source, out in ((model, "first.onnx"), (model, "second.onnx"), ("first.onnx", "third.onnx")):
             assert cli(*command, source, "-o", out) == CommandResult(0, "", "")
         written = [(tmp_path / name).read_bytes() for name in ("first.onnx", "second.onnx", "third.onnx")]
@@ -66,14 +66,14 @@ def test_left_alone_is_a_copy(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_report(cli: Cli, model: str, tmp_path: Path) -> None:
-    assert cli("optimize", model, "-o", "out.onnx", *PLANNED, "--report", "report.json").code == 0
+    assert cli("optimize", model, "-o", "out.onnx", *PLANNED, "--json", "report.json").code == 0
     report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
     assert report.changed
     assert report.verification.status == "passed"
     assert report.plan is not None and report.plan.seconds_after < report.plan.seconds_before
     assert files(tmp_path).keys() == {"model.onnx", "out.onnx", "report.json"}
 
-    printed = cli("optimize", model, *PLANNED, "--report", "-", "--mode", "training", "--dry-run")
+    printed = cli("optimize", model, *PLANNED, "--json", "-", "--config", "mode=training", "--dry-run")
     assert Report.model_validate_json(printed.out).mode == "training"
     assert "no model" in cli("optimize", model, *PLANNED, "--dry-run", "--no-verify").out
     assert files(tmp_path).keys() == {"model.onnx", "out.onnx", "report.json"}
@@ -87,7 +87,7 @@ def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
         value.type.tensor_type.shape.dim[axes[1]].dim_param = "width"
     onnx.save(net, tmp_path / "dynamic.onnx")
     assert (
-        cli("optimize", "dynamic.onnx", "-o", "out.onnx", *PLANNED, "--dim", "height=8:32", "--report", "r.json").code
+        cli("optimize", "dynamic.onnx", "-o", "out.onnx", *PLANNED, "--dim", "height=8:32", "--json", "r.json").code
         == 0
     )
     record = json.loads((tmp_path / "r.json").read_text())
@@ -120,7 +120,7 @@ def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
-    arguments = ("--pin", "y=NHWC", "--external-data", "w.bin", "--time-limit", "30", "-q")
+    arguments = ("--pin", "y=NHWC", "--external-data", "w.bin", "--config", "time-limit=30", "-q")
     assert cli("optimize", model, "-o", "out.onnx", *PLANNED, *arguments) == CommandResult(0, "", "")
     assert (tmp_path / "w.bin").stat().st_size > 16 * 32 * 9 * 4
     dims = onnx.load(tmp_path / "out.onnx").graph.output[0].type.tensor_type.shape.dim
@@ -130,14 +130,14 @@ def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
 
 
 def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
-    command = ("optimize", model, *PLANNED, "--dry-run", "-q", "--no-verify", "--dump-ir")
+    command = ("inspect", model, *PLANNED, "--dump-ir")
     before = cli(*command, "before:insert-casts").err
     after = cli(*command, "after:insert-casts").err
     assert before.startswith("# ") and "graph net(" in before
     assert "CastData" in after and "CastData" not in before
     assert cli(*command, "all=dumps").err == ""
     dumps = sorted(path.name for path in (tmp_path / "dumps").iterdir())
-    passes = json.loads(cli("passes", "--json").out)
+    passes = json.loads(cli("list", "passes", "--json").out)
     steps = [step["name"] for step in (*passes["inference"], *passes["dialects"]["functions"])]
     assert "lower" in steps
     assert dumps == [f"00-before-{steps[0]}.txt", *(f"{n:02}-after-{step}.txt" for n, step in enumerate(steps, 1))]
@@ -287,23 +287,23 @@ def test_a_target_explained_for_an_op(cli: Cli) -> None:
 def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
     """A fast session is a reason to rewrite a model that no plan makes faster; weights go where the options say."""
     onnx.save(relu(), tmp_path / "relu.onnx")
-    refused = cli("optimize", "relu.onnx", "-o", "out.onnx", "-t", TARGET, "--sessions", "fast")
+    refused = cli("optimize", "relu.onnx", "-o", "out.onnx", "-t", TARGET, "--config", "sessions=fast")
     assert refused.code == 2
     assert_one_line(refused.err)
     assert "the dialect has no fast sessions; give a target whose dialect is onnxruntime" in refused.err
-    assert cli("optimize", "relu.onnx", "-o", "out.onnx", "--sessions", "slow").code == 2
+    assert cli("optimize", "relu.onnx", "-o", "out.onnx", "--config", "sessions=slow").code == 2
     assert files(tmp_path).keys() == {"relu.onnx"}
-    native = ("-t", "cpu-avx2", "--dialect", "onnxruntime", "--report", "report.json")
+    native = ("-t", "cpu-avx2", "--config", "dialect=onnxruntime", "--json", "report.json")
     assert cli("optimize", "relu.onnx", "-o", "out.onnx", *native).code == 0
     assert not Report.model_validate_json((tmp_path / "report.json").read_bytes()).changed
-    assert cli("optimize", "relu.onnx", "-o", "out.onnx", *native, "--sessions", "fast").code == 0
+    assert cli("optimize", "relu.onnx", "-o", "out.onnx", *native, "--config", "sessions=fast").code == 0
     report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
     assert report.changed and report.sessions == "fast"
     assert files(tmp_path).keys() == {"relu.onnx", "out.onnx", "report.json"}
 
 
 def test_passes_and_dialects(cli: Cli) -> None:
-    output = cli("passes").out
+    output = cli("list", "passes").out
     assert output.index("fold-constants") < output.index("assign-formats") < output.index("pretransform-weights")
     assert "Remove ops and constants that no output depends on." in output
     assert (
@@ -312,5 +312,7 @@ def test_passes_and_dialects(cli: Cli) -> None:
         < output.index("lower")
         < output.index("winograd")
     )
-    assert {"functions", "ops"} <= {each["name"] for each in json.loads(cli("dialects", "--json").out)["dialects"]}
-    assert TARGET in cli("dialects").out
+    assert {"functions", "ops"} <= {
+        each["name"] for each in json.loads(cli("list", "dialects", "--json").out)["dialects"]
+    }
+    assert TARGET in cli("list", "dialects").out

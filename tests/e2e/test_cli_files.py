@@ -35,18 +35,18 @@ KEPT = {
     "weights as the model": "optimize a.onnx -o w.bin",
     "weights of a sibling as the model": "optimize a.onnx -o v.bin",
     "a text as the model": "optimize a.onnx -o notes.txt",
-    "weights as a report": "optimize a.onnx -o b.onnx --report w.bin",
-    "a model as a report": "optimize a.onnx --report sibling.onnx",
-    "another JSON as a report": "optimize a.onnx --report config.json",
+    "weights as a report": "optimize a.onnx -o b.onnx --json=w.bin",
+    "a model as a report": "optimize a.onnx --json=sibling.onnx",
+    "another JSON as a report": "optimize a.onnx --json config.json",
     "the model as a page": "inspect a.onnx --html a.onnx",
     "weights as a page": "optimize a.onnx -o b.onnx --html w.bin",
     "another page": "optimize a.onnx -o b.onnx --html site.html",
-    "one file as report and page": "optimize a.onnx --report new --html new",
+    "one file as report and page": "optimize a.onnx --json=new --html new",
     "another figure": "formats NCHW4c --shape 1,6,3,4 --plot logo.svg",
     "a model as the figure of a format": "formats NCHW4c --shape 1,6,3,4 --plot a.onnx",
     "the model as a record": "check a.onnx --json=a.onnx",
     "weights as a record": "bench a.onnx --json=w.bin",
-    "a dump": "optimize a.onnx --dry-run --dump-ir before:fold-constants=dumps",
+    "a dump": "inspect a.onnx --dump-ir before:fold-constants=dumps",
     "somebody's target": "calibrate -o mine.toml --quick",
 }
 NEVER = (
@@ -98,7 +98,7 @@ def test_what_belongs_to_somebody_is_kept(cli: Cli, folder: Path, case: str) -> 
 
 def test_force(cli: Cli, folder: Path) -> None:
     forced = ("--force", "-q", *PLANNED)
-    assert cli("optimize", "a.onnx", "-o", "notes.txt", "--report", "config.json", *forced).code == 0
+    assert cli("optimize", "a.onnx", "-o", "notes.txt", "--json", "config.json", *forced).code == 0
     assert np.allclose(computed("notes.txt"), computed("a.onnx"), atol=1e-3)
     assert json.loads(Path("config.json").read_text())["changed"]
     assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "logo.svg", "--force").code == 0
@@ -108,7 +108,8 @@ def test_force(cli: Cli, folder: Path) -> None:
 
 def test_every_command_replaces_what_it_wrote(cli: Cli, folder: Path) -> None:
     for command in (
-        f"optimize a.onnx -o b.onnx --external-data u.bin --report r.json -t {TARGET} --runtime compiler --dump-ir all=graphs",
+        f"optimize a.onnx -o b.onnx --external-data u.bin --json r.json -t {TARGET} --runtime compiler",
+        f"inspect a.onnx -t {TARGET} --runtime compiler --dump-ir all=graphs",
         f"optimize a.onnx --html h.html -t {TARGET} --runtime compiler",
         f"inspect a.onnx -t {TARGET} --runtime compiler --html i.html",
         "formats NCHW4c --shape 1,6,3,4 --plot f.svg",
@@ -165,11 +166,11 @@ def test_names_of_all_bytes(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monkey
     for old, new in (("m.onnx", source), ("w.bin", "w.bin")):
         os.rename(tmp_path / old, new)
     for target in (TARGET, "cpu"):
-        done = cli("optimize", source, "-o", out, "-t", target, "--report", report, "--external-data", "u.bin")
+        done = cli("optimize", source, "-o", out, "-t", target, "--json", report, "--external-data", "u.bin")
         assert (done.code, done.err) == (0, "") and r"d\xe9j\xe0.onnx" in done.out
         assert json.loads(Path(report).read_text())["model"] == r"caf\xe9.onnx"
         assert (
-            json.loads(cli("optimize", source, "-t", target, "--report", "-").out)["verification"]["status"] == "passed"
+            json.loads(cli("optimize", source, "-t", target, "--json", "-").out)["verification"]["status"] == "passed"
         )
     for command in (
         "verify {0} {1}",
@@ -188,9 +189,9 @@ def test_names_of_all_bytes(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monkey
 LONG = "n" * 300
 TOO_LONG = (
     f"optimize model.onnx -o {LONG}",
-    f"optimize model.onnx -o out.onnx --report {LONG}",
+    f"optimize model.onnx -o out.onnx --json={LONG}",
     f"optimize model.onnx -o out.onnx --external-data {LONG}",
-    f"optimize model.onnx --dry-run --dump-ir all={LONG}",
+    f"inspect model.onnx --dump-ir all={LONG}",
     f"bench model.onnx --json={LONG}",
     f"check model.onnx --json={LONG}",
     f"calibrate -o {LONG}.toml",
@@ -212,10 +213,10 @@ def test_names_in_json(cli: Cli, tmp_path: Path) -> None:
     evil.graph.node[1].name = EVIL
     evil.graph.name = EVIL
     onnx.save(evil, tmp_path / "evil.onnx")
-    assert cli("optimize", "evil.onnx", *PLANNED, "--report", "r.json", "-q").code == 0
+    assert cli("optimize", "evil.onnx", *PLANNED, "--json", "r.json", "-q").code == 0
     printed = [
         cli("inspect", "evil.onnx", *PLANNED, "--json").out,
-        cli("optimize", "evil.onnx", *PLANNED, "--report", "-").out,
+        cli("optimize", "evil.onnx", *PLANNED, "--json", "-").out,
         (tmp_path / "r.json").read_text(),
         cli("check", "evil.onnx", "--json", "-").out,
     ]
@@ -249,8 +250,8 @@ full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Li
 PRINTING = {
     "--help": [],
     "--version": [],
-    f"optimize model.onnx -o out.onnx --report r.json -t {TARGET} --runtime compiler": ["out.onnx", "r.json"],
-    f"optimize model.onnx -o out.onnx --report - -t {TARGET} --runtime compiler": ["out.onnx"],
+    f"optimize model.onnx -o out.onnx --json r.json -t {TARGET} --runtime compiler": ["out.onnx", "r.json"],
+    f"optimize model.onnx -o out.onnx --json - -t {TARGET} --runtime compiler": ["out.onnx"],
     f"inspect model.onnx -t {TARGET} --runtime compiler": [],
     "formats NCHW4c --shape 1,6,3,4 --plot f.svg": ["f.svg"],
     "verify model.onnx model.onnx": [],
@@ -279,7 +280,7 @@ def test_stdout_on_a_full_device(
 
 @full
 @pytest.mark.parametrize(
-    ("command", "code"), [("optimize none.onnx -o out.onnx", 3), ("optimize model.onnx --dry-run --dump-ir all", 8)]
+    ("command", "code"), [("optimize none.onnx -o out.onnx", 3), ("inspect model.onnx --dump-ir all", 8)]
 )
 def test_stderr_on_a_full_device(
     cli: Cli, model: str, command: str, code: int, monkeypatch: pytest.MonkeyPatch

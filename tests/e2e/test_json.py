@@ -12,17 +12,17 @@ COMMANDS = {
     "verify": ("model.onnx", "model.onnx"),
     "check": ("model.onnx",),
     "formats": ("NHWC",),
-    "ops": ("Conv",),
     "targets": ("gpu-hopper",),
-    "runtimes": (),
-    "passes": (),
-    "dialects": (),
+    "list ops": ("Conv",),
+    "list runtimes": (),
+    "list passes": (),
+    "list dialects": (),
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_json(cli: Cli, model: str, command: str) -> None:
-    arguments = (command, *COMMANDS[command])
+    arguments = (*command.split(), *COMMANDS[command])
     printed = cli(*arguments, "--json")
     assert (printed.code, printed.err) == (0, "")
     record = json.loads(printed.out)

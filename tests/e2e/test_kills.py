@@ -98,7 +98,7 @@ def kill_commands(folder: Path) -> None:
         "m.onnx",
         "--external-data",
         "w.bin",
-        "--report",
+        "--json",
         "r.json",
         "-q",
         "-t",
@@ -150,7 +150,7 @@ def saved(folder: Path) -> None:
 
 def optimize(folder: Path) -> "subprocess.Popen[bytes]":
     (folder / "tmp").mkdir(exist_ok=True)
-    options = ("-o", "m.onnx", "--external-data", "w.bin", "--report", "r.json", "-q", "-t", "cpu")
+    options = ("-o", "m.onnx", "--external-data", "w.bin", "--json", "r.json", "-q", "-t", "cpu")
     return subprocess.Popen(
         [sys.executable, "-m", "layoutopt", "optimize", "m.onnx", *options],
         cwd=folder,

@@ -61,7 +61,7 @@ def test_this_machine_by_name_is_this_machine(file: Path, cli: Cli) -> None:
 @has_blocks
 def test_another_machine_is_verified_by_definition(file: Path, cli: Cli) -> None:
     other, out, report = OTHER[host_target()], file.with_name("out.onnx"), file.with_name("report.json")
-    summary = cli("optimize", str(file), "-o", str(out), "-t", other, "--report", str(report))
+    summary = cli("optimize", str(file), "-o", str(out), "-t", other, "--json", str(report))
     text = f"blocks of {BLOCKS[other]} channels by definition"
     assert summary.code == 0 and text in " ".join(summary.out.split())
     found = json.loads(report.read_text())["verification"]

@@ -31,7 +31,7 @@ def page(path: Path) -> Page:
 
 
 def optimized(cli: Cli, *options: str) -> tuple[str, dict[str, object]]:
-    done = cli("optimize", "model.onnx", *options, "--html", "p.html", "--report", "r.json")
+    done = cli("optimize", "model.onnx", *options, "--html", "p.html", "--json", "r.json")
     assert done.code == 0, done.err
     report = json.loads(Path("r.json").read_text())
     assert isinstance(report, dict)

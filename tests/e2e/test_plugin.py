@@ -77,26 +77,26 @@ def test_the_lists(run: Run) -> None:
         "targets",
         "targets acme-npu",
         "formats --system acme --json",
-        "passes --json",
-        "dialects --json",
-        "runtimes",
-        "ops mirror",
+        "list passes --json",
+        "list dialects --json",
+        "list runtimes",
+        "list ops mirror",
     )
     found = dict(zip(commands, commands_in_turn(run, [each.split() for each in commands]), strict=True))
     assert "from the package acme-npu" in found["targets"]
     assert "convolutions in TILE8" in found["targets acme-npu"]
     formats = json.loads(found["formats --system acme --json"])["formats"]
     assert {each["name"] for each in formats} == {"TILE8", "TILE8_W"}
-    passes = [each["name"] for each in json.loads(found["passes --json"])["inference"]]
+    passes = [each["name"] for each in json.loads(found["list passes --json"])["inference"]]
     assert passes[passes.index("cancel-mirrors") + 1] == "assign-formats"
-    assert "acme" in [each["name"] for each in json.loads(found["dialects --json"])["dialects"]]
-    assert "the firmware of the Acme NPU" in found["runtimes"]
-    assert "the axis must not be blocked" in found["ops mirror"]
+    assert "acme" in [each["name"] for each in json.loads(found["list dialects --json"])["dialects"]]
+    assert "the firmware of the Acme NPU" in found["list runtimes"]
+    assert "the axis must not be blocked" in found["list ops mirror"]
 
 
 def test_optimize(run: Run, model: Path, tmp_path: Path) -> None:
     out, report = tmp_path / "out.onnx", tmp_path / "report.json"
-    options = ("--target", "acme-npu", "--pin", "x=TILE8", "--report", report)
+    options = ("--target", "acme-npu", "--pin", "x=TILE8", "--json", report)
     run("-m", "layoutopt", "optimize", model, "-o", out, *options)
     inspected = commands_in_turn(run, [["inspect", str(out)], ["inspect", str(model), "-t", "acme-npu"]])
     found = json.loads(report.read_text())

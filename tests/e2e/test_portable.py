@@ -244,7 +244,7 @@ def test_the_command_line(cli: Cli, tmp_path: Path) -> None:
     model, out, report = tmp_path / "model.onnx", tmp_path / "out.onnx", tmp_path / "report.json"
     onnx.save(network(), model)
     for target in BLOCKS:
-        summary = cli("optimize", str(model), "-o", str(out), "-t", target, "--portable", "--report", str(report))
+        summary = cli("optimize", str(model), "-o", str(out), "-t", target, "--portable", "--json", str(report))
         assert summary.code == 0, summary.err
         text = f"native kernels where blocks have {BLOCKS[target]} channels, the operators of the original elsewhere"
         assert text in " ".join(summary.out.split())
@@ -260,7 +260,7 @@ def test_the_command_line(cli: Cli, tmp_path: Path) -> None:
         ("gpu-hopper", {}, "needs a native dialect"),
         ("cpu-avx2,cpu-avx512", {}, "needs a native dialect"),
         ("cpu-avx2", {"mode": "training"}, "needs the mode inference"),
-        ("cpu-avx2", {"portable": "yes"}, "not true or false"),
+        ("cpu-avx2", {"portable": "yes"}, "should be a valid boolean"),
     ],
 )
 def test_refusals(target: str, options: dict[str, Any], reason: str) -> None:

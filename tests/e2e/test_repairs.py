@@ -317,7 +317,7 @@ def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pyte
     code, printed, stderr = run_cli(capfd, "verify", source, source)
     assert (code, stderr) == (0, warning.format(f"{source}: ") * 1)
     for command in (["optimize", source, "--dry-run"], ["inspect", source], ["verify", source, source]):
-        code, printed, stderr = run_cli(capfd, *command, "--strict")
+        code, printed, stderr = run_cli(capfd, *command, "--config", "strict=true")
         assert code == 3
         assert re.fullmatch("error: relu: inferred shape and existing shape differ .*\n", stderr)
 

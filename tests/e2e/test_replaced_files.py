@@ -29,14 +29,14 @@ WRITERS = {
     "JSON lines": ("optimize a.onnx b.onnx -o new --json=OUT", "OUT"),
     "a certificate": ("optimize a.onnx -o new.onnx --certificate OUT", "OUT"),
     "a page": ("optimize a.onnx -o new.onnx --html OUT", "OUT"),
-    "a dump": ("optimize a.onnx -o new.onnx --dump-ir after:fold-constants=dumps", DUMP),
+    "a dump": ("inspect a.onnx --dump-ir after:fold-constants=dumps", DUMP),
     "external data": ("optimize a.onnx -o new.onnx --external-data OUT", "OUT"),
 }
 REPORT, PAGE, CERTIFICATE, DUMPED, LINES = (
     "optimize a.onnx --json=x",
     "optimize a.onnx --html x",
     "optimize a.onnx --certificate x",
-    "optimize a.onnx --dump-ir after:fold-constants=dumps",
+    "inspect a.onnx --dump-ir after:fold-constants=dumps",
     "optimize a.onnx b.onnx -o old --json=x",
 )
 

@@ -11,7 +11,7 @@ import pytest
 from command_line import PLANNED, Cli, assert_one_line, convolutions, files, relu
 
 from layoutopt.cli import main
-from layoutopt.cli.optimization.placements import place
+from layoutopt.cli.model_files import place
 
 FAST = ("--no-verify", "-q", *PLANNED)
 
@@ -112,8 +112,8 @@ def test_one_line_of_json_per_model(cli: Cli, tmp_path: Path) -> None:
         ("m -o link --force", "is the result of m/a.onnx, and a model that is read"),
         ("m/a.onnx -o m --force", "is the result of m/a.onnx, and a model that is read"),
         ("m -o m/a.onnx", "several models need a folder"),
-        ("m/a.onnx n/a.onnx --external-data w.bin", "is for one model"),
-        ("m --dump-ir all", "is for one model"),
+        ("m n --external-data w.bin", "is for one model"),
+        ("m/a.onnx n/a.onnx", "n/a.onnx: exists and is no result of m/a.onnx; write -o n/a.onnx --force to replace it"),
     ],
 )
 def test_nothing_is_written_on_a_wrong_request(cli: Cli, tmp_path: Path, arguments: str, expected: str) -> None:

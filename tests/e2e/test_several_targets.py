@@ -69,7 +69,7 @@ def test_without_time_nothing_is_chosen_otherwise(model: onnx.ModelProto) -> Non
 def test_on_the_command_line(model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out, report = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "report.json"
     onnx.save(model, path)
-    assert main(["optimize", str(path), "-o", str(out), "-t", BOTH, "--report", str(report)]) == 0
+    assert main(["optimize", str(path), "-o", str(out), "-t", BOTH, "--json", str(report)]) == 0
     printed = capsys.readouterr().out
     assert "worst regret" in printed and "agreement" in printed
     assert [each.target for each in Report.model_validate(json.loads(report.read_text())).plan.targets] == BOTH.split(

@@ -17,9 +17,8 @@ from command_line import Cli, assert_one_line, convolutions, files, relu
 
 import layoutopt
 from layoutopt.batch.cache import Cache
-from layoutopt.cli.config import find_config
-from layoutopt.cli.config.files import typed_only
-from layoutopt.cli.config.schema import ConfigTable, ModelOptions, keys
+from layoutopt.cli.config import ConfigTable, ModelTable, find_config, keys
+from layoutopt.cli.options import refusals
 from layoutopt.kernel_times import KernelStore, Machine
 from layoutopt.kernel_times.store import StoredTime
 
@@ -63,7 +62,7 @@ def evil_target() -> tuple[str, ...]:
 def evil_profile() -> tuple[str, ...]:
     Path("p.jsonl").write_bytes(pickle.dumps(Payload()))
     onnx.save(convolutions(), "m.onnx")
-    return "m.onnx", "-o", "o.onnx", "--profile", "p.jsonl"
+    return "m.onnx", "-o", "o.onnx", "--config", "profile=p.jsonl"
 
 
 def evil_certificate() -> tuple[str, ...]:
@@ -114,21 +113,21 @@ def test_a_refusal_is_one_line_and_runs_nothing(cli: Cli, prepare: Callable[[], 
 
 
 @pytest.mark.parametrize("table", ["", "[tool.layoutopt]\n", '[models."*"]\n'])
-@pytest.mark.parametrize("key", sorted(typed_only()))
+@pytest.mark.parametrize("key", sorted(refusals()))
 def test_a_configuration_sets_no_option_that_is_marked(cli: Cli, table: str, key: str) -> None:
     name = "pyproject.toml" if "tool" in table else "layoutopt.toml"
     Path(name).write_text(f'{table}{key} = "x"')
     for command in ("optimize", "inspect", "explain", "verify", "bench", "ci"):
         refused = cli(command, *["m.onnx"] * (2 if command == "verify" else 1))
         assert (refused.code, refused.out) == (2, "")
-        expected = f"{key} {typed_only()[key]}; type it as an option of the command line"
+        expected = f"{key} {refusals()[key]}; type it as an option of the command line"
         assert refused.err == f"error: {name}:{1 + bool(table)}: {expected}\n"
 
 
 def test_options_with_files_and_code_are_marked() -> None:
     marked = {"custom-ops", "cluster", "cache", "external-data", "output", "json", "html", "certificate", "dump-ir"}
-    assert marked | {"plot", "write", "junit", "sarif", "baseline"} <= typed_only().keys()
-    assert typed_only().keys().isdisjoint({*keys(ConfigTable), *keys(ModelOptions)})
+    assert marked | {"plot", "write", "junit", "sarif", "baseline"} <= refusals().keys()
+    assert refusals().keys().isdisjoint({*keys(ConfigTable), *keys(ModelTable)})
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,7 @@ def test_an_entry_of_another_key_or_model_is_not_used(cli: Cli, damage: Callable
         onnx.save(convolutions(number), f"m/{name}")
     command = ("m", *FAST, "--cache", "cache")
     assert cli(*command, "-o", "first").code == 0
-    damage([each.folder for each in Cache(Path("cache")).entries()])
+    damage(Cache(Path("cache")).entries())
     again = cli(*command, "-o", "second")
     assert again.code == 0 and again.err.count("does not fit") == 2
     assert cli(*command, "-o", "third").err == ""

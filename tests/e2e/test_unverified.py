@@ -47,7 +47,7 @@ def unrunnable(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
 def test_what_cannot_be_compared_is_not_written(cli: Cli, foreign: Path, quiet: tuple[str, ...]) -> None:
     out, report = foreign.with_name("out.onnx"), foreign.with_name("report.json")
-    done = cli("optimize", str(foreign), "-o", str(out), "-t", "ascend-910b", "--report", str(report), *quiet)
+    done = cli("optimize", str(foreign), "-o", str(out), "-t", "ascend-910b", "--json", str(report), *quiet)
     assert done.code == 11
     assert done.err.count("\n") == 1
     for text in ("not verified", "theirs:Foo", "--allow-unverified", "--inputs FILE.npz"):
@@ -67,7 +67,7 @@ def test_with_permission_it_is_written(cli: Cli, foreign: Path, quiet: tuple[str
         "-t",
         "ascend-910b",
         "--allow-unverified",
-        "--report",
+        "--json",
         str(report),
         *quiet,
     )

@@ -157,9 +157,9 @@ def _command(choices: Choices, work: Path) -> list[str]:
     if way == "plan":
         arguments.append("--no-verify")
     if target != "cpu" and chance(choices, 50):
-        arguments += ["--dialect", pick(choices, ("ops", "functions", "ascend"))]
+        arguments += ["--config", f"dialect={pick(choices, ('ops', 'functions', 'ascend'))}"]
     if chance(choices, 15):
-        arguments += ["--mode", "training"]
+        arguments += ["--config", "mode=training"]
     if chance(choices, 10):
         arguments += ["--external-data", "out.data"]
     return arguments

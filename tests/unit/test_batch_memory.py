@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layoutopt.batch.keys import is_timed
 from layoutopt.batch.memory import available_bytes, estimated_bytes, permitted_workers
 from layoutopt.batch.run import default_jobs
-from layoutopt.batch.task import ModelTask
 
 NEEDS = st.lists(st.integers(1, 100), min_size=1, max_size=20)
 
@@ -31,20 +31,20 @@ def test_the_need_of_a_model_grows_with_its_weights(tmp_path: Path) -> None:
     assert 0 < available_bytes() < 1 << 60
 
 
-def task(**options: object) -> ModelTask:
-    return ModelTask(Path("a.onnx"), None, {"target": "gpu-hopper", "measure": True, "calibrate": True} | options)
+def jobs(count: int, **options: object) -> int:
+    timed = is_timed({"target": "gpu-hopper", "measure": True, "calibrate": True} | options)
+    return default_jobs([Path("a.onnx")] * count, is_timed=timed)
 
 
 def test_times_are_measured_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layoutopt.batch.run.usable_cores", lambda: 4)
     monkeypatch.setattr("layoutopt.batch.run.available_bytes", lambda: 1 << 40)
-    assert default_jobs([task()]) == 0
-    assert default_jobs([task()] * 8) == 4  # nothing runs on this machine
-    assert default_jobs([task()] * 3) == 3
-    assert default_jobs([task(target="cpu-avx2")] * 8) == 4  # LAYOUTOPT_NO_MEASURE is set
+    assert jobs(1) == 0
+    assert jobs(8) == 4  # nothing runs on this machine
+    assert jobs(3) == 3
+    assert jobs(8, target="cpu-avx2") == 4  # LAYOUTOPT_NO_MEASURE is set
     monkeypatch.delenv("LAYOUTOPT_NO_MEASURE")
-    assert default_jobs([task(target="cpu-avx2")] * 8) == 1
-    assert default_jobs([task(target="cpu-avx2", measure=False, calibrate=False)] * 8) == 4
-    assert default_jobs([task(target="no such target")] * 8) == 4
+    assert jobs(8, target="cpu-avx2") == 1
+    assert jobs(8, target="cpu-avx2", measure=False, calibrate=False) == 4
     monkeypatch.setattr("layoutopt.batch.run.available_bytes", lambda: 0)
-    assert default_jobs([task()] * 8) == 1
+    assert jobs(8) == 1

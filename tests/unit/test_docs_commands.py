@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from layoutopt.cli.app import app
-from layoutopt.cli.arguments import prepare_arguments
+from layoutopt.cli.app import app, prepare_arguments
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = [*sorted(CHECKOUT.glob("*.md")), *sorted((CHECKOUT / "docs").rglob("*.md"))]
@@ -52,7 +51,7 @@ def parse(arguments: list[str]) -> None:
         Exception: typer's usage error; its class depends on typer's version.
     """
     group = _COMMAND.make_context("layoutopt", [], resilient_parsing=True)
-    prepared = prepare_arguments(arguments, [*_COMMAND.commands])
+    prepared = prepare_arguments(arguments)
     _, rest, _ = _COMMAND.make_parser(group).parse_args(prepared)
     while rest:
         command = _COMMAND.get_command(group, rest[0])

@@ -13,7 +13,7 @@ from layoutopt.report.operators import UNKNOWN, known_operators
 
 
 def output_of(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["ops", *arguments])
+    result = CliRunner().invoke(app, ["list", "ops", *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -45,4 +45,4 @@ def test_the_command() -> None:
 
 @pytest.mark.parametrize("arguments", [["no-such-operator"], ["--family", "no-such-family"]])
 def test_what_is_not_there(arguments: list[str]) -> None:
-    assert CliRunner().invoke(app, ["ops", *arguments]).exit_code != 0
+    assert CliRunner().invoke(app, ["list", "ops", *arguments]).exit_code != 0

@@ -53,7 +53,7 @@ def print_explained(found: Explanation, record: JsonRecord) -> None:
         if each.is_priced:
             _print_conversion(number, each)
     if rest := [each for each in found.conversions if not each.is_priced]:
-        section("more conversions", "without priced alternatives; see --limit and --time-limit", _unpriced(rest))
+        section("more conversions", "without priced alternatives; see --limit and --config time-limit", _unpriced(rest))
     if found.changes:
         aside = "the estimated time that each saves"
         section("changes to the model", aside, _changes(found.changes))

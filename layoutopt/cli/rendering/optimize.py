@@ -228,7 +228,7 @@ def _growth(growth: GrowthReport | None) -> list[tuple[str, Text]]:
         return []
     change = styled_line(f"{size(growth.bytes_before)} → ", (size(growth.bytes_after), "yellow"))
     parts = [change, *_growth_requests("saves", growth.accepted), *_growth_requests("declined:", growth.declined)]
-    hint = [styled_line(("--max-growth", "dim"))] if growth.declined else []
+    hint = [styled_line(("--config max-growth=X", "dim"))] if growth.declined else []
     return [("constants", Text("  ").join([*parts, *hint]))]
 
 

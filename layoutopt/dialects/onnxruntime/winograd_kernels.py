@@ -288,7 +288,7 @@ MACHINE_RATES = {16: MachineRates(), 8: MachineRates(min_speedup=1.2)}
 so these rates are conservative, and the threshold is higher."""
 
 FAST_SESSIONS_OP_SECONDS = 3.1e-6
-"""The constant time of an op for `--sessions fast`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
+"""The constant time of an op for `sessions="fast"`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
 
 
 def direct_convolution_seconds(site: Site, rates: MachineRates) -> float:
