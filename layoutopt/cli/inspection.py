@@ -17,7 +17,7 @@ from layoutopt.cli.rendering.warnings import warn_of_repairs
 from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost_models import RuntimeSpec
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
-from layoutopt.driver.pipeline import pipeline_for
+from layoutopt.driver.job import pipeline_for
 from layoutopt.files import FileKind, Overwrite, output_errors, path_text, write_text
 from layoutopt.ir.graph import DOMAIN, Graph, to_text
 from layoutopt.ir.sizes import NO_SIZES, Sizes

@@ -1,4 +1,11 @@
-"""Checks of the arguments of `layoutopt.optimize`, which raise errors before a model is read."""
+"""Pinned formats: from the text of a pin to the format of a value.
+
+The letters of a pin are those of the value's axes, as reports and `inspect` print them. Other letters have their default
+meaning: NCHW are the axes of a feature map in logical order. A name whose blocks depend on the element type, such as NC1HWC0,
+has those of the value's type.
+
+Checks of the arguments of `layoutopt.optimize`, which raise errors before a model is read.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,11 +20,45 @@ from layoutopt import onnx_io
 from layoutopt.cost import CostModel, MultiTargetCostModel, for_targets, targets_of
 from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
 from layoutopt.dialects import DIALECTS, Dialect, Functions, Lower
-from layoutopt.driver.pins import pin_text
-from layoutopt.errors import ArgumentError, DimensionError, TargetError
-from layoutopt.formats import Format
+from layoutopt.errors import ArgumentError, DimensionError, FormatError, TargetError
+from layoutopt.formats import Format, lookup
 from layoutopt.ir.sizes import Dims, Range
+from layoutopt.ir.types import DType, Value
 from layoutopt.passes.base import Mode, Pipeline
+
+
+def pin_text(pin: Format | str) -> str:
+    """The text of a pin, with numbers for the axes of a Format, which has no letters.
+
+    Raises:
+        FormatError: a text is neither a name of the catalogue nor a notation, whatever the letters of the axes.
+    """
+    if isinstance(pin, Format):
+        return pin.numbered()
+    try:
+        lookup(pin, DType.FLOAT32.label)  # any type: that of the value is not known yet
+    except FormatError as error:
+        try:
+            Format.parse(pin, "".join(sorted({letter for letter in pin if letter.isupper()})))
+        except FormatError:
+            raise error from None
+    return pin
+
+
+def pinned_format(text: str, value: Value) -> tuple[Format, str]:
+    """The format that a pin gives a value, and the letters of the axes under which it was read; empty for the default ones.
+
+    Raises:
+        FormatError: the text has neither the letters of the value's axes nor letters with a default meaning.
+    """
+    letters, dtype = value.axis_letters or "", None if value.dtype is None else value.dtype.label
+    if letters:
+        try:
+            return lookup(text, dtype, letters), letters
+        except FormatError:
+            pass  # other letters
+    return lookup(text, dtype), ""
+
 
 Model: TypeAlias = str | PathLike[str] | bytes | BinaryIO | onnx.ModelProto | onnx_ir.Model
 Target: TypeAlias = str | CostModel | Iterable[str | CostModel]

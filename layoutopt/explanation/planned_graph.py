@@ -7,12 +7,12 @@ from functools import cached_property
 
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.driver.arguments import Model, Target
-from layoutopt.driver.calibration import calibrated_plan
 from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job
-from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.options import Options, PlanOptions, option, values_of
+from layoutopt.driver.prices import calibrated_plan
+from layoutopt.driver.stages import lift, read
 from layoutopt.errors import PinError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -117,9 +117,10 @@ def planned_graph(options: ExplainOptions) -> Iterator[PlannedGraph | Job]:
 
 def _planned(job: Job) -> PlannedGraph | Job:
     source = read(job)
-    graph, _ = lift(job, source)
-    context = job.context
-    if graph.contradiction is not None and not context.reason_to_keep:
+    lifted = lift(job, source)
+    graph, context = lifted.graph, job.context
+    context.reason_to_keep = lifted.reason
+    if graph.contradiction is not None and not lifted.reason:
         context.reason_to_keep = f"its shapes contradict each other at {graph.contradiction[0]}"
     if context.reason_to_keep:
         return job

@@ -14,7 +14,7 @@ from test_other_machines import BLOCKS, CONV, OTHER, has_blocks, network
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.driver import portability
+from layoutopt.driver import stages
 from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 from layoutopt.runtime.portable import portable_block, portable_model
@@ -222,7 +222,7 @@ def test_a_wrong_standard_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         node.op_type = "Neg"
         return portable_model(native, standard, block)
 
-    monkeypatch.setattr(portability, "portable_model", spoiled)
+    monkeypatch.setattr(stages, "portable_model", spoiled)
     with pytest.raises(layoutopt.VerificationError, match="where blocks have another size"):
         layoutopt.optimize(network(), portable=True)
 
@@ -235,7 +235,7 @@ def test_a_missing_function_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         del model.functions[BLOCKED_DOMAIN, "ReorderInput", ""]
         return model
 
-    monkeypatch.setattr(portability, "portable_model", spoiled)
+    monkeypatch.setattr(stages, "portable_model", spoiled)
     with pytest.raises(layoutopt.LayoutoptError, match="where there are no blocks"):
         layoutopt.optimize(network(), portable=True)
 

@@ -15,8 +15,8 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost import EpilogueRule, Epilogues, find_epilogues, priced_with
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import find_runtime, load_target
-from layoutopt.driver import calibration
-from layoutopt.driver.gain import (
+from layoutopt.driver import prices
+from layoutopt.driver.prices import (
     check_bound,
     gain_at_target_prices,
     gain_at_timed_prices,
@@ -291,7 +291,7 @@ def test_a_plan_that_is_estimated_to_be_slower_is_no_candidate(monkeypatch: pyte
     given = model(NORMALISED)
     assert layoutopt.optimize(given, "cpu-avx2").report.changed
     slower = partial(gain_at_target_prices_of, factor=2.0)
-    monkeypatch.setattr(calibration, "gain_at_target_prices", slower)
+    monkeypatch.setattr(prices, "gain_at_target_prices", slower)
     found = layoutopt.optimize(given, "cpu-avx2")
     assert not found.report.changed and found.proto == given
     assert found.report.reason.startswith("the best plan is estimated to be slower than the original: ")

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import layoutopt
-from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.measuring import feed_at, reason_to_keep
+from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError
 from layoutopt.report.summary import summary_rows
 from layoutopt.timing.speed_up import Feed, SizedFeed, SpeedUp, measure_speed_up

@@ -20,8 +20,8 @@ from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.cost import CostModel, Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
-from layoutopt.driver import calibration
-from layoutopt.driver.calibration import VARIABLE
+from layoutopt.driver import prices
+from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -262,12 +262,12 @@ def load() -> Iterator[None]:
             process.kill()
 
 
-@pytest.mark.parametrize("max_seconds", [calibration.MAX_SECONDS, 0.05, 0.0])
+@pytest.mark.parametrize("max_seconds", [prices.MAX_SECONDS, 0.05, 0.0])
 def test_two_runs_in_a_row_write_the_same_bytes(
     max_seconds: float, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the first one had time for, which is said."""
-    monkeypatch.setattr(calibration, "MAX_SECONDS", max_seconds)
+    monkeypatch.setattr(prices, "MAX_SECONDS", max_seconds)
     with load():
         first = layoutopt.optimize(network(), "cpu", measure=False)
     report, gain = first.report.calibration, first.report.gain

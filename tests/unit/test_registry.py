@@ -10,7 +10,7 @@ import pytest
 import layoutopt
 from layoutopt import dialects, patterns
 from layoutopt.cli import main
-from layoutopt.driver.pipeline import lowering_passes
+from layoutopt.driver.job import lowering_passes
 from layoutopt.errors import ExtensionError, LayoutoptError
 from layoutopt.extend import Functions, FusionPattern, Graph, Match, OneAxis, Op, Pass, PassContext, format_system
 from layoutopt.formats import catalog, entries, lookup

@@ -8,7 +8,7 @@ from rich.table import Table
 from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import footnote, indented, show, styled_line, table, text
 from layoutopt.dialects import DIALECTS
-from layoutopt.driver.pipeline import lowering_passes
+from layoutopt.driver.job import lowering_passes
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass
 
