@@ -16,6 +16,7 @@ from onnx import TensorProto
 
 from layoutopt import onnx_io
 from layoutopt.files import scratch_folder
+from layoutopt.files.staging import output_errors
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import inner_graphs, nested
 from layoutopt.onnx_io.serialize import to_proto
@@ -181,7 +182,7 @@ def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
     """
     large = [(value, each) for value, each in onnx_io.weights(model) if _is_stored_apart(each)]
     with scratch_folder() as folder:
-        with (folder / "zeros").open("wb") as file:
+        with output_errors(folder / "zeros"), (folder / "zeros").open("wb") as file:
             file.truncate(max((each.nbytes for _, each in large), default=0))
         message = to_proto(model, {value: _reference("zeros", value, each) for value, each in large})
         runnable = with_definitions(Runnable(bytes(message.SerializeToString()), folder, is_large=True))
