@@ -54,8 +54,9 @@ from layoutopt.gates.exporters.sarif import sarif
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.passes.base import Pass
-from layoutopt.report.remaining_moves import RemainingMove, remaining_moves
-from layoutopt.report.warnings import repairs_of
+from layoutopt.report.builder import remaining_moves
+from layoutopt.report.facts import repairs_of
+from layoutopt.report.schema import RemainingMove
 from layoutopt.version import VERSION
 
 _JUNIT = "layoutopt.gates.exporters.junit"  # its library is optional
@@ -326,7 +327,7 @@ def _error_text(error: Exception, name: str) -> str:
 
 def _result(task: GateTask, result: Result, moves: Sequence[RemainingMove], written: str) -> ModelResult:
     report, budgets, entry = result.report, task.budgets, task.entry
-    numbers, sha256 = numbers_of(report, moves), file_hash(task.model)
+    numbers, sha256 = numbers_of(report), file_hash(task.model)
     is_measured = task.settings.measure
     measured = measured_speed_up(report) if is_measured else None
     sizes = {each.name: (each.low, each.high) for each in report.dims}
