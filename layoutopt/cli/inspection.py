@@ -11,7 +11,6 @@ from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import JsonRecord, TextFiles, reporting_written_files
-from layoutopt.cli.rendering.optimize import summary_texts
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.warnings import warn_of_repairs
 from layoutopt.cost import CostModel, priced_with
@@ -24,10 +23,10 @@ from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Attribute, Op
 from layoutopt.passes.base import Pass, Pipeline, Watch
 from layoutopt.report.builder import graph_report, planned_ops
+from layoutopt.report.facts import repairs_of
 from layoutopt.report.printable import printable
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
-from layoutopt.report.warnings import repairs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,6 @@ class Page:
         original: records the graph before planning.
 
     Raises:
-        LayoutoptError: the library of the extra `layoutopt[html]` is missing.
         ArgumentError, TargetError: there is no such target, runtime or dialect.
     """
 
@@ -157,7 +155,7 @@ class Page:
         from layoutopt.page import page_html
 
         planned = self.original.planned(graph, report)
-        return page_html(report, self.original.graph, planned, summary_texts(report), is_plan=is_plan)
+        return page_html(report, self.original.graph, planned, is_plan=is_plan)
 
 
 def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:

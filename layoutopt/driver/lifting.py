@@ -75,8 +75,7 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
     samples = _infer_sizes(job, model, graph)
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
-    if not job.context.reason_to_keep:
-        job.before = counts(graph)
+    job.before = counts(graph, inference.evaluate_extents(graph, job.context.sizes))
     if not job.options.verify and not job.context.reason_to_keep:
         _check_run(job, model, graph, samples)
     return graph, samples

@@ -19,8 +19,8 @@ from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
+from layoutopt.report.facts import LEFT_OUT
 from layoutopt.report.stamp import KEY
-from layoutopt.report.warnings import LEFT_OUT
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.sample_inputs import SampleInputs

@@ -17,7 +17,6 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from layoutopt.page.encoding import encode, legend
-from layoutopt.page.facts import headline_facts
 from layoutopt.page.graphs import PageGraph
 from layoutopt.page.libraries import libraries
 from layoutopt.page.remaining import CONVERSION, SHAPE_ONLY, WEIGHT_CONVERSION, remaining_rows
@@ -35,7 +34,6 @@ def page_html(
     report: Report,
     before: PageGraph | None,
     after: PageGraph,
-    summary: Sequence[tuple[str, str]] = (),
     *,
     is_plan: bool = False,
 ) -> str:
@@ -45,7 +43,6 @@ def page_html(
         report: the report of the run.
         before: the graph before planning; None if no pass has run.
         after: the graph after planning.
-        summary: the rows of the printed summary, as (label, text).
         is_plan: whether the run only planned, as `inspect` does.
     """
     scripts = [*(each.script for each in libraries()), _own_script()]
@@ -62,8 +59,6 @@ def page_html(
         model=PurePath(report.model).name,
         has_before=before is not None,
         after_title=_after_title(before, report),
-        facts=headline_facts(report),
-        summary=summary,
         legend=_legend(before, after),
         movement=report.after if report.changed else _movement_counts(after),
         remaining=remaining_rows(after),

@@ -19,7 +19,7 @@ from layoutopt.page.counterparts import Counterparts
 from layoutopt.page.graphs import Node, Operand, PageGraph
 from layoutopt.page.matching import matching_tree
 from layoutopt.page.tree import Group, group_tree
-from layoutopt.report.output_formats import CANONICAL, UNKNOWN
+from layoutopt.report.facts import CANONICAL, UNKNOWN
 from layoutopt.report.printable import printable
 
 COLOURS = 10  # formats with a colour of their own

@@ -13,7 +13,7 @@ from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
 from layoutopt.ops.region_ops import region_rule
 from layoutopt.report.builder import LocatedOp, located_ops, physical_bytes
-from layoutopt.report.output_formats import CANONICAL, output_format
+from layoutopt.report.facts import CANONICAL, output_format
 from layoutopt.report.schema import CastReport, OpReport
 
 NodeKind: TypeAlias = Literal["op", "view", "move", "cast", "input", "output"]
