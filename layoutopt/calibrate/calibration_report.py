@@ -51,7 +51,6 @@ class CalibrationReport(ReportModel, extra="ignore"):
     target: str = Field(description="the built-in target that was calibrated")
     quick: bool
     seconds: float = Field(description="duration of this run")
-    cpu_share: float = Field(description="CPU time over wall time of the measurements; 1 is one CPU all the time")
     families: list[Agreement]
     total: Agreement
     kernels: list[KernelTime]
