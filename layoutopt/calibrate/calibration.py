@@ -29,11 +29,10 @@ Progress: TypeAlias = Callable[[str], None]
 _BLOCKED = ("cpu-avx2", "cpu-avx512")  # targets with blocked kernels in the dialect onnxruntime
 
 
-def calibrate(*, quick: bool = False, threads: int = 1, progress: Progress = lambda step: None) -> CalibrationReport:
+def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> CalibrationReport:
     """Time the kernels of the grid, and fit the target of this machine to the times.
 
     Args:
-        quick: whether to time a third of the kernels.
         threads: threads of onnxruntime; with one, the process is pinned to one CPU.
         progress: called with the name of each step.
 
@@ -47,7 +46,7 @@ def calibrate(*, quick: bool = False, threads: int = 1, progress: Progress = lam
         raise TargetError("has no blocked kernels to calibrate", where=name, hint=f"it works on {', '.join(_BLOCKED)}")
     base = load_target("cpu").spec
     cpu, version = processor_name(), str(onnxruntime.__version__)
-    grid = kernel_cases(base.block(DType.FLOAT32), quick)
+    grid = kernel_cases(base.block(DType.FLOAT32))
     progress(f"timing {len(grid)} kernels")
     seconds = _seconds(grid, threads)
     progress("fitting")
@@ -68,7 +67,6 @@ def calibrate(*, quick: bool = False, threads: int = 1, progress: Progress = lam
         threads=threads,
         date=today,
         target=name,
-        quick=quick,
         seconds=perf_counter() - begin,
         families=families,
         total=_agreement("all", times),

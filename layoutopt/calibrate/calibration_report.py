@@ -49,7 +49,6 @@ class CalibrationReport(ReportModel, extra="ignore"):
     threads: int
     date: str = Field(description="date of the fit, YYYY-MM-DD")
     target: str = Field(description="the built-in target that was calibrated")
-    quick: bool
     seconds: float = Field(description="duration of this run")
     families: list[Agreement]
     total: Agreement

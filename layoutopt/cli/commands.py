@@ -371,14 +371,12 @@ def calibrate(
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE.toml", help="The target file to write, for --target.")
     ] = Path("calibrated.toml"),
-    quick: Annotated[bool, Option("--quick", help="Measure a third of the kernels, with fewer runs.")] = False,
 ) -> None:
     """Measure this machine, and write a cost model for it.
 
     Times onnxruntime's kernels, layout conversions and the cost of a node, on a grid of shapes from common
     networks, and fits the parameters of this machine's target to two thirds of them. Prints how well the fit
-    predicts the other third: median error and rank correlation. Takes less than a minute,
-    ten seconds with --quick.
+    predicts the other third: median error and rank correlation. Takes less than a minute.
     """
     if output.suffix != ".toml":
         hint = "use a name that ends in .toml, as --target requires"
@@ -394,7 +392,7 @@ def calibrate(
     overwrite.check(output, FileKind.TARGET)
     record = JsonRecord("calibrate", given, others=[output], kind="the target file")
     with ProgressLine(is_silent=given.quiet) as progress:
-        report = run_calibration(quick=quick, threads=given.threads, progress=progress)
+        report = run_calibration(threads=given.threads, progress=progress)
     write_text(output, report.profile, FileKind.TARGET, overwrite)
     record.show(report, lambda: print_calibration(report, output), [output])
 

@@ -47,7 +47,7 @@ KEPT = {
     "the model as a record": "check a.onnx --json=a.onnx",
     "weights as a record": "bench a.onnx --json=w.bin",
     "a dump": "inspect a.onnx --dump-ir before:fold-constants=dumps",
-    "somebody's target": "calibrate -o mine.toml --quick",
+    "somebody's target": "calibrate -o mine.toml",
 }
 NEVER = (
     "weights of the model",

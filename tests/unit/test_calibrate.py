@@ -71,10 +71,8 @@ def test_rank_correlation() -> None:
 
 @pytest.mark.parametrize("block", [8, 16])
 def test_the_grid(block: int) -> None:
-    full, quick = kernel_cases(block), kernel_cases(block, is_quick=True)
-    assert len({case.key for case in full}) == len(full)
-    assert {case.key for case in quick} < {case.key for case in full}
-    assert {case.family for case in quick} == {case.family for case in full}
+    families = Counter(case.family for case in kernel_cases(block))
+    assert len(families) > 30 and min(families.values()) >= 3
 
 
 def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Measurement], RooflineModel]:
@@ -118,9 +116,7 @@ def test_the_profile_is_a_target(tmp_path: Path) -> None:
 def test_nothing_measured_changes_no_price() -> None:
     base = with_rows(load_target("cpu-avx512").spec)
     before, after = RooflineModel(base), RooflineModel(fit_target([], base, "measured: here"))
-    assert all(
-        case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in kernel_cases(16, is_quick=True)
-    )
+    assert all(case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in kernel_cases(16))
 
 
 @pytest.fixture
@@ -131,7 +127,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[KernelCase]:
         for case in kernel_cases(16 if host_target() == "cpu-avx512" else 8)
         if case.family == "element-wise, light"
     ][:9]
-    monkeypatch.setattr(calibration, "kernel_cases", lambda block, quick: chosen)
+    monkeypatch.setattr(calibration, "kernel_cases", lambda block: chosen)
     return chosen
 
 
