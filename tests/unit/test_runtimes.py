@@ -17,8 +17,8 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.driver.arguments import runtime_and_dialect
 from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.data_movement import executed_data_movement
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.traced_run import executed_data_movement
 
 RUNTIMES = [find_runtime(name) for name in runtime_names()]
 CONVOLUTIONS = """<ir_version: 10, opset_import: ["" : 18]>
