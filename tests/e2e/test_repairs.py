@@ -1,6 +1,7 @@
 """Faults that ONNX Runtime tolerates: each is repaired and reported, the result is equal, and strict reading refuses it."""
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -233,7 +234,7 @@ def test_messages_and_models_of_onnx_ir_are_repaired_and_not_changed() -> None:
     content = to_bytes(lifted_from)
     assert [where for where, _ in lift(lifted_from).repairs] == ["a"]
     assert to_bytes(lifted_from) == content
-    with pytest.raises(ModelError, match="rank"):
+    with pytest.raises(ModelError, match="is declared as"):
         lift(lifted_from, strict=True)
 
 
@@ -248,7 +249,7 @@ def test_optimize_reports_repairs(tmp_path: Path) -> None:
     result = optimize(path, "cpu-avx512")
     assert [note.where for note in result.report.notes if note.source == "read"] == ["y"]
     assert read(path).graph.outputs[0].name == "y"
-    with pytest.raises(ModelError, match="inferred shape"):
+    with pytest.raises(ModelError, match="is declared as"):
         optimize(path, "cpu-avx512", strict=True)
 
 
@@ -275,7 +276,7 @@ def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pyte
     for command in (["optimize", source, "--dry-run"], ["inspect", source], ["verify", source, source]):
         code, printed, stderr = run_cli(capfd, *command, "--config", "strict=true")
         assert code == 3
-        assert re.fullmatch("error: relu: inferred shape and existing shape differ .*\n", stderr)
+        assert re.fullmatch("error: y: is declared as .*\n", stderr)
 
 
 def test_many_repairs_are_few_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -315,7 +316,7 @@ def rewritable_with_a_sequence() -> onnx.ModelProto:
 
 def test_a_fault_of_the_original_that_no_rule_repairs_leaves_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler").report.changed
-    monkeypatch.setattr("layoutopt.inference.lift._misdeclared_elements", lambda _: {})
+    monkeypatch.setattr(sys.modules["layoutopt.inference.lift"], "_misdeclared_elements", lambda _: set())
     result = optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler")
     assert result.report.reason == "onnx's checker finds a fault in it"
     assert [note.where for note in result.report.notes if note.source == "read"] == ["list"]
