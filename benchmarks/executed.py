@@ -146,7 +146,7 @@ def ratios(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.
             actions = [timed(sessions[each], feed) for each in (path, out)]
             in_rounds(actions, lambda done, _: done >= 1)
             found = in_rounds(actions, is_over, starts_last=bool(turn % 2))
-            blocks.append([before / after for before, after in zip(*found.times, strict=True)])
+            blocks.append([before / after for before, after in zip(*found, strict=True)])
             del sessions, actions
     return blocks
 

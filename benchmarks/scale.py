@@ -269,7 +269,7 @@ class Stages:
 def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[str, object]:
     """Optimise one model in this process, and print the seconds of every stage."""
     from layoutopt import api, inference, onnx_io
-    from layoutopt.bench.peak_memory_process import peak_bytes
+    from layoutopt.bench.peak_memory import peak_bytes
     from layoutopt.driver import stages as driver_stages
     from layoutopt.passes import base as pass_base
     from layoutopt.planner import planning, regret

@@ -25,6 +25,7 @@ from layoutopt.report.builder import (
     growth_report,
     size_notes,
 )
+from layoutopt.report.facts import facts_of, repairs_of, warnings_of
 from layoutopt.report.schema import (
     NoteReport,
     PassReport,
@@ -33,7 +34,6 @@ from layoutopt.report.schema import (
     TargetReport,
     VerificationReport,
 )
-from layoutopt.report.warnings import repairs_of, warnings_of
 from layoutopt.verification import Verification
 from layoutopt.verification.parts import is_too_large
 from layoutopt.verification.runs import run_model_once
@@ -110,13 +110,13 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
     found = graph_report(
         graph,
         context.prices_at(sizes),
-        sizes,
+        context.evaluate_extents(graph, sizes),
         context.plan,
         keeps_qdq_groups=context.keeps_qdq_groups,
         target_model=job.target_model,
     )
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
-    return Report(
+    report = Report(
         layoutopt_version=VERSION,
         model=job.name,
         target=context.cost_model.name,
@@ -145,6 +145,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         verification=_verification_report(verdict, is_changed=is_changed),
         seconds=perf_counter() - job.start,
     )
+    return report.model_copy(update={"facts": facts_of(report)})
 
 
 def _runs_in(job: Job, graph: Graph) -> str:

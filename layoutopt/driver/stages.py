@@ -32,9 +32,9 @@ from layoutopt.ops import rules
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
 from layoutopt.report.builder import counts
+from layoutopt.report.facts import LEFT_OUT
 from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
-from layoutopt.report.warnings import LEFT_OUT
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -119,10 +119,9 @@ def lift(job: Job, model: onnx_ir.Model) -> Lifted:
     samples, job.context.sizes = prepare_inputs(source, graph, job.dims, job.given_inputs, may_run=may_run)
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
-    if not reason:
-        job.before = counts(graph)
-        if not job.options.verify:
-            _check_run(job, model, graph, samples)
+    job.before = counts(graph, inference.evaluate_extents(graph, job.context.sizes))
+    if not job.options.verify and not reason:
+        _check_run(job, model, graph, samples)
     return Lifted(model, graph, samples, reason)
 
 

@@ -15,7 +15,7 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
-from layoutopt.dialects.onnxruntime.winograd_kernels import error_growths as declared_growths
+from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_growths
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import graphs, nodes
 from layoutopt.verification.difference import EPSILONS

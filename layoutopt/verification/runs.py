@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir
 
 from layoutopt.files import scratch_folder
+from layoutopt.files.staging import output_errors
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import (
@@ -202,7 +203,7 @@ def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
     """
     message, weights = without_weights(model, "zeros")
     with scratch_folder() as folder:
-        with (folder / "zeros").open("wb") as file:
+        with output_errors(folder / "zeros"), (folder / "zeros").open("wb") as file:
             file.truncate(max((each.nbytes for each in weights), default=0))
         runnable, _ = with_definitions(Runnable(bytes(message.SerializeToString()), folder, is_large=True))
         try:
