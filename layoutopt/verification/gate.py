@@ -29,7 +29,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims
 from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
-from layoutopt.runtime.definitions import BLOCKED, define
+from layoutopt.runtime.definitions import DEFINITION_DOMAIN, define
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.portable import portable_block
@@ -336,7 +336,7 @@ def verify_portable(
             attr.name = _OTHER_BRANCH[attr.name]
         variants.append(("where blocks have another size", model.edited(message), False))
     else:
-        define(message, BLOCKED, block)
+        define(message, block)
         variants.append((f"where blocks have {block} channels", model.edited(message), True))
     variants.append(("where there are no blocks", model.edited(without_native_schemas(model.message())), False))
     verdict = Verification("passed")
@@ -352,7 +352,7 @@ def without_native_schemas(message: onnx.ModelProto) -> onnx.ModelProto:
     """The message with blocked operators renamed, in place, so that onnxruntime uses the functions of these names in it."""
     for part in (*nodes(message), *message.functions, *message.opset_import):
         if part.domain == BLOCKED_DOMAIN:
-            part.domain = BLOCKED.definition_domain
+            part.domain = DEFINITION_DOMAIN
     return message
 
 
