@@ -4,13 +4,10 @@ Its stages are functions of `driver.stages` and `driver.finish`, from a value to
 """
 
 from layoutopt.driver.finish import finish
-from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job
-from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.options import Options, takes
 from layoutopt.driver.result import Result
 from layoutopt.driver.stages import make_portable, read, rewrite_exactly
-from layoutopt.runtime.custom_ops import kernel_libraries
 
 
 @takes(Options)
@@ -30,11 +27,7 @@ def optimize(options: Options) -> Result:
         LayoutoptError: if there is too little memory; this error is a MemoryError, too.
     """
     job = Job.of(options)
-    with (
-        reduced_garbage_collection(),
-        kernel_libraries(options.custom_ops),
-        reporting_invalid_model(job.given, job.dims),
-    ):
+    with job.running():
         job, lifted, outcome = rewrite_exactly(job, read(job))
         if options.portable and not isinstance(outcome, str):
             outcome = make_portable(job, lifted, outcome)

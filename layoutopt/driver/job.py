@@ -4,7 +4,8 @@ One call of `layoutopt.optimize`: its checked arguments, and the results of its 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -19,6 +20,8 @@ from layoutopt.cost_models import RuntimeSpec
 from layoutopt.dialects import DIALECTS, Dialect, Lower
 from layoutopt.driver import arguments
 from layoutopt.driver.arguments import Target
+from layoutopt.driver.garbage_collection import reduced_garbage_collection
+from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.options import Options, check
 from layoutopt.errors import ExtensionError
 from layoutopt.files import path_text
@@ -30,6 +33,7 @@ from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, P
 from layoutopt.registry import package_of
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
 from layoutopt.report.stamp import Stamp
+from layoutopt.runtime.custom_ops import kernel_libraries
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import InputSet, input_sets
 from layoutopt.verification import Runnable, Verification, as_runnable
@@ -136,15 +140,12 @@ class Job:
             ArgumentError, TargetError, FormatError, DimensionError: an argument is wrong.
         """
         check(options)
-        arguments.check_pipeline(options.pipeline)
-        arguments.check_callbacks(watch=options.watch, progress=options.progress)
+        arguments.check_types(options)
         arguments.check_model(options.model)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         target_model = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, target_model)
-        arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
-        arguments.check_sessions(options.sessions, dialect)
-        arguments.check_profile(options.profile, dialect)
+        arguments.check_dialect(options, dialect)
         stamp = Stamp(
             target_model.name,
             runtime.name,
@@ -193,6 +194,13 @@ class Job:
         job.pipeline = replace(self.pipeline, passes=tuple(passes))
         job.context.exact = exact
         return job
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Context manager of the stages: an exception counts as caused by the model if onnxruntime refuses it as well."""
+        libraries = kernel_libraries(self.options.custom_ops)
+        with reduced_garbage_collection(), libraries, reporting_invalid_model(self.given, self.dims):
+            yield
 
     @property
     def path(self) -> str | None:

@@ -7,9 +7,7 @@ from functools import cached_property
 
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.driver.arguments import Model, Target
-from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job
-from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.options import Options, PlanOptions, option, values_of
 from layoutopt.driver.prices import calibrated_plan
 from layoutopt.driver.stages import lift, read
@@ -21,7 +19,6 @@ from layoutopt.passes.base import Pipeline
 from layoutopt.passes.planning import AssignFormats, at_prices, plan_request
 from layoutopt.planner import FormulatedPlan, PlanRequest, Repricer, make_formulated_plan, make_plan
 from layoutopt.report.builder import located_ops
-from layoutopt.runtime.custom_ops import kernel_libraries
 
 
 @dataclass(frozen=True)
@@ -107,11 +104,7 @@ def planned_graph(options: ExplainOptions) -> Iterator[PlannedGraph | Job]:
         LayoutoptError: the arguments or the model are wrong.
     """
     job = _job(options)
-    with (
-        reduced_garbage_collection(),
-        kernel_libraries(options.custom_ops),
-        reporting_invalid_model(job.given, job.dims),
-    ):
+    with job.running():
         yield _planned(job)
 
 

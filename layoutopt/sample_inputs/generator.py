@@ -594,7 +594,8 @@ def prepare_inputs(
         InputError: an array fits no input.
     """
     inputs = SampleInputs.of(graph, dims, given)
-    sizes = plausible_sizes(inputs.dimensions, trial_runner(model, inputs) if may_run else None)
+    is_run = may_run and inputs.dimensions is not None and bool(inputs.dimensions.symbols)
+    sizes = plausible_sizes(inputs.dimensions, _trial_runner(model, inputs) if is_run else None)
     return inputs.with_sizes(sizes), sizes
 
 
@@ -617,39 +618,23 @@ def lift_source(model: Source) -> Graph | None:
         return None
 
 
-def trial_runner(model: Source, inputs: SampleInputs) -> TrialRunner:
-    """A function that runs a model at given sizes; its first call loads the model.
-
-    Args:
-        model: a file, or its bytes.
-        inputs: the generator of inputs.
-    """
-    sessions: list[Session | Exception] = []
+def _trial_runner(model: Source, inputs: SampleInputs) -> TrialRunner:
+    """A function that runs a model at given sizes, with random inputs and, if it does not run, with simpler ones."""
+    try:
+        session = Session(model, is_optimised=False)
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        message = error_message(error)
+        return lambda sizes: message
 
     def run(sizes: Mapping[str, int]) -> RunError:
-        if not sessions:
-            sessions.append(_opened(model))
-        session = sessions[0]
-        return error_message(session) if isinstance(session, Exception) else _run_error(session, inputs, sizes)
+        reason = ""
+        for style in _STYLES:
+            try:
+                session.run(None, inputs.feed(session, sizes, style), RUN_SECONDS)
+            except Exception as error:
+                reason = reason or error_message(error)
+            else:
+                return ""
+        return reason
 
     return run
-
-
-def _opened(model: Source) -> Session | Exception:
-    try:
-        return Session(model, is_optimised=False)
-    except Exception as error:  # onnxruntime's exceptions have no common base
-        return error
-
-
-def _run_error(session: Session, inputs: SampleInputs, sizes: Mapping[str, int]) -> RunError:
-    """The error of a model at given sizes with random inputs, if it does not run with simpler inputs either; else empty."""
-    reason = ""
-    for style in _STYLES:
-        try:
-            session.run(None, inputs.feed(session, sizes, style), RUN_SECONDS)
-        except Exception as error:
-            reason = reason or error_message(error)
-        else:
-            return ""
-    return reason

@@ -17,9 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_growths
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.messages import graphs, nodes
+from layoutopt.onnx_io.messages import graphs
 from layoutopt.verification.difference import EPSILONS
-from layoutopt.verification.edits import NARROW
+from layoutopt.verification.edits import NARROW, tensors_of
 
 _MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds
 _AMPLITUDE = 3**0.5  # of uniform random numbers with the root mean square 1
@@ -45,9 +45,7 @@ def perturbed_inputs(feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
 def perturb_narrow_weights(model: onnx.ModelProto, seed: int) -> None:
     """Move weights of 16 bits by one unit in the last place, without external data and tensors of at most 8 elements."""
     generator = np.random.default_rng(seed)
-    initializers = [tensor for graph in graphs(model) for tensor in graph.initializer]
-    constants = [attr.t for node in nodes(model) for attr in node.attribute if attr.HasField("t")]
-    for tensor in (*initializers, *constants):
+    for tensor in tensors_of(model):
         is_stored = tensor.data_location != TensorProto.EXTERNAL
         if tensor.data_type in NARROW and is_stored and np.prod(tensor.dims) > _MAX_PARAMETER_ELEMENTS:
             moved = _perturbed(numpy_helper.to_array(tensor), generator)
