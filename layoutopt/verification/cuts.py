@@ -99,6 +99,10 @@ class Cuts:
     relative_margins: Mapping[str, Array] = field(default_factory=dict)
 
 
+NO_CUTS = Cuts()
+"""No values: the whole model is one segment."""
+
+
 def relative_margin(dtype: DType) -> Array:
     """The accepted relative difference before a rounding, as an array of the floating-point type."""
     return np.asarray(RELATIVE_MARGINS[dtype], dtype.numpy)
@@ -261,4 +265,4 @@ def locate_values(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Obse
     return sorted(found, key=lambda each: position[each.original])
 
 
-__all__ = ["CutCandidates", "Cuts", "ObservedValue", "evenly_spaced", "locate_values", "relative_margin"]
+__all__ = ["NO_CUTS", "CutCandidates", "Cuts", "ObservedValue", "evenly_spaced", "locate_values", "relative_margin"]
