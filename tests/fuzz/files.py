@@ -31,10 +31,9 @@ from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.model_edits import add_outputs
 from layoutopt.verification.original_runs import TimeLimits, run_original
 
-from .campaign.isolation import CHUNK, Outcome
-from .campaign.part import Part, Verdict
 from .cases import case_of
 from .choices import Choices, Seeded, chance, pick, weighted
+from .isolation import Verdict
 from .messages import damage
 from .wire import BYTE_EDITS, FIELD_EDITS
 
@@ -227,7 +226,7 @@ def _put_outside(choices: Choices, model: onnx.ModelProto) -> None:
                 tensor.external_data.add(key=key, value=value)
 
 
-def keep(seed: int, outcome: Outcome, folder: Path) -> None:
+def keep(seed: int, outcome: Verdict, folder: Path) -> None:
     """Save a failing file with the files that it may refer to."""
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
@@ -241,13 +240,3 @@ def load() -> None:
     """Import the modules of all commands once, before processes are started."""
     for each in pkgutil.iter_modules(cli.__path__):
         importlib.import_module(f"{cli.__name__}.{each.name}")
-
-
-PART = Part(
-    title="damaged files",
-    criterion="a command on the file ends with a documented exit code, one line if that is an error, and no other file",
-    examine=examine,
-    keep=keep,
-    prepare=load,
-    chunk=4 * CHUNK,
-)

@@ -5,11 +5,9 @@ from pathlib import Path
 import onnx
 
 from . import oracle
-from .campaign.isolation import Outcome, in_separate_process
-from .campaign.part import Part
 from .cases import Case, case_of
-from .op_samples import prepare
-from .oracle import Verdict, evaluate
+from .isolation import Verdict, in_separate_process
+from .oracle import evaluate
 from .reduce import reduced
 
 
@@ -19,39 +17,25 @@ def examine(seed: int) -> Verdict:
     return Verdict("no graph") if case is None else evaluate(case)
 
 
-def keep(seed: int, outcome: Outcome, folder: Path) -> None:
+def keep(seed: int, outcome: Verdict, folder: Path) -> None:
     """Save a failing example and its reduced form."""
-    keep_case(case_of(seed), outcome, folder)
-
-
-def keep_case(case: Case | None, outcome: Outcome, folder: Path) -> None:
-    """Save a failing case and its reduced form."""
+    case = case_of(seed)
     assert case is not None
     _save(case, outcome, folder / "model")
 
-    def again(smaller: Case) -> Outcome:
+    def again(smaller: Case) -> Verdict:
         return in_separate_process(lambda: evaluate(smaller))
 
     _save(reduced(case, again), outcome, folder / "reduced")
 
 
-def _save(case: Case, outcome: Outcome, path: Path) -> None:
+def _save(case: Case, outcome: Verdict, path: Path) -> None:
     """Write the model of a case, and its text and options."""
     onnx.save(case.model, path.with_suffix(".onnx"))
     path.with_suffix(".txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{case!r}\n")
 
 
-def explain(seed: int, outcome: Outcome) -> Outcome:
+def explain(seed: int, outcome: Verdict) -> Verdict:
     """The outcome with the component that ended the process."""
     case = case_of(seed)
     return outcome if case is None else oracle.explain(case)
-
-
-PART = Part(
-    title="random graphs",
-    criterion="the optimised graph computes the same outputs, and a second optimisation changes no byte",
-    examine=examine,
-    keep=keep,
-    prepare=prepare,
-    explain=explain,
-)

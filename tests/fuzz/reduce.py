@@ -12,11 +12,11 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from .campaign.isolation import Outcome
 from .cases import Case
 from .graph_builder import Array, Step, free_names, info, single_node_step
+from .isolation import Verdict
 
-Oracle = Callable[[Case], Outcome]
+Oracle = Callable[[Case], Verdict]
 
 
 def reduced(case: Case, oracle: Oracle, rounds: int = 400, seconds: float = 240.0) -> Case:

@@ -1,13 +1,15 @@
 """A damaged file results in an exit code and one line. The fuzzer is `python benchmarks/campaign.py --parts files`."""
 
+import os
+import signal
 from pathlib import Path
 
 import onnx
 import pytest
 
-from .campaign.isolation import in_separate_process, outcomes
 from .choices import Seeded
 from .files import evaluate, examine
+from .isolation import Limits, Verdict, in_separate_process, outcomes
 from .messages import damage
 from .wire import BYTE_EDITS, FIELD_EDITS, fields, replaced, varint
 
@@ -83,3 +85,15 @@ def test_every_kind_of_damage_changes_something() -> None:
     for seed, model in enumerate(models):
         damage(Seeded(seed), model)
     assert sum(model != small() for model in models) > 40
+
+
+def test_a_crash_or_a_hang_is_the_outcome_of_one_example() -> None:
+    def examine(seed: int) -> Verdict:
+        if seed == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while seed == 3:
+            pass
+        return Verdict("equal")
+
+    kinds = [found.kind for _, found in outcomes(examine, range(5), limits=Limits(cpu=0.2))]
+    assert kinds == ["equal", "killed", "equal", "hangs", "equal"]

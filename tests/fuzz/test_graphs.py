@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from layoutopt.ops import rules
 
 from . import oracle
-from .campaign.isolation import in_separate_process, outcomes
 from .cases import OPSETS, Case, case_of, cases
 from .choices import Seeded
 from .graph_builder import GraphBuilder, Rejected, imports, info, since
 from .graphs import examine
+from .isolation import in_separate_process, outcomes
 from .op_samples import add_sample
 from .oracle import evaluate, explain
 

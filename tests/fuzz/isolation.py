@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import inf
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Protocol
 
 CHUNK = 250  # examples per process, which bounds memory leaks of the libraries
 _OVER = -1  # in place of a seed: the process has examined all that it is to examine
@@ -36,29 +35,21 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-class Outcome(Protocol):
-    """The outcome of an example."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of outcome, one word."""
-
-    @property
-    def detail(self) -> str:
-        """Details."""
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether the example failed."""
-
-
 @dataclass(frozen=True)
-class Crash:
-    """The outcome of an example that crashed its process or exceeded a time limit."""
+class Verdict:
+    """The outcome of an example.
+
+    Attributes:
+        kind: the kind of outcome in a few words.
+        detail: what differs, or the error.
+        is_failure: whether the example failed.
+        is_crash: whether it has ended its process or exceeded a limit.
+    """
 
     kind: str
     detail: str = ""
-    is_failure: bool = True
+    is_failure: bool = False
+    is_crash: bool = False
 
 
 @dataclass
@@ -73,12 +64,12 @@ class _Child:
 
 
 def outcomes(
-    examine: Callable[[int], Outcome],
+    examine: Callable[[int], Verdict],
     seeds: Sequence[int],
     chunk: int = CHUNK,
     limits: Limits = DEFAULT_LIMITS,
     until: float = inf,
-) -> Iterator[tuple[int, Outcome]]:
+) -> Iterator[tuple[int, Verdict]]:
     """The outcome of every seed; a process runs `chunk` of them, one process at a time.
 
     Args:
@@ -103,13 +94,13 @@ def outcomes(
             rest = child.rest[1:] + rest
 
 
-def in_separate_process(examine: Callable[[], Outcome], limits: Limits = DEFAULT_LIMITS) -> Outcome:
+def in_separate_process(examine: Callable[[], Verdict], limits: Limits = DEFAULT_LIMITS) -> Verdict:
     """The outcome of one example in a separate process."""
     ((_, outcome),) = outcomes(lambda seed: examine(), [0], limits=limits)
     return outcome
 
 
-def _started(examine: Callable[[int], Outcome], seeds: list[int], limits: Limits, until: float) -> _Child:
+def _started(examine: Callable[[int], Verdict], seeds: list[int], limits: Limits, until: float) -> _Child:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(examine, seeds, theirs, limits, until), daemon=True)
@@ -118,7 +109,7 @@ def _started(examine: Callable[[int], Outcome], seeds: list[int], limits: Limits
     return _Child(process, ours, seeds, time.monotonic())
 
 
-def _outcomes_of(child: _Child, limits: Limits) -> Iterator[tuple[int, Outcome]]:
+def _outcomes_of(child: _Child, limits: Limits) -> Iterator[tuple[int, Verdict]]:
     """The outcomes that a process sends, until it is over, has ended or exceeds the wall time of an example."""
     while child.pipe.poll(max(0.0, child.since + limits.wall - time.monotonic())):
         try:
@@ -134,19 +125,19 @@ def _outcomes_of(child: _Child, limits: Limits) -> Iterator[tuple[int, Outcome]]
         yield seed, outcome
 
 
-def _crash(child: _Child, limits: Limits) -> Crash:
+def _crash(child: _Child, limits: Limits) -> Verdict:
     """The reason why a process has ended before it was over."""
     code = child.process.exitcode or 0
     if time.monotonic() - child.since >= limits.wall:
-        return Crash("hangs", f"after {limits.wall:.0f} s")
+        return Verdict("hangs", f"after {limits.wall:.0f} s", is_failure=True, is_crash=True)
     if code == -signal.SIGPROF:
-        return Crash("hangs", f"after {limits.cpu:.0f} s of the processor")
+        return Verdict("hangs", f"after {limits.cpu:.0f} s of the processor", is_failure=True, is_crash=True)
     name = signal.Signals(-code).name if code < 0 else f"exit {code}"
-    return Crash("killed", name)
+    return Verdict("killed", name, is_failure=True, is_crash=True)
 
 
 def _work(
-    examine: Callable[[int], Outcome], seeds: Sequence[int], pipe: Connection, limits: Limits, until: float
+    examine: Callable[[int], Verdict], seeds: Sequence[int], pipe: Connection, limits: Limits, until: float
 ) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
