@@ -42,7 +42,3 @@ def test_notebooks_run(notebook: Path) -> None:
     )
     result = run(["-c", program, notebook.name], notebook.parent)
     assert result.returncode == 0, result.stderr
-
-
-def test_there_are_notebooks() -> None:
-    assert {path.stem for path in NOTEBOOKS} == {"faster_on_cpu", "own_chip"}

@@ -287,11 +287,3 @@ def test_what_moves(make: Callable[[], onnx.ModelProto], dialect: str) -> None:
     assert report.verification.status == "passed"
     assert report.plan is not None and report.plan.gap == 0
     assert least[0] <= after
-
-
-@pytest.mark.parametrize("mode", ["CRD", "DCR"])
-def test_pixels_cost_the_same_in_one_op_and_in_three(mode: str) -> None:
-    models = (shuffled_pixels(mode), shuffled_pixels_in_three_ops(mode))
-    plans = [layoutopt.optimize(each, TARGET).report.plan for each in models]
-    assert plans[0] is not None and plans[1] is not None
-    assert plans[0].seconds_after == pytest.approx(plans[1].seconds_after)

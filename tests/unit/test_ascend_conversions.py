@@ -141,13 +141,3 @@ def test_transdata_converts(of: Callable[[DType], list[Format]], shape: tuple[in
     got = run(to_bytes(lowered), {f"x{number}": pack(array, src) for number, (src, _) in enumerate(pairs)})
     for (_, dst), result in zip(pairs, got, strict=True):
         assert np.array_equal(result, pack(array, dst))
-
-
-def test_what_has_no_name_is_written_as_functions() -> None:
-    graph = Graph("cast", {"": 17})
-    value = graph.new_value("x", TensorType(DType.FLOAT16, (1, 20, 3, 3)))
-    graph.inputs = [value]
-    graph.outputs = [insert_cast(graph, value, Storage(Format.parse("NCHW8c")))]
-    graph.stage = "cast"
-    (op,) = lower(graph, "ascend").ops
-    assert (op.domain, op.op_type, op.attributes["dst_format"]) == ("layoutopt", "CastData", "NCHW8c")

@@ -67,41 +67,6 @@ def test_the_first_layer_is_of_four_channels() -> None:
     assert routes(result.proto)[0] == ("NCHW", "NC1HWC0_C04")
 
 
-def test_volumes() -> None:
-    model = convolutions([((64, 32, 3, 3, 3), 1), ((32, 64, 3, 3, 3), 1)], [1, 32, 6, 10, 10])
-    result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
-    assert {tuple(attributes_of(node)["input_formats"]) for node in calls(result.proto, "Conv")} == {
-        ("NDC1HWC0", "FRACTAL_Z_3D", "ND")
-    }
-
-
-def test_a_transposed_convolution_takes_the_filter_as_it_is() -> None:
-    rng = np.random.default_rng(0)
-    weights = {"w": rng.standard_normal((64, 48, 3, 3)).astype(np.float32) / 24}
-    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"])]
-    result = layoutopt.optimize(model_of(nodes, [1, 64, 40, 40], weights, np.float32), "ascend-310", dialect="ascend")
-    (node,) = calls(result.proto, "ConvTranspose")
-    assert attributes_of(node)["input_formats"] == ["NC1HWC0", "FRACTAL_Z"]
-    (packed,) = (numpy_helper.to_array(each) for each in result.proto.graph.initializer if each.name in node.input)
-    assert np.array_equal(packed, pack_filter(weights["w"], GroupedFractalZ(1)))
-
-
-@pytest.mark.parametrize("opset", [7, 9, 11, 13, 21])
-def test_opsets(opset: int) -> None:
-    model = convolutions([((48, 3, 3, 3), 1), ((48, 1, 3, 3), 48), ((48, 48, 1, 1), 1)], [1, 3, 60, 60], opset=opset)
-    result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
-    titles = {attributes_of(node)["input_formats"][1] for node in calls(result.proto, "Conv")}
-    assert "FRACTAL_Z" in titles and ("C1HWNCoC0" in titles) == (opset >= 10)
-
-
-def test_training_leaves_the_filters() -> None:
-    model = convolutions([((64, 64, 3, 3), 1), ((64, 4, 3, 3), 16), ((64, 64, 3, 3), 1)], [8, 64, 56, 56])
-    result = layoutopt.optimize(model, "ascend-910b", dialect="ascend", mode="training")
-    kept = {each.name: list(each.dims) for each in result.proto.graph.initializer}
-    assert kept["w0"] == [64, 64, 3, 3] and kept["w1"] == [64, 4, 3, 3]
-    assert ("NCHW", "FRACTAL_Z") in routes(result.proto)
-
-
 # --- convolutions and matrix products ----------------------------------------------------------------------------
 
 
@@ -194,14 +159,3 @@ def test_it_is_read_like_any_other(tmp_path: Path) -> None:
     feeds = {"x": np.random.default_rng(1).standard_normal((1, 64, 20, 20)).astype(np.float32)}
     results = [run(each.SerializeToString(), feeds)[0] for each in (model, written, other)]
     assert np.allclose(results[0], results[1], atol=1e-5) and np.allclose(results[0], results[2], atol=1e-5)
-
-
-def test_equal_bodies_are_one_function() -> None:
-    model = convolutions([((64, 64, 3, 3), 1)] * 3, [1, 64, 56, 56])
-    written = layoutopt.optimize(model, "ascend-910b", dialect="ascend").proto
-    assert [node.op_type for node in calls(written)] == ["TransData", *["Conv_NC1HWC0"] * 3, "TransData"]
-    assert sorted((each.name, each.overload) for each in written.functions) == [
-        ("Conv_NC1HWC0", ""),
-        ("TransData", ""),
-        ("TransData", "2"),
-    ]

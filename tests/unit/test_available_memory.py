@@ -44,13 +44,6 @@ def test_a_group_around_the_process(system: Path, line: str, folder: str, limit:
     assert available_bytes(system, groups) == 3500 * KB
 
 
-def test_a_group_that_is_mounted_as_the_root(system: Path) -> None:
-    (system / "self/cgroup").write_text("0::/of/the/host\n")
-    (system / "memory.max").write_text(str(1000 * KB))
-    (system / "memory.current").write_text(str(1400 * KB))
-    assert available_bytes(system, system) == 0
-
-
 @pytest.mark.parametrize(("kind", "left"), [(resource.RLIMIT_DATA, 1700), (resource.RLIMIT_AS, 1100)])
 def test_limits_of_the_process(system: Path, monkeypatch: pytest.MonkeyPatch, kind: int, left: int) -> None:
     limits = {kind: (2000 * KB, 2000 * KB)}

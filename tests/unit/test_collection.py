@@ -29,13 +29,6 @@ def test_collections_are_rare_until_the_last_call_ends() -> None:
     assert gc.get_threshold() == (700, 10, 10)
 
 
-def test_a_collector_that_is_off_stays_off() -> None:
-    gc.set_threshold(0)
-    with reduced_garbage_collection():
-        assert gc.get_threshold()[0] == 0
-    assert gc.get_threshold()[0] == 0
-
-
 def test_a_main_graph_is_freed_without_the_collector() -> None:
     graph = Graph("net", {"": 18})
     x, y = (graph.add_value(Value(name, TensorType(DType.FLOAT32, (1, 8)))) for name in ("x", "y"))

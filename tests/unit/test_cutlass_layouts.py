@@ -12,25 +12,18 @@ import pytest
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import entries, lookup
-from layoutopt.systems import cute, cutlass
+from layoutopt.systems import cute
 from layoutopt.systems.cutlass import (
-    ColumnMajor,
     ColumnMajorInterleaved,
     LayoutConcept,
-    PitchLinear,
     RowMajor,
     RowMajorInterleaved,
-    TensorCxRSKx,
-    TensorNCHW,
     TensorNCxHWx,
-    TensorNDHWC,
     TensorNHWC,
-    TensorOpMultiplicandCongruous,
     TensorOpMultiplicandCrosswise,
     layout_type,
     layout_types,
 )
-from layoutopt.systems.cutlass.tensor_op import TensorOpLayout
 
 SAMPLES = {
     1: ((2,), (4,), (32,)),
@@ -95,83 +88,6 @@ def blocks(count: int, k: int) -> int:
     return -(-count // k)
 
 
-def numbered(*shape: int) -> np.ndarray:
-    return np.arange(math.prod(shape)).reshape(shape)
-
-
-def row_interleaved(k: int) -> Callable[[int, int], np.ndarray]:
-    return lambda r, c: numbered(blocks(r, k), c, k).transpose(0, 2, 1).reshape(-1, c)[:r]
-
-
-def channel_blocks(k: int) -> Callable[..., np.ndarray]:
-    def offsets(n: int, h: int, w: int, c: int) -> np.ndarray:
-        return numbered(n, blocks(c, k), h, w, k).transpose(0, 2, 3, 1, 4).reshape(n, h, w, -1)[..., :c]
-
-    return offsets
-
-
-def filter_blocks(k: int) -> Callable[..., np.ndarray]:
-    def offsets(n: int, h: int, w: int, c: int) -> np.ndarray:
-        return numbered(blocks(c, k), h, w, n, k).transpose(3, 1, 2, 0, 4).reshape(n, h, w, -1)[..., :c]
-
-    return offsets
-
-
-PACKED: dict[type[LayoutConcept], Callable[..., np.ndarray]] = {
-    PitchLinear: lambda c, s: numbered(s, c).T,
-    RowMajor: numbered,
-    ColumnMajor: lambda r, c: numbered(c, r).T,
-    **{RowMajorInterleaved[k]: row_interleaved(k) for k in (1, 2, 3, 32)},
-    **{ColumnMajorInterleaved[k]: lambda r, c, k=k: row_interleaved(k)(c, r).T for k in (1, 2, 3, 32)},
-    TensorNHWC: numbered,
-    TensorNCHW: lambda n, h, w, c: numbered(n, c, h, w).transpose(0, 2, 3, 1),
-    **{TensorNCxHWx[k]: channel_blocks(k) for k in (1, 4, 5, 32)},
-    **{TensorCxRSKx[k]: filter_blocks(k) for k in (1, 4, 5, 32)},
-    TensorNDHWC: numbered,
-}
-
-
-@pytest.mark.parametrize("kind", PACKED, ids=lambda kind: kind.__name__)
-def test_packed_layouts_are_reshapes_and_transposes(kind: type[LayoutConcept]) -> None:
-    for extent in EXTENTS[kind.rank]:
-        assert (kind.packed(extent)(every(extent)) == PACKED[kind](*extent)).all()
-
-
-@pytest.mark.parametrize(
-    ("layout", "extent", "strides"),
-    [
-        (PitchLinear(9), (7, 5), (1, 9)),
-        (RowMajor(9), (5, 7), (9, 1)),
-        (ColumnMajor(9), (5, 7), (1, 9)),
-        (TensorNHWC(9, 40, 200), (3, 4, 2, 7), (200, 40, 9, 1)),
-        (TensorNCHW(9, 40, 300), (3, 4, 7, 5), (300, 9, 1, 40)),
-        (TensorNDHWC(8, 30, 100, 500), (2, 4, 3, 3, 7), (500, 100, 30, 8, 1)),
-    ],
-)
-def test_padded_layouts_are_strided_views(layout: LayoutConcept, extent: tuple[int, ...], strides: tuple) -> None:
-    memory = np.arange(layout.capacity(extent))
-    view = np.lib.stride_tricks.as_strided(memory, extent, [8 * step for step in strides])
-    assert (layout(every(extent)) == view).all()
-    assert cute.from_bound_layout(layout.bound_layout(extent)) == cute.CuteLayout(extent, strides)
-
-
-@pytest.mark.parametrize(("bits", "crosswise"), SAMPLES[2])
-def test_tensor_op_layouts_are_swizzles_of_cute(bits: int, crosswise: int) -> None:
-    vector = int(math.log2(128 // bits))
-    extent = crosswise, 64
-    c, s = every(extent)
-    rows = 1024 // bits // crosswise
-    plain = cute.Swizzle(3 if rows == 1 else 2, vector, 3)(c + s * crosswise)
-    assert (TensorOpMultiplicandCrosswise[bits, crosswise](crosswise)((c, s)) == plain).all()
-    if bits != 32:
-        assert (TensorOpMultiplicandCongruous[bits, crosswise](crosswise)((c, s)) == plain).all()
-
-
-def test_congruous_of_32_bits_is_a_swizzle_of_cute() -> None:
-    c, s = every((32, 64))
-    assert (TensorOpMultiplicandCongruous[32, 32](32)((c, s)) == cute.Swizzle(2, 3, 2)(c + s * 32)).all()
-
-
 @pytest.mark.parametrize("name", [entry.name for entry in entries() if entry.system == "CUTLASS"])
 def test_the_catalogue_of_formats_says_the_same(name: str) -> None:
     """Formats are of tensors in logical order, (N, C, H, W) and (K, C, R, S); CUTLASS's coordinates have C last."""
@@ -229,20 +145,6 @@ def test_it_repeats_tile_by_tile(kind: type[LayoutConcept]) -> None:
         assert (there == offsets + layout(moved)).all()
 
 
-def test_a_stride_for_whole_tiles_is_what_cutlass_packs() -> None:
-    extent = (64, 64)
-    for kind in LAYOUTS:
-        if issubclass(kind, TensorOpLayout) and max(kind.tile) <= 64:
-            assert kind.packed(extent).stride == (64,) and kind.packed(extent).capacity(extent) == 64 * 64
-
-
-def test_rows_of_a_padded_matrix() -> None:
-    layout = RowMajor(columns_and_padding := 7 + 3)
-    assert layout.capacity((5, 7)) == 5 * columns_and_padding and layout.size((5, 7)) == 35
-    assert layout.cosize((5, 7)) == 47
-    assert layout.inverse(23) == (2, 3) and layout.inverse(23).row == 2
-
-
 def test_layouts_are_values() -> None:
     layout = TensorNCxHWx[32].packed((2, 3, 5, 40))
     assert TensorNCxHWx[32] is TensorNCxHWx[32] and issubclass(TensorNCxHWx[32], TensorNCxHWx)
@@ -261,12 +163,6 @@ def test_a_stride_of_0_repeats_a_row() -> None:
         RowMajor(0).inverse(2)
     with pytest.raises(FormatError, match="overlap"):
         RowMajor(0).capacity((3, 4))
-
-
-def test_nothing_has_no_capacity() -> None:
-    for kind in LAYOUTS:
-        extent = (3,) * (kind.rank - 1) + (0,)
-        assert kind.packed(extent).capacity(extent) == kind.packed(extent).cosize(extent) == 0
 
 
 @pytest.mark.parametrize(
@@ -301,7 +197,3 @@ def test_errors_are_one_line(attempt: Callable[[], object], expected: str) -> No
     with pytest.raises(FormatError, match=expected) as caught:
         attempt()
     assert "\n" not in str(caught.value)
-
-
-def test_every_layout_is_exported() -> None:
-    assert {kind.__name__ for kind in layout_types()} <= set(cutlass.__all__)

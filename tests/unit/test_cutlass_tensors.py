@@ -94,24 +94,6 @@ def test_memory_that_cannot_be_referred_to(data: np.ndarray, expected: str) -> N
 # --- TensorRef ---------------------------------------------------------------------------------------------
 
 
-def test_a_reference_reads_and_writes() -> None:
-    buffer = memory()
-    ref = TensorRef(buffer, ColumnMajor(10))
-    assert ref.at((2, 3)) == ref[2, 3] == 32 == ref.offset((2, 3))
-    ref[2, 3] = -1
-    assert buffer[32] == -1
-    assert ref.stride == (10,) and ref.layout == ColumnMajor(10)
-    assert repr(ref) == "TensorRef(int64, ColumnMajor(10), pointer 0)"
-
-
-def test_it_takes_arrays_of_coordinates() -> None:
-    ref = TensorRef(memory(), RowMajor(10))
-    rows, columns = np.ix_([1, 5], [0, 3, 9])
-    assert (ref[rows, columns] == rows * 10 + columns).all()
-    ref[np.array([0, 1]), 0] = [7, 8]
-    assert ref[0, 0] == 7 and ref[1, 0] == 8
-
-
 def test_pointer_arithmetic() -> None:
     ref = TensorRef(memory(), RowMajor(10))
     there = ref + MatrixCoord(3, 4)
@@ -133,38 +115,11 @@ def test_pointer_arithmetic_is_refused_where_the_layout_does_not_repeat() -> Non
         swizzled - (0, 1)
 
 
-def test_only_the_memory_bounds_a_reference() -> None:
-    ref = TensorRef(memory(), RowMajor(10))
-    assert ref[0, 55] == 55  # there is no extent
-    for coord in ((10, 0), (0, -1), (np.arange(12), 0)):
-        with pytest.raises(FormatError, match="outside the memory of 100 elements"):
-            ref.at(coord)
-
-
-def test_a_const_reference() -> None:
-    buffer = memory()
-    const = TensorRef(buffer, RowMajor(10)).const_ref()
-    assert np.shares_memory(const.memory, buffer) and const[1, 1] == 11
-    with pytest.raises(FormatError, match="read-only"):
-        const[1, 1] = 0
-    buffer[11] = 5
-    assert const[1, 1] == 5 and buffer.flags.writeable
-
-
 # --- TensorView --------------------------------------------------------------------------------------------
 
 
 def view_of(rows: int = 5, columns: int = 7, ldm: int = 10) -> TensorView:
     return TensorView(memory(), RowMajor(ldm), (rows, columns))
-
-
-def test_a_view_has_an_extent() -> None:
-    view = view_of()
-    assert (view.extent, view.size, view.capacity) == ((5, 7), 35, 50)
-    assert view.contains((4, 6)) and not view.contains((5, 0)) and not view.contains((0, -1))
-    assert view.contains((np.arange(7), 0)).tolist() == [True] * 5 + [False] * 2
-    assert repr(view) == "TensorView(int64, RowMajor(10), (5, 7), pointer 0)"
-    assert type(view.ref) is TensorRef and view.ref[0, 9] == 9
 
 
 @pytest.mark.parametrize("coord", [(5, 0), (0, 7), (-1, 0), (np.array([0, 9]), 0)])
@@ -194,28 +149,6 @@ def test_views_that_cannot_be(attempt: Callable[[], object], expected: str) -> N
     with pytest.raises(FormatError, match=expected) as caught:
         attempt()
     assert "\n" not in str(caught.value)
-
-
-def test_a_view_moves_with_its_extent() -> None:
-    moved = view_of() + MatrixCoord(1, 2)
-    assert moved.extent == (5, 7) and moved[0, 0] == 12 and (moved - (1, 2))[4, 6] == 46
-
-
-def test_the_last_row_needs_no_padding() -> None:
-    assert TensorView(memory(47), RowMajor(10), (5, 7))[4, 6] == 46
-
-
-def test_subviews() -> None:
-    view = view_of()
-    part = view.subview((2, 3), (1, 4))
-    assert (np.asarray(part) == np.asarray(view)[1:3, 4:7]).all()
-    assert view.subview((9, 9), (3, 5)).extent == (2, 2)  # cut off, as in CUTLASS
-    assert view.subview((2, 2)).extent == (2, 2)
-    assert view.subview((3, 3), (5, 7)).size == 0
-    part[0, 0] = -1
-    assert view[1, 4] == -1
-    with pytest.raises(FormatError, match="outside the extent"):
-        part.at((2, 0))
 
 
 @given(st.data())
@@ -251,13 +184,3 @@ def test_a_view_as_an_array() -> None:
     assert not np.asarray(view).any()
     with pytest.raises(ValueError, match="without a copy"):
         np.array(view, copy=False)
-
-
-def test_views_of_the_same_memory_convert() -> None:
-    """Reading through one layout and writing through another is a conversion."""
-    values = np.arange(35).reshape(5, 7)
-    src = TensorView(values.copy(), RowMajor(7), (5, 7))
-    dst = TensorView(np.zeros(35, int), ColumnMajor(5), (5, 7))
-    dst.assign(np.asarray(src))
-    assert (dst.memory == values.T.ravel()).all()
-    assert TensorView.of(dst.ref, (2, 2)).extent == (2, 2)

@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -76,16 +75,3 @@ def failure(arguments: list[str]) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
 def test_commands_exist_with_their_options(page: Path) -> None:
     assert [each for call in commands(page.read_text()) if (each := failure(call))] == []
-
-
-def test_the_pages_have_commands_that_are_found() -> None:
-    found: list[Any] = [call for page in PAGES for call in commands(page.read_text())]
-    assert len(found) > 50
-
-
-@pytest.mark.parametrize(
-    "line", ["layoutopt optimise m.onnx", "layoutopt check --jsn x", "layoutopt verify", "layoutopt verify a b c"]
-)
-def test_wrong_commands_are_found(line: str) -> None:
-    (call,) = commands(f"```sh\n{line} && echo 1\n```\n")
-    assert failure(call)

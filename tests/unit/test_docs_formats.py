@@ -6,8 +6,6 @@ from types import ModuleType
 
 import pytest
 
-from layoutopt.formats import entries, lookup
-
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -17,26 +15,6 @@ def script(name: str = "figures/draw.py") -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-TABLES = script("generate/format_tables.py")
-
-
-def test_every_name_is_in_the_generated_tables() -> None:
-    tables = TABLES.formats_by_system()
-    assert all(f"`{entry.name}`" in tables for entry in entries())
-
-
-@pytest.mark.parametrize(
-    ("name", "letters", "formula"),
-    [
-        ("NCHW", "NCHW", "(N, C, H, W)"),
-        ("NCHW32", "NCHW", "(N, ⌈C/32⌉, H, W, 32)"),
-        ("KRSCk4c4", "KCRS", "(⌈K/4⌉, R, S, ⌈C/4⌉, 4, 4)"),
-    ],
-)
-def test_formulas(name: str, letters: str, formula: str) -> None:
-    assert TABLES.physical_shape_text(lookup(name), letters) == formula
 
 
 @pytest.mark.parametrize("name", script().FIGURES)

@@ -140,18 +140,3 @@ def test_every_opset(mode: str, scale: float) -> None:
         model = constants(network(node, (4, 5), opset), **{name: used[name] for name in used if f", {name}" in node})
         found = kinds(model)
         assert found["com.microsoft.nchwc:Upsample"] == (scale == 2) and not found["Transpose"], opset
-
-
-def test_what_the_kernels_cannot_do_is_left_alone() -> None:
-    for attributes in ('mode="cubic"', 'mode="linear", antialias=1'):
-        model = network(f"Resize <{attributes}> (a, , s)", (4, 5), 18)
-        assert not kinds(constants(model, s=np.asarray([1, 1, 2, 2], np.float32)))["com.microsoft.nchwc:Upsample"]
-
-
-def test_channels_last_imports_are_resampled_in_blocks_too() -> None:
-    """The resampling of a channels-last import also runs in blocks."""
-    node = 'Transpose <perm=[0,2,3,1]> (a) c = Resize <mode="linear"> (b, , s) d = Transpose <perm=[0,3,1,2]> (c)'
-    model = network(node, (40, 50), 18)
-    model.graph.node[-1].input[0] = "d"
-    found = kinds(constants(model, s=np.asarray([1, 2, 2, 1], np.float32)))
-    assert found["com.microsoft.nchwc:Upsample"] == 1 and not found["Transpose"]

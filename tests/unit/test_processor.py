@@ -19,11 +19,6 @@ processor\t: 1
 model name\t: another
 flags\t\t: fpu
 """
-ARM = """processor\t: 0
-BogoMIPS\t: 2100.00
-Features\t: fp asimd asimddp i8mm
-CPU part\t: 0xd40
-"""
 
 
 def describe(text: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -41,14 +36,6 @@ def test_the_first_processor_of_linux(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert processor.instruction_sets() == {"fpu", "avx", "avx2", "fma", "avx512f"}
     machine = Machine.current()
     assert (machine.cpu, machine.instructions) == ("AMD EPYC 9R14 25 17", "avx avx2 avx512f fma")
-
-
-def test_an_arm_processor_without_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    describe(ARM, monkeypatch, tmp_path)
-    assert processor.processor_name() == "aarch64"
-    assert processor.instruction_sets() == {"fp", "asimd", "asimddp", "i8mm"}
-    machine = Machine.current()
-    assert (machine.cpu, machine.instructions) == ("aarch64", "asimd asimddp i8mm")
 
 
 def test_instruction_sets_of_other_systems_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,8 +26,3 @@ def test_a_version_keeps_its_fields(update_golden: bool) -> None:
     if update_golden:
         SCHEMA.write_text(json.dumps(schema(), indent=1) + "\n")
     assert json.loads(SCHEMA.read_text()) == schema(), "run this test with --update-golden"
-
-
-def test_the_schema_has_the_fields_of_a_version() -> None:
-    assert ("Report", "plan") in fields(schema())
-    assert ("PlanReport", "lower_bound") in fields(schema())

@@ -1,6 +1,5 @@
 """Runtimes: their descriptions, what follows from them, and what onnxruntime really makes of a file."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import onnx.parser
 import pytest
 
 import layoutopt
-from layoutopt.cli import main
 from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.cost_models.runtime_spec import read_runtime
 from layoutopt.cost_models.spec import SpecModel
@@ -44,13 +42,6 @@ def model_of(text: str) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("spec", RUNTIMES, ids=lambda spec: spec.name)
-def test_a_runtime_reads_dialects_that_exist(spec: RuntimeSpec) -> None:
-    assert set(spec.dialects) <= set(DIALECTS)
-    assert all(spec.reads(dialect) for dialect in spec.dialects)
-    assert spec.description and spec.runs_in
-
-
 def test_every_dialect_has_one_runtime_of_its_own() -> None:
     assert {name: runtime_of(name).name for name in DIALECTS} == {
         "functions": "compiler",
@@ -59,14 +50,6 @@ def test_every_dialect_has_one_runtime_of_its_own() -> None:
         "standard": "any",
         "ops": "compiler",
     }
-
-
-@pytest.mark.parametrize("name", target_names())
-def test_defaults_follow_from_the_kind_of_hardware(name: str) -> None:
-    spec, dialect = runtime_and_dialect(None, None, load_target(name))
-    expected = {"gpu": "any", "npu": "compiler"}.get(load_target(name).spec.family)
-    assert expected in (None, spec.name)
-    assert dialect.name in spec.dialects
 
 
 def test_runtime_and_dialect_follow_from_each_other() -> None:
@@ -101,25 +84,6 @@ def test_any_writes_standard_operators_alone(target: str, text: str) -> None:
     assert "Transpose" not in kinds
     assert result.report.runtime == "any" and result.report.verification.status == "passed"
     assert bool(result.report.runs_in) == result.report.changed == (text == TORN)
-
-
-def test_the_formats_that_the_hardware_prefers_are_reported() -> None:
-    report = layoutopt.optimize(model_of(CONVOLUTIONS), "gpu-hopper", runtime="any", verify=False).report
-    first = report.ops[0]
-    assert (first.inputs[0], first.outputs) == ("NCHW", ["NCHW"])
-    assert (first.preferred_inputs[0], first.preferred_outputs) == ("NHWC", ["NHWC"])
-
-
-def test_inspect_shows_the_plan_without_the_limits_of_the_runtime(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    onnx.save(model_of(CONVOLUTIONS), tmp_path / "m.onnx")
-    assert main(["inspect", str(tmp_path / "m.onnx"), "-t", "gpu-hopper", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["runtime"] == "any" and not found["improves"]
-    assert found["unlimited_plan"]["seconds_after"] < found["plan"]["seconds_after"]
-    assert main(["inspect", str(tmp_path / "m.onnx"), "-t", "gpu-hopper", "--runtime", "compiler"]) == 0
-    assert "hardware's optimum" not in capsys.readouterr().out
 
 
 def test_executed_data_movement_is_that_of_onnxruntime() -> None:
@@ -218,13 +182,3 @@ def test_every_key_of_the_file_is_documented() -> None:
     keys = RuntimeSpec.known_keys()
     assert issubclass(RuntimeSpec, SpecModel) and {"dialects", "absorbs", "source"} <= keys
     assert all(f"`{key}`" in page or f"[[{key}]]" in page for key in keys)
-
-
-def test_the_list_names_every_runtime(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runtimes"]) == 0
-    printed = capsys.readouterr().out
-    assert all(spec.name in printed and spec.runs_in in printed for spec in RUNTIMES)
-    assert main(["runtimes", "--json"]) == 0
-    records = json.loads(capsys.readouterr().out)["runtimes"]
-    assert {each["name"]: each["kernels"] for each in records} == {spec.name: spec.kernels for spec in RUNTIMES}
-    assert "gpu-hopper" in next(each["default_of"] for each in records if each["name"] == "any")

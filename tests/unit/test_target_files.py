@@ -1,15 +1,13 @@
 """Target files: templates of formats, files of users, and the errors for malformed ones."""
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 from target_errors import message
 
-from layoutopt.cost_models import TargetSpec, load_target, registry
+from layoutopt.cost_models import TargetSpec, load_target
 from layoutopt.cost_models.spec import KernelSpec, check, expand
-from layoutopt.cost_models.target_files import line_of
 from layoutopt.errors import FormatError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Storage, TensorType, Value
@@ -35,16 +33,6 @@ from layoutopt.ops import canonical_signature
 )
 def test_templates(text: str, rank: int, expected: str, axes: str) -> None:
     assert expand(text, rank, 16) == Format.parse(expected, axes)
-
-
-def test_templates_of_swapped_axes() -> None:
-    assert expand("I*O", 4, 1, swapped=True) == Format.parse("IHWO", "IOHW")
-    assert expand("*NM", 2, 1, swapped=True) == Format.parse("NM", "NM")
-
-
-def test_templates_of_other_ranks() -> None:
-    assert expand("N*C", 1, 1) is None
-    assert expand("NC", 3, 1) is None
 
 
 @pytest.mark.parametrize("text", ["", "nhwc", "N**C", "NC*16x", "NXC*", "NC*{C1}c", "NNC", "16cN*", "NC*4_8c"])
@@ -93,28 +81,6 @@ efficiency = { value = 0.5, source = "estimate: usual" }
 def write(path: Path, text: str) -> str:
     path.write_text(text, encoding="utf-8")
     return str(path)
-
-
-def test_a_whole_file(tmp_path: Path) -> None:
-    model = load_target(write(tmp_path / "ours.toml", MINIMAL))
-    assert model.name == "ours"
-    assert model.dialect == "functions"
-    assert model.spec.kernel[0].formats == {"x": "NC*8c", "w": "OI*8i8o", "y": "NC*8c"}
-
-
-def test_inheriting_a_built_in_target(tmp_path: Path) -> None:
-    text = """
-    inherits = "gpu-hopper"
-    name = "h200"
-    [memory]
-    bandwidth = { value = 4.8e12, source = "NVIDIA H200 datasheet" }
-    """
-    model = load_target(write(tmp_path / "mine.toml", text))
-    parent = load_target("gpu-hopper")
-    assert model.name == "h200"
-    assert model.spec.memory.bandwidth.source == "NVIDIA H200 datasheet"
-    assert model.spec.memory.kernel_efficiency == parent.spec.memory.kernel_efficiency
-    assert model.spec.kernel == parent.spec.kernel
 
 
 def test_inheriting_a_file_and_replacing_a_row(tmp_path: Path) -> None:
@@ -269,54 +235,12 @@ def test_errors_name_the_line(old: str, new: str, line: str, tmp_path: Path) -> 
         assert f"base.toml:{number}: " in message(error)
 
 
-def test_a_wrong_row_is_found_in_the_file_that_has_it(tmp_path: Path) -> None:
-    write(tmp_path / "base.toml", MINIMAL)
-    child = f'inherits = "base.toml"\n\n{ROW}\n{ROW.replace("NC*", "NC*5").replace("pooling", "resize")}'
-    with pytest.raises(TargetError) as error:
-        load_target(write(tmp_path / "child.toml", child))
-    line = next(number for number, each in enumerate(child.splitlines(), 1) if "NC*5" in each)
-    assert f"child.toml:{line}: " in message(error)
-
-
-def test_every_key_of_a_file_is_found_on_its_line() -> None:
-    text = (registry.TARGETS / "gpu-turing.toml").read_text(encoding="utf-8")
-    lines = text.splitlines()
-    for key, value in tomllib.loads(text).items():
-        keys = [(key, inner) for inner in value] if isinstance(value, dict) else [(key,)]
-        for each in keys:
-            number = line_of(text, each)
-            assert number is not None
-            assert lines[number - 1].startswith((each[-1], f"[{key}.{each[-1]}]", f"[[{key}]]"))
-    assert line_of(text, ("memory", "nothing")) is None
-
-
 def test_a_circle_of_two(tmp_path: Path) -> None:
     write(tmp_path / "a.toml", 'inherits = "b.toml"')
     write(tmp_path / "b.toml", 'inherits = "a.toml"')
     with pytest.raises(TargetError) as error:
         load_target(str(tmp_path / "a.toml"))
     assert "inherits itself by way of b" in message(error)
-
-
-def test_unreadable_files(tmp_path: Path) -> None:
-    for name, reason in (
-        ("none.toml", "No such file"),
-        ("folder.toml", "Is a directory"),
-        ("bytes.toml", "UTF-8"),
-    ):
-        path = tmp_path / name
-        if name == "folder.toml":
-            path.mkdir()
-        if name == "bytes.toml":
-            path.write_bytes(b"\xff\xfe")
-        with pytest.raises(TargetError, match=reason) as error:
-            load_target(str(path))
-        assert name in message(error)
-
-
-def test_the_schema_is_closed() -> None:
-    assert TargetSpec.model_config.get("extra") == "forbid"
-    assert TargetSpec.model_config.get("strict") is True
 
 
 def test_the_documentation_names_every_key() -> None:
