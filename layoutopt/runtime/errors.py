@@ -20,10 +20,11 @@ _MESSAGE_LENGTH = 300
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
 _NOT_THE_MODEL = re.compile(
     r"not a registered function/op|no op registered|could not find an implementation|not_?implemented|did not finish within"
-    r"|external|no such file|no random values|out of (data )?bounds|within the inclusive range|is out of range",
+    r"|external|no such file|no random values|out of (data )?bounds|within the inclusive range|is out of range"
+    r"|scalesvalidation",
     re.I,
 )
-"""Errors of valid models: no kernel, the time limit, a missing file, random values as indices."""
+"""Errors of valid models: no kernel, the time limit, a missing file, random values as indices or scales."""
 
 
 class OutOfMemoryError(LayoutoptError, MemoryError):

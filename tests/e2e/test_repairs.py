@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from refusals import load, refused, run, small
 from layoutopt import cli, optimize
 from layoutopt.driver import model_faults, rewriting
 from layoutopt.errors import ModelError
-from layoutopt.inference import declarations, lift
+from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io import emit, from_message, read, to_bytes
 
@@ -359,7 +360,7 @@ def rewritable_with_a_sequence() -> onnx.ModelProto:
 
 def test_a_fault_of_the_original_that_no_rule_repairs_leaves_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler").report.changed
-    monkeypatch.setattr(declarations, "_misdeclared_elements", lambda _: {})
+    monkeypatch.setattr(import_module("layoutopt.inference.lift"), "_misdeclared_elements", lambda _: {})
     result = optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler")
     assert result.report.reason == "onnx's checker finds a fault in it"
     assert [note.where for note in result.report.notes if note.source == "read"] == ["list"]
