@@ -18,10 +18,10 @@ from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fuzz import base_models, files, graphs, op_samples, structure
+from fuzz import base_models, files, op_samples, oracle, structure
 from fuzz.isolation import Verdict, in_separate_process, outcomes
 
-PARTS = {"graphs": graphs, "mutants": structure, "files": files}
+PARTS = {"graphs": oracle, "mutants": structure, "files": files}
 CHUNK = 50  # examples of a part before the next part's turn
 
 
@@ -70,7 +70,7 @@ def _explained(part: ModuleType, seed: int, found: Verdict) -> Verdict:
 
 
 def _keep(part: ModuleType, seed: int, verdict: Verdict, folder: Path) -> None:
-    """Write the files of an example, reduced where the part can reduce it."""
+    """Write the files of an example."""
 
     def keep() -> Verdict:
         part.keep(seed, verdict, folder)

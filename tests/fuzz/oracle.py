@@ -23,7 +23,7 @@ from layoutopt.formats import pack, unpack
 from layoutopt.onnx_io import to_bytes
 from layoutopt.testing.rules import compare
 
-from .cases import Case
+from .cases import Case, case_of
 from .choices import Seeded, chance, pick
 from .graph_builder import Array, Arrays
 from .isolation import Verdict, in_separate_process
@@ -43,6 +43,26 @@ def verdict(kind: str, detail: str = "") -> Verdict:
         detail: the details.
     """
     return Verdict(kind, detail, is_failure=kind not in ("equal", "not compared", "refused", "runtime"))
+
+
+def examine(seed: int) -> Verdict:
+    """The verdict on the example of a seed."""
+    case = case_of(seed)
+    return Verdict("no graph") if case is None else evaluate(case)
+
+
+def explain(seed: int, outcome: Verdict) -> Verdict:
+    """The outcome with the component that ended the process."""
+    case = case_of(seed)
+    return outcome if case is None else explained(case)
+
+
+def keep(seed: int, outcome: Verdict, folder: Path) -> None:
+    """Write the model of an example, and its text and options."""
+    case = case_of(seed)
+    assert case is not None
+    onnx.save(case.model, folder / "model.onnx")
+    (folder / "model.txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{case!r}\n")
 
 
 def evaluate(case: Case) -> Verdict:
@@ -99,8 +119,8 @@ def _has_default_inputs(model: onnx.ModelProto) -> bool:
     return bool({each.name for each in model.graph.input} & {each.name for each in model.graph.initializer})
 
 
-def explain(case: Case) -> Verdict:
-    """The component that ended the process of an example."""
+def explained(case: Case) -> Verdict:
+    """The verdict on an example that ends its process, with the component that does."""
 
     def ends(model: bytes, feed: Arrays) -> bool:
         return in_separate_process(
@@ -114,7 +134,7 @@ def explain(case: Case) -> Verdict:
     if len(feeds) < len(case.feeds):  # the original crashes on some feeds
         case = replace(case, feeds=feeds)
         rest = in_separate_process(lambda: evaluate(case))
-        return explain(case) if rest.is_crash else rest
+        return explained(case) if rest.is_crash else rest
     with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
         path = Path(folder) / "result.onnx"
 

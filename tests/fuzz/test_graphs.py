@@ -13,10 +13,9 @@ from . import oracle
 from .cases import OPSETS, Case, case_of, cases
 from .choices import Seeded
 from .graph_builder import GraphBuilder, Rejected, imports, info, since
-from .graphs import examine
 from .isolation import in_separate_process, outcomes
 from .op_samples import add_sample
-from .oracle import evaluate, explain
+from .oracle import evaluate, examine, explained
 
 QUICK = settings(
     max_examples=20,
@@ -31,7 +30,7 @@ def check_case(case: Case) -> None:
     """Runs in a separate process, which onnxruntime may crash."""
     verdict = in_separate_process(lambda: evaluate(case))
     if verdict.kind == "killed":
-        verdict = explain(case)
+        verdict = explained(case)
     assert not verdict.is_failure, f"{verdict.kind}: {verdict.detail}"
 
 
