@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnx_ir
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 import layoutopt
-from layoutopt import inference, onnx_io
+from layoutopt import onnx_io
 from layoutopt.ir.graph import Graph, to_text
 
 Copy = Callable[[Any], Any]
@@ -37,13 +36,6 @@ def network() -> onnx.ModelProto:
     for name, shape in (("w", (8, 3, 3, 3)), ("v", (8, 8, 1, 1))):
         proto.graph.initializer.append(numpy_helper.from_array(generator.normal(size=shape).astype(np.float32), name))
     return proto
-
-
-def chain(length: int) -> onnx.ModelProto:
-    nodes = [helper.make_node("Relu" if each % 2 else "Neg", [f"v{each}"], [f"v{each + 1}"]) for each in range(length)]
-    ends = (helper.make_tensor_value_info(name, 1, [4]) for name in ("v0", f"v{length}"))
-    graph = helper.make_graph(nodes, "chain", *([end] for end in ends))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def content(result: layoutopt.Result) -> bytes:
@@ -87,9 +79,3 @@ def test_a_result_of_equal_content(copied: Copy, target: str) -> None:
     planned = {op for graph in twin.graph.regions() for op in graph.ops}
     original = {op for graph in result.graph.regions() for op in graph.ops}
     assert len(planned & set(twin.plan.signatures)) == len(original & set(result.plan.signatures)) > 0
-
-
-@COPIES
-def test_a_chain_of_ops_needs_no_recursion(copied: Copy) -> None:
-    graph = inference.lift(onnx_ir.from_proto(chain(3000)))
-    assert_same(graph, copied(graph))

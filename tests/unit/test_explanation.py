@@ -102,14 +102,6 @@ def test_an_input_in_another_format_saves_what_optimize_saves_with_that_pin() ->
     assert not any(each.tensor == "x" for each in again.conversions)
 
 
-def test_a_pin_that_costs_is_a_change_to_drop() -> None:
-    free, pinned = explained(without_strange_op()), explained(without_strange_op(), pins={"a": "NCHW"})
-    assert free.plan is not None and pinned.plan is not None
-    change = next(each for each in pinned.changes if each.kind == "pin")
-    assert change.what == "no --pin a=NCHW"
-    assert pinned.plan.seconds_after - change.saved_seconds == pytest.approx(free.plan.seconds_after)
-
-
 def test_the_chosen_candidate_of_a_tensor_or_op_costs_nothing_and_the_others_are_priced() -> None:
     for name in ("a", "first"):
         item = explained(declared(), name).item
@@ -145,19 +137,6 @@ def test_a_model_without_conversions_and_one_that_stays_unchanged() -> None:
     done = layoutopt.optimize(declared(), TARGET, verify=False)
     found = explained(done.proto)
     assert found.plan is None and found.reason == "it has been optimised like this before"
-
-
-def test_without_priced_conversions_there_are_the_conversions_alone() -> None:
-    found = explained(declared(), limit=0)
-    assert found.conversions and not found.changes
-    assert not any(each.is_priced or each.alternatives for each in found.conversions)
-
-
-def test_without_time_there_is_a_note() -> None:
-    found = explained(declared(), time_limit=1e-9)
-    assert found.plan is not None and found.plan.stopped
-    assert "time limit" in found.notes[0].reason
-    assert not found.changes
 
 
 def test_errors_name_the_fault_and_the_nearest_names() -> None:
