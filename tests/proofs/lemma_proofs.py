@@ -1,9 +1,23 @@
-"""Proofs of the lemmas on elements: affine maps, gated activations, normalisations. Roots, Erf and Tanh are any functions."""
+"""Proofs of the lemmas of the checker, and of the identities in its definitions of operators.
+
+Every element of a convolution or a product of matrices is a finite sum, y = x[0] * w[0] + .. + x[n - 1] * w[n - 1] + b, where
+x[i] is an element of the image or a zero of the padding, so the claims hold for every kernel, stride, dilation, group and pad
+unless a condition is stated. The number n of terms is arbitrary. Roots, Erf and Tanh are any functions.
+"""
 
 from collections.abc import Iterator
 
 import z3
-from prover import Obligation, family, induction, proof, reals
+from prover import Index, Obligation, Real, family, induction, integers, proof, reals
+
+IDENTITIES = {
+    "batch-normalization": "(x - m) / r s + b = x (s / r) + (b - m s / r)",
+    "layer-normalization": "a quotient is a product with the reciprocal; var = mean(x²) - mean(x)²",
+    "rms-normalization": "x / r s = s (x (1 / r))",
+    "group-normalization": "(z s + t) u + v = z (s u) + (t u + v), s and t per group, u and v per channel",
+    "gated-activations": "Gelu, Gelu by Tanh, SiLU and HardSwish with their factors in any order",
+}
+"""Identities that the checker has in its definitions of operators."""
 
 _erf, _tanh, _sigmoid, _root = (
     z3.Function(name, z3.RealSort(), z3.RealSort()) for name in ("erf", "tanh", "sigmoid", "root")
@@ -118,3 +132,95 @@ def group_normalization(k: int) -> Iterator[Obligation]:
     yield Obligation("parameters per channel", (z * s + t) * u + v == z * (s * u) + (k * t * u + v))
     centred = x + (-mean)
     yield Obligation("scaled by a filter", (x - mean) / root * u + v == centred * (u / root) + k * v, [root > 0])
+
+
+w, x, g = (family(name) for name in "wxg")
+
+
+@proof("scale-into-filters")
+def scale_into_filters(k: int) -> Iterator[Obligation]:
+    """s * (sum x w + b) + t = sum x (w s) + (b s + t)."""
+    s, b, t, one, other = reals("s b t one other")
+    yield from induction(
+        "scaled filter",
+        lambda total: s * total("x w", lambda i: x(i) * w(i)) == total("x (w s)", lambda i: x(i) * (k * w(i) * s)),
+    )
+    yield Obligation("scale and shift", s * (one + b) + t == other + (k * b * s + t), [s * one == other])
+
+
+@proof("gate-into-filter")
+def gate_into_filter(k: int) -> Iterator[Obligation]:
+    """sum (x g) w = sum x (w g); a zero of the padding stays one."""
+
+    def inside(i: Index) -> Real:
+        return z3.Bool(f"inside[{i}]")
+
+    yield from induction(
+        "scaled input",
+        lambda total: (
+            total("pad(x g) w", lambda i: z3.If(inside(i), x(i) * g(i), 0) * w(i))
+            == total("pad(x) (w g)", lambda i: z3.If(inside(i), x(i), 0) * (k * w(i) * g(i)))
+        ),
+    )
+
+
+@proof("depthwise-as-product")
+def depthwise_as_product(k: int) -> Iterator[Obligation]:
+    """A depthwise convolution of one tap is a product: the sum of one term."""
+    a, b = reals("a b")
+    yield Obligation("one term", z3.Sum([a * b]) == k * a * b)
+
+
+@proof("zero-filter")
+def zero_filter(k: int) -> Iterator[Obligation]:
+    """sum x 0 + b = b, for real numbers x: neither infinite nor NaN."""
+    yield from induction("zero weights", lambda total: total("x 0", lambda i: x(i) * (k - 1)) == 0)
+
+
+@proof("scale-into-matrix")
+def scale_into_matrix(k: int) -> Iterator[Obligation]:
+    """s[j] * (sum x w) = sum x (w s[j]) for column j."""
+    (s,) = reals("s")
+    yield from induction(
+        "scaled column",
+        lambda total: s * total("x w", lambda i: x(i) * w(i)) == total("x (w s)", lambda i: x(i) * (k * w(i) * s)),
+    )
+
+
+@proof("scale-into-rows")
+def scale_into_rows(k: int) -> Iterator[Obligation]:
+    """sum (x g) w = sum x (g w), g along the summed axis."""
+    yield from induction(
+        "scaled rows",
+        lambda total: (
+            total("(x g) w", lambda i: (x(i) * g(i)) * w(i)) == total("x (g w)", lambda i: x(i) * (k * g(i) * w(i)))
+        ),
+    )
+
+
+@proof("pointwise-as-product")
+def pointwise_as_product(k: int) -> Iterator[Obligation]:
+    """A pointwise convolution and a product of matrices are sums of the same products."""
+    yield from induction(
+        "equal products",
+        lambda total: total("x w", lambda i: x(i) * w(i)) == total("w x", lambda i: k * w(i) * x(i)),
+    )
+
+
+_INT, _REAL = z3.IntSort(), z3.RealSort()
+
+
+def _padded(x: z3.FuncDeclRef, extent: Real, front: Real, position: Real) -> Real:
+    """The element at a position of x with zeros in front of it and behind it."""
+    return z3.If(z3.And(front <= position, position < front + extent), x(position - front), z3.RealVal(0))
+
+
+@proof("pad-into-convolution")
+def pad_into_convolution(k: int) -> Iterator[Obligation]:
+    """Zeros around zeros around x are zeros around x: front pads are added, and so are those behind."""
+    x, middle = z3.Function("x", _INT, _REAL), z3.Function("middle", _INT, _REAL)
+    extent, front, behind, own, position = integers("extent front behind own position")
+    outer = _padded(middle, front + extent + behind, own, position)
+    inner = middle(position - own) == _padded(x, extent, front, position - own)
+    known = [extent > 0, front >= 0, behind >= 0, own >= 0, inner]
+    yield Obligation("pads are added", outer == _padded(x, extent, k * front + own, position), known)
