@@ -6,7 +6,6 @@ its hash.
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -464,8 +463,3 @@ def is_difference_noticed(original: Model, result: Model) -> bool:
             ):
                 return True
     return False
-
-
-def tally(found: list[Outcome]) -> Counter[tuple[str, str]]:
-    """Numbers by kind and verdict."""
-    return Counter((each.kind, each.verdict) for each in found)

@@ -84,33 +84,6 @@ def windows() -> onnx.ModelProto:
     return model("(float[1, 64, 32] x) => (float[1, 64, 32] y)", body, weights)
 
 
-def heads_in_letters() -> onnx.ModelProto:
-    """Attention over a batch, its products written as Einsum."""
-    weights = (
-        Weights()
-        .random(wq=(32, 32), wk=(32, 32), wv=(32, 32), wo=(32, 32))
-        .integers(heads=(2, 16, 2, 16), rows=(2, 16, 32))
-    )
-    body = """
-        q = MatMul (x, wq)
-        k = MatMul (x, wk)
-        v = MatMul (x, wv)
-        qh = Reshape (q, heads)
-        kh = Reshape (k, heads)
-        vh = Reshape (v, heads)
-        qt = Transpose <perm = [0, 2, 1, 3]> (qh)
-        kt = Transpose <perm = [0, 2, 1, 3]> (kh)
-        vt = Transpose <perm = [0, 2, 1, 3]> (vh)
-        s = Einsum <equation = "bhlk,bhtk->bhlt"> (qt, kt)
-        a = Softmax <axis = -1> (s)
-        o = Einsum <equation = "bhlt,bhtv->bhlv"> (a, vt)
-        ot = Transpose <perm = [0, 2, 1, 3]> (o)
-        m = Reshape (ot, rows)
-        y = MatMul (m, wo)
-    """
-    return model("(float[2, 16, 32] x) => (float[2, 16, 32] y)", body, weights)
-
-
 def shuffled_channels(groups: int = 4) -> onnx.ModelProto:
     """ShuffleNet: channels of groups are shuffled between two grouped convolutions."""
     weights = Weights().random(w1=(64, 3, 3, 3), w2=(64, 64 // groups, 3, 3), w3=(64, 64 // groups, 3, 3))
@@ -169,11 +142,6 @@ def _pixels(body: str, weights: Weights) -> onnx.ModelProto:
     return model("(float[1, 3, 32, 32] x) => (float[1, 64, 1, 1] y)", whole, weights)
 
 
-def shuffled_pixels(mode: str = "CRD") -> onnx.ModelProto:
-    """Channels become pixels, in one op."""
-    return _pixels(f'e = DepthToSpace <blocksize = 2, mode = "{mode}"> (b)', Weights())
-
-
 def shuffled_pixels_in_three_ops(mode: str = "CRD") -> onnx.ModelProto:
     """The same as a Reshape, a Transpose and a Reshape."""
     cut, perm = (
@@ -181,27 +149,6 @@ def shuffled_pixels_in_three_ops(mode: str = "CRD") -> onnx.ModelProto:
     )
     weights = Weights().integers(cut=cut, whole=(1, 16, 64, 64))
     return _pixels(f"c = Reshape (b, cut) d = Transpose <perm = [{perm}]> (c) e = Reshape (d, whole)", weights)
-
-
-def patches() -> onnx.ModelProto:
-    """A patch embedding, a token in front, and a layer of a vision transformer without its attention."""
-    weights = Weights().random(
-        w=(32, 3, 8, 8), token=(1, 1, 32), place=(1, 17, 32), g=(32,), b=(32,), w1=(32, 64), w2=(64, 32)
-    )
-    weights.integers(flat=(1, 32, 16))
-    body = """
-        c = Conv <strides = [8, 8]> (x, w)
-        f = Reshape (c, flat)
-        t = Transpose <perm = [0, 2, 1]> (f)
-        all = Concat <axis = 1> (token, t)
-        p = Add (all, place)
-        n = LayerNormalization (p, g, b)
-        h = MatMul (n, w1)
-        r = Relu (h)
-        o = MatMul (r, w2)
-        y = Add (p, o)
-    """
-    return model("(float[1, 3, 32, 32] x) => (float[1, 17, 32] y)", body, weights)
 
 
 def unfolded() -> onnx.ModelProto:
@@ -261,12 +208,9 @@ def recurrent() -> onnx.ModelProto:
 
 CASES: dict[Callable[[], onnx.ModelProto], tuple[int, int]] = {
     windows: (6, 0),
-    heads_in_letters: (4, 0),
     shuffled_channels: (1, 1),
     shuffled_halves: (3, 0),
-    shuffled_pixels: (1, 1),
     shuffled_pixels_in_three_ops: (1, 1),
-    patches: (1, 0),
     unfolded: (5, 1),
     recurrent: (4, 0),
 }

@@ -5,8 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from layoutopt import inference, onnx_io
-from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, Inlined, kept_calls, large_calls
-from layoutopt.onnx_io.serialize import weightless_message
+from layoutopt.onnx_io.inlining import Inlined
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
 
@@ -50,18 +49,3 @@ def test_calls_stay_where_inlining_would_lead_to_too_many_ops(depth: int) -> Non
 def test_a_model_with_such_calls_is_lifted(depth: int) -> None:
     graph = inference.lift(inlined(depth).model)
     assert len(graph.ops) <= 2**11
-
-
-def test_functions_in_a_circle_are_left_to_the_inliner() -> None:
-    model = onnx_io.from_message(doubling(2))
-    functions = set(model.functions)
-    function = model.functions["my", "f0", ""]
-    function[0].domain, function[0].op_type = "my", "f2"
-    assert kept_calls(model, functions) == set()
-
-
-def test_inference_does_not_look_into_large_calls() -> None:
-    proto = weightless_message(onnx_io.from_message(doubling(5)))
-    assert not large_calls(proto)
-    depth = MAX_INFERRED_OPS.bit_length()
-    assert any(node.op_type == f"f{depth}" for node in large_calls(doubling(depth)))

@@ -7,7 +7,6 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from layoutopt import dialects
-from layoutopt.cli import main
 from layoutopt.driver.pipeline import lowering_passes
 from layoutopt.errors import ExtensionError, LayoutoptError
 from layoutopt.extend import Graph, OneAxis, Op, Pass, PassContext, format_system
@@ -51,12 +50,6 @@ class Nowhere(Step):
     """A pass without a position in the pipeline."""
 
     name, after = "nowhere", ""
-
-
-class Lost(Step):
-    """A pass next to a pass that does not exist."""
-
-    name, after = "lost", "no-such-pass"
 
 
 NUMBER = 7
@@ -138,13 +131,6 @@ def test_an_error_is_one_line_with_the_package(
     line = str(caught.value)
     assert expected in line and "\n" not in line
     assert f"package {__name__}: entry point mine = {__name__}:{value} of {group.group}" in line
-
-
-def test_a_pass_next_to_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    install(monkeypatch, PASSES, lost="Lost")
-    assert main(["passes"]) == ExtensionError.exit_code
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "pass lost: no pass 'no-such-pass' to run next to" in err
 
 
 def test_two_packages_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
