@@ -34,7 +34,7 @@ from layoutopt.verification.original_runs import TimeLimits, run_original
 from .cases import case_of
 from .choices import Choices, Seeded, chance, pick, weighted
 from .isolation import Verdict
-from .messages import damage
+from .mutations import damage
 
 MODELS = 60  # models from which files are made
 _LARGEST = 60_000  # bytes of a file that is damaged

@@ -10,7 +10,7 @@ import pytest
 from .choices import Seeded
 from .files import BYTE_EDITS, evaluate, examine
 from .isolation import Limits, Verdict, in_separate_process, outcomes
-from .messages import damage
+from .mutations import damage
 
 QUICK, THOROUGH = 120, 6000
 
