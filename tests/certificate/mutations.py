@@ -1,9 +1,8 @@
 """Mutations of models and certificates, and the verdict of the checker on each.
 
 A mutation is killed if the checker or onnxruntime refuses it. One that is accepted has to be an equal program: both models
-are run, and
-their outputs agree within rounding. The hash in the certificate is that of the mutated model, so no mutation is refused for
-its hash.
+are run, and their outputs agree within rounding. The hash in the certificate is that of the mutated model, so no mutation is
+refused for its hash.
 """
 
 import random
