@@ -84,23 +84,6 @@ def windows() -> onnx.ModelProto:
     return model("(float[1, 64, 32] x) => (float[1, 64, 32] y)", body, weights)
 
 
-def shuffled_channels(groups: int = 4) -> onnx.ModelProto:
-    """ShuffleNet: channels of groups are shuffled between two grouped convolutions."""
-    weights = Weights().random(w1=(64, 3, 3, 3), w2=(64, 64 // groups, 3, 3), w3=(64, 64 // groups, 3, 3))
-    weights.integers(cut=(1, groups, 64 // groups, 16, 16), whole=(1, 64, 16, 16))
-    body = f"""
-        a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, w1)
-        b = Conv <pads = [1, 1, 1, 1], group = {groups}> (a, w2)
-        c = Reshape (b, cut)
-        d = Transpose <perm = [0, 2, 1, 3, 4]> (c)
-        e = Reshape (d, whole)
-        f = Relu (e)
-        g = Conv <pads = [1, 1, 1, 1], group = {groups}> (f, w3)
-        y = GlobalAveragePool (g)
-    """
-    return model("(float[1, 3, 32, 32] x) => (float[1, 64, 1, 1] y)", body, weights)
-
-
 def shuffled_halves() -> onnx.ModelProto:
     """ShuffleNet V2: one half of the channels is convolved, both are put together and shuffled; three times, and pooled."""
     weights = Weights().random(w0=(32, 3, 3, 3), w9=(48, 32, 1, 1), b9=(48,))
@@ -127,28 +110,6 @@ def shuffled_halves() -> onnx.ModelProto:
         y = GlobalAveragePool (n)
     """
     return model("(float[1, 3, 32, 32] x) => (float[1, 48, 1, 1] y)", body, weights)
-
-
-def _pixels(body: str, weights: Weights) -> onnx.ModelProto:
-    weights.random(w1=(64, 3, 3, 3), w2=(64, 64, 3, 3), w3=(64, 16, 3, 3))
-    whole = f"""
-        a = Conv <pads = [1, 1, 1, 1]> (x, w1)
-        b = Conv <pads = [1, 1, 1, 1]> (a, w2)
-        {body}
-        f = Relu (e)
-        g = Conv <pads = [1, 1, 1, 1]> (f, w3)
-        y = GlobalAveragePool (g)
-    """
-    return model("(float[1, 3, 32, 32] x) => (float[1, 64, 1, 1] y)", whole, weights)
-
-
-def shuffled_pixels_in_three_ops(mode: str = "CRD") -> onnx.ModelProto:
-    """The same as a Reshape, a Transpose and a Reshape."""
-    cut, perm = (
-        ((1, 16, 2, 2, 32, 32), "0, 1, 4, 2, 5, 3") if mode == "CRD" else ((1, 2, 2, 16, 32, 32), "0, 3, 4, 1, 5, 2")
-    )
-    weights = Weights().integers(cut=cut, whole=(1, 16, 64, 64))
-    return _pixels(f"c = Reshape (b, cut) d = Transpose <perm = [{perm}]> (c) e = Reshape (d, whole)", weights)
 
 
 def unfolded() -> onnx.ModelProto:
@@ -208,9 +169,7 @@ def recurrent() -> onnx.ModelProto:
 
 CASES: dict[Callable[[], onnx.ModelProto], tuple[int, int]] = {
     windows: (6, 0),
-    shuffled_channels: (1, 1),
     shuffled_halves: (3, 0),
-    shuffled_pixels_in_three_ops: (1, 1),
     unfolded: (5, 1),
     recurrent: (4, 0),
 }
