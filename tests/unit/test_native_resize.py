@@ -100,7 +100,7 @@ def test_every_mode_by_scales_and_by_sizes(mode: str, roundings: Sequence[str], 
     """For integral scales the blocked kernel is used if it is equivalent; otherwise Resize runs on the blocked array."""
     for rounding in roundings:
         attributes = f'mode="{mode}", coordinate_transformation_mode="{pixels}", nearest_mode="{rounding}"'
-        for scales in ((2, 2), (3, 1), (1, 2), (1.5, 2), (0.5, 0.7)):
+        for scales in ((3, 2), (1.5, 2), (0.5, 0.7)):
             by_scales = constants(
                 network(f"Resize <{attributes}> (a, , s)", (6, 5), 19), s=np.asarray([1, 1, *scales], np.float32)
             )
@@ -117,8 +117,8 @@ def test_every_mode_by_scales_and_by_sizes(mode: str, roundings: Sequence[str], 
 
 
 @pytest.mark.parametrize("channels", [31, 40])
-@pytest.mark.parametrize("batch", ["1", "2", "N"])
-@pytest.mark.parametrize("image", [(4, 5), (1, 1), ("H", "W")])
+@pytest.mark.parametrize("batch", ["1", "N"])
+@pytest.mark.parametrize("image", tiered([("H", "W"), (1, 1), (4, 5)], 2))
 def test_any_channel_count_batch_and_image(channels: int, batch: str, image: tuple[int | str, int | str]) -> None:
     for mode, scale in product(("nearest", "linear"), (2, 1.5)):
         model = network(f'Resize <mode="{mode}"> (a, , s)', image, 18, channels, batch)

@@ -9,6 +9,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 from onnx import numpy_helper
+from tiers import tiered
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
@@ -126,27 +127,13 @@ TARGETS = ("gpu-turing", "gpu-hopper", "ascend-310", "ascend-910b", "cpu-avx2")
 SIZES = ((64, 64), (17, 33), (16, 40))
 
 
+UNITS = sorted(enumerate(product(TARGETS, SIZES, (0, 128), (False, True))), key=lambda each: (each[0] % 7, each[0]))
+
+
 @pytest.mark.parametrize("dialect", ["functions", "ops"])
-@pytest.mark.parametrize(
-    ("target", "sizes", "zero", "depthwise"), list(product(TARGETS, SIZES, (0, 128), (False, True)))[::7]
-)
+@pytest.mark.parametrize(("target", "sizes", "zero", "depthwise"), tiered((unit for _, unit in UNITS), 9))
 def test_no_unit_is_torn(target: str, sizes: tuple[int, int], zero: int, depthwise: bool, dialect: str) -> None:
-    assert_whole(target, sizes, zero, depthwise, dialect)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("dialect", ["functions", "ops"])
-@pytest.mark.parametrize(
-    ("target", "sizes", "zero", "depthwise"), list(product(TARGETS, SIZES, (0, 128), (False, True)))
-)
-def test_no_unit_is_torn_whatever_it_is(
-    target: str, sizes: tuple[int, int], zero: int, depthwise: bool, dialect: str
-) -> None:
-    assert_whole(target, sizes, zero, depthwise, dialect)
-
-
-def assert_whole(target: str, sizes: tuple[int, int], zero: int, depthwise: bool, dialect: str) -> None:
-    """Assert that the result is equivalent, has whole QDQ groups and is stable, also after a run for another target."""
+    """The result is equivalent, has whole QDQ groups and is stable, also after a run for another target."""
     model = residual(*sizes, zero, depthwise=depthwise)
     result = layoutopt.optimize(model, target, dialect=dialect)
     assert result.report.verification.status == "passed"
@@ -254,7 +241,7 @@ def ran(model: onnx.ModelProto, feed: dict[str, np.ndarray], is_optimised: bool 
 @pytest.mark.parametrize("dialect", ["functions", "ops", "ascend"])
 @pytest.mark.parametrize("target", ["ascend-310", "gpu-turing", "gpu-hopper"])
 @pytest.mark.parametrize("pins", [{"x": "NHWC"}, {"d": "NHWC", "y": "CHWN"}], ids=str)
-@pytest.mark.parametrize("opset", [20, 21, 25])
+@pytest.mark.parametrize("opset", tiered([21, 20, 25], 1))
 def test_int8_at_outputs_is_loaded_as_it_is_by_default(
     opset: int, pins: dict[str, str], target: str, dialect: str
 ) -> None:
