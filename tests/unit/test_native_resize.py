@@ -118,7 +118,7 @@ def test_every_mode_by_scales_and_by_sizes(mode: str, roundings: Sequence[str], 
 
 @pytest.mark.parametrize("channels", [31, 40])
 @pytest.mark.parametrize("batch", ["1", "N"])
-@pytest.mark.parametrize("image", tiered([("H", "W"), (1, 1), (4, 5)], 2))
+@pytest.mark.parametrize("image", [(1, 1), ("H", "W")])
 def test_any_channel_count_batch_and_image(channels: int, batch: str, image: tuple[int | str, int | str]) -> None:
     for mode, scale in product(("nearest", "linear"), (2, 1.5)):
         model = network(f'Resize <mode="{mode}"> (a, , s)', image, 18, channels, batch)
