@@ -15,6 +15,12 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 )
 """The exceptions of loading and running models: onnxruntime's own classes, and those of its Python code."""
 
+RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
+"""The exceptions of a failed run: those of onnxruntime, of the generation of inputs, and of the time limit."""
+
+RUN_OR_MEMORY_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
+"""The exceptions of a failed run, and of one for which there is too little memory."""
+
 _MESSAGE_LENGTH = 300
 
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)

@@ -127,31 +127,3 @@ def test_a_path_that_leads_out_of_the_folder_is_refused_even_if_it_reaches_the_c
     """ONNX Runtime reads it, but then the model file itself selects a file outside of its folder."""
     with pytest.raises(ModelError, match=r"the model gives '../../blobs/data' as the path"):
         read(stored(hub, "../../blobs/data", linked=True))
-
-
-@pytest.mark.parametrize(
-    ("entries", "fault", "strict"),
-    [
-        ({"length": "0"}, "of length 0: the size of its shape is used", "two entries of one key"),
-        ({"offset": "4"}, "two entries of one key: the last one is used", "two entries of one key"),
-    ],
-)
-def test_entries_that_onnxruntime_tolerates(hub: Path, entries: dict[str, str], fault: str, strict: str) -> None:
-    """The last entry of a repeated key is used, as in ONNX Runtime."""
-    proto = model("plain")
-    content = (hub / "plain").read_bytes()
-    (hub / "plain").write_bytes(content + bytes(4))
-    for key, value in entries.items():
-        proto.graph.initializer[0].external_data.add(key=key, value=value)
-    onnx.save(proto, hub / "model.onnx")
-    x = np.ones((1, 8, 8, 16), np.float32)
-    (expected,) = session(hub / "model.onnx").run(None, {"x": x})
-    result = optimize(hub / "model.onnx", "gpu-hopper", runtime="compiler")
-    assert result.report.changed
-    (note,) = [note for note in result.report.notes if note.source == "read"]
-    assert fault in note.reason
-    result.save(hub / "out.onnx")
-    (found,) = session(hub / "out.onnx").run(None, {"x": x})
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ModelError, match=strict):
-        optimize(hub / "model.onnx", "gpu-hopper", strict=True)

@@ -23,7 +23,6 @@ from layoutopt.files import (
     scratch_folder,
     write_text,
 )
-from layoutopt.files.overwrite import CHILDREN
 from layoutopt.files.staging import remove_stale_folders, temporary_name
 
 JSON = json.dumps({"layoutopt_version": "1"})
@@ -165,29 +164,10 @@ def test_folders_that_a_dead_process_left_are_removed(tmp_path: Path, monkeypatc
 # --- external data in a model file -------------------------------------------------------------------------
 
 
-def test_the_fields_that_lead_to_external_data() -> None:
-    """The table of field numbers against onnx's own description of its messages."""
-    found: dict[str, dict[int, str]] = {}
-    pending = [onnx.ModelProto.DESCRIPTOR]
-    while pending:
-        message = pending.pop()
-        if message.name not in found:
-            parts = [field for field in message.fields if field.message_type is not None]
-            found[message.name] = {field.number: field.message_type.name for field in parts}
-            pending += [field.message_type for field in parts]
-    leading = {"TensorProto"}
-    while more := {name for name, parts in found.items() if leading & {*parts.values()}} - leading:
-        leading |= more
-    expected = {
-        name: {number: part for number, part in parts.items() if part in leading}
-        for name, parts in found.items()
-        if name in leading - {"TensorProto"}
-    }
-    assert expected == CHILDREN
-    assert found["TensorProto"][13] == "StringStringEntryProto"
+@pytest.mark.parametrize("searched", [1 << 20, 64])
+def test_external_data_is_found_wherever_it_is(tmp_path: Path, searched: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layoutopt.files.overwrite._SEARCHED", searched)
 
-
-def test_external_data_is_found_wherever_it_is(tmp_path: Path) -> None:
     def tensor(location: str) -> onnx.TensorProto:
         made = onnx.TensorProto(data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
         made.external_data.add(key="offset", value="0")

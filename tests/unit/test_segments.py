@@ -13,10 +13,11 @@ from layoutopt.errors import VerificationError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType
 from layoutopt.verification import Comparison, ObservedValue, Verification, gate, verify_models
+from layoutopt.verification.comparison import PairOfModels
+from layoutopt.verification.cuts import Cuts, relative_margin
 from layoutopt.verification.difference import Difference
-from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.segments import Cuts, compare_segments, relative_margin
+from layoutopt.verification.runs import Request
 
 FOUR = Format.canonical(4)
 DIFFERS = Verification(
@@ -78,7 +79,7 @@ def compared(
     dtypes = dict.fromkeys(BETWEEN, DType.UINT8)
     margins = dict.fromkeys(BETWEEN, relative_margin(DType.FLOAT32)) if knows_fractions else {}
     cuts = Cuts([ObservedValue(name, name, FOUR) for name in BETWEEN], dtypes, frozenset(BETWEEN), margins)
-    return compare_segments(runnable(original or chain()), runnable(rewritten), cuts, Request())
+    return PairOfModels(runnable(original or chain()), runnable(rewritten), Request(), cuts).verdict()
 
 
 def runnable(model: onnx_ir.Model) -> Runnable:
@@ -121,7 +122,7 @@ def test_so_is_one_step_in_one_element_where_no_rounding_explains_it() -> None:
 
 @pytest.mark.parametrize("dialect", ["functions", "ops"])
 def test_whole_models_are_cut(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: DIFFERS)
+    monkeypatch.setattr(gate, "compare_as_a_whole", lambda *_, **__: DIFFERS)
     verification = layoutopt.optimize(chain(end="Sigmoid"), "ascend-910b", dialect=dialect).report.verification
     assert verification.status == "passed"
     assert verification.reason == "segment by segment; as a whole y differs"
@@ -151,7 +152,7 @@ def cut(gain: float = 1.0, *, bias: float = 0.0, inside: bool = False) -> onnx_i
 def cut_apart(rewritten: onnx_ir.Model, *, inside: bool) -> Verification:
     values = [ObservedValue("y", "y", FOUR)] if inside else []
     cuts = Cuts(values, {"y": DType.INT32} if inside else {}, frozenset("y"), {"y": relative_margin(DType.FLOAT16)})
-    return compare_segments(runnable(cut(inside=inside)), runnable(rewritten), cuts, Request())
+    return PairOfModels(runnable(cut(inside=inside)), runnable(rewritten), Request(), cuts).verdict()
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -168,6 +169,6 @@ def test_no_more_than_that(change: dict[str, float], inside: bool) -> None:
 
 
 def test_segments_do_not_clear_a_model_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: Verification("failed", "it cannot be run"))
+    monkeypatch.setattr(gate, "compare_as_a_whole", lambda *_, **__: Verification("failed", "it cannot be run"))
     with pytest.raises(VerificationError, match="it cannot be run"):
         layoutopt.optimize(cut(), "ascend-910b")

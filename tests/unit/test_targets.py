@@ -29,8 +29,8 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Storage, TensorType, Value
 from layoutopt.ops import canonical_signature
 from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.data_movement import executed_data_movement
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.traced_run import executed_data_movement
 
 
 def message(error: pytest.ExceptionInfo[TargetError]) -> str:

@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 from layoutopt.runtime.session import Session
 from layoutopt.verification import Verification, verify_models
-from layoutopt.verification.upcast import upcast_to_float32
+from layoutopt.verification.edits import upcast_to_float32
 
 SIZE, DEPTH = 64, 6
 
