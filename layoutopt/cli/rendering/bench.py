@@ -7,6 +7,7 @@ from rich.text import Text
 
 from layoutopt.bench.bench_report import BenchReport, Explanation, KernelKind, MachineReport, ModelReport
 from layoutopt.cli.rendering.terminal import (
+    Cell,
     footnote,
     key_values,
     seconds,
@@ -15,7 +16,6 @@ from layoutopt.cli.rendering.terminal import (
     size,
     styled_line,
     table,
-    text,
 )
 from layoutopt.timing.statistics import CONFIDENCE, Estimate
 
@@ -29,13 +29,13 @@ def print_bench(report: BenchReport, shows_ops: bool) -> None:
     models = report.models
     aside = f"  in {report.blocks} blocks, each with new sessions and {report.warm_up} warm-up rounds"
     rounds = styled_line(f"{report.rounds} in {seconds(report.seconds)}", (aside, "dim"))
-    rows = [
-        *((each.label, text(_name(each, models), "bold")) for each in models),
+    rows: list[tuple[str, Cell]] = [
+        *((each.label, (_name(each, models), "bold")) for each in models),
         ("machine", _machine(report.machine)),
-        ("runtime", text(", ".join(dict.fromkeys(f"{each.runtime} {each.runtime_version}" for each in models)))),
+        ("runtime", ", ".join(dict.fromkeys(f"{each.runtime} {each.runtime_version}" for each in models))),
         ("inputs", _inputs(report)),
         ("rounds", rounds),
-        *(("" if number else "caveats", text(each, "yellow")) for number, each in enumerate(report.warnings)),
+        *(("" if number else "caveats", (each, "yellow")) for number, each in enumerate(report.warnings)),
     ]
     show(key_values(*rows))
     if len(models) > 1:
@@ -80,7 +80,7 @@ def _name(model: ModelReport, models: Sequence[ModelReport]) -> str:
 
 
 def _speed_ups(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, "=quartiles", "=")
+    rows: list[list[Cell]] = []
     for each in models[1:]:
         found = each.speed_up
         assert found is not None
@@ -89,21 +89,19 @@ def _speed_ups(models: Sequence[ModelReport]) -> Table:
             f"{found.low:.3f}…{found.high:.3f}",
             f"{found.lower_quartile:.3f}…{found.upper_quartile:.3f}",
         )
-        mean = text(f"{found.value:.3f}", f"bold {style}")
-        rows.add_row(
-            text(f"{models[0].label}/{each.label}", "dim"), mean, interval, quartiles, text(found.verdict, style)
-        )
-    return rows
+        mean = (f"{found.value:.3f}", f"bold {style}")
+        rows.append([(f"{models[0].label}/{each.label}", "dim"), mean, interval, quartiles, (found.verdict, style)])
+    return table(["=", ">mean", _INTERVAL, "=quartiles", "="], rows)
 
 
 def _times(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, "=quartiles", ">fastest")
+    rows: list[list[Cell]] = []
     for each in models:
         time = each.time
         quartiles = f"{seconds(time.lower_quartile)}…{seconds(time.upper_quartile)}"
         fastest = seconds(min(map(min, each.samples)))
-        rows.add_row(text(each.label, "dim"), seconds(time.value), _interval(time), quartiles, fastest)
-    return rows
+        rows.append([(each.label, "dim"), seconds(time.value), _interval(time), quartiles, fastest])
+    return table(["=", ">mean", _INTERVAL, "=quartiles", ">fastest"], rows)
 
 
 def _interval(spread: Estimate) -> str:
@@ -111,39 +109,35 @@ def _interval(spread: Estimate) -> str:
 
 
 def _sessions(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, *((">speed-up", _INTERVAL, "=") if len(models) > 1 else ()))
+    rows: list[list[Cell]] = []
     for each in models:
-        cells = [text(each.label, "dim"), text(seconds(each.creation.value)), text(_interval(each.creation))]
+        cells: list[Cell] = [(each.label, "dim"), seconds(each.creation.value), _interval(each.creation)]
         if (gain := each.creation_speed_up) is not None:
             style = _STYLES[gain.verdict]
-            cells += [
-                text(f"{gain.value:.2f}", style),
-                text(f"{gain.low:.2f}…{gain.high:.2f}"),
-                text(gain.verdict, style),
-            ]
-        rows.add_row(*cells)
-    return rows
+            cells += [(f"{gain.value:.2f}", style), f"{gain.low:.2f}…{gain.high:.2f}", (gain.verdict, style)]
+        rows.append(cells)
+    return table(["=", ">mean", _INTERVAL, *([">speed-up", _INTERVAL, "="] if len(models) > 1 else [])], rows)
 
 
 def _memory_and_movement(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">peak memory", ">of which model", ">data movement", ">of which Transpose and Reorder")
+    rows: list[list[Cell]] = []
     for each in models:
         memory = each.memory
         model = size(max(memory.peak_bytes - memory.bytes_before, 0))
         shares = (f"{share:.1%}" for share in (each.profile.movement_share, each.profile.reorder_share))
-        rows.add_row(text(each.label, "dim"), size(memory.peak_bytes), model, *shares)
-    return rows
+        rows.append([(each.label, "dim"), size(memory.peak_bytes), model, *shares])
+    return table(["=", ">peak memory", ">of which model", ">data movement", ">of which Transpose and Reorder"], rows)
 
 
 def _anonymous_memory(models: Sequence[ModelReport]) -> Table:
     """One row for each model with measured anonymous memory."""
     found = [(each.label, each.memory.anonymous) for each in models if each.memory.anonymous is not None]
-    rows = table("=", ">one session", f">{found[0][1].sessions} sessions", ">each further session")
+    rows: list[list[Cell]] = []
     for label, memory in found:
         one, several = (max(each - memory.before, 0) for each in (memory.one_session, memory.several_sessions))
         further = max(several - one, 0) // max(memory.sessions - 1, 1)
-        rows.add_row(text(label, "dim"), size(one), size(several), size(further))
-    return rows
+        rows.append([(label, "dim"), size(one), size(several), size(further)])
+    return table(["=", ">one session", f">{found[0][1].sessions} sessions", ">each further session"], rows)
 
 
 def _total(found: Explanation) -> str:
@@ -154,18 +148,16 @@ def _total(found: Explanation) -> str:
 
 
 def _kinds(found: Explanation) -> Table:
-    rows = table("=op type", ">nodes", ">estimated", ">measured", ">ratio", ">share of measured")
+    rows: list[list[Cell]] = []
     for each in found.kinds:
         share = f"{each.traced / found.traced:.1%}" if found.traced else ""
-        rows.add_row(each.op, str(each.nodes), *_estimated(each), share)
-    return rows
+        rows.append([each.op, each.nodes, *_estimated(each), share])
+    return table(["=op type", ">nodes", ">estimated", ">measured", ">ratio", ">share of measured"], rows)
 
 
 def _differences(found: Explanation) -> Table:
-    rows = table("=op type", ">nodes", ">estimated", ">measured", ">ratio", "=inputs")
-    for each in found.differences:
-        rows.add_row(each.op, str(each.nodes), *_estimated(each), text(each.shapes))
-    return rows
+    rows: list[list[Cell]] = [[each.op, each.nodes, *_estimated(each), each.shapes] for each in found.differences]
+    return table(["=op type", ">nodes", ">estimated", ">measured", ">ratio", "=inputs"], rows)
 
 
 def _estimated(each: KernelKind) -> tuple[str, str, str]:
@@ -177,13 +169,13 @@ def _ops(models: Sequence[ModelReport]) -> Table:
     ops = [op for each in models for op in each.profile.ops]
     order = list(dict.fromkeys(op.op for op in sorted(ops, key=lambda op: (-op.seconds, op.op))))
     moving = {op.op for op in ops if op.moves_data}
-    rows = table("=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share")))
-    for name in order[:_MAX_ROWS]:
-        rows.add_row(styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name]))
-    if rest := order[_MAX_ROWS:]:
-        rows.add_row("other", *_cells(models, rest), style="dim")
-    rows.add_row("all", *_cells(models, order), style="bold")
-    return rows
+    columns = ["=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share"))]
+    rows: list[list[Cell]] = [
+        [styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name])]
+        for name in order[:_MAX_ROWS]
+    ]
+    rows += [["other", *_cells(models, rest)]] if (rest := order[_MAX_ROWS:]) else []
+    return table(columns, [*rows, ["all", *_cells(models, order)]], last="bold")
 
 
 def _cells(models: Sequence[ModelReport], names: Sequence[str]) -> list[str]:
