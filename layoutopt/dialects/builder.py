@@ -270,6 +270,16 @@ class OpBuilder:
             return value
         return self.reshape(value, self._shape(format, logical.shape))
 
+    def declared_inputs(self) -> list[Value | None]:
+        """All inputs in the shapes that the dialect gives to arrays of their formats."""
+        return [self.declared_input(index) for index in range(len(self._inputs))]
+
+    def declared(self, slot: Slot) -> Shape:
+        """The shape that the dialect gives to the array of an operand."""
+        value = self._op.operand(slot)
+        assert value is not None
+        return self._shape(self.format(slot), value.dims)
+
     def padded(self, index: int) -> Value | None:
         """The input in the canonical format, its axes still padded up to their blocks."""
         value, format, logical = self.input(index), self._formats.get(Slot("in", index)), self._op.inputs[index]

@@ -1,8 +1,7 @@
 """Declarations of blocked arrays for onnxruntime: (N, C, H, W), C padded to the block, stored as (N, C/b, H, W, b)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.formats import Format, Shape
@@ -55,41 +54,6 @@ class BlockedArrays:
         """Whether an operand is a blocked feature map."""
         storage = op.signature[slot] if op.signature is not None else None
         return storage is not None and bool(self.feature_block(storage.format))
-
-    def declared(self, op: Op, builder: OpBuilder, slot: Slot) -> Shape:
-        """The declared shape of an operand's array."""
-        value = op.operand(slot)
-        assert value is not None and value.shape is not None
-        return self.declared_shape(builder.format(slot), value.shape)
-
-
-NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], bool]
-"""Records an op with a kernel of the runtime; returns False if there is none for these operands."""
-
-WRITERS: dict[str, NativeWriter] = {}
-
-
-def native_writer(*kinds: str) -> Callable[[NativeWriter], NativeWriter]:
-    """Decorator: register a writer for op types."""
-
-    def register(writer: NativeWriter) -> NativeWriter:
-        WRITERS.update(dict.fromkeys(kinds, writer))
-        return writer
-
-    return register
-
-
-def image_attributes(op: Op) -> dict[str, Attribute]:
-    """The attributes of a convolution or pooling, those of signals for images of height 1."""
-    attributes = dict(op.attributes)
-    for name, neutral in (("kernel_shape", 1), ("strides", 1), ("dilations", 1)):
-        numbers = op.integers(name)
-        if len(numbers) == 1:
-            attributes[name] = (neutral, *numbers)
-    pads = op.integers("pads")
-    if len(pads) == 2:
-        attributes["pads"] = (0, pads[0], 0, pads[1])
-    return attributes
 
 
 def float32_type(shape: Shape) -> TensorType:
