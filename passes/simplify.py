@@ -46,13 +46,9 @@ class RemoveIdentities(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Replace the result of every Identity by its operand."""
         for op in graph.ops:
-            if not is_copy(op) or len(op.inputs) != 1 or len(op.outputs) != 1:
-                continue
-            (source,), (copy,) = op.inputs, op.outputs
-            if source is None or copy is None or graph.is_output(copy) or copy.name in context.pins:
-                continue
-            graph.replace_uses(copy, source)
-            graph.remove_op(op)
+            is_plain = is_copy(op) and len(op.inputs) == len(op.outputs) == 1
+            if is_plain and not graph.is_output(op.y) and op.y.name not in context.pins:
+                graph.bypass(op)
 
 
 class RemoveDead(Pass):
@@ -414,23 +410,14 @@ def _fuse(graph: Graph, pattern: FusionPattern, match: Match) -> None:
     """Insert the fused op at the position of the last op of the match, under its name."""
     last = graph.producer(match.result)
     assert last is not None
-    domain, _, op_type = pattern.fused_op.rpartition("::")
-    version = graph.opsets.setdefault(domain, 1)
+    graph.opsets.setdefault(pattern.fused_op.rpartition("::")[0], 1)
     for value in match.inputs:
         if value is not None and value not in graph:
             value.name = value.tensor = graph.fresh_name(value.name)
             graph.add_value(value)
-    new = graph.new_value(f"{match.result.name}__{pattern.name}", match.result.type)
-    fused = Op(
-        op_type,
-        match.inputs,
-        (new,),
-        domain=domain,
-        version=version,
-        name=last.name,
-        attributes=dict(match.attributes),
-    )
-    graph.add_op(fused, last)
+    stem, attributes = f"{match.result.name}__{pattern.name}", dict(match.attributes)
+    kind, type = pattern.fused_op, match.result.type
+    new = graph.new_result(kind, match.inputs, type, stem, last, name=last.name, attributes=attributes)
     graph.replace_value(match.result, new)
 
 
