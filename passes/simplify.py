@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from layoutopt.formats import is_unknown
 from layoutopt.ir.constants import LARGE, share_constants
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
+from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import inline_region, region_rule
 from layoutopt.passes.base import Pass, PassContext
@@ -163,12 +163,9 @@ class FoldConstants(Pass):
             folded: dict[str, Value] = {}
             for value in op.outputs:
                 array = value.known if value is not None else None
-                if array is None or value is None or not graph.is_used(value):
-                    continue
-                type = TensorType(DType.of(array), array.shape)
-                constant = graph.new_value(f"{value.name}__folded", type, data=ArrayData(array), tensor=value.tensor)
-                graph.replace_uses(value, constant)
-                folded[value.name] = constant
+                if array is not None and value is not None and graph.is_used(value):
+                    type = TensorType(DType.of(array), array.shape)
+                    folded[value.name] = _replace(graph, value, type, ArrayData(array))
             if folded:
                 # Also removes the ops that compute a shape for this op alone: other passes would count them as readers.
                 graph.remove_if_dead(op)
@@ -185,10 +182,8 @@ class FoldConstants(Pass):
         for value, data in self._results(graph, chosen, context).items():
             if data is None:
                 context.note(self, value.name, "it could not be computed ahead of time")
-                continue
-            constant = graph.new_value(f"{value.name}__folded", value.type, data=data, tensor=value.tensor)
-            graph.replace_uses(value, constant)
-            folded[value.name] = constant
+            else:
+                folded[value.name] = _replace(graph, value, value.type, data)
         for op in reversed(foldable):
             outputs = [value for value in op.outputs if value is not None]
             if not any(graph.is_used(value) for value in outputs):
@@ -202,17 +197,14 @@ class FoldConstants(Pass):
         eager, remaining = [], self.max_bytes_in_memory
         for value, is_expanded in chosen.items():
             size = _nbytes(value)
-            data = None
-            if context.defer is not None and (is_expanded or size > remaining):
-                data = context.defer(graph, value, is_expanded)
-            if data is not None:
-                found[value] = data
-            else:
+            is_deferred = context.defer is not None and (is_expanded or size > remaining)
+            found[value] = context.defer(graph, value, is_expanded) if context.defer and is_deferred else None
+            if found[value] is None:
                 eager.append(value)
                 remaining -= min(remaining, size)
         for value, array in zip(eager, context.evaluate(graph, eager), strict=True):
             found[value] = None if array is None else ArrayData(array)
-        return {value: found[value] for value in chosen}
+        return found
 
     def _foldable(self, graph: Graph, context: PassContext) -> dict[Op, None]:
         """The ops that depend on constants alone, in topological order."""
@@ -330,6 +322,13 @@ def _key(op: Op) -> Hashable:
     )
     present = tuple(value is not None for value in op.outputs)
     return (op.kind, op.version, tuple(sorted(op.attributes.items(), key=lambda item: item[0])), inputs, present)
+
+
+def _replace(graph: Graph, value: Value, type: TensorType | OpaqueType, data: Data) -> Value:
+    """Let the readers of a value read a constant."""
+    constant = graph.new_value(f"{value.name}__folded", type, data=data, tensor=value.tensor)
+    graph.replace_uses(value, constant)
+    return constant
 
 
 def _take_names(graph: Graph, folded: Mapping[str, Value]) -> None:

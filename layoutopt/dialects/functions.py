@@ -49,7 +49,7 @@ class Functions(Dialect):
         """The label of a call: CastData with two formats; for other ops the first formats in the name, and the signature."""
         assert op.signature is not None
         if is_cast(op):
-            source, result = op.signature.inputs[0], op.signature.outputs[0]
+            source, result = op.x.storage, op.y.storage
             assert source is not None and result is not None
             return Label(CAST, {"src_format": str(source.format), "dst_format": str(result.format)})
         return Label(f"{op.op_type}_{_formats(op)}", {"formats": str(op.signature)})
