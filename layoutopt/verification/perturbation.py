@@ -19,7 +19,7 @@ from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_gr
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import graphs, nodes
 from layoutopt.verification.difference import EPSILONS
-from layoutopt.verification.upcast import NARROW
+from layoutopt.verification.edits import NARROW
 
 _PIECE = 1 << 22  # elements that are perturbed at a time
 _MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds

@@ -24,7 +24,7 @@ from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_gr
 from layoutopt.errors import VerificationError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Value
-from layoutopt.report.warnings import warnings_of
+from layoutopt.report.facts import warnings_of
 from layoutopt.runtime.session import Session
 from layoutopt.verification.file_comparison import verify_files
 from layoutopt.verification.perturbation import COHERENT, error_growths, perturb_sums
