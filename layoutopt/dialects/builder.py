@@ -389,20 +389,6 @@ class OpBuilder:
             value = self.transpose(value, [gather.index(position) for position in range(len(gather))])
         self.set_output(index, value)
 
-    def mask(self, value: Value, storage: Storage, shape: Shape) -> Value:
-        """The tensor in the same format with its padding set to zero: the padding is sliced off and added again."""
-        format = storage.format
-        gather = format.logical_order
-        padded = format.padded_shape(shape)
-        physical = value.dims
-        value = self.reshape(self.transpose(value, gather), padded)
-        for axis in format.blocked_axes:
-            logical, whole = shape[axis], padded[axis]
-            assert isinstance(logical, int) and isinstance(whole, int)
-            value = self.resize_axis(self.resize_axis(value, axis, logical), axis, whole)
-        value = self.reshape(value, tuple(physical[position] for position in gather))
-        return self.transpose(value, [gather.index(position) for position in range(len(gather))])
-
     def prune(self) -> None:
         """Remove the recorded ops and constants that no output depends on."""
         read = set(self.outputs.values())

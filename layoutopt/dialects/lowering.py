@@ -7,6 +7,7 @@ Constants are packed when they are read, so lowering does not allocate memory fo
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from layoutopt.dialects.builder import OpBuilder, Packed, first_name, write_plain
@@ -257,10 +258,13 @@ class _Lowering:
         value, src, dst, shape = builder.input(0), op.x.storage, op.y.storage, op.x.dims
         assert value is not None and src is not None and dst is not None
         extents = zip(src.format.padded_shape(shape), dst.format.padded_shape(shape), shape, strict=True)
+        formats = [src.format, dst.format]
         if src.padding > dst.padding and any(old == new != dim for old, new, dim in extents):
             # A conversion does not change an axis that both formats pad to the same extent.
-            value = builder.mask(value, src, shape)
-        builder.set_output(0, builder.convert(value, src.format, dst.format, shape))
+            formats.insert(1, Format.canonical(len(shape)))
+        for before, after in pairwise(formats):
+            value = builder.convert(value, before, after, shape)
+        builder.set_output(0, value)
 
 
 def _is_unchanged(op: Op, rule: LayoutRule) -> bool:
