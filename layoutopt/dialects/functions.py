@@ -199,7 +199,6 @@ def _structure(draft: _Draft) -> str:
         reads = ", ".join("" if value is None else value.name for value in op.inputs)
         writes = ", ".join("" if value is None else value.name for value in op.outputs)
         lines.append(f"{writes} = {op.op_type}({reads}){{{attributes}}}")
-    lines += [f"{value.name} = {value.data.numpy().tolist()}" for value in draft.body.values if value.data is not None]
     returned = ", ".join(value.name for value in draft.body.outputs)
     return f"({', '.join(draft.attributes)}) " + "; ".join(lines) + f"; return {returned}"
 

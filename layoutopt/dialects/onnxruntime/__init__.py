@@ -7,9 +7,9 @@ depthwise 1x1 convolution, whose filter may be computed: squeeze-and-excite need
 
 Ops without a native kernel are written as in the dialect `ops`, with reshapes around them. The modules:
 
-    arrays, writers                           the declared shapes of blocked arrays, and the writers by op type
+    writers                                   the declared shapes of blocked arrays, and the writers by op type
     blocked_passes, plain_passes, winograd    the passes on the lowered graph
-    integer                                   the passes on the baked graph of a quantised model
+    integer                                   the passes on quantised models
     default_blocks                            the ops that onnxruntime itself runs in blocks
     tables                                    kernels and measured costs
 """
@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 from layoutopt.dialects.builder import OpBuilder, write_plain
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, BlockedArrays
 from layoutopt.dialects.onnxruntime.blocked_passes import (
     CheckBlockSize,
     DeclarePaddedChannels,
@@ -30,7 +29,15 @@ from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, KeepSoftmaxIn
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
-from layoutopt.dialects.onnxruntime.writers import KINDS, WRITERS, write_elementwise, write_reorder
+from layoutopt.dialects.onnxruntime.writers import (
+    BLOCKS,
+    DOMAIN,
+    KINDS,
+    WRITERS,
+    BlockedArrays,
+    write_elementwise,
+    write_reorder,
+)
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyReshapes
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph, is_cast

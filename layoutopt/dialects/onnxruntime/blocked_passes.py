@@ -9,10 +9,10 @@ from math import prod
 import numpy as np
 
 from layoutopt.dialects.builder import Packed, add_reshape
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, float32_type
+from layoutopt.dialects.onnxruntime.writers import BLOCKS, DOMAIN, float32_type
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Attribute, DType, Op, OpaqueType, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, Op, OpaqueType, Value
 from layoutopt.ops import estimated_extent
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
@@ -235,15 +235,16 @@ class CheckBlockSize(Pass):
         blocked = [(each, op) for each in regions_with_rule(graph) for op in each.ops if op.domain == DOMAIN]
         if not blocked or block == 0:
             return
-        write = _PrologueWriter(graph)
         for owner, op in blocked:
             bias = _bias(op)
             if bias is not None:
-                flat = write.constant(np.asarray([-1], dtype=np.int64))
-                checked = _captured(graph, owner, write("Reshape", (write.checked_bias(block, bias), flat), bias.shape))
-                owner.set_inputs(op, (*op.inputs[:2], checked, *op.inputs[3:]))
+                flat = graph.new_constant(np.asarray([-1], dtype=np.int64), "block_guard/constant")
+                checked = _add(graph, "Reshape", (_checked_bias(graph, block, bias), flat), bias.shape)
+                captured = _captured(graph, owner, checked)
+                owner.set_inputs(op, (*op.inputs[:2], captured, *op.inputs[3:]))
                 return
-        _add_zero(graph, *blocked[0], write("ReduceSum", (write.checked_bias(block, np.zeros(block)),), (), keepdims=0))
+        zero = _add(graph, "ReduceSum", (_checked_bias(graph, block, np.zeros(block)),), (), keepdims=0)
+        _add_zero(graph, *blocked[0], zero)
 
 
 def packed_block(names: Iterable[str]) -> int | None:
@@ -290,51 +291,36 @@ def _bias(conv: Op) -> Array | None:
     return conv.constant(2)
 
 
-class _PrologueWriter:
-    """Adds ops at the beginning of a graph, each behind the previous one."""
+def _checked_bias(graph: Graph, block: int, bias: Array) -> Value:
+    """A value of shape (1, len(bias), 1, 1) that is `bias`, computed by a kernel that refuses other block sizes."""
+    channels = CHANNELS[block]
+    numbers = _unfolded_numbers(graph, (1, channels, 1, 1))
+    arrays = np.zeros((bias.size, channels, 1, 1), dtype=np.float32), bias.astype(np.float32)
+    weights = (graph.new_constant(array, "block_guard/constant") for array in arrays)
+    return _add(graph, _CONV, (numbers, *weights), (1, bias.size, 1, 1), NAME.format(block), kernel_shape=(1, 1))
 
-    def __init__(self, graph: Graph) -> None:
-        """Begin in front of the first op of `graph`."""
-        self._graph = graph
-        self._last: Op | None = None
 
-    def constant(self, array: Array) -> Value:
-        """A constant of the graph."""
-        return self._graph.new_constant(array, "block_guard/constant")
+def _unfolded_numbers(graph: Graph, extents: tuple[int, ...]) -> Value:
+    """A tensor that onnxruntime does not fold."""
+    if graph.opsets[""] < _WITHOUT_RANDOM_KERNELS:
+        return _add(graph, "RandomUniform", (), extents, shape=extents, low=0.0, high=1.0, dtype=1)
+    arrays = np.ones(extents, dtype=np.float32), np.asarray(0, dtype=np.int64)
+    ones, first = (graph.new_constant(array, "block_guard/constant") for array in arrays)
+    return _add(graph, "SequenceAt", (_add(graph, "SequenceConstruct", (ones,), None), first), extents)
 
-    def checked_bias(self, block: int, bias: Array) -> Value:
-        """A value of shape (1, len(bias), 1, 1) that is `bias`, computed by a kernel that refuses other block sizes."""
-        channels = CHANNELS[block]
-        noise = self._unfolded_numbers((1, channels, 1, 1))
-        weight = self.constant(np.zeros((bias.size, channels, 1, 1), dtype=np.float32))
-        operands = (noise, weight, self.constant(bias.astype(np.float32)))
-        return self("Conv", operands, (1, bias.size, 1, 1), NAME.format(block), kernel_shape=(1, 1))
 
-    def _unfolded_numbers(self, extents: tuple[int, ...]) -> Value:
-        """A tensor that onnxruntime does not fold."""
-        if self._graph.opsets[""] < _WITHOUT_RANDOM_KERNELS:
-            return self("RandomUniform", (), extents, shape=extents, low=0.0, high=1.0, dtype=1)
-        ones = self.constant(np.ones(extents, dtype=np.float32))
-        sequence = self("SequenceConstruct", (ones,), None)
-        return self("SequenceAt", (sequence, self.constant(np.asarray(0, dtype=np.int64))), extents)
-
-    def __call__(
-        self, kind: str, inputs: tuple[Value, ...], extents: tuple[int, ...] | None, name: str = "", **fields: Attribute
-    ) -> Value:
-        """The output of a new op: a float32 tensor, or a sequence if `extents` is None."""
-        type = OpaqueType("sequence") if extents is None else TensorType(DType.FLOAT32, extents)
-        result = self._graph.new_result(
-            f"{DOMAIN}::Conv" if kind == "Conv" else kind,
-            inputs,
-            type,
-            f"block_guard/{kind}",
-            self._last,
-            first=self._last is None,
-            name=name,
-            attributes=fields,
-        )
-        self._last = self._graph.producer(result)
-        return result
+def _add(
+    graph: Graph,
+    kind: str,
+    inputs: tuple[Value, ...],
+    extents: tuple[int, ...] | None,
+    name: str = "",
+    **fields: Attribute,
+) -> Value:
+    """The output of a new op in front of those of the model: a float32 tensor, or a sequence if `extents` is None."""
+    type = OpaqueType("sequence") if extents is None else float32_type(extents)
+    stem = f"block_guard/{kind.rpartition('::')[2]}"
+    return graph.new_result(kind, inputs, type, stem, first=True, name=name, attributes=fields)
 
 
 class DeclarePaddedChannels(Pass):

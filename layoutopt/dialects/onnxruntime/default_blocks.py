@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Set
 
-from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
 from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_filter_cheaper, is_fusable_activation
-from layoutopt.dialects.onnxruntime.writers import KINDS, PER_CHANNEL_KINDS
+from layoutopt.dialects.onnxruntime.writers import KINDS, PER_CHANNEL_KINDS, BlockedArrays
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Signature, Storage, Value
 from layoutopt.ops import View, X, Y, rule_of

@@ -1,20 +1,83 @@
-"""Writers of ops on blocked arrays, by op type: each returns the outputs, or None if there is no kernel for these operands."""
+"""Blocked arrays for onnxruntime, and the writers of ops on them, by op type.
+
+An array is declared as (N, C, H, W), C padded to the block, and stored as (N, C/b, H, W, b).
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import lcm, prod
 from typing import TypeAlias
 
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, BlockedArrays, float32_type, kernel_call
 from layoutopt.formats import Format, Part, Shape, pack, product
-from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.types import Array, Attribute, DType, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.feature_maps import Resize
-from layoutopt.ops.normalization import KIND, normalized, per_channel
+from layoutopt.ops.normalization import KIND, ExportedGroupNormalization, normalized, per_channel
 from layoutopt.ops.rearrangement import Slice
+
+DOMAIN = "com.microsoft.nchwc"
+BLOCKS = (8, 16)  # without and with AVX-512
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedArrays:
+    """The block sizes of onnxruntime's blocked kernels, and the declared shapes of blocked arrays.
+
+    Attributes:
+        blocks: the block sizes of the kernels. Formats with other blocks are not blocked arrays: a split of heads by
+            8 is none for kernels with blocks of 16.
+    """
+
+    blocks: tuple[int, ...] = BLOCKS
+
+    def declared_shape(self, format: Format, shape: Shape) -> Shape:
+        """The shape of an array: four axes for blocked feature maps and filters; signals are 1 high."""
+        if self.feature_block(format):
+            batch, channels, *image, block = format.physical_shape(shape)
+            return (batch, estimated_extent(channels) * estimated_extent(block), *(1,) * (2 - len(image)), *image)
+        if self.filter_block(format):
+            filters, channels, *kernel = format.padded_shape(shape)
+            return (filters, channels, *(1,) * (2 - len(kernel)), *kernel)
+        return format.physical_shape(shape)
+
+    def feature_block(self, format: Format) -> int:
+        """The block b of a format with the parts (N, C/b, H, W, b) or (N, C/b, W, b), for axes in any order; else 0."""
+        parts = format.parts
+        if format.rank not in (3, 4) or len(parts) != format.rank + 1 or any(part.block for part in parts[:-1]):
+            return 0
+        channels = parts[-1]
+        return channels.block if channels.axis == parts[1].axis and channels.block in self.blocks else 0
+
+    def filter_block(self, format: Format) -> int:
+        """The block of OIHW{b}i{b}o or OIHW{b}o, or of those without H; 0 for any other format."""
+        for block in self.blocks:
+            if str(format) in (
+                f"{axes}{blocks}" for axes in ("NCHW", "NCW") for blocks in (f"{block}c{block}n", f"{block}n")
+            ):
+                return block
+        return 0
+
+    def is_blocked(self, op: Op, slot: Slot) -> bool:
+        """Whether an operand is a blocked feature map."""
+        storage = op.signature[slot] if op.signature is not None else None
+        return storage is not None and bool(self.feature_block(storage.format))
+
+
+def float32_type(shape: Shape) -> TensorType:
+    """The float32 tensor type of a shape, which is the type of all operands of these kernels."""
+    return TensorType(DType.FLOAT32, shape)
+
+
+def kernel_call(
+    builder: OpBuilder, kind: str, inputs: Sequence[Value | None], shape: Shape, **fields: Attribute
+) -> Value:
+    """The output of a new kernel call of the domain."""
+    (result,) = builder.op(kind, inputs, [float32_type(shape)], fields, DOMAIN)
+    return result
+
 
 _W = Slot("in", 1)
 _SUM = Slot("in", 3)
@@ -412,7 +475,7 @@ _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and n
 _LONGEST_SUM = 1024  # elements that one kernel adds up in sequence
 
 
-@native_writer(KIND, f"{DOMAIN}::{KIND}")
+@native_writer(KIND, *ExportedGroupNormalization.ops)
 def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a group normalisation of blocked channels, whose number is known; batch and image may be symbolic."""
     format = builder.format(X)
