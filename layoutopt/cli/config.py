@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -34,8 +34,6 @@ _PATHS = ("profile", "inputs")
 
 # --- the tables --------------------------------------------------------------------------------------------
 
-Limit: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
 
 class Table(BaseModel):
     """Base class of the tables: keys have dashes, types are exact, unknown keys are errors."""
@@ -43,16 +41,6 @@ class Table(BaseModel):
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-")
     )
-
-
-class Budgets(Table):
-    """Limits that the results of models must keep."""
-
-    max_transposes: Limit | None = None
-    max_casts: Limit | None = None
-    max_bytes_moved: Limit | None = None
-    min_speedup: Limit | None = None
-    max_size_growth: Limit | None = None
 
 
 def _keys(scope: str) -> dict[str, Any]:
@@ -81,12 +69,15 @@ def _assignments(name: str) -> Any:
     return check
 
 
+BudgetTable: Any = create_model("BudgetTable", __base__=Table, **_keys("budgets"))
 SharedTable: Any = create_model("SharedTable", __base__=Table, **_keys("models"))
-ModelTable: Any = create_model("ModelTable", __base__=SharedTable, budgets=(Budgets, Budgets()), **_keys("one model"))
+ModelTable: Any = create_model(
+    "ModelTable", __base__=SharedTable, budgets=(BudgetTable, BudgetTable()), **_keys("one model")
+)
 ConfigTable: Any = create_model(
     "ConfigTable",
     __base__=SharedTable,
-    budgets=(Budgets, Budgets()),
+    budgets=(BudgetTable, BudgetTable()),
     models=(dict[str, ModelTable], Field(default_factory=dict)),
     **_keys("run"),
 )
@@ -131,9 +122,9 @@ class Config:
         return {name: self._located(name, value) for name, value in options.items()} | self.typed
 
     def budgets_for(self, model: Path) -> dict[str, float]:
-        """The budgets of a model by name, such as `max-transposes`, with the rules of `options_for`."""
+        """The budgets of a model by name, such as `max_transposes`, with the rules of `options_for`."""
         tables = [self.table.budgets, *(each.budgets for each in self._matching(model))]
-        return {name.replace("_", "-"): value for each in tables for name, value in _values(each).items()}
+        return {name: value for each in tables for name, value in _values(each).items()}
 
     def _matching(self, model: Path) -> Iterator[Any]:
         """The tables whose patterns match a model, in the order of the file.
@@ -304,7 +295,7 @@ def _reason(error: Any) -> str:
 def _unknown_key(where: str, names: Sequence[str], prefix: Sequence[str]) -> UsageError:
     key, table = names[-1], ConfigTable
     if len(names) > 1:
-        table = Budgets if names[-2] == "budgets" else ModelTable
+        table = BudgetTable if names[-2] == "budgets" else ModelTable
     known = keys(table)
     if refusal := refusals().get(key.replace("_", "-")):
         return UsageError(f"{key} {refusal}", where=where, hint="type it as an option of the command line")
@@ -317,7 +308,7 @@ def _unknown_key(where: str, names: Sequence[str], prefix: Sequence[str]) -> Usa
     else:
         near = get_close_matches(key.replace("_", "-"), known, 1)
         hint = f"did you mean {near[0]}" if near else f"there are {', '.join(known)}"
-    kind = "budget" if table is Budgets else "option"
+    kind = "budget" if table is BudgetTable else "option"
     return UsageError(f"no {kind} '{key}'", where=where, hint=hint)
 
 

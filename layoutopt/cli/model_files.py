@@ -152,12 +152,13 @@ def with_output(arguments: Sequence[Path], output: str | None) -> tuple[Sequence
     return [model], str(second)
 
 
-def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
+def place(arguments: Sequence[Path], output: str | None, option: str = "-o") -> list[Placement]:
     """The models that the arguments name, with the files of their results.
 
     Args:
         arguments: files, folders, patterns, or `-` alone.
-        output: the value of -o. For several models, a folder or a pattern it is a folder.
+        output: the folder or file of the results. For several models, a folder or a pattern it is a folder.
+        option: the option that names it.
 
     Raises:
         ModelError: a folder or a pattern leads to no model.
@@ -168,7 +169,7 @@ def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
     takes_folder = len(arguments) > 1 or any(is_several(each) for each in arguments)
     if takes_folder and target is not None and (target == STDIO or is_file_name(target)):
         what = "several models need a folder"
-        raise UsageError(what, where=f"-o {output}", hint="name a folder, or leave out -o to write next to each model")
+        raise UsageError(what, where=f"{option} {output}", hint="name a folder")
     if takes_folder and STDIO in arguments:
         raise UsageError("stdin is one model", where="-", hint="give `-` alone, or model files")
     is_folder = takes_folder or (output is not None and (output.endswith(os.sep) or os.path.isdir(output)))

@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, replace
+from dataclasses import Field, dataclass, fields, replace
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -24,12 +24,15 @@ from layoutopt.driver.options import (
     BatchOptions,
     ModelOptions,
     Options,
+    check,
     declared,
     key_of,
     option,
 )
+from layoutopt.gates.budgets import Budgets, parse_bytes
 
 if TYPE_CHECKING:  # --help imports this module, and neither pydantic nor numpy
+    from layoutopt.batch.task import ModelTask
     from layoutopt.cli.config import Config
     from layoutopt.driver.result import Result
 
@@ -112,7 +115,7 @@ class CommandOptions:
 
 OPTIONS: dict[str, Field[Any]] = {
     key_of(each).replace("-", "_"): each
-    for kind in (BatchOptions, Options, CommandOptions)
+    for kind in (BatchOptions, Options, CommandOptions, Budgets)
     for each, _ in declared(kind)
 }
 """All options by the name of the parameter of a command, such as `max_growth`."""
@@ -206,6 +209,14 @@ class Settings:
         found = {name: (PARSERS.get(key), self.values[key]) for name, key in names.items()}
         return {name: value if parse is None else parse(value) for name, (parse, value) in found.items()}
 
+    def task(self, model: Path, output: Path | None) -> "ModelTask":
+        """The task of a model in a batch."""
+        from layoutopt.batch.task import ModelTask
+
+        arguments = self.arguments() | {"target": self.target}
+        inputs, external_data = tuple(self.inputs), self.external_data if output is not None else None
+        return ModelTask(model, output, arguments, inputs, external_data, self.force, self.reads, self.cache)
+
     def run(self, model: Path | bytes, **callbacks: Any) -> "Result":
         """The result of `layoutopt.optimize` with these options; `callbacks` are its callables, such as `watch`."""
         from layoutopt import api
@@ -257,6 +268,17 @@ class Given:
     def is_set(self, name: str, model: Path) -> bool:
         """Whether the command line or the configuration contains an option for a model."""
         return name in self._typed or name in self.configuration.options_for(model)
+
+    def budgets(self, model: Path) -> Budgets:
+        """The budgets of a model: those of the command line, else of the configuration.
+
+        Raises:
+            ArgumentError: a budget is wrong.
+        """
+        typed = {name: self._values[name] for name in self._typed & {each.name for each in fields(Budgets)}}
+        found = Budgets(**self.configuration.budgets_for(model) | typed)
+        check(found)
+        return found
 
     def settings(self, model: Path | None = None) -> Settings:
         """The options of a model: those of the command line, else of the configuration, else the defaults.
@@ -345,4 +367,5 @@ _DETAILS: dict[str, dict[str, Any]] = {
     "target": {"autocompletion": complete_target},
     "cluster": {"autocompletion": _complete_cluster},
     "jobs": {"envvar": "LAYOUTOPT_JOBS"},
+    "max_bytes_moved": {"parser": parse_bytes},
 }

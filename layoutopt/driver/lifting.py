@@ -17,7 +17,7 @@ from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.sizes import as_range, symbols
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note
-from layoutopt.report.builder import counts
+from layoutopt.report.builder import counts, remaining_moves
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
@@ -75,7 +75,8 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
     samples = _infer_sizes(job, model, graph)
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
-    job.before = counts(graph, inference.evaluate_extents(graph, job.context.sizes))
+    sizes = inference.evaluate_extents(graph, job.context.sizes)
+    job.before, job.moves = counts(graph, sizes), remaining_moves(graph, sizes)
     if not job.options.verify and not job.context.reason_to_keep:
         _check_run(job, model, graph, samples)
     return graph, samples

@@ -47,7 +47,7 @@ class Declaration:
         metavar: the placeholder of the value.
         group: the group in `--help`; empty for a key that is set with `--config` only.
         least, above: the lower limit of numbers, included or excluded.
-        scope: what a configuration sets it for: all "models", "one model", the whole "run", or nothing.
+        scope: what a configuration sets it for: all "models", "one model", the whole "run", "budgets", or nothing.
         refusal: why a configuration must not set it.
     """
 
@@ -59,7 +59,7 @@ class Declaration:
     group: str = ""
     least: float | None = None
     above: float | None = None
-    scope: Literal["models", "one model", "run", ""] = "models"
+    scope: Literal["models", "one model", "run", "budgets", ""] = "models"
     refusal: str = ""
 
 

@@ -349,6 +349,9 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
     measurement: MeasurementReport | None = Field(default=None, description="null if nothing was rewritten")
     ops: list[OpReport]
     casts: list[CastReport]
+    moves: list[RemainingMove] = Field(
+        default_factory=list, description="the ops that `after` counts; of the original if it is unchanged"
+    )
     portable: PortableReport | None = Field(
         default=None, description="null unless the result has a native branch and one of standard operators"
     )
