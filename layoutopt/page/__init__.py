@@ -6,6 +6,6 @@ text = page_html(result.report, original.graph, original.planned(result.graph, r
 """
 
 from layoutopt.page.document import page_html
-from layoutopt.page.original import OriginalGraph
+from layoutopt.page.graphs import OriginalGraph
 
 __all__ = ["OriginalGraph", "page_html"]

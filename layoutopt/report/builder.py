@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from layoutopt.cost import CostModel
+from layoutopt import inference
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost.size_growth import Growth
+from layoutopt.cost_models import RuntimeSpec
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
@@ -13,7 +15,7 @@ from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorTyp
 from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import expected_runs, region_rule
-from layoutopt.passes.base import Note
+from layoutopt.passes.base import Note, Pass
 from layoutopt.planner import Plan, TargetOutcome, planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
@@ -116,6 +118,43 @@ def graph_report(
         _outcome_reports(found, plan) if plan is not None else [],
         _counts(found, sizes),
     )
+
+
+class OriginalOps:
+    """A pass callback that records the ops before the first pass, with their estimated times in canonical formats.
+
+    Args:
+        hardware: the cost model of the target.
+        runtime: the program that runs the result.
+
+    Attributes:
+        sizes: the sizes that the model is planned for.
+        ops: the ops; empty if no pass has run.
+        reports: their reports.
+    """
+
+    def __init__(self, hardware: CostModel, runtime: RuntimeSpec) -> None:
+        self._hardware, self._runtime = hardware, runtime
+        self.sizes = NO_SIZES
+        self.ops: list[Op] = []
+        self.reports: list[OpReport] = []
+
+    def set_sizes(self, sizes: Sizes) -> None:
+        """Store the sizes that the model is planned for."""
+        self.sizes = sizes
+
+    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
+        """Record the ops when the first pass begins."""
+        if self.ops:
+            return
+        sizes, runtime = inference.evaluate_extents(graph, self.sizes), self._runtime
+        prices = priced_with(runtime.restricted(self._hardware), sizes=sizes, epilogues=runtime.epilogues(graph))
+        target_model = priced_with(self._hardware, sizes=sizes)
+        self.record(graph, graph_report(graph, prices, sizes, target_model=target_model))
+
+    def record(self, graph: Graph, found: GraphReport) -> None:
+        """Record the ops of a graph."""
+        self.ops, self.reports = planned_ops(graph), found.ops
 
 
 def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, target_model: CostModel) -> OpReport:

@@ -56,7 +56,7 @@ def test_the_page_has_the_numbers_of_summary_and_report(cli: Cli, model: str, tm
     assert {cast["reason"] for cast in casts} <= found.names
     nodes = found.data["sides"]["after"]["nodes"]
     texts = found.data["texts"]
-    seconds = {texts[node[1]]: node[4] for node in nodes}
+    seconds = {texts[node[1]]: node[6] for node in nodes}
     ops = report["ops"]
     assert isinstance(ops, list)
     assert {op["name"]: float(f"{op['seconds']:.4g}") for op in ops}.items() <= seconds.items()
