@@ -71,7 +71,9 @@ def finish(
     report = _report(job, model, graph, is_changed=rewritten is not None)
     _log(report)
     unchanged = job.source if rewritten is None else None
-    return Result(model, job.context.plan, report, graph, unchanged, job.path, _files_read(job))
+    origin = job.options.model
+    path = str(origin) if isinstance(origin, str | PathLike) else None
+    return Result(model, job.context.plan, report, graph, unchanged, path, _files_read(job))
 
 
 def _files_read(job: Job) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """The stages `read` and `lift`: from a model as the caller passed it to the graph that passes run on."""
 
 from dataclasses import replace
+from os import PathLike
 
 import onnx
 import onnx_ir
@@ -54,6 +55,9 @@ def _parsed(job: Job) -> onnx_ir.Model:
     if isinstance(given, onnx_ir.Model):
         return given
     if isinstance(given, onnx.ModelProto):
+        if isinstance(job.options.model, str | PathLike):
+            what = "are emptied in the file; random numbers with their statistics are in their place"
+            job.context.notes.append(Note("read", "weights", what))
         return onnx_io.from_message(given, strict=strict)
     return onnx_io.read(given, strict=strict)
 

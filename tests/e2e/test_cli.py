@@ -306,3 +306,22 @@ def test_passes_and_dialects(cli: Cli) -> None:
         each["name"] for each in json.loads(cli("list", "dialects", "--json").out)["dialects"]
     }
     assert TARGET in cli("list", "dialects").out
+
+
+def test_a_skeleton_is_filled(cli: Cli, tmp_path: Path) -> None:
+    model = convolutions()
+    for tensor in model.graph.initializer:
+        tensor.ClearField("raw_data")
+        tensor.doc_string = '{"normal": [0.0, 0.1]}'
+    onnx.save(model, tmp_path / "m.onnx")
+    for _ in range(2):  # the second replaces its result
+        done = cli("m.onnx", *PLANNED)
+        assert done.code == 0 and "weights: are emptied in the file; random numbers" in done.err
+    assert all(each.raw_data for each in onnx.load(tmp_path / "m.opt.onnx").graph.initializer)
+
+
+@pytest.mark.parametrize("name", ["gpu", "openvino"])
+def test_a_runtime_is_no_target(cli: Cli, tmp_path: Path, name: str) -> None:
+    onnx.save(convolutions(), tmp_path / "m.onnx")
+    done = cli("m.onnx", "-t", name)
+    assert done.code == 4 and "--runtime any" in done.err
