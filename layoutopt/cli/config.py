@@ -319,33 +319,22 @@ def line_of(text: str, path: Sequence[str]) -> int:
         text: a valid TOML file.
         path: the names of the tables and of the key.
     """
-    table: tuple[str, ...] = ()
-    best, depth = 1, 0
-    for number, line in enumerate(text.splitlines(), 1):
-        header = _names(line) if line.lstrip().startswith("[") else ()
-        key = () if header else _key(line)
-        table = header or table
-        found = header or ((*table, *key) if key else ())
-        if len(found) > depth and tuple(path[: len(found)]) == found:
-            best, depth = number, len(found)
-    return best
+    lines, whole = text.splitlines(keepends=True), tomllib.loads(text)
+    while path and not _contains(whole, path):
+        path = path[:-1]
+    begin = 1
+    for number in range(1, len(lines) + 1):
+        with suppress(tomllib.TOMLDecodeError):  # within a value of several lines
+            if _contains(tomllib.loads("".join(lines[:number])), path):
+                break
+            begin = number + 1
+    return begin
 
 
-def _key(line: str) -> tuple[str, ...]:
-    """The names on the left of a line `key = value`; empty for any other line."""
-    ends = (position for position, character in enumerate(line) if character == "=")
-    return next((found for end in ends if (found := _names(f"{line[:end]} = 0"))), ())
-
-
-def _names(line: str) -> tuple[str, ...]:
-    """The names that one line of TOML defines; empty if it is not valid on its own."""
-    try:
-        level: Any = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:
-        return ()
-    names = []
-    while isinstance(level, list | dict) and level:
-        if isinstance(level, dict):
-            names.append(next(iter(level)))
-        level = level[names[-1]] if isinstance(level, dict) else level[0]
-    return tuple(names)
+def _contains(level: Any, path: Sequence[str]) -> bool:
+    for name in path:
+        level = level[-1] if isinstance(level, list) else level
+        if not isinstance(level, dict) or name not in level:
+            return False
+        level = level[name]
+    return bool(path)
