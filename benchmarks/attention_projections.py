@@ -80,7 +80,7 @@ def times_of_forms(batch: int, tokens: int, channels: int, heads: int, seconds: 
 
     runs: list[Callable[[], Any]] = [partial(each.run, None, feed) for each in sessions]
     with pinned(1):
-        return in_rounds([timed(run, thread_time) for run in runs], is_over).times
+        return in_rounds([timed(run, thread_time) for run in runs], is_over)
 
 
 def session(body: str, shape: str, constants: dict[str, Any]) -> onnxruntime.InferenceSession:

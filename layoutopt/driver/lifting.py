@@ -22,7 +22,7 @@ from layoutopt.report.builder import counts, remaining_moves
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
-from layoutopt.verification.submodels import failure_without_weights
+from layoutopt.verification.runs import failure_without_weights
 
 OPTIMISED_BEFORE = "it has been optimised like this before"
 """The reason why a result of the same options stays unchanged."""

@@ -214,8 +214,8 @@ def _cut_widths(graph: PageGraph) -> list[int]:
 def longest_repeat(tokens: Sequence[int], weights: Sequence[int], cuts: Sequence[int]) -> range | None:
     """The starts of the equal blocks, one behind the other, that cover most ops.
 
-    None if no block of four ops or more occurs in a row, twelve ops or more in all. Of several, the one with the smallest blocks
-    is taken. The blocks begin where the fewest values are passed from block to block.
+    None if no block of four ops or more occurs in a row, twelve ops or more in all. Of several, the one with the smallest
+    blocks is taken. The blocks begin where the fewest values are passed from block to block.
 
     Args:
         tokens: one number per item: equal items have equal numbers.

@@ -47,7 +47,7 @@ KEPT = {
     "the model as a record": "check a.onnx --json=a.onnx",
     "weights as a record": "bench a.onnx --json=w.bin",
     "a dump": "inspect a.onnx --dump-ir before:fold-constants=dumps",
-    "somebody's target": "calibrate -o mine.toml --quick",
+    "somebody's target": "calibrate -o mine.toml",
 }
 NEVER = (
     "weights of the model",
@@ -177,7 +177,7 @@ def test_names_of_all_bytes(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monkey
         "check {1}",
         "inspect {1}",
         "inspect {1} --json",
-        "bench {0} {1} --runs 2 --json -",
+        "bench {0} {1} --seconds 0.01 --json -",
     ):
         done = cli(*(part.format(source, out) for part in command.split()))
         assert (done.code, done.err) == (0, ""), done
@@ -316,11 +316,11 @@ def test_bench_and_its_record(cli: Cli, model: str, tmp_path: Path, monkeypatch:
     """The rules for files hold for `bench`, which starts separate processes."""
     os.rename(model, name := os.fsdecode(b"caf\xe9.onnx"))
     for _ in range(2):
-        assert cli("bench", name, "--runs", "2", "--json", "t.json").code == 0
+        assert cli("bench", name, "--seconds", "0.01", "--json", "t.json").code == 0
     assert json.loads(Path("t.json").read_text())["models"][0]["model"] == r"caf\xe9.onnx"
     with open("/dev/full", "w") as device:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", device)
-            failed = cli("bench", name, "--runs", "2", "--json", "u.json")
+            failed = cli("bench", name, "--seconds", "0.01", "--json", "u.json")
         os.dup2(os.open(os.devnull, os.O_WRONLY), device.fileno())
     assert failed.code == 8 and "u.json is written" in failed.err and Path("u.json").exists()

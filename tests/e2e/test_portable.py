@@ -19,7 +19,7 @@ from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.runtime.session import Session
-from layoutopt.verification.portable_branches import without_native_schemas
+from layoutopt.verification.gate import without_native_schemas
 
 pytestmark = has_blocks
 

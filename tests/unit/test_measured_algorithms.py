@@ -3,13 +3,13 @@
 import gc
 import weakref
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from kernel_samples import MACHINE, OPSETS, kernel_of
+from kernel_samples import MACHINE, OPSETS
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -18,15 +18,22 @@ from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_fusable_activation
 from layoutopt.dialects.onnxruntime.default_blocks import ACTIVATION_SHARES, find_fused_tensors, is_chosen_by_default
-from layoutopt.dialects.onnxruntime.winograd import MachineRates, Winograd, convolution_graph, promising, tilings
-from layoutopt.dialects.onnxruntime.winograd_kernels import Site, site_of
+from layoutopt.dialects.onnxruntime.winograd import (
+    MACHINE_RATES,
+    Site,
+    Winograd,
+    convolution_graph,
+    estimated_times,
+    site_of,
+    tilings,
+)
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import ArrayData, DType, Op, Signature, Slot, TensorType, Value
 from layoutopt.kernel_times import KernelStore, RequestedTimes
-from layoutopt.kernel_times.lowered_graph import LoweredGraph
-from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.kernels import LoweredGraph, LoweredKernel
 from layoutopt.kernel_times.stored_prices import StoredPrices
+from layoutopt.kernel_times.timer import KernelSession, ScratchMemory
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -61,17 +68,17 @@ def sites(graph: Graph) -> list[Site]:
 
 
 def outputs(graph: Graph) -> Any:
-    model = LoweredGraph(graph)
-    generator = np.random.default_rng(1)
-    session = onnxruntime.InferenceSession(model.serialized(generator), providers=["CPUExecutionProvider"])
-    return session.run(None, model.feed(generator))[0]
+    scratch = ScratchMemory()
+    KernelSession(LoweredGraph(graph).serialized(), 1, scratch)
+    shape = graph.outputs[0].shape
+    return scratch.arrays([SimpleNamespace(type="tensor(float)", shape=shape)])[0].copy()
 
 
 @needs_blocks
 def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> None:
     """The pass chooses it by estimates where no tiling was timed, so the price of the plan has it, too."""
-    cases = [(case, kernel) for case in kernel_cases(BLOCK) if (kernel := kernel_of(case)) is not None]
-    case, kernel = next(each for each in cases if each[1].estimated_speed_up > 1)
+    case = next(each for each in kernel_cases(BLOCK) if each.kernel.estimated_speed_up > 1)
+    kernel = case.kernel
     target = "cpu-avx512" if BLOCK == 16 else "cpu-avx2"
     model, store, speed_up = load_target(target), KernelStore(MACHINE), kernel.estimated_speed_up
     times = RequestedTimes(store, 60.0)
@@ -139,8 +146,7 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
-    rates = MachineRates(min_speedup=1.2) if BLOCK == 8 else MachineRates()
-    candidates = [promising(site, rates) for site in sites(lowered())]
+    candidates = [estimated_times(site, MACHINE_RATES[BLOCK]).promising for site in sites(lowered())]
     favourites = {
         LoweredGraph(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
         for site, found_tilings in zip(sites(lowered()), candidates, strict=True)
@@ -185,7 +191,7 @@ def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[Prices]) 
     inner = Reversed(roofline) if prices is Reversed else roofline
     bounded = priced_with(inner, is_default_kernel=is_chosen_by_default)
     for case in kernel_cases(8):
-        op = case.op()
+        op = case.op
         rule = rule_of(op)
         if rule is None or is_cast(op):
             continue

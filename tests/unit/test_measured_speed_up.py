@@ -196,5 +196,5 @@ def test_the_reason_for_no_measurement(monkeypatch: pytest.MonkeyPatch, options:
 
 
 def test_threads_are_at_least_one(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="threads=0: no number of threads"):
+    with pytest.raises(ArgumentError, match="threads=0: should be greater than or equal to 1"):
         layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu", threads=0)

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import platformdirs
 import pytest
-from kernel_samples import MACHINE, OPSETS, InventedTimes, kernel_of
+from kernel_samples import MACHINE, OPSETS, InventedTimes
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -29,10 +29,10 @@ from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
 from layoutopt.kernel_times.baseline import OptimisedOriginal
-from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.plan_kernels import plan_kernels, total_seconds
 from layoutopt.kernel_times.stored_prices import StoredPrices
-from layoutopt.kernel_times.timed_kernels import TimingBudget
+from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.ops import X, Y, rule_of
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.report.facts import TIME_IS_SPENT
@@ -76,13 +76,11 @@ class InterruptedTimes(InventedTimes):
 
     is_second = False
 
-    def __call__(
-        self, kernels: Iterable[LoweredKernel], threads: int, budget: TimingBudget, end: float
-    ) -> Iterator[tuple[LoweredKernel, float | None]]:
+    def __call__(self, kernels: Sequence[TimedModel], threads: int, end: float) -> dict[str, float | None]:
         if self.is_second:
             raise KeyboardInterrupt
         self.is_second = True
-        return super().__call__(kernels, threads, budget, end)
+        return super().__call__(kernels, threads, end)
 
 
 class AllKnown(StoredPrices):
@@ -110,7 +108,7 @@ class Refined:
         self.times = RequestedTimes(KernelStore(MACHINE), 0.0)
         self.models: list[CostModel] = []
         self.prices: list[float] = []
-        self.product = next(each.op() for each in kernel_cases(8) if each.family == "matrix product")
+        self.product = next(each.op for each in kernel_cases(8) if each.family == "matrix product")
 
     def __call__(
         self, times: InventedTimes, max_seconds: float = 60.0, store: KernelStore | None = None
@@ -219,7 +217,7 @@ def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
     model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
     times = RequestedTimes(store, 60.0)
     cases = [each for each in kernel_cases(8) if each.family == "matrix product"]
-    kernels = [found for each in cases if (found := kernel_of(each)) is not None]
+    kernels = [each.kernel for each in cases]
     store.add({each.key: 3 * case.price(model) for case, each in zip(cases[:-1], kernels[:-1], strict=True)})
     store.is_complete = True
     times.request(kernels)

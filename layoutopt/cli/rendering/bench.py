@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.bench.bench_report import BenchReport, Explanation, KernelKind, MachineReport, ModelReport
+from layoutopt.bench.bench_report import BenchReport, MachineReport, ModelReport
 from layoutopt.cli.rendering.terminal import (
     footnote,
     key_values,
@@ -27,8 +27,7 @@ _STYLES = {"faster": "green", "slower": "red", "no difference shown": "yellow"}
 def print_bench(report: BenchReport, shows_ops: bool) -> None:
     """Print models, conditions, speed-ups, times, session creation, memory and data movement."""
     models = report.models
-    aside = f"  in {report.blocks} blocks, each with new sessions and {report.warm_up} warm-up rounds"
-    rounds = styled_line(f"{report.rounds} in {seconds(report.seconds)}", (aside, "dim"))
+    rounds = styled_line(str(report.rounds), (f"  in {report.blocks} blocks, each with new sessions", "dim"))
     rows = [
         *((each.label, text(_name(each, models), "bold")) for each in models),
         ("machine", _machine(report.machine)),
@@ -43,18 +42,9 @@ def print_bench(report: BenchReport, shows_ops: bool) -> None:
         section("speed-up", title, _speed_ups(models))
     section("time", f"per run, mean of {report.blocks} blocks", _times(models))
     section("session creation", f"mean of {report.blocks}", _sessions(models))
-    if models[0].memory.anonymous is not None:
-        section(
-            "anonymous memory", "after a run, without Python, the runtime and the inputs", _anonymous_memory(models)
-        )
     section("memory and data movement", "peak of a fresh process; share of kernel time", _memory_and_movement(models))
     if shows_ops:
         section("ops", "time per run of all nodes of a type, their number and share; * only moves data", _ops(models))
-    for each in models:
-        if each.explanation is not None:
-            section(f"kernels of {each.label}", _total(each.explanation), _kinds(each.explanation))
-            title = "kernels of equal shapes, sorted by |estimated - measured|"
-            section(f"largest differences of {each.label}", title, _differences(each.explanation))
     if len(models) > 1:
         footnote("Compare the outputs of the models with: layoutopt verify A B")
 
@@ -133,43 +123,6 @@ def _memory_and_movement(models: Sequence[ModelReport]) -> Table:
         shares = (f"{share:.1%}" for share in (each.profile.movement_share, each.profile.reorder_share))
         rows.add_row(text(each.label, "dim"), size(memory.peak_bytes), model, *shares)
     return rows
-
-
-def _anonymous_memory(models: Sequence[ModelReport]) -> Table:
-    """One row for each model with measured anonymous memory."""
-    found = [(each.label, each.memory.anonymous) for each in models if each.memory.anonymous is not None]
-    rows = table("=", ">one session", f">{found[0][1].sessions} sessions", ">each further session")
-    for label, memory in found:
-        one, several = (max(each - memory.before, 0) for each in (memory.one_session, memory.several_sessions))
-        further = max(several - one, 0) // max(memory.sessions - 1, 1)
-        rows.add_row(text(label, "dim"), size(one), size(several), size(further))
-    return rows
-
-
-def _total(found: Explanation) -> str:
-    times = (
-        f"estimated {seconds(found.estimated)}: each kernel alone; measured {seconds(found.traced)}: in a traced run"
-    )
-    return f"{times}; {seconds(found.not_alone)} of the estimate is traced too" if found.not_alone else times
-
-
-def _kinds(found: Explanation) -> Table:
-    rows = table("=op type", ">nodes", ">estimated", ">measured", ">ratio", ">share of measured")
-    for each in found.kinds:
-        share = f"{each.traced / found.traced:.1%}" if found.traced else ""
-        rows.add_row(each.op, str(each.nodes), *_estimated(each), share)
-    return rows
-
-
-def _differences(found: Explanation) -> Table:
-    rows = table("=op type", ">nodes", ">estimated", ">measured", ">ratio", "=inputs")
-    for each in found.differences:
-        rows.add_row(each.op, str(each.nodes), *_estimated(each), text(each.shapes))
-    return rows
-
-
-def _estimated(each: KernelKind) -> tuple[str, str, str]:
-    return seconds(each.estimated), seconds(each.traced), f"{each.estimated / each.traced:.2f}" if each.traced else ""
 
 
 def _ops(models: Sequence[ModelReport]) -> Table:

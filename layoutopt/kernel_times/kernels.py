@@ -1,12 +1,14 @@
-"""A planned op as a model of its own: one op with a signature, lowered as the dialect `onnxruntime` writes it.
+"""A kernel as a model of its own: one op with a signature, lowered as the dialect `onnxruntime` writes it.
 
     Conv, x: NCHW8c, w: OIHW8i8o  -->  com.microsoft.nchwc.Conv on inputs of the declared shapes, w random
 
 onnxruntime optimises the model at its default level, since it does the same with the kernel in the written model: a plain
 convolution runs as a blocked one between two reorders.
+
+Random elements are small, so that no result is infinite or denormal, and not zero, because some kernels skip zeros.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -17,14 +19,13 @@ import numpy as np
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
-from layoutopt.dialects.onnxruntime.winograd import estimated_speed_up, promising_alternatives
+from layoutopt.dialects.onnxruntime.winograd import alternatives
 from layoutopt.formats import Format
 from layoutopt.ir.graph import CAST, DOMAIN, Graph
 from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import (
     Array,
     Attribute,
-    Data,
     DType,
     Op,
     Opaque,
@@ -34,8 +35,6 @@ from layoutopt.ir.types import (
     TensorType,
     Value,
 )
-from layoutopt.kernel_times.lowered_graph import LoweredGraph
-from layoutopt.kernel_times.random_arrays import RandomConstant, random_inputs
 from layoutopt.ops import X
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.version import VERSION
@@ -45,6 +44,60 @@ _MAX_CONSTANT_BYTES = 1 << 27
 _CHANNELS = 1  # the axis of channels
 _KEPT = 16
 """Elements up to which a floating-point constant keeps its elements: scales, bounds, epsilon."""
+
+
+def small_numbers(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Random float32 elements, whose variance is 1 divided by the number of elements per index of the first axis."""
+    deviation = np.float32(max(prod(shape[1:]), 1) ** -0.5)
+    numbers: Array = generator.standard_normal(shape, dtype=np.float32) * deviation
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class RandomConstant:
+    """A lazy float32 constant of small random numbers."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return 4 * prod(self.shape)
+
+    def numpy(self) -> Array:
+        """The elements."""
+        return small_numbers(np.random.default_rng(0), self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredGraph:
+    """A lowered graph with inputs of known extents: several kernels that compute the same as one.
+
+    Attributes:
+        graph: the graph.
+    """
+
+    graph: Graph
+
+    @cached_property
+    def key(self) -> str:
+        """The number of ops, the inputs, and a digest of all ops, without the elements of constants."""
+        numbers = {value: number for number, value in enumerate(self.graph.values)}
+        lines = []
+        for op in self.graph.ops:
+            operands = [
+                value and f"{'constant ' if value.is_constant else ''}{numbers[value]}: {value.type}"
+                for value in (*op.inputs, *op.outputs)
+            ]
+            fields = sorted(f"{name}={value}" for name, value in op.attributes.items())
+            lines.append(f"{op.kind}-{op.version} {operands} {fields}")
+        digest = sha256("\n".join(lines).encode()).hexdigest()[:16]
+        inputs = ", ".join(str(each.type) for each in self.graph.inputs)
+        return f"layoutopt {VERSION}: {len(lines)} lowered ops ({inputs}) {digest}"
+
+    def serialized(self) -> bytes:
+        """The ONNX model."""
+        return onnx_io.to_bytes(onnx_io.emit(self.graph))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,27 +165,33 @@ class LoweredKernel:
         graph.add_op(alone)
         graph.outputs += [each for each in outputs if each is not None]
         block = blocked_channels()
-        return lowered_alone(graph, OnnxRuntime(BlockedArrays((block,) if block else ())))
+        # Without the dialect's passes: there is nothing to fuse, and the check of the block size would be timed too. Not by the
+        # dialect's own `lower`, for which no array is blocked in a graph without blocked filters.
+        lowered = Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), graph)
+        _remove_interface_reshapes(lowered)
+        return lowered
 
     def _operand(self, value: Value, name: str, slot: Slot) -> Value:
-        format = self.formats.get(slot)
-        data: Data | None = value.data
+        data = value.data
         if data is not None and not _keeps_elements(value):
             assert value.shape is not None
             data = RandomConstant(tuple(map(int, value.shape)))
-        return Value(name, value.type, storage=None if format is None else Storage(format), data=data)
+        storage = Storage(self.formats[slot]) if slot in self.formats else None
+        return Value(name, value.type, storage=storage, data=data)
 
     @cached_property
-    def alternatives(self) -> "list[LoweredGraph]":
+    def alternatives(self) -> list[LoweredGraph]:
         """Other algorithms for the same op on the same formats: Winograd's, for some blocked convolutions."""
-        if not self._may_have_alternatives:
-            return []
-        return [LoweredGraph(each) for each in promising_alternatives(self._lowered, blocked_channels() or 0)]
+        return [LoweredGraph(each) for each in self._algorithms[0]]
 
-    @cached_property
+    @property
     def estimated_speed_up(self) -> float:
         """The estimated speed-up by the algorithm that the dialect chooses if none of the alternatives was timed."""
-        return estimated_speed_up(self._lowered, blocked_channels() or 0) if self._may_have_alternatives else 1.0
+        return self._algorithms[1]
+
+    @cached_property
+    def _algorithms(self) -> tuple[Iterable[Graph], float]:
+        return alternatives(self._lowered, blocked_channels() or 0) if self._may_have_alternatives else ((), 1.0)
 
     @property
     def _may_have_alternatives(self) -> bool:
@@ -143,38 +202,12 @@ class LoweredKernel:
         is_blocked = x.block(_CHANNELS) > 1 and x.block(_CHANNELS) == blocked_channels()
         return is_blocked and any(extent != 1 for extent in filter.shape[2:])
 
-    @property
-    def is_optimised(self) -> bool:
-        """Whether onnxruntime optimises the model: always, as it optimises the written one."""
-        return True
-
-    @property
-    def is_view(self) -> bool:
-        """Whether it is a view: no, since the planner prices none."""
-        return False
-
-    def serialized(self, generator: np.random.Generator) -> bytes:
+    def serialized(self) -> bytes:
         """The ONNX model."""
-        del generator  # random constants have their own
-        return onnx_io.to_bytes(onnx_io.emit(self._lowered))
-
-    def feed(self, generator: np.random.Generator) -> dict[str, Array]:
-        """Random inputs of the model."""
-        return random_inputs(generator, self._lowered.inputs)
+        return LoweredGraph(self._lowered).serialized()
 
 
-def lowered_alone(graph: Graph, dialect: OnnxRuntime) -> Graph:
-    """A planned graph of ops without neighbours, lowered; its inputs and outputs are the arrays of the kernels.
-
-    Without the dialect's passes: there is nothing to fuse, and the check of the block size would be timed too. Not by the
-    dialect's own `lower`, for which no array is blocked in a graph without blocked filters.
-    """
-    lowered = Dialect.lower(dialect, graph)
-    remove_interface_reshapes(lowered)
-    return lowered
-
-
-def remove_interface_reshapes(graph: Graph) -> None:
+def _remove_interface_reshapes(graph: Graph) -> None:
     """Give inputs and outputs the shapes of the kernels: without the Reshapes at the interface, which copy there."""
     for index, value in enumerate(graph.inputs):
         uses = graph.uses(value)
@@ -240,4 +273,4 @@ def _attribute_text(value: Attribute) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-__all__ = ["LoweredKernel", "lowered_alone"]
+__all__ = ["LoweredGraph", "LoweredKernel", "RandomConstant", "small_numbers"]
