@@ -6,9 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from layoutopt.cli.exit_codes import IncompatibleError, UsageError
+from layoutopt.cli.exit_codes import IncompatibleError, NotVerifiedError, UsageError
 from layoutopt.cli.options import Given, complete_target, parse_dims, takes_options
-from layoutopt.errors import CertificateError
+from layoutopt.errors import CertificateError, VerificationError
 
 
 class Runtime(StrEnum):
@@ -96,7 +96,7 @@ def explain(
     from layoutopt.report.facts import repairs_of
 
     settings = given.settings(model)
-    record = JsonRecord("explain", given, model, reads=settings.reads, kind="the model")
+    record = JsonRecord("explain", given, model, reads=settings.reads)
     with ProgressLine() as progress:
         found = explanation.explain(
             model,
@@ -125,9 +125,6 @@ def verify(
             help="The largest accepted error; by default it depends on the rounding spread of A.",
         ),
     ] = None,
-    rounds: Annotated[
-        int, Option("--rounds", metavar="N", min=1, help="The number of rounds; each compares on two random inputs.")
-    ] = 1,
 ) -> None:
     """Compare the outputs of two models.
 
@@ -149,14 +146,19 @@ def verify(
     arrays = [read_inputs(path) for path in settings.inputs]
     record = JsonRecord("verify", given, original, rewritten, reads=settings.reads)
     with kernel_libraries(settings.custom_ops):
-        comparison = compare_models(
-            original, rewritten, tolerance, rounds, parse_dims(settings.dim), arrays, strict=settings.strict
+        verdict, repaired = compare_models(
+            original, rewritten, tolerance, parse_dims(settings.dim), arrays, strict=settings.strict
         )
-    for path, repairs in comparison.repairs.items():
+    for path, repairs in repaired.items():
         warn_of_repairs(repairs, str(path))
     with reporting_written_files(record.files):
-        print_comparison(comparison, record, is_quiet=given.quiet)
-    comparison.raise_for_status()
+        print_comparison(verdict, original, rewritten, record, is_quiet=given.quiet)
+    if verdict.status == "failed":
+        hint = f"compare with {original}, or set --tolerance" if verdict.comparisons else "correct the model"
+        raise VerificationError(verdict.reason, where=str(rewritten), hint=hint)
+    if verdict.status == "not verified":
+        hint = "give models that onnxruntime can run on this machine"
+        raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(original), hint=hint)
 
 
 @takes_options("allow_tested json force quiet")
@@ -178,7 +180,7 @@ def certify(
     from layoutopt.cli.output_files import JsonRecord, reporting_written_files
     from layoutopt.cli.rendering.certify import print_verdict
 
-    record = JsonRecord("certify", given, original, result, certificate, kind="a model or the certificate")
+    record = JsonRecord("certify", given, original, result, certificate)
     first, second = read(original), read(result)
     try:
         text = certificate.read_text(encoding="utf-8")
@@ -368,7 +370,7 @@ def calibrate(
 
     overwrite = Overwrite(force=given.force, command="calibrate")
     overwrite.check(output, FileKind.TARGET)
-    record = JsonRecord("calibrate", given, others=[output], kind="the target file")
+    record = JsonRecord("calibrate", given, others=[output])
     with ProgressLine(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
     write_text(output, report.profile, FileKind.TARGET, overwrite)
@@ -405,7 +407,7 @@ def formats(
     from layoutopt.cli.output_files import JsonRecord
 
     plots = [given.plot] if given.plot is not None else []
-    record = JsonRecord("formats", given, others=plots, kind="the figure")
+    record = JsonRecord("formats", given, others=plots)
     if name is None:
         from layoutopt.cli.rendering.formats import print_formats
 

@@ -132,7 +132,7 @@ def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:
     texts.check()
     page = Page(settings) if given.html is not None else None
     pages = [] if given.html is None else [given.html]
-    record = JsonRecord("inspect", given, model, others=pages, reads=settings.reads, kind="the model or the page")
+    record = JsonRecord("inspect", given, model, others=pages, reads=settings.reads)
     is_requested = given.is_set("target", model)
     pipeline = pipeline_for(settings.mode, settings.target, settings.runtime, settings.dialect)
     dumps = [Dump(each, pipeline, texts.overwrite) for each in given.dump_ir]

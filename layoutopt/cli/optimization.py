@@ -60,7 +60,7 @@ def run_optimize(arguments: Sequence[Path], given: Given) -> int:
     result, outputs = _optimized(placements[0], settings, is_quiet=given.is_quiet)
     if not given.is_quiet and not outputs.prints_report:  # the summary goes to stderr if the model goes to stdout
         to_stderr = redirect_stdout(sys.stderr) if outputs.prints_model else nullcontext()
-        with to_stderr, reporting_written_files(outputs.files):
+        with to_stderr, reporting_written_files(outputs.all_files):
             print_summary(result.report, outputs, is_verbose=bool(given.verbose))
     return 0
 

@@ -74,7 +74,6 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "no option": (2, "--frobnicate", "optimize --frobnicate"),
     "no argument": (2, "MODEL", "optimize"),
     "tolerance": (2, "--tolerance", "verify model.onnx model.onnx --tolerance nan"),
-    "rounds": (2, "--rounds", "verify model.onnx model.onnx --rounds 0"),
     "shape": (2, "not a shape", "formats NHWC --shape 1,b"),
     "shape without a format": (2, "name a format", "formats --shape 1,2"),
     "system": (2, "there are", "formats --system windows"),
