@@ -30,15 +30,12 @@ from layoutopt.version import VERSION
 _JUNIT = "layoutopt.gates.junit"  # its library is optional
 
 
-def run_ci(arguments: Sequence[Path], given: Given, *, measured: bool, is_updated: bool, github: bool) -> int:
+def run_ci(arguments: Sequence[Path], given: Given) -> int:
     """Check the models that the arguments name.
 
     Args:
         arguments: files, folders and patterns.
         given: the options.
-        measured: whether models are run.
-        is_updated: whether the baseline is written instead of compared with.
-        github: whether annotations and the step summary of GitHub are written.
 
     Returns:
         The exit code of the first model that failed; the others are checked.
@@ -47,6 +44,7 @@ def run_ci(arguments: Sequence[Path], given: Given, *, measured: bool, is_update
         OverBudgetError, RegressionError: a check has failed.
         LayoutoptError: an option is wrong.
     """
+    measured, is_updated, github = given.measured, given.update_baseline, given.github
     placements = place(arguments, None if given.write is None else f"{given.write}{os.sep}", "--write")
     models = [each.model for each in placements]
     results = [each.output if given.write is not None else None for each in placements]

@@ -113,13 +113,12 @@ class Page:
         return page_html(report, self.original.graph, planned, is_plan=is_plan)
 
 
-def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:
+def run_inspect(model: Path, given: Given) -> None:
     """Plan a model for a target; without a target, read the stamp and the formats of a model that layoutopt wrote.
 
     Args:
         model: the file.
         given: the options.
-        show_all: print one row per op.
 
     Raises:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
@@ -149,7 +148,7 @@ def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:
         with texts.staged(lambda option: page.text(found.graph, found.report, is_plan=True)):
             pass
     with reporting_written_files(texts.files):
-        print_inspected(found, show_all, record)
+        print_inspected(found, given.show_all, record)
 
 
 def _planned(

@@ -24,8 +24,8 @@ from layoutopt.driver.options import (
     BatchOptions,
     ModelOptions,
     Options,
-    check,
     declared,
+    fault,
     key_of,
     option,
 )
@@ -103,6 +103,37 @@ class CommandOptions:
     )
     dry_run: bool = option(False, "Plan and verify, but write no model.", group=OUTPUT, scope="")
     quiet: bool = option(False, "Print warnings and errors only.", "-q", group=OUTPUT, scope="")
+    show_all: bool = option(False, "Print one row per op, operator or kernel, not per type.", "--all", scope="")
+    limit: int = option(10, "Conversions, or candidates, that are priced.", metavar="N", least=0, scope="")
+    tolerance: float | None = option(
+        None,
+        "The largest accepted error; by default it depends on the rounding spread of A.",
+        metavar="X",
+        least=0,
+        scope="",
+    )
+    seconds: float = option(
+        10.0, "Duration of the timed runs; there are at least 24 of each model.", metavar="S", above=0, scope=""
+    )
+    seed: int = option(0, "The seed of the random inputs.", metavar="N", least=0, scope="")
+    measured: bool = option(False, "Run the models, and compare the measured speed-up with --min-speedup.", scope="")
+    update_baseline: bool = option(
+        False, "Write the numbers to the baseline file instead of comparing.", group=CHECKS, scope=""
+    )
+    github: bool = option(
+        False, "Print annotations for GitHub, and append to the step summary.", group=OUTPUT, scope=""
+    )
+    shape: str | None = option(None, "The logical shape of a tensor in the format.", metavar="1,17,5,4", scope="")
+    dtype: str | None = option(None, "The element type; some block sizes depend on it.", metavar="float16", scope="")
+    system: str | None = option(None, "List the formats of one system only, such as ascend.", metavar="S", scope="")
+    explain: bool = option(False, "Print the estimated time of each kernel for an op, and its parts, too.", scope="")
+    op: str | None = option(
+        None,
+        "The op, in ONNX's text syntax: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'.",
+        metavar="TEXT",
+        scope="",
+    )
+    family: str | None = option(None, "List the operators of one family only, such as pooling.", metavar="F", scope="")
     verbose: bool | None = option(
         None,
         "Print the time of each pass and notes too, of several models all summaries; or warnings and errors only.",
@@ -244,6 +275,9 @@ class Given:
         self._typed = {name for name, each in sources.items() if each and each.name in ("COMMANDLINE", "ENVIRONMENT")}
         for name in PARSERS.keys() & values.keys():
             PARSERS[name](self._values[name])
+        for name in self._typed & {name for name, each in OPTIONS.items() if each.metadata["option"].has_limits}:
+            if (wrong := fault(OPTIONS[name], values[name])) is not None:
+                raise UsageError(wrong, where=f"--{name.replace('_', '-')} {values[name]}", hint="correct the value")
 
     def __getattr__(self, name: str) -> Any:
         """The value of an option; its default if the command does not have it."""
@@ -270,15 +304,9 @@ class Given:
         return name in self._typed or name in self.configuration.options_for(model)
 
     def budgets(self, model: Path) -> Budgets:
-        """The budgets of a model: those of the command line, else of the configuration.
-
-        Raises:
-            ArgumentError: a budget is wrong.
-        """
+        """The budgets of a model: those of the command line, else of the configuration."""
         typed = {name: self._values[name] for name in self._typed & {each.name for each in fields(Budgets)}}
-        found = Budgets(**self.configuration.budgets_for(model) | typed)
-        check(found)
-        return found
+        return Budgets(**self.configuration.budgets_for(model) | typed)
 
     def settings(self, model: Path | None = None) -> Settings:
         """The options of a model: those of the command line, else of the configuration, else the defaults.

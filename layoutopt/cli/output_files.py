@@ -137,7 +137,8 @@ class JsonRecord(TextFiles):
         self, command: str, given: Given | None, *sources: Path, others: Sequence[Path] = (), reads: Sequence[Path] = ()
     ) -> None:
         overwrite = Overwrite(sources, None, given is not None and given.force, tuple(reads), command)
-        super().__init__(overwrite, [("another file of this command", each) for each in (*sources, *others)])
+        written = (("another file of this command", each) for each in others)
+        super().__init__(overwrite, [*(("a model", each) for each in sources), *written])
         path = given.json if given is not None else None
         self.is_printed = path == STDIO
         self._is_quiet = given is not None and given.is_quiet

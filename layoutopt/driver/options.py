@@ -62,6 +62,11 @@ class Declaration:
     scope: Literal["models", "one model", "run", "budgets", ""] = "models"
     refusal: str = ""
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether there is a limit of numbers."""
+        return (self.least, self.above) != (None, None)
+
 
 def option(default: Any, help: str, *flags: str, refusal: str = "", **declared: Any) -> Any:
     """A field of a dataclass of options; the keywords are those of `Declaration`."""
@@ -145,7 +150,7 @@ def limited(name: Field[Any]) -> Any:
 
     declaration = name.metadata["option"]
     kind = declaration.kind or name.type
-    if declaration.least is None and declaration.above is None:
+    if not declaration.has_limits:
         return kind
     return Annotated[kind, Limits(ge=declaration.least, gt=declaration.above, allow_inf_nan=False)]
 

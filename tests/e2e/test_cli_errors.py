@@ -125,7 +125,7 @@ def test_unexpected_errors(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("layoutopt.verification.gate.verify_models", fail)
+    monkeypatch.setattr("layoutopt.api.finish", fail)
     command = ("optimize", model, "-o", "out.onnx", *PLANNED, "--json", "report.json")
     failed = cli(*command)
     assert (failed.code, failed.out) == (code, "")
