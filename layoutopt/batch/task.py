@@ -18,6 +18,7 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.files import (
     FileKind,
     Overwrite,
+    create_folder,
     external_files,
     path_text,
 )
@@ -123,13 +124,14 @@ def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome
 
 
 def _check_output(task: ModelTask) -> None:
-    """Check that the result can be written.
+    """Create the folder of the result, and check that it can be written.
 
     Raises:
         OutputError: it cannot, or must not replace an existing file.
     """
     if task.output is None:
         return
+    create_folder(task.output.parent)
     overwrite = Overwrite((task.model,), task.output, task.force, task.reads)
     overwrite.check(task.output, FileKind.MODEL)
     if task.external_data is not None:
@@ -188,6 +190,3 @@ def _picklable(error: Exception) -> Exception:
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
-
-
-__all__ = ["ModelTask", "Outcome", "run_task"]

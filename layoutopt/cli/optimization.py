@@ -11,7 +11,7 @@ from layoutopt.batch.run import output_folders, run_tasks
 from layoutopt.batch.task import ModelTask, Outcome
 from layoutopt.cli.entry import described, report_error
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.inspection import Page
+from layoutopt.cli.inspection import original_graph
 from layoutopt.cli.model_files import Placement, is_several, place, with_output
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, JsonRecord, Outputs, read_stdin, reporting_written_files
@@ -21,7 +21,7 @@ from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.warnings import warn, warn_of_repairs
 from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError
-from layoutopt.files import FileKind, is_same_file, path_text
+from layoutopt.files import FileKind, create_folder, is_same_file, path_text
 from layoutopt.report.facts import repairs_of, warnings_of
 from layoutopt.report.schema import Report
 from layoutopt.version import VERSION
@@ -77,11 +77,12 @@ def _optimized(placement: Placement, settings: Settings, *, is_quiet: bool) -> t
         The result, and the files that were written.
     """
     is_written = not settings.dry_run
-    with output_folders([placement.output.parent] if placement.is_in_folder and is_written else []) as faults:
-        for fault in faults.values():
-            raise fault
+    folders = [placement.output.parent] if placement.is_in_folder and is_written else []
+    with output_folders(folders):
+        for folder in folders:
+            create_folder(folder)
         is_stdin = placement.model == STDIO
-        page = Page(settings) if settings.html is not None else None
+        page = original_graph(settings) if settings.html is not None else None
         outputs = Outputs(
             None if is_stdin else placement.model,
             placement.output if is_written else None,
@@ -98,7 +99,7 @@ def _optimized(placement: Placement, settings: Settings, *, is_quiet: bool) -> t
         model = read_stdin() if is_stdin else placement.model
         outputs.source_size = len(model) if isinstance(model, bytes) else outputs.source_size
         with ProgressLine(is_silent=is_quiet) as progress:
-            callbacks = {} if page is None else {"watch": page.original, "sizes_found": page.original.set_sizes}
+            callbacks = {} if page is None else {"watch": page, "sizes_found": page.set_sizes}
             result = settings.run(model, progress=progress, **callbacks)
             if is_stdin:
                 result = replace(result, report=result.report.model_copy(update={"model": "stdin"}))
@@ -106,7 +107,9 @@ def _optimized(placement: Placement, settings: Settings, *, is_quiet: bool) -> t
 
             def text(option: str) -> str:
                 if option == "--html" and page is not None:
-                    return page.text(result.graph, result.report)
+                    from layoutopt.page import page_html
+
+                    return page_html(result.report, page.graph, page.planned(result.graph, result.report))
                 if option == "--certificate":
                     return result.certificate(model, allow_tested=settings.allow_tested)
                 return json_text(result.report)
