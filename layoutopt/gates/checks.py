@@ -8,6 +8,7 @@ from layoutopt.gates.baseline import BaselineEntry
 from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.report import Finding, Numbers, Rule
 from layoutopt.report.schema import Report
+from layoutopt.report.units import size
 
 BYTES_TOLERANCE = 0.01
 """The growth of the bytes moved, as a fraction of those of the baseline, up to which it is no regression."""
@@ -55,7 +56,10 @@ def check_budgets(numbers: Numbers, speed_up: SpeedUp, budgets: Budgets) -> Iter
         count, limit = getattr(numbers, name), getattr(budgets, f"max_{name}")
         if limit is not None and count > limit:
             rule = Rule[f"MAX_{name.upper()}"]
-            yield Finding.of(rule, f"{name.replace('_', ' ')}: {count}, the budget is {limit}")
+            text = f"{count}, the budget is {limit}"
+            if rule is Rule.MAX_BYTES_MOVED:
+                text = f"{size(count)}, {size(count - limit)} above the budget of {size(limit)}"
+            yield Finding.of(rule, f"{name.replace('_', ' ')}: {text}")
     if budgets.min_speedup is not None:
         yield from _check_speed_up(speed_up, budgets.min_speedup)
     most = budgets.max_size_growth
