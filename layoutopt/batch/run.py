@@ -160,7 +160,8 @@ def default_jobs(models: Sequence[Path], *, is_timed: bool) -> int:
     totals = accumulate(sorted(map(estimated_bytes, models), reverse=True))
     available = available_bytes()
     fitting = len(models) if available is None else sum(total <= available for total in totals)
-    return max(1, min(fitting, joblib.cpu_count(only_physical_cores=True)))
+    cores: int = joblib.cpu_count(only_physical_cores=True)
+    return max(1, min(fitting, cores))
 
 
 def estimated_bytes(model: Path) -> int:

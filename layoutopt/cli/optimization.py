@@ -147,8 +147,10 @@ def _optimize_several(placements: Sequence[Placement], given: Given) -> int:
         if any(is_same_file(given.cache, each.parent) for each in results):
             where = f"--cache {path_text(given.cache)}"
             raise UsageError("that is the folder of the results", where=where, hint="name a folder of its own")
-    written = [None if given.dry_run else each for each in results]
-    tasks = [each.task(*files) for each, *files in zip(settings, models, written, strict=True)]
+    tasks = [
+        each.task(placed.model, None if given.dry_run else placed.output)
+        for each, placed in zip(settings, placements, strict=True)
+    ]
 
     def show(task: ModelTask, outcome: Outcome) -> None:
         report = outcome.report

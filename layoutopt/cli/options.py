@@ -305,8 +305,9 @@ class Given:
 
     def budgets(self, model: Path) -> Budgets:
         """The budgets of a model: those of the command line, else of the configuration."""
-        typed = {name: self._values[name] for name in self._typed & {each.name for each in fields(Budgets)}}
-        return Budgets(**self.configuration.budgets_for(model) | typed)
+        values: dict[str, Any] = {**self.configuration.budgets_for(model)}
+        values |= {each.name: self._values[each.name] for each in fields(Budgets) if each.name in self._typed}
+        return Budgets(**values)
 
     def settings(self, model: Path | None = None) -> Settings:
         """The options of a model: those of the command line, else of the configuration, else the defaults.

@@ -108,10 +108,12 @@ def check_baseline(
         count, past = getattr(numbers, name), getattr(then, name)
         if count > past * (1 + tolerance):
             yield Finding.of(Rule.REGRESSION, f"{name.replace('_', ' ')}: {count}, the baseline has {past}")
-    if then.speed_up is not None and numbers.speed_up is None:
+    if then.speed_up is None:
+        return
+    if numbers.speed_up is None:
         text = "the estimated speed-up is not compared with the baseline: the model is optimised already"
         yield Finding.of(Rule.NOT_COMPARED, text)
-    elif then.speed_up is not None and numbers.speed_up < then.speed_up * (1 - SPEED_UP_TOLERANCE):
+    elif numbers.speed_up < then.speed_up * (1 - SPEED_UP_TOLERANCE):
         text = f"estimated speed-up: {numbers.speed_up:.4g}, the baseline has {then.speed_up:.4g}"
         yield Finding.of(Rule.REGRESSION, text)
 
