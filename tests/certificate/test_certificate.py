@@ -15,7 +15,6 @@ import layoutopt
 from layoutopt.certificate.checker.check import Verdict, check, parse
 from layoutopt.certificate.checker.model import of_message
 from layoutopt.certificate.producer import certificate_text, to_json
-from layoutopt.certificate.testing import fitting_sizes
 from layoutopt.cli import main
 from layoutopt.errors import CertificateError
 
@@ -134,15 +133,6 @@ def test_tested_claims_need_an_option(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "--allow-tested" in capsys.readouterr().err
     assert main([*arguments, "--allow-tested"]) == 0
     assert "proven except 1 tested" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("extent", [4, 6])
-def test_sizes_fit_the_model(extent: int) -> None:
-    """A Reshape to rows of `extent` columns runs for some sizes only."""
-    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]> g (float[N,M] x) => (float[A,B] y)
-        <int64[2] shape = {{-1, {extent * 4}}}> {{ y = Reshape (x, shape) }}""")
-    found = fitting_sizes(of_message(model), 3)
-    assert len(found) == 3 and all(sizes["N"] * sizes["M"] % (extent * 4) == 0 for sizes in found)
 
 
 def test_the_result_has_a_certificate(tmp_path: Path) -> None:
