@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from types import MappingProxyType
-from typing import TypeVar
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown
@@ -208,8 +207,6 @@ def _covers(type: TensorType, other: TensorType) -> bool:
     return all(_precision(a) <= _precision(b) for a, b in zip(type.shape, other.shape, strict=True))
 
 
-_T = TypeVar("_T")
-
 _MAX_ATTEMPTS = 8  # widenings of the type of a loop state before its shape is dropped
 _MAX_VISITS = 1000
 """Visits of bodies in one inference after which shapes of loop states are dropped; nested loops multiply visits."""
@@ -344,7 +341,10 @@ class Inference:
         )
         cached = op.inferred if isinstance(op.inferred, CachedInference) else None
         if cached is None or not cached.is_valid_for(node):
-            cached = self._checked(op, lambda: infer_results(node))
+            try:
+                cached = infer_results(node)
+            except TYPE_ERROR as error:  # an operand has a type that the op does not take
+                raise model_error(error, display_name(op)) from error
             if self._caches_results:
                 op.inferred = cached
         elif cached.elements is None:
@@ -388,17 +388,6 @@ class Inference:
         constant = array_of(elements, type.dtype.numpy) if isinstance(type, TensorType) else None
         self._operands[value] = Operand(type, elements, constant)
 
-    def _checked(self, op: Op, infer: Callable[[], _T]) -> _T:
-        """The result of `infer`.
-
-        Raises:
-            ModelError: an operand has a type that the op does not take.
-        """
-        try:
-            return infer()
-        except TYPE_ERROR as error:
-            raise model_error(error, display_name(op)) from error
-
     # --- bodies --------------------------------------------------------------------------------------------------
 
     def _capture(self, op: Op) -> None:
@@ -441,7 +430,9 @@ class Inference:
             self._walk(body)
         types = [None if value is None else self.type_of(value) for value in op.inputs]
         try:
-            found = self._checked(op, lambda: infer_bodied_node(op, types, self.graph.opsets))
+            found = infer_bodied_node(op, types, self.graph.opsets)
+        except TYPE_ERROR as error:
+            raise model_error(error, display_name(op)) from error
         except SHAPE_ERRORS as error:
             self._record(model_error(error, display_name(op)))
             found = [None] * len(op.outputs)

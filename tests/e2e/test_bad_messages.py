@@ -117,21 +117,6 @@ def _untyped_attribute(model: onnx.ModelProto) -> None:
     model.graph.node[1].attribute.add(name="later", i=1)
 
 
-def _device(model: onnx.ModelProto, **fields: str) -> None:
-    model.ir_version = 11
-    model.graph.node[1].device_configurations.add(**fields)
-
-
-def _device_in_an_old_file(model: onnx.ModelProto) -> None:
-    _device(model, configuration_id="c")
-    model.ir_version = 10
-
-
-def _device_without_tensor(model: onnx.ModelProto) -> None:
-    _device(model, configuration_id="c")
-    model.graph.node[1].device_configurations[0].sharding_spec.add()
-
-
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
@@ -156,9 +141,6 @@ def _device_without_tensor(model: onnx.ModelProto) -> None:
         (_unnamed, "no name"),
         (_initializer_twice, "w: 2 initializers or Constant nodes have this name"),
         (_contradicted, "w: is declared twice"),
-        (_device, "relu: a device configuration has no name"),
-        (_device_in_an_old_file, "relu: device configurations need IR version 11"),
-        (_device_without_tensor, "relu: a device configuration names no tensor"),
         (_untyped_attribute, "relu: attribute 'later' has no type"),
     ],
 )
