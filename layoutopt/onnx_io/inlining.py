@@ -16,10 +16,12 @@ from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass
 
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.messages import copy_sidecar, display_name
+from layoutopt.ir.graph import Graph
+from layoutopt.onnx_io.messages import copy_sidecar
 from layoutopt.onnx_io.repair import copy_repairs
 from layoutopt.onnx_io.schema import find_schema, opsets_of
-from layoutopt.onnx_io.vocabulary import has_graphs, subgraphs
+from layoutopt.onnx_io.structure import build
+from layoutopt.onnx_io.vocabulary import DimNames, has_graphs, subgraphs
 
 _RUNTIME_DOMAINS = (
     "ai.onnx",
@@ -104,12 +106,7 @@ def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers:
     if not functions:
         return model
     inlined = {function.identifier() for function in functions}
-    _check_order(model.graph)
-    for function in model.functions.values():
-        _check_order(function)
-    copy = model.clone()
-    copy_sidecar(copy, model)
-    copy_repairs(copy, model)
+    copy = _copy(model)
     _name_nodes(copy.functions[identifier] for identifier in inlined)
     for identifier in inlined:  # every op has the same semantics at the model's opsets
         imports = copy.functions[identifier].opset_imports
@@ -159,32 +156,22 @@ def _remove_propagation_barriers(function: ir.Function) -> None:
             function.remove([*readers, flat], safe=True)
 
 
-def _check_order(graph: ir.Graph | ir.Function) -> None:
-    """Raise ModelError for a graph that onnx_ir cannot copy: a value is read before it is computed, or never computed."""
-    known: set[ir.Value] = set()
-    pending: list[tuple[ir.Graph | ir.Function | ir.Node, bool]] = [(graph, False)]
-    while pending:
-        each, is_done = pending.pop()
-        if isinstance(each, ir.Node):
-            if is_done:
-                known.update(each.outputs)
-                continue
-            _require(each.inputs, known, display_name(each))
-            pending.append((each, True))
-            pending += [(inner, False) for inner in [*subgraphs(each)][::-1]]
-        elif is_done:
-            _require(each.outputs, known, f"the outputs of {each.name or 'the graph'}")
-        else:
-            known.update(each.inputs, each.initializers.values() if isinstance(each, ir.Graph) else ())
-            pending.append((each, True))
-            pending += [(node, False) for node in [*each][::-1]]
+def _copy(model: ir.Model) -> ir.Model:
+    """A copy of a model.
 
-
-def _require(read: Iterable[ir.Value | None], known: Collection[ir.Value], where: str) -> None:
-    for value in read:
-        if value is not None and value not in known:
-            what = f"input {value.name!r} is not computed before it is read"
-            raise ModelError(what, where=where, hint="put the nodes in the order in which they run")
+    Raises:
+        ModelError: onnx_ir cannot copy it: a value is read before it is computed, or never computed.
+    """
+    try:
+        copy = model.clone()
+    except Exception as error:  # onnx_ir raises several types
+        for graph in (model.graph, *(function.graph for function in model.functions.values())):
+            build(model, graph, Graph(graph.name or ""), DimNames())
+        hint = "put the nodes in the order in which they run"
+        raise ModelError("a value is read before it is computed", where="model", hint=hint) from error
+    copy_sidecar(copy, model)
+    copy_repairs(copy, model)
+    return copy
 
 
 def _rename_shadowing_values(graph: ir.Graph) -> None:

@@ -145,8 +145,8 @@ def test_graphs_that_are_wrong(tmp_path: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("[bad] y = local.f(gone)", "bad: input 'gone' is not computed before"),
-        ("[one] a = Add(x, y) [two] y = local.f(a)", "one: input 'y' is not computed before"),
+        ("[bad] y = local.f(gone)", "bad: input 'gone' is not defined"),
+        ("[one] a = Add(x, y) [two] y = local.f(a)", "the graph has a cycle: a -> two"),
     ],
 )
 def test_graphs_that_functions_cannot_be_put_into(body: str, expected: str) -> None:

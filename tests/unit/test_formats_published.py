@@ -28,12 +28,6 @@ def test_17_channels_in_blocks_of_8_are_padded_to_24() -> None:
     assert fmt.padding_elements((1, 17, 5, 5)) == 7 * 25
 
 
-def test_byte_strides_of_a_matrix_of_int32() -> None:
-    layout = Layout.packed(Format.canonical(2), (2, 5))
-    assert layout.byte_strides(4) == (20, 4)
-    assert 4 * layout.offset(1, 2) == 28
-
-
 @pytest.mark.parametrize(
     ("name", "start", "expected"),
     [
