@@ -6,7 +6,7 @@ function that calls another one twice, which calls a third one twice and so on, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
@@ -80,8 +80,7 @@ def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bo
         return "its op type has a layout rule or a kernel"
     if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIME_DOMAINS):
         return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
-    graphs = (model.graph, *model.functions.values())
-    calls = (node for each in graphs for node in each.all_nodes() if node.op_identifier() == function.identifier())
+    calls = (node for node in _all_nodes(model) if node.op_identifier() == function.identifier())
     if any(has_graphs(attr) for node in calls for attr in node.attributes.values()):
         return "a call has a graph as an attribute"
     return incompatibility(function, model)
@@ -120,8 +119,7 @@ def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers:
     except (PreconditionError, ValueError) as error:
         raise ModelError(str(error), where="model", hint="export the model again") from error
     _rename_shadowing_values(copy.graph)
-    used = {node.domain for each in (copy.graph, *copy.functions.values()) for node in each.all_nodes()}
-    used |= {function.domain for function in copy.functions.values()}
+    used = {node.domain for node in _all_nodes(copy)} | {function.domain for function in copy.functions.values()}
     for domain in {function.domain for function in functions} - used:
         copy.graph.opset_imports.pop(domain, None)
     return copy
@@ -188,6 +186,13 @@ def _rename_shadowing_values(graph: ir.Graph) -> None:
             names.add(value.name)
         visible = outer | names
         pending += [(inner, visible) for node in each for inner in subgraphs(node)]
+
+
+def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """All nodes of a model, those of functions and subgraphs included."""
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
 
 
 def _is_below(domain: str, other: str) -> bool:
