@@ -3,7 +3,7 @@
     python benchmarks/limits.py [--seconds S] [FILE or NETWORK ...]
 
 Every network is optimised for target `cpu` and runs in stock onnxruntime at default options, on one thread on one CPU. A kernel
-is a node of onnxruntime's own optimised form, with the shapes of the run (`kernel_times`, as in `bench --explain`).
+is a node of onnxruntime's own optimised form, with the shapes of the run (`executed_kernels`).
 
 The limit of a kernel is the roofline max(operations / peak, bytes / bandwidth). Operations are those of the layout rules, a
 multiply-add being two, at the executed shapes: those of Winograd's form, padded channels included. Bytes are those of all
@@ -36,13 +36,12 @@ from onnx import helper
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import zoo
+from executed_kernels import ExecutedKernel, KernelModel, Operand, executed_kernels
 
 import layoutopt
 from layoutopt.bench.op_profile import DATA_MOVEMENT_OPS
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.kernel_times import ExecutedKernel, executed_kernels
-from layoutopt.kernel_times.kernel_model import KernelModel, Operand
-from layoutopt.kernel_times.timed_kernels import TimingBudget, time_kernels
+from layoutopt.kernel_times.timer import time_kernels
 from layoutopt.onnx_io.vocabulary import attribute_from_ir
 from layoutopt.ops import rule_of
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
@@ -65,7 +64,6 @@ CHAIN_BYTES = 384 << 20  # of all Adds of a chain, a multiple of all sizes
 TRACES = 6
 LONG = 1e-3  # seconds of a traced kernel from which it is timed alone
 TURNS = 90
-BUDGET = TimingBudget(repetitions=1, min_rounds=6, max_rounds=24, seconds=0.04)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ class Limits:
         self.peak = 0.0
         self.bandwidths = {3.0 * size: 0.0 for size in ADDED}
         random = np.random.default_rng(0)
-        products = [action(each.serialized(random), each.feed(random)) for each in PRODUCTS]
+        products = [action(each.serialized(), each.feed(random)) for each in PRODUCTS]
         self.actions = [*products, *map(addition_chain, ADDED)]
 
     def rate(self, seconds: Sequence[float]) -> float:
@@ -163,9 +161,7 @@ def measure(path: Path, out: Path, limits: Limits, seconds: float) -> Network:
 def times_alone(models: Sequence[KernelModel], limits: Limits, rates: list[float]) -> Iterator[tuple[str, float]]:
     """The time of every kernel alone, in operations; appends the rates of the MatMuls to `rates`."""
     for start in range(0, len(models), TURNS):
-        found = {
-            each.key: time for each, time in time_kernels([*models[start : start + TURNS], *PRODUCTS], budget=BUDGET)
-        }
+        found = time_kernels([*models[start : start + TURNS], *PRODUCTS])
         rates.append(limits.rate([found.pop(each.key) or inf for each in PRODUCTS]))
         for key, time in found.items():
             assert time is not None, f"onnxruntime does not run {key}"
@@ -174,7 +170,7 @@ def times_alone(models: Sequence[KernelModel], limits: Limits, rates: list[float
 
 def quartiles(actions: Sequence[Action], fewest: int, seconds: float = 0.0) -> list[float]:
     """The first quartile of the seconds of each action, in turns after one that does not count."""
-    found = in_rounds(actions, lambda done, passed: done > fewest and passed >= seconds).times
+    found = in_rounds(actions, lambda done, passed: done > fewest and passed >= seconds)
     return [float(np.quantile(times[1:], 0.25)) for times in found]
 
 

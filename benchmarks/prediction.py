@@ -4,7 +4,7 @@
 
 Two predictions are compared with a measurement in pairs, one thread on one CPU, in processor time:
 
-- *kernels*: the sum of the times of the executed kernels of the original and of the result, each timed alone (`kernel_times`);
+- *kernels*: the sum of the times of the executed kernels of the original and of the result, each timed alone;
 - *plan*: the estimate that `optimize` prints: the original as onnxruntime optimises it, and the plan, at calibrated prices.
 
 Prints a Markdown table, and for both predictions Spearman's rank correlation with the measured speed-up (for four or more
@@ -30,11 +30,12 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).
 
 import light
 import zoo
+from executed_kernels import estimate_run
 
 import layoutopt
 from layoutopt.calibrate.agreement import median_error, rank_correlation
 from layoutopt.errors import LayoutoptError
-from layoutopt.kernel_times import KernelStore, Machine, estimate_run
+from layoutopt.kernel_times import KernelStore, Machine
 from layoutopt.sample_inputs import sample_inputs_for
 from layoutopt.timing.speed_up import SizedFeed, measure_speed_up
 from layoutopt.verification import Runnable

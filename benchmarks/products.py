@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper, parser
 
-from layoutopt.bench.openvino_runtime import OpenVino
+from layoutopt.bench.runtimes import OpenVino
 from layoutopt.timing.interleaved import in_rounds, pinned, timed
 
 _SIZES = [
@@ -65,7 +65,7 @@ def rates_of(rows: int, summed: int, columns: int, seconds: float) -> list[list[
     for run in runs:
         run()
     with pinned(1):
-        times = in_rounds([timed(run) for run in runs], is_over).times
+        times = in_rounds([timed(run) for run in runs], is_over)
     return [[operations / each for each in one] for one in times]
 
 

@@ -96,7 +96,7 @@ def compare(network: str) -> str:
         feed = feed_of(sessions[0], 0)
         actions = [timed(lambda session=session: session.run(None, feed)) for session in sessions]
         in_rounds(actions, lambda done, _: done >= WARM_UP)
-        times = np.array(in_rounds(actions, lambda done, _: done >= PAIRS).times)
+        times = np.array(in_rounds(actions, lambda done, _: done >= PAIRS))
         ratios = np.percentile(times[0] / times[1], (25, 50, 75))
         before_ms, after_ms = np.median(times, axis=1) * 1e3
         return (
@@ -197,7 +197,7 @@ def single_node_seconds(node: onnx.NodeProto, x: np.ndarray, constants: Mapping[
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
     session = inference_session(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
     action = timed(lambda: session.run(None, {"x": x}))
-    return float(np.median(in_rounds([action], lambda done, _: done >= PAIRS).times))
+    return float(np.median(in_rounds([action], lambda done, _: done >= PAIRS)))
 
 
 def main(*arguments: str) -> None:

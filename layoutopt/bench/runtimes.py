@@ -1,4 +1,7 @@
-"""Runtimes of the benchmark. onnxruntime has its default options except for the number of threads and the log level."""
+"""Runtimes of the benchmark, with their default options except for the number of threads and the log level.
+
+OpenVINO runs on the CPU, configured for latency, in float32 like onnxruntime.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,13 +11,13 @@ from typing import Any, Protocol
 import onnxruntime
 
 from layoutopt.bench.bench_report import Profile
-from layoutopt.bench.op_profile import read_profile
+from layoutopt.bench.op_profile import by_op, profile_of, read_profile
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
-from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.errors import LayoutoptError
 from layoutopt.ir.types import Array
-from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.session import inference_session
 from layoutopt.runtime.utf8_paths import utf8_path
 
 RUNTIMES = ("onnxruntime", "openvino")
@@ -27,12 +30,8 @@ class Session(Protocol):
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
         """The values of the outputs."""
 
-
-class ProfiledSession(Session, Protocol):
-    """A model with profiling."""
-
-    def profile(self, skipped: int) -> Profile:
-        """The time per op type, without the first `skipped` runs if the runtime records runs separately."""
+    def profile(self) -> Profile:
+        """The time per op type of a session with profiling, without the first run if the runtime records runs separately."""
 
 
 class Runtime(Protocol):
@@ -46,11 +45,8 @@ class Runtime(Protocol):
     def version(self) -> str:
         """The version of the runtime."""
 
-    def open(self, model: Path, threads: int) -> Session:
-        """Create a session."""
-
-    def open_profiled(self, model: Path, threads: int, folder: Path) -> ProfiledSession:
-        """Create a session with profiling; `folder` is for its files and exists longer than the session."""
+    def open(self, model: Path, threads: int, trace: Path | None = None) -> Session:
+        """Create a session, with profiling if there is a prefix for the files of a trace."""
 
 
 class OnnxRuntime:
@@ -59,41 +55,71 @@ class OnnxRuntime:
     name = "onnxruntime"
     version = str(onnxruntime.__version__)
 
-    def open(self, model: Path, threads: int) -> "OnnxSession":
+    def open(self, model: Path, threads: int, trace: Path | None = None) -> "OnnxSession":
         """Create a session."""
-        return OnnxSession(model, _options(threads))
-
-    def open_profiled(self, model: Path, threads: int, folder: Path) -> "OnnxSession":
-        """Create a session that writes a profile."""
-        options = _options(threads)
-        options.enable_profiling = True
-        options.profile_file_prefix = str(folder / "profile")
-        return OnnxSession(model, options)
+        with utf8_path(model) as source:
+            return OnnxSession(inference_session(source, threads=threads, trace=trace))
 
 
 class OnnxSession:
     """A session of onnxruntime."""
 
-    def __init__(self, model: Path, options: Any) -> None:
-        """Load the model."""
-        with utf8_path(model) as source:
-            self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
 
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
         """The values of the outputs."""
         outputs: Sequence[Any] = self._session.run(None, feed)
         return outputs
 
-    def profile(self, skipped: int) -> Profile:
+    def profile(self) -> Profile:
         """End profiling, and read the written profile."""
-        return read_profile(json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8")), skipped)
+        return read_profile(json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8")), skipped=1)
 
 
-def _options(threads: int) -> Any:
-    options = session_options()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    return options
+class OpenVino:
+    """OpenVINO's CPU plugin."""
+
+    name = "openvino"
+
+    def __init__(self) -> None:
+        """Load the plugin, which all sessions share."""
+        import openvino  # an optional dependency
+
+        self.version = str(openvino.__version__).partition("-")[0]
+        self._core = openvino.Core()
+        self._core.get_property("CPU", "FULL_DEVICE_NAME")
+
+    def open(self, model: Path, threads: int, trace: Path | None = None) -> "OpenVinoSession":
+        """Compile a model; performance counters are kept in memory."""
+        config = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "ENABLE_CPU_PINNING": False,  # with one thread, `bench` pins the process itself
+            "PERF_COUNT": trace is not None,
+        }
+        with utf8_path(model) as source:
+            return OpenVinoSession(self._core.compile_model(source, "CPU", config).create_infer_request())
+
+
+class OpenVinoSession:
+    """A compiled model with one inference request."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self._runs = 0
+
+    def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
+        """Run the model without copies of inputs and outputs."""
+        self._runs += 1
+        return list(self._request.infer(feed, share_inputs=True, share_outputs=True).values())
+
+    def profile(self) -> Profile:
+        """The seconds of each kind of op: performance counters, averaged over all runs."""
+        executed = [each for each in self._request.profiling_info if each.status == each.Status.EXECUTED]
+        return profile_of(by_op(((each.node_type, each.real_time.total_seconds()) for each in executed), 1), self._runs)
 
 
 def load_runtime(name: str) -> Runtime:
@@ -104,48 +130,27 @@ def load_runtime(name: str) -> Runtime:
     """
     if name == "onnxruntime":
         return OnnxRuntime()
-    if name == "openvino":
-        try:
-            from layoutopt.bench.openvino_runtime import OpenVino  # an optional dependency
-        except ImportError as error:
-            hint = "pip install 'layoutopt[openvino]'"
-            raise LayoutoptError("is not installed", where="openvino", hint=hint) from error
+    if name != "openvino":
+        raise LayoutoptError("no such runtime", where=name, hint=f"there are {', '.join(RUNTIMES)}")
+    try:
         return OpenVino()
-    raise LayoutoptError("no such runtime", where=name, hint=f"there are {', '.join(RUNTIMES)}")
+    except ImportError as error:
+        hint = "pip install 'layoutopt[openvino]'"
+        raise LayoutoptError("is not installed", where="openvino", hint=hint) from error
 
 
-def open_session(runtime: Runtime, model: Path, threads: int) -> Session:
-    """Create a session.
+def reason_of(error: Exception, runtime: Runtime, action: str) -> tuple[str, str]:
+    """The message of an error and the hint, without the source locations that OpenVINO puts first.
 
-    Raises:
-        ModelError: the runtime cannot load the model.
+    Args:
+        error: an error of loading or running a model.
+        runtime: the runtime.
+        action: load, run.
     """
-    try:
-        return runtime.open(model, threads)
-    except Exception as error:  # the runtimes' exceptions have no common base
-        raise_if_out_of_memory(error)
-        what = f"{runtime.name} cannot load it: {_reason(error)}"
-        raise ModelError(what, where=str(model), hint="give a model that it can run on the CPU") from error
-
-
-def first_run(runtime: Runtime, session: Session, feed: Mapping[str, Array], model: Path) -> Sequence[Any]:
-    """The outputs of the first run of a model.
-
-    Raises:
-        ModelError: the runtime cannot run the model.
-    """
-    try:
-        return session.run(feed)
-    except Exception as error:
-        raise_if_out_of_memory(error)
-        if packed := packed_block([str(error)]):
-            what = block_mismatch(packed, blocked_channels(), f"{runtime.name} {runtime.version}")
-            raise ModelError(what, where=str(model), hint="optimize the original on this machine") from error
-        what = f"{runtime.name} cannot run it: {_reason(error)}"
-        raise ModelError(what, where=str(model), hint="set other extents with --dim NAME=SIZE") from error
-
-
-def _reason(error: Exception) -> str:
-    """The message of an error, shortened and without the source locations that OpenVINO puts first."""
+    raise_if_out_of_memory(error)
+    if packed := packed_block([str(error)]):
+        what = block_mismatch(packed, blocked_channels(), f"{runtime.name} {runtime.version}")
+        return what, "optimize the original on this machine"
     lines = [line for line in str(error).splitlines() if not line.startswith(("Exception from ", "Check 'false' "))]
-    return error_message(error, " ".join(lines))
+    hints = {"load": "give a model that it can run on the CPU", "run": "set other extents with --dim NAME=SIZE"}
+    return f"{runtime.name} cannot {action} it: {error_message(error, ' '.join(lines))}", hints[action]

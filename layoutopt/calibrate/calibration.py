@@ -1,19 +1,18 @@
 """Calibration of this machine's target, from the grid of kernels to the target file and the agreement of held-out kernels."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date
 from hashlib import sha256
 from itertools import groupby
-from time import perf_counter, process_time
+from math import inf
+from time import perf_counter
 from typing import TypeAlias
 
 import onnxruntime
 
 from layoutopt.calibrate.agreement import median_error, rank_correlation
 from layoutopt.calibrate.calibration_report import Agreement, CalibrationReport, KernelTime
-from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.calibrate.kernel_case import KernelCase
+from layoutopt.calibrate.grid import KernelCase, kernel_cases
 from layoutopt.calibrate.kernel_rows import with_rows
 from layoutopt.calibrate.target_file import target_file_text
 from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out
@@ -21,10 +20,8 @@ from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import LayoutoptError, TargetError
 from layoutopt.ir.types import DType
-from layoutopt.kernel_times.lowered_graph import LoweredGraph
-from layoutopt.kernel_times.timed_kernels import CAREFUL, QUICK, time_kernels
+from layoutopt.kernel_times import KernelStore, Machine, RequestedTimes
 from layoutopt.runtime.processor import processor_name
-from layoutopt.timing.interleaved import pinned
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
@@ -32,24 +29,10 @@ Progress: TypeAlias = Callable[[str], None]
 _BLOCKED = ("cpu-avx2", "cpu-avx512")  # targets with blocked kernels in the dialect onnxruntime
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """The result of a calibration.
-
-    Attributes:
-        spec: the calibrated target.
-        report: its report, with the text of the target file.
-    """
-
-    spec: TargetSpec
-    report: CalibrationReport
-
-
-def calibrate(*, quick: bool = False, threads: int = 1, progress: Progress = lambda step: None) -> Calibration:
+def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> CalibrationReport:
     """Time the kernels of the grid, and fit the target of this machine to the times.
 
     Args:
-        quick: whether to time a third of the kernels in a single pass.
         threads: threads of onnxruntime; with one, the process is pinned to one CPU.
         progress: called with the name of each step.
 
@@ -57,17 +40,15 @@ def calibrate(*, quick: bool = False, threads: int = 1, progress: Progress = lam
         TargetError: no target has the kernels of this machine's processor.
         LayoutoptError: a kernel cannot be run.
     """
-    begin, begin_cpu = perf_counter(), process_time()
+    begin = perf_counter()
     name = host_target()
     if name not in _BLOCKED:
         raise TargetError("has no blocked kernels to calibrate", where=name, hint=f"it works on {', '.join(_BLOCKED)}")
     base = load_target("cpu").spec
     cpu, version = processor_name(), str(onnxruntime.__version__)
-    grid = kernel_cases(base.block(DType.FLOAT32), quick)
+    grid = kernel_cases(base.block(DType.FLOAT32))
     progress(f"timing {len(grid)} kernels")
-    with pinned(threads):
-        seconds = _seconds(grid, quick, threads)
-        cpu_share = (process_time() - begin_cpu) / (perf_counter() - begin)
+    seconds = _seconds(grid, threads)
     progress("fitting")
     measured = group_measurements(grid, seconds, with_rows(base))
     today = date.today().isoformat()
@@ -79,34 +60,32 @@ def calibrate(*, quick: bool = False, threads: int = 1, progress: Progress = lam
     times = _times(measured, left_out, spec, base)
     families = [_agreement(family, list(group)) for family, group in groupby(times, key=lambda each: each.family)]
     about = f"{where}, {threads} thread{plural}, calibrated {today}: blocks of {base.block(DType.FLOAT32)} channels"
-    report = CalibrationReport(
+    return CalibrationReport(
         layoutopt_version=VERSION,
         cpu=cpu,
         onnxruntime_version=version,
         threads=threads,
         date=today,
         target=name,
-        quick=quick,
         seconds=perf_counter() - begin,
-        cpu_share=cpu_share,
         families=families,
         total=_agreement("all", times),
         kernels=times,
         profile=target_file_text(spec, base, about),
     )
-    return Calibration(spec, report)
 
 
-def _seconds(grid: Sequence[KernelCase], quick: bool, threads: int) -> dict[str, float]:
+def _seconds(grid: Sequence[KernelCase], threads: int) -> dict[str, float]:
     """The seconds of every kernel, by key, in the order of a hash: neighbours in the grid are similar and would share caches.
 
     Raises:
         LayoutoptError: onnxruntime cannot run a kernel.
     """
-    ordered = sorted(grid, key=lambda case: sha256(case.key.encode()).digest())
-    times = time_kernels([LoweredGraph(each.lowered()) for each in ordered], threads, QUICK if quick else CAREFUL)
+    times = RequestedTimes(KernelStore(Machine.current(threads)), inf)
+    times.request([each.kernel for each in sorted(grid, key=lambda case: sha256(case.key.encode()).digest())])
     found: dict[str, float] = {}
-    for case, (_, seconds) in zip(ordered, times, strict=True):
+    for case in grid:
+        seconds = times.get(case.key)
         if seconds is None:
             raise LayoutoptError("onnxruntime cannot run it", where=case.key)
         found[case.key] = seconds

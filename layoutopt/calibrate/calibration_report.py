@@ -49,9 +49,7 @@ class CalibrationReport(ReportModel, extra="ignore"):
     threads: int
     date: str = Field(description="date of the fit, YYYY-MM-DD")
     target: str = Field(description="the built-in target that was calibrated")
-    quick: bool
     seconds: float = Field(description="duration of this run")
-    cpu_share: float = Field(description="CPU time over wall time of the measurements; 1 is one CPU all the time")
     families: list[Agreement]
     total: Agreement
     kernels: list[KernelTime]

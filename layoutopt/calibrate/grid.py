@@ -5,228 +5,239 @@ Every family is timed in the formats that plans use: blocked as the dialect `onn
 runs it. onnxruntime runs a plain convolution as a blocked one between two reorders, which its time includes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from layoutopt.calibrate.kernel_case import KernelCase, KernelOperand
-from layoutopt.calibrate.kernel_shapes import (
-    BATCHED,
-    CASTS,
-    CONCATS,
-    DENSE,
-    DEPTHWISE,
-    FEW_CHANNELS,
-    GLOBAL_POOLS,
-    GROUPED,
-    HEADS,
-    IMAGES,
-    ODD_CHANNELS,
-    PER_CHANNEL,
-    POINTWISE,
-    POOLS,
-    PRODUCTS,
-    RESIZED,
-    SOFTMAXES,
-    SQUEEZE_EXCITATION,
-    TOKENS,
-    TRANSPOSED_ONLY,
+import numpy as np
+
+from layoutopt.cost_models import RooflineModel
+from layoutopt.cost_models.roofline import formats_of
+from layoutopt.formats import Format
+from layoutopt.ir.graph import CAST, DOMAIN, is_cast
+from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Signature, Storage, TensorType, Value
+from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
+
+_OPSETS = {"": 20, "com.microsoft": 1, DOMAIN: 1}
+
+# The comment above each table lists its columns. Kernel sizes and strides are those of both spatial axes.
+# fmt: off
+# convolutions: channels in, channels out, pixels per side, kernel size, stride, groups
+_CONVOLUTIONS = (
+    (64, 64, 56, 1, 1, 1), (256, 64, 56, 1, 1, 1), (512, 128, 28, 1, 1, 1), (1024, 256, 14, 1, 1, 1), (96, 576, 14, 1, 1, 1),
+    (24, 144, 56, 1, 1, 1), (240, 40, 28, 1, 1, 1), (17, 35, 30, 1, 1, 1), (240, 64, 1, 1, 1, 1), (672, 168, 1, 1, 1, 1),
+    (96, 24, 1, 1, 1, 1), (512, 1024, 14, 1, 2, 1),
+    (64, 64, 56, 3, 1, 1), (128, 128, 28, 3, 1, 1), (512, 512, 7, 3, 1, 1), (24, 24, 64, 3, 1, 1), (17, 35, 30, 3, 1, 1),
+    (64, 64, 7, 3, 1, 1), (48, 96, 28, 3, 2, 1), (16, 16, 96, 3, 1, 1), (64, 64, 28, 5, 1, 1),
+    (128, 128, 56, 3, 1, 8), (512, 512, 14, 3, 1, 32), (128, 128, 28, 3, 1, 4),
+    (32, 32, 112, 3, 1, 32), (96, 96, 112, 3, 2, 96), (240, 240, 28, 5, 1, 240), (672, 672, 14, 5, 2, 672),
+    (960, 960, 7, 3, 1, 960), (192, 192, 28, 7, 1, 192), (768, 768, 7, 7, 1, 768), (17, 17, 30, 3, 1, 17),
+    (128, 128, 64, 3, 1, 128), (16, 16, 56, 3, 2, 16),
+    (3, 32, 224, 3, 2, 1), (3, 64, 224, 7, 2, 1), (3, 96, 224, 4, 4, 1), (3, 64, 64, 3, 1, 1), (4, 128, 32, 3, 1, 1),
+    (3, 24, 224, 3, 2, 1), (3, 64, 112, 7, 2, 1), (1, 64, 64, 5, 1, 1), (4, 64, 64, 3, 1, 1), (6, 32, 64, 3, 1, 1),
+    (3, 64, 160, 5, 1, 1),
 )
-from layoutopt.ir.graph import CAST
-from layoutopt.ir.types import Attribute
+# images: channels, pixels per side
+_IMAGES = (
+    (64, 112), (256, 56), (512, 14), (960, 7), (96, 56), (240, 28), (64, 7), (1280, 7), (17, 30), (128, 28), (24, 56), (32, 8),
+)
+# sequences
+_TOKENS = (
+    (1, 197, 384), (1, 3136, 96), (1, 784, 192), (1, 49, 768), (1, 196, 1152), (1, 1500, 384), (1, 16, 64),
+)
+# products with a constant: batch, M, K, N
+_PRODUCTS = (
+    (64, 49, 384, 1536), (1, 196, 384, 1152), (1, 196, 1536, 384), (1, 49, 768, 3072), (1, 3136, 96, 384), (1, 100, 256, 2048),
+    (1, 1, 1280, 1000), (1, 16, 64, 64), (1, 1024, 32, 128), (1, 197, 384, 384), (1, 784, 64, 64),
+)
+# products of two activations: heads, M, K, N
+_BATCHED = (
+    (6, 197, 64, 197), (6, 197, 197, 64), (12, 49, 32, 49), (64, 64, 32, 64), (8, 100, 32, 625), (3, 16, 64, 16),
+    (2, 784, 32, 49), (64, 49, 32, 49), (1, 3136, 32, 128), (1, 196, 160, 640), (1, 8, 64, 64),
+)
+# fmt: on
 
 # element-wise ops that are bound by memory
-_MEMORY_BOUND_OPS = (
-    "Relu",
-    "Add",
-    "Mul",
-    "Sub",
-    "Clip",
-    "Div",
-    "Neg",
-    "Abs",
-    "HardSigmoid",
-    "LeakyRelu",
-    "Exp",
-)
-# element-wise ops that are bound by arithmetic, each at another rate
-_COMPUTE_BOUND_OPS = ("Sigmoid", "Tanh", "Erf", "Gelu", "HardSwish", "Sqrt", "Softplus")
-# ops of com.microsoft, into which stock onnxruntime fuses x * sigmoid(x) and Gelu by tanh
+_MEMORY_BOUND_OPS = ("Relu", "Add", "Mul", "Clip", "Div", "HardSigmoid")
+# element-wise ops that are bound by arithmetic, each at another rate; the last two are those into which stock onnxruntime fuses
+# x * sigmoid(x) and Gelu by tanh
+_COMPUTE_BOUND_OPS = ("Sigmoid", "Tanh", "Erf", "Gelu", "HardSwish", "Sqrt", "Softplus", "QuickGelu", "FastGelu")
 _CONTRIB_OPS = ("QuickGelu", "FastGelu")
-_BINARY = {"Add", "Mul", "Sub", "Div"}
+_BINARY = {"Add", "Mul", "Div"}
 
 
-def kernel_cases(block: int, is_quick: bool = False) -> list[KernelCase]:
-    """The grid for a machine with `block` channels per block.
+@dataclass(frozen=True)
+class KernelCase:
+    """A kernel to time, which the cost model prices.
 
-    Args:
-        block: channels of a block.
-        is_quick: whether to return a third of every family, or half of a family of up to five kernels.
+    Attributes:
+        family: the family of kernels, a row of the agreement table.
+        op: the op with its signature; CastData for a conversion.
     """
-    everything: dict[str, list[KernelCase]] = {}
-    for case in (*_convolutions(block), *_images(block), *_matrices(), *_elements(block), *_row_ops(), *_moves(block)):
-        everything.setdefault(case.family, []).append(case)
-    chosen = [group[:: 3 if len(group) > 5 else 2] if is_quick else group for group in everything.values()]
-    return list({case.key: case for group in chosen for case in group}.values())
+
+    family: str
+    op: Op
+
+    @cached_property
+    def kernel(self) -> LoweredKernel:
+        """The kernel as a model of its own."""
+        assert self.op.signature is not None
+        found = LoweredKernel.of(self.op, formats_of(self.op, self.op.signature), _OPSETS)
+        assert found is not None, f"{self.op.kind} does not run alone"
+        return found
+
+    @property
+    def key(self) -> str:
+        """The op, its operands and attributes in one line."""
+        return self.kernel.key
+
+    def price(self, model: RooflineModel) -> float:
+        """The price of the cost model, in seconds."""
+        x, signature = self.op.inputs[0], self.op.signature
+        assert x is not None and signature is not None
+        if not is_cast(self.op):
+            return model.kernel_seconds(self.op, signature)
+        source, target = signature.inputs[0], signature.outputs[0]
+        assert source is not None and target is not None
+        return model.conversion_seconds(x, source, target)
 
 
-def _conv(
-    family: str,
-    c: int,
-    o: int,
-    side: int,
-    kernel: int,
-    stride: int,
-    formats: tuple[str, str, str],
-    pad: int,
-    group: int = 1,
+def kernel_cases(block: int) -> list[KernelCase]:
+    """The grid for a machine with `block` channels per block."""
+    found = (*_convolutions(block), *_images(block), *_matrices(), *_elements(block), *_row_ops(), *_moves(block))
+    return list({case.key: case for case in found}.values())
+
+
+def _tensor(shape: Sequence[int], format: str = "", *, is_constant: bool = False) -> Value:
+    """A float32 tensor; the letters N, C, H, W of a format are the axes in this order, also of filters."""
+    storage = Storage(Format.parse(format, "NCHW"[: len(shape)]) if format else Format.canonical(len(shape)))
+    data = RandomConstant(tuple(shape)) if is_constant else None
+    return Value("x", TensorType(DType.FLOAT32, tuple(shape)), storage=storage, data=data)
+
+
+def _image(channels: int, side: int, format: str = "") -> Value:
+    return _tensor((1, channels, side, side), format)
+
+
+def _numbers(*numbers: float) -> Value:
+    """A constant of given elements: axes or scales."""
+    array: Array = np.asarray(numbers, np.int64 if all(isinstance(each, int) for each in numbers) else np.float32)
+    return Value("x", TensorType(DType.of(array), array.shape), data=ArrayData(array))
+
+
+def _case(
+    family: str, op_type: str, inputs: Sequence[Value | None], y: Value, domain: str = "", **attributes: Attribute
 ) -> KernelCase:
-    x, w, y = formats
-    out = (side + 2 * pad - kernel) // stride + 1
-    fields: dict[str, Attribute] = {
-        "group": group,
-        "kernel_shape": (kernel, kernel),
-        "strides": (stride, stride),
-        "pads": (pad,) * 4,
-    }
-    inputs = (
-        KernelOperand((1, c, side, side), x),
-        KernelOperand((o, c // group, kernel, kernel), w, is_constant=True),
-        KernelOperand((o,), is_constant=True),
-    )
-    return KernelCase(family, "Conv", inputs, KernelOperand((1, o, out, out), y), fields)
+    op = Op(op_type, tuple(inputs), (y,), domain=domain, version=_OPSETS[domain], attributes=attributes)
+    op.signature = Signature(tuple(None if each is None else each.storage for each in inputs), (y.storage,))
+    return KernelCase(family, op)
 
 
 def _convolutions(block: int) -> Iterator[KernelCase]:
     b = f"NCHW{block}c"
     dense, single = f"{b}{block}n", f"NCHW{block}n"
-    for c, o, side in POINTWISE:
-        yield _conv("convolution, blocked", c, o, side, 1, 1, (b, dense, b), 0)
-        yield _conv("convolution, plain", c, o, side, 1, 1, ("", "", ""), 0)
-    for c, o, side, kernel, stride in DENSE:
-        yield _conv("convolution, blocked", c, o, side, kernel, stride, (b, dense, b), kernel // 2)
-        yield _conv("convolution, plain", c, o, side, kernel, stride, ("", "", ""), kernel // 2)
-    for c, o in SQUEEZE_EXCITATION:
-        yield _conv("convolution, blocked", c, o, 1, 1, 1, (b, dense, b), 0)
-        yield _conv("convolution, plain", c, o, 1, 1, 1, ("", "", ""), 0)
-    for c, side, kernel, stride in DEPTHWISE:
-        yield _conv("convolution, blocked depthwise", c, c, side, kernel, stride, (b, single, b), kernel // 2, c)
-        yield _conv("convolution, plain depthwise", c, c, side, kernel, stride, ("", "", ""), kernel // 2, c)
-    for c, o, side, kernel, stride, pad in FEW_CHANNELS:
-        yield _conv("convolution, first", c, o, side, kernel, stride, ("", single, b), pad)
-        yield _conv("convolution, plain", c, o, side, kernel, stride, ("", "", ""), pad)
-    for c, side, group in GROUPED:
-        if c // group % block == 0:
-            yield _conv("convolution, blocked", c, c, side, 3, 1, (b, dense, b), 1, group)
-        yield _conv("convolution, plain", c, c, side, 3, 1, ("", "", ""), 1, group)
+    for c, o, side, kernel, stride, group in _CONVOLUTIONS:
+        kind = " depthwise" if group == c > 1 else ""
+        blocked = (b, single, b) if kind else (b, dense, b)
+        choices = [(f"plain{kind}", ("", "", "")), (f"blocked{kind}", blocked)]
+        if c < 8:
+            choices[1] = ("first", ("", single, b))
+        elif not kind and group > 1 and c // group % block:
+            del choices[1]
+        pad = kernel // 2 if kernel % 2 else 0
+        out = (side + 2 * pad - kernel) // stride + 1
+        for name, (x, w, y) in choices:
+            filter, bias = (
+                _tensor((o, c // group, kernel, kernel), w, is_constant=True),
+                _tensor((o,), is_constant=True),
+            )
+            yield _case(
+                f"convolution, {name}",
+                "Conv",
+                [_image(c, side, x), filter, bias],
+                _image(o, out, y),
+                group=group,
+                kernel_shape=(kernel,) * 2,
+                strides=(stride,) * 2,
+                pads=(pad,) * 4,
+            )
 
 
 def _images(block: int) -> Iterator[KernelCase]:
     """Pooling and resampling."""
     for name, format in (("blocked", f"NCHW{block}c"), ("plain", "")):
-        for c, side, kernel, stride in POOLS:
-            fields: dict[str, Attribute] = {"kernel_shape": (kernel, kernel), "strides": (stride, stride)}
-            out = (side - kernel) // stride + 1
-            for op_type in ("MaxPool", "AveragePool"):
-                x, y = KernelOperand((1, c, side, side), format), KernelOperand((1, c, out, out), format)
-                yield KernelCase(f"pooling, {name}", op_type, (x,), y, fields)
-        for c, side in GLOBAL_POOLS:
-            x, y = KernelOperand((1, c, side, side), format), KernelOperand((1, c, 1, 1), format)
-            yield KernelCase(f"global pooling, {name}", "GlobalAveragePool", (x,), y)
+        for number, (c, side) in enumerate(_IMAGES):
+            x, mean = _image(c, side, format), _image(c, 1, format)
+            yield _case(f"global pooling, {name}", "GlobalAveragePool", [x], mean)
+            kernel, out = 2 + number % 2, (side - 2 - number % 2) // 2 + 1
+            window: dict[str, Attribute] = {"kernel_shape": (kernel,) * 2, "strides": (2, 2)}
+            pool = ("MaxPool", "AveragePool")[number // 2 % 2]
+            yield _case(f"pooling, {name}", pool, [x], _image(c, out, format), **window)
         for mode, coordinates in (("nearest", "asymmetric"), ("linear", "half_pixel"), ("linear", "align_corners")):
-            for c, side, scale in RESIZED:
-                x, y = (
-                    KernelOperand((1, c, side, side), format),
-                    KernelOperand((1, c, side * scale, side * scale), format),
-                )
-                scales = KernelOperand((4,), is_constant=True, scales=(1.0, 1.0, float(scale), float(scale)))
-                fields = {"mode": mode, "coordinate_transformation_mode": coordinates, "nearest_mode": "floor"}
-                fields = fields if mode == "nearest" else {key: fields[key] for key in list(fields)[:2]}
-                yield KernelCase(f"resize {mode}, {name}", "Resize", (x, None, scales), y, fields)
+            fields: dict[str, Attribute] = {"mode": mode, "coordinate_transformation_mode": coordinates}
+            if mode == "nearest":
+                fields["nearest_mode"] = "floor"
+            for c, side in _IMAGES[2::2]:
+                inputs = [_image(c, side, format), None, _numbers(1.0, 1.0, 2.0, 2.0)]
+                yield _case(f"resize {mode}, {name}", "Resize", inputs, _image(c, 2 * side, format), **fields)
 
 
 def _matrices() -> Iterator[KernelCase]:
-    for n, h, m, k, o in PRODUCTS:
-        lead = (n, h) if h > 1 else (n,)
-        a, b = KernelOperand((*lead, m, k)), KernelOperand((k, o), is_constant=True)
-        yield KernelCase("matrix product", "MatMul", (a, b), KernelOperand((*lead, m, o)))
-    for h, m, k, o in BATCHED:
-        yield KernelCase(
-            "matrix product",
-            "MatMul",
-            (KernelOperand((1, h, m, k)), KernelOperand((1, h, k, o))),
-            KernelOperand((1, h, m, o)),
+    for n, m, k, o in _PRODUCTS:
+        yield _case(
+            "matrix product", "MatMul", [_tensor((n, m, k)), _tensor((k, o), is_constant=True)], _tensor((n, m, o))
         )
-    for h, m, k, o in (*BATCHED, *TRANSPOSED_ONLY):
-        for one, other in (("NCWH", ""), ("", "NCWH"), ("NCWH", "NCWH")):
-            a, b = KernelOperand((1, h, m, k), one), KernelOperand((1, h, k, o), other)
-            family = f"matrix product, {'both' if one == other else 'first' if one else 'second'} transposed"
-            yield KernelCase(family, "MatMul", (a, b), KernelOperand((1, h, m, o)))
+    for h, m, k, o in _BATCHED:
+        for name, a, b in (
+            ("", "", ""),
+            (", first transposed", "NCWH", ""),
+            (", second transposed", "", "NCWH"),
+            (", both transposed", "NCWH", "NCWH"),
+        ):
+            inputs = [_tensor((1, h, m, k), a), _tensor((1, h, k, o), b)]
+            yield _case(f"matrix product{name}", "MatMul", inputs, _tensor((1, h, m, o)))
 
 
 def _elements(block: int) -> Iterator[KernelCase]:
     for number, op_type in enumerate((*_MEMORY_BOUND_OPS, *_COMPUTE_BOUND_OPS)):
-        for position, shape in enumerate((*IMAGES, *TOKENS)):
-            if (position + number) % 2 and op_type in _MEMORY_BOUND_OPS[4:]:
-                continue
-            x = KernelOperand(shape)
-            inputs: tuple[KernelOperand | None, ...] = (x, x) if op_type in _BINARY else (x,)
+        domain = "com.microsoft" if op_type in _CONTRIB_OPS else ""
+        for shape in (*((1, c, side, side) for c, side in _IMAGES[number % 2 :: 2]), *_TOKENS):
+            others: list[Value | None] = [_tensor(shape)] if op_type in _BINARY else []
             if op_type == "Clip":
-                inputs = (x, KernelOperand((), is_constant=True), None)
-            yield KernelCase(
-                "element-wise, light" if op_type in _MEMORY_BOUND_OPS else f"element-wise, {op_type}",
-                op_type,
-                inputs,
-                x,
-            )
-    for op_type in _CONTRIB_OPS:
-        for shape in (*IMAGES, *TOKENS):
-            yield KernelCase(
-                f"element-wise, {op_type}",
-                op_type,
-                (KernelOperand(shape),),
-                KernelOperand(shape),
-                domain="com.microsoft",
-            )
-    for number, (c, side) in enumerate(PER_CHANNEL):
+                others = [_tensor((), is_constant=True), None]
+            family = "element-wise, light" if op_type in _MEMORY_BOUND_OPS else f"element-wise, {op_type}"
+            yield _case(family, op_type, [_tensor(shape), *others], _tensor(shape), domain)
+    for number, (c, side) in enumerate(_IMAGES[::2]):
         for format in ("", "NHWC", f"NCHW{block}c"):
-            x = KernelOperand((1, c, side, side), format)
-            yield KernelCase("per channel", ("Mul", "Add")[number % 2], (x, KernelOperand((1, c, 1, 1), format)), x)
+            inputs = [_image(c, side, format), _image(c, 1, format)]
+            yield _case("per channel", ("Mul", "Add")[number % 2], inputs, _image(c, side, format))
 
 
 def _row_ops() -> Iterator[KernelCase]:
-    """Normalisation, Softmax, reductions, concatenation."""
-    for shape in TOKENS:
-        parameters = (KernelOperand(shape[-1:], is_constant=True),) * 2
-        yield KernelCase(
-            "layer normalization",
-            "LayerNormalization",
-            (KernelOperand(shape), *parameters),
-            KernelOperand(shape),
-            {"axis": -1},
-        )
-        mean = KernelOperand((*shape[:-1], 1))
-        axes = KernelOperand((1,), is_constant=True, numbers=(-1,))
-        yield KernelCase("reduction", "ReduceMean", (KernelOperand(shape), axes), mean)
-    for c, side in GLOBAL_POOLS:
-        x, axes = KernelOperand((1, c, side, side)), KernelOperand((2,), is_constant=True, numbers=(2, 3))
-        yield KernelCase("reduction", "ReduceMean", (x, axes), KernelOperand((1, c, 1, 1)))
-    for c, side in ((32, 56), (256, 14), (512, 28), (128, 64), (64, 16)):
-        x, parameters = KernelOperand((1, c, side, side)), (KernelOperand((c,), is_constant=True),) * 2
-        yield KernelCase("instance normalization", "InstanceNormalization", (x, *parameters), x)
-    for scores in SOFTMAXES:
-        yield KernelCase("softmax", "Softmax", (KernelOperand(scores),), KernelOperand(scores), {"axis": -1})
+    """Normalisation, Softmax, reductions."""
+
+    def with_parameters(x: Value, extent: int) -> list[Value]:
+        return [x, _tensor((extent,), is_constant=True), _tensor((extent,), is_constant=True)]
+
+    for shape in _TOKENS:
+        inputs = with_parameters(_tensor(shape), shape[-1])
+        yield _case("layer normalization", "LayerNormalization", inputs, _tensor(shape), axis=-1)
+        yield _case("reduction", "ReduceMean", [_tensor(shape), _numbers(-1)], _tensor((*shape[:-1], 1)))
+    for c, side in _IMAGES[::2]:
+        yield _case("reduction", "ReduceMean", [_image(c, side), _numbers(2, 3)], _image(c, 1))
+        inputs = with_parameters(_image(c, side), c)
+        yield _case("instance normalization", "InstanceNormalization", inputs, _image(c, side))
+    for h, m, _, o in _BATCHED:
+        yield _case("softmax", "Softmax", [_tensor((1, h, m, o))], _tensor((1, h, m, o)), axis=-1)
 
 
 def _moves(block: int) -> Iterator[KernelCase]:
     blocked = f"NCHW{block}c"
-    for name, format in (("blocked", blocked), ("plain", "")):
-        for c, d, side in CONCATS:
-            if format and (c % block or d % block):
-                continue
-            parts = (KernelOperand((1, c, side, side), format), KernelOperand((1, d, side, side), format))
-            yield KernelCase(
-                f"concat, {name}", "Concat", parts, KernelOperand((1, c + d, side, side), format), {"axis": 1}
-            )
-    for shape in CASTS:
+    for c, side in _IMAGES:
+        for name, format in (("blocked", blocked), ("plain", "")):
+            if not format or not c % (2 * block):
+                parts = [_image(c, side, format), _image(c // 2, side, format)]
+                yield _case(f"concat, {name}", "Concat", parts, _image(c + c // 2, side, format), axis=1)
         for a, b, family in (
             ("", "NHWC", "transpose NCHW to NHWC"),
             ("NHWC", "", "transpose NHWC to NCHW"),
@@ -235,13 +246,12 @@ def _moves(block: int) -> Iterator[KernelCase]:
             ("NHWC", blocked, "reorder NHWC to blocked"),
             (blocked, "NHWC", "reorder blocked to NHWC"),
         ):
-            if shape[0] == block and {a, b} == {"NHWC", blocked}:
-                continue  # the same bytes
-            yield KernelCase(family, CAST, (KernelOperand((1, *shape), a),), KernelOperand((1, *shape), b))
-    for c, side in ODD_CHANNELS:
-        for a, b in (("", blocked), (blocked, "")):
-            image = (1, c, side, side)
-            yield KernelCase("reorder, odd channels", CAST, (KernelOperand(image, a),), KernelOperand(image, b))
-    for heads in HEADS:
-        yield KernelCase("transpose of heads", CAST, (KernelOperand(heads),), KernelOperand(heads, "NHCW"))
-        yield KernelCase("transpose of keys", CAST, (KernelOperand(heads),), KernelOperand(heads, "NHWC"))
+            if c != block or {a, b} != {"NHWC", blocked}:  # the same bytes
+                yield _cast(family, (1, c, side, side), a, b)
+    for h, m, k, _ in (each for each in _BATCHED if each[0] > 1):  # with one head, no byte moves
+        yield _cast("transpose of heads", (1, m, h, k), "", "NHCW")
+        yield _cast("transpose of keys", (1, m, h, k), "", "NHWC")
+
+
+def _cast(family: str, shape: Sequence[int], a: str, b: str) -> KernelCase:
+    return _case(family, CAST, [_tensor(shape, a)], _tensor(shape, b), DOMAIN)

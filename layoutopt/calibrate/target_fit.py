@@ -16,11 +16,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.calibrate.kernel_case import KernelCase
+from layoutopt.calibrate.grid import KernelCase
 from layoutopt.calibrate.roofline_fit import KernelSample, Roofline, fit
 from layoutopt.cost_models import RooflineModel, TargetSpec
 from layoutopt.cost_models.roofline import is_channels_last, is_unblocked, physical_bytes
 from layoutopt.cost_models.spec import Duration, Fraction, KernelSpec, Launch, Memory, Rate
+from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import TensorType
 
 Group: TypeAlias = int | str
@@ -53,10 +54,10 @@ def group_measurements(
     for case in cases:
         if case.key not in seconds:
             continue
-        op = case.op()
+        op = case.op
         assert op.signature is not None
         group: Group
-        if case.is_cast:
+        if is_cast(op):
             x, source, target = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
             assert x is not None and isinstance(x.type, TensorType) and x.shape is not None and source and target
             nbytes = sum(physical_bytes(x.type, each.format) for each in (source, target))

@@ -94,7 +94,7 @@ def explain(
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.cli.rendering.warnings import warn_of_repairs
     from layoutopt.driver.options import PlanOptions
-    from layoutopt.report.warnings import repairs_of
+    from layoutopt.report.facts import repairs_of
 
     settings = given.settings(model)
     record = JsonRecord("explain", given, model, reads=settings.reads, kind="the model")
@@ -244,15 +244,9 @@ def bench(
         list[Path],
         Argument(metavar="MODEL", help="ONNX files, labelled A, B, ... in the order given; A is the baseline."),
     ],
-    runs: Annotated[
-        int | None, Option("--runs", metavar="N", min=2, help="The number of rounds; by default as many as fit.")
-    ] = None,
     seconds: Annotated[
-        float, Option("--seconds", metavar="S", help="Duration of the timed rounds; there are at least 12 rounds.")
+        float, Option("--seconds", metavar="S", help="Duration of the timed runs; there are at least 24 of each model.")
     ] = 10.0,
-    warm_up: Annotated[
-        int, Option("--warm-up", metavar="N", min=1, help="Untimed rounds after new sessions are created.")
-    ] = 2,
     inputs: Annotated[
         Path | None,
         Option(
@@ -266,20 +260,15 @@ def bench(
         list[Runtime] | None,
         Option("--runtime", metavar="R", help="onnxruntime or openvino. Can be repeated: models are run in each."),
     ] = None,
-    memory: Annotated[
-        bool, Option("--memory", help="Measure the anonymous memory of one and of four sessions (Linux).")
-    ] = False,
-    explain: Annotated[
-        bool, Option("--explain", help="Time every kernel alone, and compare estimated with measured kernel times.")
-    ] = False,
     profile: Annotated[bool, Option("--profile", help="Print the time per op type, side by side.")] = False,
 ) -> None:
     """Time models against each other, in pairs.
 
     All models run in this process, in turns (A B, B A, A B, ...), on the same inputs, in each runtime with
-    default session options. A speed-up is A's time divided by B's, as a mean over twelve blocks of rounds, each with new
-    sessions. It is printed with its confidence interval and the quartiles of the rounds. Also measured: session creation,
-    peak memory, and the share of kernel time that only moves data, with Transpose and Reorder nodes listed separately.
+    default session options. A speed-up is A's time divided by B's, as a mean over twelve blocks of runs, each with new
+    sessions, and up to 36 on a busy machine, as `optimize` measures it. It is printed with its confidence interval and the
+    quartiles of the runs. Also measured: session creation, peak memory, and the share of kernel time that only moves data,
+    with Transpose and Reorder nodes listed separately.
     """
     if not 0 < seconds < float("inf"):
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")
@@ -304,15 +293,11 @@ def bench(
             report = run_benchmark(
                 models,
                 threads=settings.threads,
-                runs=runs,
                 seconds=seconds,
-                warm_up=warm_up,
                 seed=seed,
                 dims=dims,
                 inputs=arrays,
                 runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
-                memory=memory,
-                explained=explain,
                 progress=progress,
             )
         except (DimensionError, InputError) as error:
@@ -386,36 +371,29 @@ def calibrate(
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE.toml", help="The target file to write, for --target.")
     ] = Path("calibrated.toml"),
-    quick: Annotated[bool, Option("--quick", help="Measure a third of the kernels, with fewer runs.")] = False,
 ) -> None:
     """Measure this machine, and write a cost model for it.
 
     Times onnxruntime's kernels, layout conversions and the cost of a node, on a grid of shapes from common
     networks, and fits the parameters of this machine's target to two thirds of them. Prints how well the fit
-    predicts the other third: median error and rank correlation. Takes less than a minute,
-    ten seconds with --quick.
+    predicts the other third: median error and rank correlation. Takes less than a minute.
     """
     if output.suffix != ".toml":
         hint = "use a name that ends in .toml, as --target requires"
         raise UsageError("not a target file", where=f"-o {output}", hint=hint)
 
-    from layoutopt.bench.caveats import MIN_CPU_SHARE
     from layoutopt.calibrate import calibrate as run_calibration
     from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.calibrate import print_calibration
     from layoutopt.cli.rendering.progress import ProgressLine
-    from layoutopt.cli.rendering.warnings import warn
     from layoutopt.files import FileKind, Overwrite, write_text
 
     overwrite = Overwrite(force=given.force, command="calibrate")
     overwrite.check(output, FileKind.TARGET)
     record = JsonRecord("calibrate", given, others=[output], kind="the target file")
     with ProgressLine(is_silent=given.quiet) as progress:
-        report = run_calibration(quick=quick, threads=given.threads, progress=progress).report
+        report = run_calibration(threads=given.threads, progress=progress)
     write_text(output, report.profile, FileKind.TARGET, overwrite)
-    if given.threads == 1 and report.cpu_share < MIN_CPU_SHARE:
-        what = f"the machine is busy: the process had its CPU for {report.cpu_share:.0%} of the time"
-        warn(f"{what}; calibrate again when it is idle")
     record.show(report, lambda: print_calibration(report, output), [output])
 
 
@@ -451,7 +429,7 @@ def formats(
     plots = [given.plot] if given.plot is not None else []
     record = JsonRecord("formats", given, others=plots, kind="the figure")
     if name is None:
-        from layoutopt.cli.rendering.formats import print_formats
+        from layoutopt.cli.rendering.catalogues import print_formats
 
         print_formats(system, record)
     else:
@@ -491,8 +469,8 @@ def targets(
     With NAME, prints every parameter of the cost model with its source, and the kernels.
     """
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.target_costs import print_estimates
-    from layoutopt.cli.rendering.targets import print_target, print_targets
+    from layoutopt.cli.rendering.catalogues import print_targets
+    from layoutopt.cli.rendering.targets import print_estimates, print_target
 
     reads = [Path(name)] if name is not None and name.endswith(".toml") else []
     record = JsonRecord("targets", given, reads=reads)
@@ -529,10 +507,7 @@ def list_(
         raise UsageError("is for operators", where=name or f"--family {family}", hint="write layoutopt list ops NAME")
 
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.dialects import print_dialects
-    from layoutopt.cli.rendering.ops import print_operators
-    from layoutopt.cli.rendering.passes import print_passes
-    from layoutopt.cli.rendering.runtimes import print_runtimes
+    from layoutopt.cli.rendering.catalogues import print_dialects, print_operators, print_passes, print_runtimes
 
     record = JsonRecord(f"list {kind.value}", given)
     if kind is Kind.OPS:

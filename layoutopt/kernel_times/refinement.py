@@ -22,7 +22,7 @@ from layoutopt.kernel_times.baseline import OptimisedOriginal, kernels_in_defaul
 from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_seconds
 from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
 from layoutopt.kernel_times.timed_batches import RequestedTimes
-from layoutopt.kernel_times.timed_kernels import TimedModel
+from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
 

@@ -11,17 +11,53 @@ the next process times the kernels again.
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+import onnxruntime
 import platformdirs
 
-from layoutopt.kernel_times.machine import Machine
+from layoutopt.runtime.processor import processor_fields, processor_name, reported_instruction_sets
 
 _VERSION = 5
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_INSTRUCTIONS = """amx_int8 amx_tile avx avx2 avx512_bf16 avx512_vnni avx512f avx512vl avx_vnni f16c fma
+asimd asimddp bf16 i8mm sve"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Everything that kernel times depend on, besides the kernel.
+
+    Attributes:
+        cpu: the name of the processor, with its family and model.
+        instructions: its instruction sets for vectors and matrices.
+        caches: the sizes of its caches.
+        onnxruntime: the version.
+        threads: of a session.
+    """
+
+    cpu: str
+    instructions: str
+    caches: str
+    onnxruntime: str
+    threads: int
+
+    @classmethod
+    def current(cls, threads: int = 1) -> "Machine":
+        """This machine; a property that the system does not report is an empty text."""
+        fields = processor_fields()
+        names = (processor_name(), fields.get("cpu family"), fields.get("model"))
+        return cls(
+            " ".join(each for each in names if each),
+            " ".join(sorted(reported_instruction_sets().intersection(_INSTRUCTIONS.split()))),
+            " ".join(_text(path / "size").strip() for path in sorted(_CACHES.glob("index*"))),
+            str(onnxruntime.__version__),
+            threads,
+        )
 
 
 class StoredTime(NamedTuple):
@@ -58,7 +94,7 @@ class KernelStore:
         text = json.dumps({"kernel_times": _VERSION, **asdict(machine)})
         self.path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
         self._times: dict[str, StoredTime] = {}
-        if self.path is not None and _header(self.path) in ("", text):
+        if self.path is not None and _text(self.path).partition("\n")[0] in ("", text):
             self._times = _read(self.path)
         elif self.path is not None:  # the times of another machine
             with suppress(OSError):
@@ -113,22 +149,18 @@ class KernelStore:
             self._times |= _read(self.path)  # another process may have written the first line of a kernel
 
 
-def _header(path: Path) -> str:
-    """The first line of a file; empty if there is none, or the file cannot be read."""
+def _text(path: Path) -> str:
+    """The text of a file; empty if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8").partition("\n")[0]
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
 
 
 def _read(path: Path) -> dict[str, StoredTime]:
-    """The first time of every kernel in a file, without damaged lines; empty if the file cannot be read."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return {}
+    """The first time of every kernel in a file, without damaged lines."""
     found: dict[str, StoredTime] = {}
-    for line in lines:
+    for line in _text(path).splitlines():
         try:
             record = json.loads(line)
             key, seconds, cost = record["kernel"], record["seconds"], float(record["cost"])
@@ -140,4 +172,4 @@ def _read(path: Path) -> dict[str, StoredTime]:
     return found
 
 
-__all__ = ["KernelStore", "StoredTime", "default_folder"]
+__all__ = ["KernelStore", "Machine", "StoredTime", "default_folder"]

@@ -17,7 +17,7 @@ from layoutopt.cost import MeasuredPrices
 from layoutopt.cost_models.roofline import structure
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot, TensorType
-from layoutopt.kernel_times.lowered_kernel import LoweredKernel
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.timed_batches import RequestedTimes
 
 _CAUTION = 1.1
@@ -58,8 +58,6 @@ class StoredPrices(MeasuredPrices):
         self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._kernels: dict[Hashable, LoweredKernel | None] = {}
-        self._alternatives: dict[str, list[str]] = {}
-        self._speed_ups: dict[str, float] = {}
         self._uses_alternatives = True
         self._priced: list[PricedKernel] | None = None
 
@@ -80,7 +78,7 @@ class StoredPrices(MeasuredPrices):
 
     def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
         times = [] if kernel is None else self._times(kernel)
-        speed_up = self._estimated_speed_up(kernel) if kernel is not None and self._uses_alternatives else 1.0
+        speed_up = kernel.estimated_speed_up if kernel is not None and self._uses_alternatives else 1.0
         if kernel is not None and times and min(times) > 0 and estimate > 0:
             self._ratios[kind][kernel.key] = log(times[0] / estimate)
         if times:
@@ -101,26 +99,12 @@ class StoredPrices(MeasuredPrices):
         seconds = self._requested.get(kernel.key)
         if seconds is None:
             return []
-        others = [
-            self._requested.get(key) for key in (self._alternatives_of(kernel) if self._uses_alternatives else [])
-        ]
+        others = (self._requested.get(each.key) for each in (kernel.alternatives if self._uses_alternatives else ()))
         return [seconds, *(each for each in others if each is not None)]
 
     def has_all_times(self, kernel: LoweredKernel) -> bool:
         """Whether the kernel and the other algorithms for its op have times."""
-        return all(self._requested.get(key) is not None for key in (kernel.key, *self._alternatives_of(kernel)))
-
-    def _alternatives_of(self, kernel: LoweredKernel) -> list[str]:
-        """The keys of other algorithms for the op of a kernel."""
-        if kernel.key not in self._alternatives:
-            self._alternatives[kernel.key] = [each.key for each in kernel.alternatives]
-        return self._alternatives[kernel.key]
-
-    def _estimated_speed_up(self, kernel: LoweredKernel) -> float:
-        """The estimated speed-up of a kernel by another algorithm."""
-        if kernel.key not in self._speed_ups:
-            self._speed_ups[kernel.key] = kernel.estimated_speed_up
-        return self._speed_ups[kernel.key]
+        return all(self._requested.get(each.key) is not None for each in (kernel, *kernel.alternatives))
 
     def correct_estimates(self) -> None:
         """Correct the estimates of all kinds by the times of the kernels that have been priced."""

@@ -10,16 +10,14 @@ half within minutes. Each batch includes reference kernels, and the times of a b
 references / their time in the batch).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from time import process_time
 
 from layoutopt.ir.graph import Graph
-from layoutopt.kernel_times.lowered_graph import LoweredGraph
-from layoutopt.kernel_times.reference_models import ReferenceKernel
+from layoutopt.kernel_times.kernels import LoweredGraph
 from layoutopt.kernel_times.store import KernelStore
-from layoutopt.kernel_times.timed_kernels import QUICK, TimedModel, time_kernels
-from layoutopt.timing.interleaved import pinned
+from layoutopt.kernel_times.timer import REFERENCE, ReferenceKernel, TimedModel, time_kernels
 
 _BATCH = 32  # kernels
 _SPACING = 8  # kernels for each reference kernel, so that a batch of long ones has enough of its times
@@ -70,38 +68,20 @@ class RequestedTimes:
         return bool(pending)
 
     def _time(self, kernels: Sequence[TimedModel]) -> None:
-        """Add the times of kernels to the store; at least that of the first."""
-        threads = self._store.machine.threads
-        begin = process_time()
-        with pinned(threads):
-            end = begin + self._remaining * _CREATION_SHARE
-            found = {each.key: time for each, time in time_kernels(_with_references(kernels), threads, QUICK, end)}
-        times = _normalised(found, self._store)
-        self._store.add(times, (process_time() - begin) / len(found))
-        self.num_newly_timed += sum(time is not None and not _is_reference(key) for key, time in times.items())
-
-
-def _with_references(kernels: Sequence[TimedModel]) -> Iterator[TimedModel]:
-    """The kernels, with a reference kernel before every eighth one."""
-    for start in range(0, len(kernels), _SPACING):
-        yield ReferenceKernel(start)
-        yield from kernels[start : start + _SPACING]
-
-
-def _is_reference(key: str) -> bool:
-    return key.startswith(ReferenceKernel.NAME)
-
-
-def _normalised(times: Mapping[str, float | None], store: KernelStore) -> dict[str, float | None]:
-    """The times scaled to the speed of the first measurement of reference kernels."""
-    now = fmean(seconds for key, seconds in times.items() if _is_reference(key) and seconds is not None)
-    first = store.get(ReferenceKernel.NAME)
-    scale = 1.0 if first is None or first.seconds is None else first.seconds / now
-    kernels = {key: seconds for key, seconds in times.items() if not _is_reference(key)}
-    return {
-        ReferenceKernel.NAME: now,
-        **{key: None if seconds is None else seconds * scale for key, seconds in kernels.items()},
-    }
+        """Add the times of kernels to the store, scaled to the speed of the first references; at least that of the first."""
+        threads, begin = self._store.machine.threads, process_time()
+        batch: list[TimedModel] = []
+        for start in range(0, len(kernels), _SPACING):
+            batch += [ReferenceKernel(start), *kernels[start : start + _SPACING]]
+        found = time_kernels(batch, threads, begin + self._remaining * _CREATION_SHARE)
+        cost = (process_time() - begin) / len(found)
+        references = [found.pop(each.key) for each in batch if isinstance(each, ReferenceKernel) and each.key in found]
+        now = fmean(each for each in references if each is not None)
+        first = self._store.get(REFERENCE)
+        scale = 1.0 if first is None or first.seconds is None else first.seconds / now
+        times = {key: None if seconds is None else seconds * scale for key, seconds in found.items()}
+        self._store.add({REFERENCE: now, **times}, cost)
+        self.num_newly_timed += sum(each is not None for each in times.values())
 
 
 def time_graphs(graphs: Sequence[Graph], times: RequestedTimes) -> list[float | None]:

@@ -9,8 +9,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import TypeAlias
 
 Action: TypeAlias = Callable[[], float]
@@ -19,25 +18,10 @@ IsOver: TypeAlias = Callable[[int, float], bool]
 """The end condition, given the number of rounds and seconds so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
-    """The times of several rounds.
-
-    Attributes:
-        times: seconds of each round, one list per action.
-        seconds: total wall time.
-        cpu_seconds: CPU time of the process.
-    """
-
-    times: list[list[float]]
-    seconds: float
-    cpu_seconds: float
-
-
 def in_rounds(
     actions: Sequence[Action], is_over: IsOver, *, starts_last: bool = False, clock: Callable[[], float] = perf_counter
-) -> Rounds:
-    """Time actions in rounds.
+) -> list[list[float]]:
+    """The seconds of actions in rounds, one list per action.
 
     Args:
         actions: run in every round.
@@ -50,13 +34,12 @@ def in_rounds(
     if starts_last:
         order.reverse()
     with without_collections():
-        begin, begin_wall, begin_cpu = clock(), perf_counter(), process_time()
+        begin = clock()
         while not is_over(len(times[0]), clock() - begin):
             for index, action in order:
                 times[index].append(action())
             order.reverse()
-        wall, cpu = perf_counter() - begin_wall, process_time() - begin_cpu
-    return Rounds(times, wall, cpu)
+    return times
 
 
 def timed(run: Callable[[], object], clock: Callable[[], float] = perf_counter) -> Action:

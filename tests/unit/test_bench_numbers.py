@@ -5,7 +5,7 @@ from math import exp, log
 import pytest
 
 from layoutopt.bench.bench_report import MachineReport, ModelReport, PeakMemory, Profile
-from layoutopt.bench.caveats import machine_caveats, ratio_caveats
+from layoutopt.bench.benchmark import machine_caveats, ratio_caveats
 from layoutopt.bench.op_profile import read_profile
 from layoutopt.timing.statistics import estimate, is_quiet, null_ratio, ratio
 
@@ -95,7 +95,7 @@ def test_a_busy_machine_has_a_wide_null_interval(factor: float, is_quiet_machine
     assert null is not None and is_quiet(null) == is_quiet_machine
 
 
-QUIET = MachineReport(cpu="", cpus=2, threads=1, pinned_to=0, cpu_share=1)
+QUIET = MachineReport(cpu="", cpus=2, threads=1, pinned_to=0)
 
 
 def model(label: str, samples: list[list[float]], baseline: list[list[float]] | None = None) -> ModelReport:
@@ -131,11 +131,11 @@ def test_a_machine_that_is_not_quiet() -> None:
     assert noisy is not None
     (busy,) = machine_caveats(QUIET, [model("A", [[1.0, 1.2]] * 4)], noisy)
     assert busy.startswith("the machine is busy: A is 0.") and busy.endswith(" times as fast as itself")
-    even = model("A", [[1.0]] * 6)
-    machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None, cpu_share=0.5)
-    assert list(machine_caveats(machine, [even], None)) == [
+    even, quiet = model("A", [[1.0]] * 6), null_ratio([[1.0, 1.0]] * 6)
+    assert quiet is not None
+    machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None)
+    assert list(machine_caveats(machine, [even], quiet)) == [
         "this system cannot pin the process to one CPU",
-        "the machine is shared: the process had its CPU for 50% of the time",
     ]
-    crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None, cpu_share=2)
-    assert list(machine_caveats(crowded, [model("A", [[1.0]] * 6)], None)) == ["4 threads share 2 CPUs"]
+    crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None)
+    assert list(machine_caveats(crowded, [even], quiet)) == ["4 threads share 2 CPUs"]

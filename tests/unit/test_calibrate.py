@@ -9,8 +9,7 @@ import pytest
 
 from layoutopt.calibrate import calibration
 from layoutopt.calibrate.agreement import median_error, rank_correlation
-from layoutopt.calibrate.grid import kernel_cases
-from layoutopt.calibrate.kernel_case import KernelCase
+from layoutopt.calibrate.grid import KernelCase, kernel_cases
 from layoutopt.calibrate.kernel_rows import with_rows
 from layoutopt.calibrate.roofline_fit import KernelSample, fit
 from layoutopt.calibrate.target_file import target_file_text
@@ -18,8 +17,6 @@ from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measur
 from layoutopt.cli import main
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.registry import host_target
-from layoutopt.kernel_times.lowered_graph import LoweredGraph
-from layoutopt.kernel_times.timed_kernels import TimingBudget, time_kernels
 
 needs_blocks = pytest.mark.skipif(
     host_target() not in ("cpu-avx2", "cpu-avx512"), reason="the blocks of this processor are not known"
@@ -74,10 +71,8 @@ def test_rank_correlation() -> None:
 
 @pytest.mark.parametrize("block", [8, 16])
 def test_the_grid(block: int) -> None:
-    full, quick = kernel_cases(block), kernel_cases(block, is_quick=True)
-    assert len({case.key for case in full}) == len(full)
-    assert {case.key for case in quick} < {case.key for case in full}
-    assert {case.family for case in quick} == {case.family for case in full}
+    families = Counter(case.family for case in kernel_cases(block))
+    assert len(families) > 30 and min(families.values()) >= 3
 
 
 def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Measurement], RooflineModel]:
@@ -121,19 +116,7 @@ def test_the_profile_is_a_target(tmp_path: Path) -> None:
 def test_nothing_measured_changes_no_price() -> None:
     base = with_rows(load_target("cpu-avx512").spec)
     before, after = RooflineModel(base), RooflineModel(fit_target([], base, "measured: here"))
-    assert all(
-        case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in kernel_cases(16, is_quick=True)
-    )
-
-
-@needs_blocks
-def test_every_kernel_of_the_grid_can_be_timed() -> None:
-    """One of each family, in onnxruntime."""
-    block = 16 if host_target() == "cpu-avx512" else 8
-    chosen = {case.family: case for case in kernel_cases(block) if case.nbytes() < 1 << 20}
-    once = TimingBudget(repetitions=1, min_rounds=1, max_rounds=1, seconds=0.0)
-    graphs = [LoweredGraph(case.lowered()) for case in chosen.values()]
-    assert all(seconds is not None for _, seconds in time_kernels(graphs, 1, once))
+    assert all(case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in kernel_cases(16))
 
 
 @pytest.fixture
@@ -144,7 +127,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[KernelCase]:
         for case in kernel_cases(16 if host_target() == "cpu-avx512" else 8)
         if case.family == "element-wise, light"
     ][:9]
-    monkeypatch.setattr(calibration, "kernel_cases", lambda block, quick: chosen)
+    monkeypatch.setattr(calibration, "kernel_cases", lambda block: chosen)
     return chosen
 
 
@@ -157,22 +140,6 @@ def test_the_command(small: list[KernelCase], tmp_path: Path, capsys: pytest.Cap
     report = json.loads(data.read_text(encoding="utf-8"))
     assert report["total"]["fitted"] + report["total"]["held_out"] == len(small) == len(report["kernels"])
     assert load_target(str(out)).dialect == "onnxruntime"
-
-
-@needs_blocks
-@pytest.mark.parametrize(("share", "warns"), [(0.5, True), (1.0, False)])
-def test_a_busy_machine_is_named(
-    share: float,
-    warns: bool,
-    small: list[KernelCase],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(calibration, "process_time", lambda: share * calibration.perf_counter())
-    assert main(["calibrate", "-o", str(tmp_path / "mine.toml")]) == 0
-    error = capsys.readouterr().err
-    assert ("the machine is busy: the process had its CPU for 50% of the time" in error) == warns
 
 
 def test_a_target_file_ends_in_toml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

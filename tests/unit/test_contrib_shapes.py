@@ -78,12 +78,6 @@ def test_every_operator_whose_output_is_like_an_input_is_tried() -> None:
     assert known <= {name.split()[0] for name in LIKE_AN_INPUT}
 
 
-def test_a_product_keeps_the_rows_of_its_input() -> None:
-    body = "w = ConstantOfShape <value = float[1] {1}> (k) k2 = Identity (w) y = com.microsoft.FusedMatMul (a, w)"
-    (y,) = inference.lift(onnx_ir.from_proto(message(f"k = Constant <value_ints = [4, 7]> () {body}"))).outputs
-    assert y.shape == as_shape(("N", "H*W", 7))
-
-
 @pytest.mark.parametrize(
     ("attributes", "operands", "shape"),
     [

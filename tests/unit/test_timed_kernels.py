@@ -3,38 +3,31 @@
 from types import SimpleNamespace
 
 import pytest
-from kernel_samples import MACHINE, InventedTimes, families, kernel_of
+from kernel_samples import MACHINE, InventedTimes, families
 
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.kernel_times import KernelStore, RequestedTimes, timed_batches, timed_kernels
-from layoutopt.kernel_times.lowered_kernel import LoweredKernel
-from layoutopt.kernel_times.random_arrays import RandomConstant
-from layoutopt.kernel_times.reference_models import ReferenceKernel
-from layoutopt.kernel_times.run_overhead import TinySessions
-from layoutopt.kernel_times.timed_kernels import QUICK, time_kernels
+from layoutopt.kernel_times import KernelStore, RequestedTimes, timed_batches, timer
+from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
+from layoutopt.kernel_times.timer import ReferenceKernel, TinySessions, time_kernels
 
 
 def test_the_kernels_of_all_families_are_timed_alone() -> None:
-    kernels = [kernel_of(case) for case in families()]
-    assert all(each is not None for each in kernels)
-    found = dict(time_kernels([each for each in kernels if each is not None], 1, QUICK))
-    assert len(kernels) > 30
-    assert [each.key for each, seconds in found.items() if seconds is None or seconds <= 0] == []
+    kernels = [case.kernel for case in families()]
+    found = time_kernels(kernels)
+    assert len(found) == len(kernels) > 30
+    assert [key for key, seconds in found.items() if seconds is None or seconds <= 0] == []
 
 
 def test_equal_kernels_have_equal_keys_and_others_have_other_keys() -> None:
-    cases = kernel_cases(8)
-    keys = [found.key for case in cases if (found := kernel_of(case)) is not None]
-    again = [found.key for case in cases if (found := kernel_of(case)) is not None]
-    assert keys == again
-    assert len(set(keys)) == len({case.key for case in cases}) == len(cases)
+    keys, again = ([case.key for case in kernel_cases(8)] for _ in range(2))
+    assert keys == again and len(set(keys)) == len(keys)
 
 
 def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     times, requested = InventedTimes(4.0), RequestedTimes(KernelStore(MACHINE), 60.0)
     monkeypatch.setattr(timed_batches, "time_kernels", times)
-    kernels = [found for each in families()[:6] if (found := kernel_of(each)) is not None]
+    kernels = [each.kernel for each in families()[:6]]
     requested.request(kernels[:3])
     times.speed = 0.4
     requested.request(kernels[3:])
@@ -43,7 +36,7 @@ def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyP
 
 def test_a_budget_of_any_size_times_a_kernel() -> None:
     """The first batch ends when the processor time is spent; the wall time does not count."""
-    kernels = [found for each in families()[:6] if (found := kernel_of(each)) is not None]
+    kernels = [each.kernel for each in families()[:6]]
     requested = RequestedTimes(KernelStore(MACHINE), 1e-9)
     assert requested.request(kernels)
     assert requested.get(kernels[0].key) is not None and requested.skipped == {each.key for each in kernels[1:]}
@@ -64,10 +57,10 @@ def test_the_overhead_of_a_run_is_no_part_of_a_kernel(num_inputs: int, monkeypat
     run, node, operand, kernel = 1e-5, 5e-7, 2e-6, 3e-5  # seconds; a network has the overhead of a node, too
     one, chain, two_inputs = Run(run + node), Run(run + 33 * node), Run(run + node + operand, 2)
     sessions = SimpleNamespace(of=lambda number, threads: TinySessions(one, chain, two_inputs))
-    monkeypatch.setattr(timed_kernels, "TinySessions", sessions)
+    monkeypatch.setattr(timer, "TinySessions", sessions)
     session = Run(run + node + operand * (num_inputs - 1) + kernel, num_inputs)
-    monkeypatch.setattr(timed_kernels, "_session_of", lambda *arguments: session)
-    ((_, seconds),) = time_kernels([ReferenceKernel()])
+    monkeypatch.setattr(timer, "_session_of", lambda *arguments: session)
+    (seconds,) = time_kernels([ReferenceKernel()]).values()
     assert seconds == pytest.approx(node + kernel)
 
 

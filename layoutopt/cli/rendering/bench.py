@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.bench.bench_report import BenchReport, Explanation, KernelKind, MachineReport, ModelReport
+from layoutopt.bench.bench_report import BenchReport, MachineReport, ModelReport
 from layoutopt.cli.rendering.terminal import (
+    Cell,
     footnote,
     key_values,
     seconds,
@@ -15,7 +16,6 @@ from layoutopt.cli.rendering.terminal import (
     size,
     styled_line,
     table,
-    text,
 )
 from layoutopt.timing.statistics import CONFIDENCE, Estimate
 
@@ -27,15 +27,14 @@ _STYLES = {"faster": "green", "slower": "red", "no difference shown": "yellow"}
 def print_bench(report: BenchReport, shows_ops: bool) -> None:
     """Print models, conditions, speed-ups, times, session creation, memory and data movement."""
     models = report.models
-    aside = f"  in {report.blocks} blocks, each with new sessions and {report.warm_up} warm-up rounds"
-    rounds = styled_line(f"{report.rounds} in {seconds(report.seconds)}", (aside, "dim"))
-    rows = [
-        *((each.label, text(_name(each, models), "bold")) for each in models),
+    rounds = styled_line(str(report.rounds), (f"  in {report.blocks} blocks, each with new sessions", "dim"))
+    rows: list[tuple[str, Cell]] = [
+        *((each.label, (_name(each, models), "bold")) for each in models),
         ("machine", _machine(report.machine)),
-        ("runtime", text(", ".join(dict.fromkeys(f"{each.runtime} {each.runtime_version}" for each in models)))),
+        ("runtime", ", ".join(dict.fromkeys(f"{each.runtime} {each.runtime_version}" for each in models))),
         ("inputs", _inputs(report)),
         ("rounds", rounds),
-        *(("" if number else "caveats", text(each, "yellow")) for number, each in enumerate(report.warnings)),
+        *(("" if number else "caveats", (each, "yellow")) for number, each in enumerate(report.warnings)),
     ]
     show(key_values(*rows))
     if len(models) > 1:
@@ -43,18 +42,9 @@ def print_bench(report: BenchReport, shows_ops: bool) -> None:
         section("speed-up", title, _speed_ups(models))
     section("time", f"per run, mean of {report.blocks} blocks", _times(models))
     section("session creation", f"mean of {report.blocks}", _sessions(models))
-    if models[0].memory.anonymous is not None:
-        section(
-            "anonymous memory", "after a run, without Python, the runtime and the inputs", _anonymous_memory(models)
-        )
     section("memory and data movement", "peak of a fresh process; share of kernel time", _memory_and_movement(models))
     if shows_ops:
         section("ops", "time per run of all nodes of a type, their number and share; * only moves data", _ops(models))
-    for each in models:
-        if each.explanation is not None:
-            section(f"kernels of {each.label}", _total(each.explanation), _kinds(each.explanation))
-            title = "kernels of equal shapes, sorted by |estimated - measured|"
-            section(f"largest differences of {each.label}", title, _differences(each.explanation))
     if len(models) > 1:
         footnote("Compare the outputs of the models with: layoutopt verify A B")
 
@@ -80,7 +70,7 @@ def _name(model: ModelReport, models: Sequence[ModelReport]) -> str:
 
 
 def _speed_ups(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, "=quartiles", "=")
+    rows: list[list[Cell]] = []
     for each in models[1:]:
         found = each.speed_up
         assert found is not None
@@ -89,21 +79,19 @@ def _speed_ups(models: Sequence[ModelReport]) -> Table:
             f"{found.low:.3f}…{found.high:.3f}",
             f"{found.lower_quartile:.3f}…{found.upper_quartile:.3f}",
         )
-        mean = text(f"{found.value:.3f}", f"bold {style}")
-        rows.add_row(
-            text(f"{models[0].label}/{each.label}", "dim"), mean, interval, quartiles, text(found.verdict, style)
-        )
-    return rows
+        mean = (f"{found.value:.3f}", f"bold {style}")
+        rows.append([(f"{models[0].label}/{each.label}", "dim"), mean, interval, quartiles, (found.verdict, style)])
+    return table(["=", ">mean", _INTERVAL, "=quartiles", "="], rows)
 
 
 def _times(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, "=quartiles", ">fastest")
+    rows: list[list[Cell]] = []
     for each in models:
         time = each.time
         quartiles = f"{seconds(time.lower_quartile)}…{seconds(time.upper_quartile)}"
         fastest = seconds(min(map(min, each.samples)))
-        rows.add_row(text(each.label, "dim"), seconds(time.value), _interval(time), quartiles, fastest)
-    return rows
+        rows.append([(each.label, "dim"), seconds(time.value), _interval(time), quartiles, fastest])
+    return table(["=", ">mean", _INTERVAL, "=quartiles", ">fastest"], rows)
 
 
 def _interval(spread: Estimate) -> str:
@@ -111,65 +99,24 @@ def _interval(spread: Estimate) -> str:
 
 
 def _sessions(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, *((">speed-up", _INTERVAL, "=") if len(models) > 1 else ()))
+    rows: list[list[Cell]] = []
     for each in models:
-        cells = [text(each.label, "dim"), text(seconds(each.creation.value)), text(_interval(each.creation))]
+        cells: list[Cell] = [(each.label, "dim"), seconds(each.creation.value), _interval(each.creation)]
         if (gain := each.creation_speed_up) is not None:
             style = _STYLES[gain.verdict]
-            cells += [
-                text(f"{gain.value:.2f}", style),
-                text(f"{gain.low:.2f}…{gain.high:.2f}"),
-                text(gain.verdict, style),
-            ]
-        rows.add_row(*cells)
-    return rows
+            cells += [(f"{gain.value:.2f}", style), f"{gain.low:.2f}…{gain.high:.2f}", (gain.verdict, style)]
+        rows.append(cells)
+    return table(["=", ">mean", _INTERVAL, *([">speed-up", _INTERVAL, "="] if len(models) > 1 else [])], rows)
 
 
 def _memory_and_movement(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">peak memory", ">of which model", ">data movement", ">of which Transpose and Reorder")
+    rows: list[list[Cell]] = []
     for each in models:
         memory = each.memory
         model = size(max(memory.peak_bytes - memory.bytes_before, 0))
         shares = (f"{share:.1%}" for share in (each.profile.movement_share, each.profile.reorder_share))
-        rows.add_row(text(each.label, "dim"), size(memory.peak_bytes), model, *shares)
-    return rows
-
-
-def _anonymous_memory(models: Sequence[ModelReport]) -> Table:
-    """One row for each model with measured anonymous memory."""
-    found = [(each.label, each.memory.anonymous) for each in models if each.memory.anonymous is not None]
-    rows = table("=", ">one session", f">{found[0][1].sessions} sessions", ">each further session")
-    for label, memory in found:
-        one, several = (max(each - memory.before, 0) for each in (memory.one_session, memory.several_sessions))
-        further = max(several - one, 0) // max(memory.sessions - 1, 1)
-        rows.add_row(text(label, "dim"), size(one), size(several), size(further))
-    return rows
-
-
-def _total(found: Explanation) -> str:
-    times = (
-        f"estimated {seconds(found.estimated)}: each kernel alone; measured {seconds(found.traced)}: in a traced run"
-    )
-    return f"{times}; {seconds(found.not_alone)} of the estimate is traced too" if found.not_alone else times
-
-
-def _kinds(found: Explanation) -> Table:
-    rows = table("=op type", ">nodes", ">estimated", ">measured", ">ratio", ">share of measured")
-    for each in found.kinds:
-        share = f"{each.traced / found.traced:.1%}" if found.traced else ""
-        rows.add_row(each.op, str(each.nodes), *_estimated(each), share)
-    return rows
-
-
-def _differences(found: Explanation) -> Table:
-    rows = table("=op type", ">nodes", ">estimated", ">measured", ">ratio", "=inputs")
-    for each in found.differences:
-        rows.add_row(each.op, str(each.nodes), *_estimated(each), text(each.shapes))
-    return rows
-
-
-def _estimated(each: KernelKind) -> tuple[str, str, str]:
-    return seconds(each.estimated), seconds(each.traced), f"{each.estimated / each.traced:.2f}" if each.traced else ""
+        rows.append([(each.label, "dim"), size(memory.peak_bytes), model, *shares])
+    return table(["=", ">peak memory", ">of which model", ">data movement", ">of which Transpose and Reorder"], rows)
 
 
 def _ops(models: Sequence[ModelReport]) -> Table:
@@ -177,13 +124,13 @@ def _ops(models: Sequence[ModelReport]) -> Table:
     ops = [op for each in models for op in each.profile.ops]
     order = list(dict.fromkeys(op.op for op in sorted(ops, key=lambda op: (-op.seconds, op.op))))
     moving = {op.op for op in ops if op.moves_data}
-    rows = table("=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share")))
-    for name in order[:_MAX_ROWS]:
-        rows.add_row(styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name]))
-    if rest := order[_MAX_ROWS:]:
-        rows.add_row("other", *_cells(models, rest), style="dim")
-    rows.add_row("all", *_cells(models, order), style="bold")
-    return rows
+    columns = ["=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share"))]
+    rows: list[list[Cell]] = [
+        [styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name])]
+        for name in order[:_MAX_ROWS]
+    ]
+    rows += [["other", *_cells(models, rest)]] if (rest := order[_MAX_ROWS:]) else []
+    return table(columns, [*rows, ["all", *_cells(models, order)]], last="bold")
 
 
 def _cells(models: Sequence[ModelReport], names: Sequence[str]) -> list[str]:

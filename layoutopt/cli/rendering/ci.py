@@ -1,18 +1,19 @@
 """The output of `ci`: a table of the models, and the failed checks and warnings."""
 
-from layoutopt.cli.rendering.terminal import indented, rendered, size, styled_line, table, text
+from layoutopt.cli.rendering.terminal import Cell, indented, rendered, size, styled_line, table
 from layoutopt.gates import GateReport, ModelResult
 
-HEADER = ("model", "result", "transposes", "casts", "moved", "speed-up", "growth")
+HEADER = ("model", "result", "layout changes", "bytes moved", "speed-up", "growth")
 _STYLES = {"passed": "green", "error": "bold red", "over budget": "bold red", "regression": "bold red"}
 
 
 def gates_text(report: GateReport) -> str:
     """The table of the models, and one line per failed check and warning."""
-    rows = table(*HEADER[:2], *(f">{each}" for each in HEADER[2:]))
+    rows: list[list[Cell]] = []
     for model in report.models:
         name, status, *numbers = cells(model)
-        rows.add_row(text(name, "bold"), text(status, _STYLES[status]), *map(text, numbers))
+        rows.append([(name, "bold"), (status, _STYLES[status]), *numbers])
+    content = indented(table([*HEADER[:2], *(f">{each}" for each in HEADER[2:])], rows))
     lines = [
         styled_line(
             "  ", (f"{found.level}: ", "red" if found.level == "error" else "yellow"), f"{model.model}: {found.message}"
@@ -21,7 +22,7 @@ def gates_text(report: GateReport) -> str:
         for found in (*model.errors, *model.warnings)
     ]
     title = styled_line(("layoutopt ci", "bold"), (f"  {_aside(report)}", "dim"))
-    return rendered(title, styled_line(), indented(rows), *([styled_line(), *lines] if lines else []))
+    return rendered(title, styled_line(), content, *([styled_line(), *lines] if lines else []))
 
 
 def _aside(report: GateReport) -> str:
@@ -42,8 +43,7 @@ def cells(model: ModelResult) -> list[str]:
     return [
         model.model,
         model.status,
-        _changed(str(numbers.transposes), str(old.transposes) if old else ""),
-        _changed(str(numbers.casts), str(old.casts) if old else ""),
+        _changed(*(str(each.transposes + each.casts) if each else "" for each in (numbers, old))),
         _changed(size(numbers.bytes_moved), size(old.bytes_moved) if old else ""),
         _speed_up(model),
         f"{numbers.size_growth:.2f}x",
@@ -60,4 +60,5 @@ def _speed_up(model: ModelResult) -> str:
         return f"{model.measured_speed_up:.2f}x measured"
     now = model.numbers.speed_up if model.numbers is not None else None
     then = model.baseline.speed_up if model.baseline is not None else None
-    return _changed(*(f"{each:.2f}x" if each is not None else "" for each in (now, then))) or "-"
+    shown = _changed(*(f"{each:.2f}x" if each is not None else "" for each in (now, then)))
+    return f"{shown} estimated" if shown else "-"
