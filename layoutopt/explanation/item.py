@@ -91,7 +91,8 @@ def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
 
 def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
     number = view.number.get(op)
-    choices, more = (), 0
+    choices: tuple[FormatChoice, ...] = ()
+    more = 0
     if number is None:
         names = ", ".join(value.name for value in (*op.inputs, *op.outputs) if value is not None)
         note = f"the formats of its operands are chosen one by one: explain one of {names}"
