@@ -63,7 +63,7 @@ def filters_of(kind: str) -> Array:
 
 @pytest.fixture
 def prefers_winograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = MachineRates(flops=1e6, min_speedup=1e-6, min_measured_speedup=1e-6, max_filter_growth=1e9)
+    rates = MachineRates(flops=1e6, min_speedup=1e-6, min_measured_speedup=1e-6)
     for block in (8, 16):
         monkeypatch.setitem(MACHINE_RATES, block, rates)
 
