@@ -23,6 +23,7 @@ from layoutopt.report.builder import (
     dim_reports,
     graph_report,
     growth_report,
+    remaining_moves,
     size_notes,
 )
 from layoutopt.report.facts import facts_of, repairs_of, warnings_of
@@ -62,7 +63,9 @@ def finish(job: Job, lifted: Lifted, outcome: Outcome) -> Result:
     report = _report(job, model, lifted.graph, reason)
     _log(report)
     unchanged = job.source if reason else None
-    return Result(model, job.context.plan, report, lifted.graph, unchanged, job.path, _files_read(job))
+    origin = job.options.model
+    path = str(origin) if isinstance(origin, str | PathLike) else None
+    return Result(model, job.context.plan, report, lifted.graph, unchanged, path, _files_read(job))
 
 
 def _files_read(job: Job) -> tuple[Path, ...]:
@@ -138,6 +141,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         measurement=job.measurement,
         ops=found.ops,
         casts=found.casts,
+        moves=remaining_moves(graph, context.evaluate_extents(graph, sizes)) if is_changed else job.moves,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
         portable=job.portable,

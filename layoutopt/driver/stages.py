@@ -8,6 +8,7 @@ With `portable`, the rewritten model and one of standard operators become branch
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
+from os import PathLike
 from typing import TypeAlias
 
 import onnx
@@ -31,7 +32,7 @@ from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
-from layoutopt.report.builder import counts
+from layoutopt.report.builder import counts, remaining_moves
 from layoutopt.report.facts import LEFT_OUT
 from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
@@ -91,6 +92,9 @@ def read(job: Job) -> onnx_ir.Model:
     job.progress("reading")
     model, strict = job.given, job.options.strict
     if isinstance(model, onnx.ModelProto):
+        if isinstance(job.options.model, str | PathLike):
+            what = "are emptied in the file; random numbers with their statistics are in their place"
+            job.context.notes.append(Note("read", "weights", what))
         model = onnx_io.from_message(model, strict=strict)
     elif not isinstance(model, onnx_ir.Model):
         model = onnx_io.read(model, strict=strict)
@@ -119,7 +123,8 @@ def lift(job: Job, model: onnx_ir.Model) -> Lifted:
     samples, job.context.sizes = prepare_inputs(source, graph, job.dims, job.given_inputs, may_run=may_run)
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
-    job.before = counts(graph, inference.evaluate_extents(graph, job.context.sizes))
+    sizes = inference.evaluate_extents(graph, job.context.sizes)
+    job.before, job.moves = counts(graph, sizes), remaining_moves(graph, sizes)
     if not job.options.verify and not reason:
         _check_run(job, model, graph, samples)
     return Lifted(model, graph, samples, reason)
