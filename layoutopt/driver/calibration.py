@@ -45,7 +45,7 @@ def calibrated_plan(
     """The plan at measured prices with its cost model; the target's own prices if kernels of this machine do not count.
 
     Args:
-        job: the call of `optimize`, whose `calibration` and `gain` get the reports, and `has_times` the kernels with times.
+        job: the call of `optimize`, whose `calibration` and `gain` get the reports.
         source: the original.
         graph: the graph, unplanned.
         context: the state of the passes.
@@ -64,7 +64,6 @@ def calibrated_plan(
             found = refine_prices(graph, model, context.sizes, first, plan_with, times, original, job.progress)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
-            job.has_times = found.has_times
             context.time_graphs = partial(_tiling_times, job, RequestedTimes(store, MAX_SECONDS), job.calibration)
             return found.model, found.plan
         reason = "the time limit ended planning at the times of kernels"

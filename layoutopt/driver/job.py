@@ -1,7 +1,7 @@
 """One call of `layoutopt.optimize`: its checked arguments, and the results of its stages."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,6 @@ from layoutopt.driver.pipeline import with_lowering
 from layoutopt.files import path_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, as_range
-from layoutopt.ir.types import Op, Signature
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Moment, Pass, PassContext, PassResult, Pipeline
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
@@ -54,7 +53,6 @@ class Job:
         verification: the verdict; None before verification.
         gain: the estimated gain of the plan, by cause; None before planning, and for several targets.
         calibration: the kernels that were timed for the plan; None before planning.
-        has_times: whether the price of an op under a signature consists of times of kernels.
         measurement: the measured speed-up; None before it.
         portable: the branches of a portable result; None for any other one.
     """
@@ -76,7 +74,6 @@ class Job:
     verification: Verification | None = None
     gain: GainReport | None = None
     calibration: PricesReport | None = None
-    has_times: Callable[[Op, Signature], bool] = lambda op, signature: False
     measurement: MeasurementReport | None = None
     portable: PortableReport | None = None
 

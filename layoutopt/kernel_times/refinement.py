@@ -46,7 +46,6 @@ class RefinedPlan:
             they are not known.
         folded_kernels_with_all_fusions: the same with all fusions of the dialect.
         seconds: seconds of timing and planning.
-        has_times: whether the price of an op under a signature consists of times of kernels.
     """
 
     model: CostModel
@@ -57,7 +56,6 @@ class RefinedPlan:
     folded_kernels: Sequence[UsedKernel]
     folded_kernels_with_all_fusions: Sequence[UsedKernel]
     seconds: float
-    has_times: Callable[[Op, Signature], bool] = lambda op, signature: False
 
     @property
     def num_timed(self) -> int:
@@ -113,7 +111,6 @@ def refine_prices(
         folded_kernels=folded,
         folded_kernels_with_all_fusions=with_all_fusions,
         seconds=perf_counter() - begin,
-        has_times=refinement.has_times,
     )
 
 
@@ -142,12 +139,6 @@ class _Refinement:
         """A cost model with the current prices, which has cached none."""
         measured = self._model.with_measured(self.prices)
         return priced_with(measured, fused_tensors=self._fused_tensors, is_default_kernel=is_chosen_by_default)
-
-    def has_times(self, op: Op, signature: Signature) -> bool:
-        """Whether the price of an op under a signature consists of times of kernels."""
-        with self.prices.recording() as priced:
-            priced_with(self._new_model(), sizes=self._sizes).kernel_seconds(op, signature)
-        return bool(priced) and all(each.is_timed for each in priced)
 
     def kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
         """The kernels of a plan, or of the graph in canonical formats, at current prices."""
