@@ -147,9 +147,9 @@ def predicted(model: RooflineModel, op: Op, format: Format) -> float:
     """Seconds of the fastest kernel whose activations have this format; infinity if the target has none."""
     x = Slot("in", 0)
     fitting = [
-        each.terms.seconds for each in model.estimates(op) if each.formats[x] == format == each.formats[Slot("out", 0)]
+        each.seconds for each in model.estimates(op) if each.formats[x] == format == each.formats[Slot("out", 0)]
     ]
-    direct = [each.terms.seconds for each in model.estimates(op) if each.work.kernel is None or each.work.kernel.direct]
+    direct = [each.seconds for each in model.estimates(op) if each.kernel is None or each.kernel.direct]
     return min([*fitting, *direct], default=float("inf"))
 
 
@@ -197,9 +197,7 @@ def integers(model: RooflineModel, device: str, clock: Clock) -> Iterator[str]:
             version=10,
         )
         estimates = {
-            str(each.formats[Slot("in", 1)]): each.terms.seconds
-            for each in reversed(model.estimates(op))
-            if each.work.kernel
+            str(each.formats[Slot("in", 1)]): each.seconds for each in reversed(model.estimates(op)) if each.kernel
         }
         rows, columns = estimates.get("MN", float("nan")), estimates.get("NM", float("nan"))
         a, b = (torch.randint(-9, 9, shape, dtype=torch.int8, device=device) for shape in ((m, k), (k, n)))

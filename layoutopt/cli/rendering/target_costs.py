@@ -12,7 +12,7 @@ from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import footnote, seconds, section, table, text
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.kernel_matching import has_operand
-from layoutopt.cost_models.roofline import Estimate
+from layoutopt.cost_models.roofline import Work
 from layoutopt.errors import ModelError
 from layoutopt.inference import lift
 from layoutopt.ir.types import ArrayData, Op, Slot
@@ -86,28 +86,27 @@ def _dtype(model: RooflineModel) -> str:
     return next((dtype for dtype in ("float16", "bfloat16") if dtype in known), "float32")
 
 
-def _table(op: Op, estimates: list[Estimate]) -> Table:
+def _table(op: Op, estimates: list[Work]) -> Table:
     rows = table("=formats", "=kernel", ">arithmetic", ">traffic", ">overhead", ">time", ">conversions", "bound by")
     for each in estimates:
-        terms = each.terms
-        by = "arithmetic" if terms.arithmetic > terms.traffic else "memory"
+        by = "arithmetic" if each.arithmetic > each.traffic else "memory"
         rows.add_row(
             text(" ".join(_formats(op, each)), "cyan"),
             text(_kernel(each), "dim"),
-            seconds(terms.arithmetic),
-            seconds(terms.traffic),
-            seconds(terms.overhead),
-            text(seconds(terms.seconds), "bold"),
+            seconds(each.arithmetic),
+            seconds(each.traffic),
+            seconds(each.overhead),
+            text(seconds(each.seconds), "bold"),
             seconds(each.conversions),
             text(
-                "; ".join([by if terms.overlaps else f"{by}, arithmetic and traffic do not overlap", *_remarks(each)]),
+                "; ".join([by if each.overlaps else f"{by}, arithmetic and traffic do not overlap", *_remarks(each)]),
                 "dim",
             ),
         )
     return rows
 
 
-def _formats(op: Op, estimate: Estimate) -> Iterator[str]:
+def _formats(op: Op, estimate: Work) -> Iterator[str]:
     """The format of every operand of the op, by role."""
     for role, slot in _roles(op).items():
         if slot in estimate.formats:
@@ -120,19 +119,19 @@ def _roles(op: Op) -> dict[str, Slot]:
     return {role: slot for role, slot in rule.roles(op).items() if has_operand(op, slot)} if rule is not None else {}
 
 
-def _kernel(estimate: Estimate) -> str:
-    kernel = estimate.work.kernel
+def _kernel(estimate: Work) -> str:
+    kernel = estimate.kernel
     if kernel is None:
         return "vector unit, no kernel declared"
     efficiency = kernel.efficiency
-    if not estimate.work.is_aligned and kernel.unaligned_efficiency is not None:
+    if not estimate.is_aligned and kernel.unaligned_efficiency is not None:
         efficiency = kernel.unaligned_efficiency
     return f"{efficiency.value:.0%} {kernel.unit}"
 
 
-def _remarks(estimate: Estimate) -> Iterator[str]:
-    kernel = estimate.work.kernel
-    if kernel is not None and not estimate.work.is_aligned and kernel.align is not None:
+def _remarks(estimate: Work) -> Iterator[str]:
+    kernel = estimate.kernel
+    if kernel is not None and not estimate.is_aligned and kernel.align is not None:
         yield f"extents are not multiples of {kernel.align.value}"
     if kernel is not None and kernel.direct:
         yield "any format of the operands"
@@ -140,18 +139,17 @@ def _remarks(estimate: Estimate) -> Iterator[str]:
         yield "operands may be transposed"
 
 
-def _record(op: Op, estimate: Estimate) -> dict[str, Any]:
-    work, terms = estimate.work, estimate.terms
+def _record(op: Op, estimate: Work) -> dict[str, Any]:
     return {
         "formats": dict(each.split(":", 1) for each in _formats(op, estimate)),
-        "kernel": work.kernel.model_dump(mode="json") if work.kernel is not None else None,
-        "operations": work.operations,
-        "bytes": work.nbytes,
-        "is_aligned": work.is_aligned,
-        "arithmetic_seconds": terms.arithmetic,
-        "traffic_seconds": terms.traffic,
-        "overhead_seconds": terms.overhead,
-        "overlaps": terms.overlaps,
-        "seconds": terms.seconds,
+        "kernel": estimate.kernel.model_dump(mode="json") if estimate.kernel is not None else None,
+        "operations": estimate.operations,
+        "bytes": estimate.nbytes,
+        "is_aligned": estimate.is_aligned,
+        "arithmetic_seconds": estimate.arithmetic,
+        "traffic_seconds": estimate.traffic,
+        "overhead_seconds": estimate.overhead,
+        "overlaps": estimate.overlaps,
+        "seconds": estimate.seconds,
         "conversion_seconds": estimate.conversions,
     }
