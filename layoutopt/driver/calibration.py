@@ -25,7 +25,7 @@ from layoutopt.kernel_times import (
     refine_prices,
     time_graphs,
 )
-from layoutopt.kernel_times.baseline import OptimisedOriginal
+from layoutopt.kernel_times.baseline import optimised_graph
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.planning import has_quantized_ops
 from layoutopt.planner import Plan
@@ -96,7 +96,7 @@ def _tiling_times(
     return found
 
 
-def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> OptimisedOriginal | None:
+def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> Graph | None:
     """The original as onnxruntime runs it; None if it has float16, does not load, or is too large to be optimised for it."""
     if graph.has_dtype(DType.FLOAT16):  # its kernels are not timed
         return None
@@ -104,7 +104,7 @@ def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: P
     if original.is_large:
         return None
     try:
-        return OptimisedOriginal.of(original, folder)
+        return optimised_graph(original, folder)
     except RUN_OR_MEMORY_ERRORS:
         return None
 
