@@ -41,9 +41,10 @@ import layoutopt
 from layoutopt.bench.bench_inputs import Feed, feeds, resolve_dimension_sizes
 from layoutopt.bench.runtimes import Session, load_runtime
 from layoutopt.onnx_io.interface import read_interface
+from layoutopt.report.schema import DataMovementReport
 from layoutopt.sample_inputs import sample_inputs_for
 from layoutopt.timing.interleaved import Action, in_rounds, pinned
-from layoutopt.verification.data_movement import DataMovement, data_movement_of
+from layoutopt.verification.data_movement import data_movement_of
 
 BLOCKS = 6
 TVM_SIMPLIFICATIONS = (
@@ -163,7 +164,7 @@ def timed(session: Session, feed: Feed) -> Action:
     return run
 
 
-def movement_in_onnxruntime(path: Path, feed: Feed) -> DataMovement:
+def movement_in_onnxruntime(path: Path, feed: Feed) -> DataMovementReport:
     """The data movement in a trace of one run."""
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
@@ -174,7 +175,7 @@ def movement_in_onnxruntime(path: Path, feed: Feed) -> DataMovement:
         return data_movement_of(json.loads(Path(session.end_profiling()).read_text()))
 
 
-def movement_in_openvino(path: Path, feed: Feed) -> DataMovement:
+def movement_in_openvino(path: Path, feed: Feed) -> DataMovementReport:
     """The data movement in the compiled model."""
     import openvino
 
@@ -191,7 +192,7 @@ def movement_in_openvino(path: Path, feed: Feed) -> DataMovement:
             count += 1
             ends = (node.input_value(0), node.output(0))
             nbytes += sum(end.get_element_type().size * prod(end.get_shape()) for end in ends)
-    return DataMovement({"Transpose and Reorder": count}, nbytes)
+    return DataMovementReport(ops={"Transpose and Reorder": count}, nbytes=nbytes)
 
 
 def layer(node: Any) -> str:
@@ -200,7 +201,7 @@ def layer(node: Any) -> str:
     return str(info["layerType"].astype(str)) if "layerType" in info else str(node.get_type_name())
 
 
-def movement_in_tvm(path: Path, feed: Feed) -> DataMovement:
+def movement_in_tvm(path: Path, feed: Feed) -> DataMovementReport:
     """The data movement in Relax after import and simplification."""
     import tvm
     from tvm import relax
@@ -219,10 +220,10 @@ def movement_in_tvm(path: Path, feed: Feed) -> DataMovement:
     for function in simplified.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-    return DataMovement({"permute_dims": len(found)}, sum(found))
+    return DataMovementReport(ops={"permute_dims": len(found)}, nbytes=sum(found))
 
 
-PROGRAMS: dict[str, Callable[[Path, Feed], DataMovement]] = {
+PROGRAMS: dict[str, Callable[[Path, Feed], DataMovementReport]] = {
     "onnxruntime": movement_in_onnxruntime,
     "openvino": movement_in_openvino,
     "tvm": movement_in_tvm,

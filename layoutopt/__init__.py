@@ -17,7 +17,7 @@ from layoutopt.version import VERSION
 
 if TYPE_CHECKING:
     from layoutopt.api import optimize
-    from layoutopt.batch.optimize_many import optimize_many
+    from layoutopt.batch.run import optimize_many
     from layoutopt.batch.task import Outcome
     from layoutopt.cost import CostModel
     from layoutopt.cost_models import load_target, target_names
@@ -86,7 +86,7 @@ _MODULES = {
     "export": "layoutopt.torch_export",
     "load_target": "layoutopt.cost_models",
     "optimize": "layoutopt.api",
-    "optimize_many": "layoutopt.batch.optimize_many",
+    "optimize_many": "layoutopt.batch.run",
     "target_names": "layoutopt.cost_models",
     "verify_models": "layoutopt.verification",
 }

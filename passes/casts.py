@@ -24,7 +24,6 @@ from layoutopt.ops.view import View
 from layoutopt.passes.base import Pass, PassContext
 
 
-@dataclass(frozen=True, slots=True)
 class ConvertIntegers(Pass):
     """Move layout conversions from the floating-point side to the integer side of Q/DQ ops.
 
@@ -53,17 +52,18 @@ class ConvertIntegers(Pass):
 
 def _dequantize_per_storage(graph: Graph, qdq_op: Op) -> None:
     """Copy a DequantizeLinear for every storage that readers and graph outputs require of its result."""
-    value = qdq_op.outputs[0]
-    if value is None or value.storage is None or qdq_op.signature is None:
-        return
-    uses, outputs = _unmet(graph, value)
-    for required in dict.fromkeys([*(required for _, required in uses), *(required for _, required in outputs)]):
-        signature = zero_padding_signature(qdq_op, Y, required.format)
+    value = qdq_op.y
+    uses = {use: use.required for use in graph.uses(value) if not satisfies(value, use.required)}
+    outputs = {at: graph.output_storage(at) for at in graph.output_positions(value)}
+    outputs = {at: required for at, required in outputs.items() if not satisfies(value, required)}
+    for required in dict.fromkeys([*uses.values(), *outputs.values()]):
+        assert required is not None
+        signature = zero_padding_signature(qdq_op, Y, required.format) if qdq_op.signature is not None else None
         storage = signature.outputs[0] if signature is not None else None
         if signature is None or storage is None or storage.padding > required.padding:
             continue
-        reads = [use for use, each in uses if each == required]
-        positions = [position for position, each in outputs if each == required]
+        reads = [use for use, each in uses.items() if each == required]
+        positions = [position for position, each in outputs.items() if each == required]
         has_all_uses = len(reads) == graph.use_count(value) and positions == graph.output_positions(value)
         copy = value if has_all_uses else _copied(graph, qdq_op, value)
         _set_signature(graph, copy, signature)
@@ -72,21 +72,6 @@ def _dequantize_per_storage(graph: Graph, qdq_op: Op) -> None:
             graph.set_output(position, copy)
         if positions and copy is not value and graph.root is graph:
             _take_name(graph, copy, value)
-
-
-def _unmet(graph: Graph, value: Value) -> tuple[list[tuple[Use, Storage]], list[tuple[int, Storage]]]:
-    """The reads and the outputs that require a value in another storage."""
-    uses = []
-    for use in graph.uses(value):
-        required = use.op.signature.inputs[use.index] if use.op.signature is not None else None
-        if required is not None and not satisfies(value, required):
-            uses.append((use, required))
-    outputs = []
-    for position in graph.output_positions(value):
-        required = graph.output_storage(position)
-        if required is not None and not satisfies(value, required):
-            outputs.append((position, required))
-    return uses, outputs
 
 
 def _copied(graph: Graph, qdq_op: Op, value: Value) -> Value:
@@ -99,15 +84,13 @@ def _copied(graph: Graph, qdq_op: Op, value: Value) -> Value:
 
 def _quantize_output(graph: Graph, qdq_op: Op) -> None:
     """Change the signature of a QuantizeLinear of a graph output to read the output in its required storage."""
-    value, result = qdq_op.inputs[0], qdq_op.outputs[0]
-    if value is None or result is None or not graph.is_output(value):
-        return
-    required = graph.output_storage(graph.output_positions(value)[0])
+    value = qdq_op.x
+    required = graph.output_storage(graph.output_positions(value)[0]) if graph.is_output(value) else None
     if required is None or not moves(value, required):
         return
     signature = zero_padding_signature(qdq_op, X, required.format)
     if signature is not None:
-        _set_signature(graph, result, signature)
+        _set_signature(graph, qdq_op.y, signature)
 
 
 def _set_signature(graph: Graph, result: Value, signature: Signature) -> None:
@@ -121,9 +104,9 @@ def _set_signature(graph: Graph, result: Value, signature: Signature) -> None:
     graph.touch()
 
 
-def _take_name(graph: Graph, copy: Value, value: Value) -> None:
-    """Give the name of the tensor to the copy that is an output, since callers refer to outputs by name."""
-    if value.name == value.tensor:
+def _take_name(graph: Graph, copy: Value, value: Value | None) -> None:
+    """Give the name of the tensor, which a value may have, to the copy that is an output: callers refer to outputs by name."""
+    if value is not None and value.name == value.tensor:
         assert value.storage is not None
         graph.rename(value, graph.fresh_name(name_with_format(value, value.storage)))
     if copy.name != copy.tensor:
@@ -137,7 +120,6 @@ def satisfies(value: Value, required: Storage | None) -> bool:
     return value.storage.format == required.format and value.storage.padding <= required.padding
 
 
-@dataclass(frozen=True, slots=True)
 class InsertCasts(Pass):
     """Insert a layout conversion between a producer and a consumer that use different storages.
 
@@ -171,22 +153,16 @@ class InsertCasts(Pass):
     def _named(self, graph: Graph, value: Value, required: Storage | None) -> Value:
         """The copy of a value in a storage, under the name of the tensor, since callers refer to outputs by name."""
         if satisfies(value, required) or required is None:
-            if value.name != value.tensor:
-                graph.rename(value, value.tensor)
+            _take_name(graph, value, None)
             return value
         present = graph.find(value.tensor)
         if present is not None and satisfies(present, required):
             return present
-        if present is not None:
-            assert present.storage is not None
-            graph.rename(present, graph.fresh_name(name_with_format(present, present.storage)))
         copy = insert_cast(graph, value, required)
-        if copy.name != copy.tensor:
-            graph.rename(copy, copy.tensor)
+        _take_name(graph, copy, present)
         return copy
 
 
-@dataclass(frozen=True, slots=True)
 class ShareCasts(Pass):
     """Keep one CastData per value and storage, and one that moves bytes per value and byte order.
 
@@ -201,45 +177,34 @@ class ShareCasts(Pass):
     justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Share the casts of a value to equal storages, then those to storages with equal bytes."""
-        self._share(graph)
-        self._chain(graph)
-
-    def _share(self, graph: Graph) -> None:
-        """Keep the copy that is a graph output, otherwise the first one."""
-        copies: dict[tuple[Value, Storage], Value] = {}
-        for op in graph.ops:
-            source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
-            if not is_cast(op) or source is None or copy is None or copy.storage is None:
-                continue
-            key = (source, copy.storage)
-            kept = copies.setdefault(key, copy)
-            if kept is copy:
-                continue
-            if graph.is_output(copy):
-                copies[key], kept, copy = copy, copy, kept
-            if not graph.is_output(copy):
-                graph.replace_uses(copy, kept)
-                producer = graph.producer(copy)
-                assert producer is not None
-                graph.remove_op(producer)
-
-    def _chain(self, graph: Graph) -> None:
-        """Redirect a cast to the first copy with the same bytes, so that these are moved only once."""
+        """Share the casts of a value to equal storages, then redirect casts to the first copy with the same bytes."""
         copies: dict[tuple[Value, Hashable], Value] = {}
-        for op in graph.ops:
-            source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
-            if not is_cast(op) or source is None or copy is None or copy.storage is None or copy.shape is None:
+        for op in filter(is_cast, graph.ops):
+            copy, key = op.y, (op.x, op.y.storage)
+            kept = copies.setdefault(key, copy)
+            if kept is not copy and graph.is_output(copy):  # a graph output stays
+                copies[key], kept, copy = copy, copy, kept
+            if kept is not copy and not graph.is_output(copy):
+                graph.replace_uses(copy, kept)
+                graph.remove_if_dead(_cast_of(graph, copy))
+        moved: dict[tuple[Value, Hashable], Value] = {}
+        for op in filter(is_cast, graph.ops):
+            storage = op.y.storage
+            if storage is None or not moves(op.x, storage):
                 continue
-            if not moves(source, copy.storage):
-                continue
-            first = copies.setdefault((source, (copy.storage.format.key(copy.shape), copy.storage.padding)), copy)
-            if first is not copy:
+            first = moved.setdefault((op.x, (storage.format.key(op.y.dims), storage.padding)), op.y)
+            if first is not op.y:
                 graph.set_input(op, 0, first)
-                op.signature = Signature((first.storage,), (copy.storage,))
+                op.signature = Signature((first.storage,), (storage,))
 
 
-@dataclass(frozen=True, slots=True)
+def _cast_of(graph: Graph, value: Value) -> Op:
+    """The CastData that computes a value."""
+    op = graph.producer(value)
+    assert op is not None
+    return op
+
+
 class CancelCasts(Pass):
     """Remove redundant layout conversions.
 
@@ -254,51 +219,28 @@ class CancelCasts(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit casts in topological order, so that each of a chain reads the source of the chain."""
-        for op in graph.ops:
-            if not is_cast(op):
-                continue
-            source, copy = op.inputs[0], op.outputs[0]
-            assert source is not None and copy is not None
-            if is_cast(graph.producer(source)) and not self._is_free(graph, source, copy):
-                self._skip(graph, op)
-            self._bypass(graph, op, copy)
+        for op in filter(is_cast, graph.ops):
+            source, copy = op.x, op.y
+            assert op.signature is not None and copy.storage is not None
+            before = graph.producer(source)
+            is_shared = graph.use_count(source) > 1 or graph.is_output(source)
+            if before is not None and is_cast(before) and not (is_shared and not moves(source, copy.storage)):
+                assert before.signature is not None
+                graph.set_input(op, 0, before.x)
+                op.signature = Signature(before.signature.inputs, op.signature.outputs)
+                graph.remove_if_dead(before)
+            storage = op.x.storage
+            if storage is not None and storage.format == copy.storage.format:
+                graph.replace_uses(copy, op.x, [use for use in graph.uses(copy) if accepts(use, storage)])
             if not graph.is_used(copy):
                 graph.remove_op(op)
-
-    def _is_free(self, graph: Graph, source: Value, copy: Value) -> bool:
-        """Whether a cast moves no bytes of a source that has other readers or is an output."""
-        shared = graph.use_count(source) > 1 or graph.is_output(source)
-        return shared and copy.storage is not None and not moves(source, copy.storage)
-
-    def _skip(self, graph: Graph, op: Op) -> None:
-        """Redirect a cast to the source of the cast before it."""
-        source = op.inputs[0]
-        before = graph.producer(source) if source is not None else None
-        assert source is not None and before is not None and before.inputs[0] is not None
-        graph.set_input(op, 0, before.inputs[0])
-        assert op.signature is not None and before.signature is not None
-        op.signature = Signature(before.signature.inputs, op.signature.outputs)
-        if not graph.is_used(source):
-            graph.remove_op(before)
-
-    def _bypass(self, graph: Graph, op: Op, copy: Value) -> None:
-        """Redirect the readers that accept the padding of the source to the source."""
-        source = op.inputs[0]
-        assert source is not None
-        if source.storage is None or copy.storage is None or source.storage.format != copy.storage.format:
-            return
-        accepting = [use for use in graph.uses(copy) if accepts(use, source.storage)]
-        graph.replace_uses(copy, source, accepting)
 
 
 def accepts(use: Use, storage: Storage) -> bool:
     """Whether a reader accepts the padding state of a storage."""
-    signature = use.op.signature
-    required = signature.inputs[use.index] if signature is not None else None
-    return required is None or storage.padding <= required.padding
+    return use.required is None or storage.padding <= use.required.padding
 
 
-@dataclass(frozen=True, slots=True)
 class AbsorbCasts(Pass):
     """Undo a metadata-only op whose result is converted back to the canonical format.
 
@@ -312,30 +254,15 @@ class AbsorbCasts(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Restore the ops whose only reader is a cast and whose input and converted result are canonical."""
         for op in graph.ops:
-            rule = rule_of(op)
-            if not isinstance(rule, View) or op.signature is None:
-                continue
-            cast = self._only_cast(graph, op)
-            if cast is None or cast.signature is None:
+            cast = graph.only_reader(op.y) if isinstance(rule_of(op), View) else None
+            if cast is None or not is_cast(cast) or cast.signature is None or op.signature is None:
                 continue
             restored = Signature(op.signature.inputs, cast.signature.outputs)
-            if not is_canonical(restored):
-                continue
-            renamed, copy = op.outputs[0], cast.outputs[0]
-            assert renamed is not None and copy is not None
-            op.signature = restored
-            renamed.storage = copy.storage
-            graph.replace_value(copy, renamed)
-
-    def _only_cast(self, graph: Graph, op: Op) -> Op | None:
-        value = op.outputs[0]
-        if value is None or graph.is_output(value):
-            return None
-        reader = next(graph.readers(value)) if graph.use_count(value) == 1 else None
-        return reader if is_cast(reader) else None
+            if is_canonical(restored):
+                op.signature, op.y.storage = restored, cast.y.storage
+                graph.replace_value(cast.y, op.y)
 
 
-@dataclass(frozen=True, slots=True)
 class PretransformWeights(Pass):
     """Store constants in the storage that their readers require.
 

@@ -29,7 +29,6 @@ from layoutopt.patterns.repeats import fold_repeated_operand
 _IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
 
 
-@dataclass(frozen=True, slots=True)
 class FoldAffines(Pass):
     """Fold per-channel affines into the weights of the convolution or matrix product before or behind them.
 
@@ -255,7 +254,6 @@ def _remove_affine(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
         graph.bypass(op, affine.index)
 
 
-@dataclass(frozen=True, slots=True)
 class FoldPads(Pass):
     """Fold Pads into the convolutions behind them, also across metadata-only ops.
 
@@ -325,7 +323,6 @@ def _shrink(graph: Graph, value: Value, padding: Pads) -> None:
     value.tensor = value.name
 
 
-@dataclass(frozen=True, slots=True)
 class FoldBroadcasts(Pass):
     """Remove Expands whose readers broadcast, if the shape of the result stays the same.
 
@@ -370,7 +367,6 @@ def _common(dims: set[Dim]) -> Dim | None:
     return 1 if not dims else dims.pop() if len(dims) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
 class FoldRepeats(Pass):
     """Remove repeated heads from the right operands of matrix products.
 

@@ -202,7 +202,6 @@ class MapInput:
         return self.start + self.extent
 
 
-@dataclass(frozen=True, slots=True)
 class MoveMaps(Pass):
     """Move channel-wise linear maps across resampling along other axes, and into the inputs of a Concat.
 
@@ -401,7 +400,6 @@ def _remove_identity(graph: Graph, op: Op) -> None:
 MERGE_GAIN = 1.3  # two maps are merged if that divides the number of multiply-adds by at least this factor
 
 
-@dataclass(frozen=True, slots=True)
 class MergeMaps(Pass):
     """Merge consecutive channel-wise linear maps into one, where that takes fewer multiply-adds.
 

@@ -1,7 +1,7 @@
 """Passes that plan formats, and check whether the plan gains anything."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
@@ -18,7 +18,6 @@ _REJECTED_BY_GUARD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class AssignFormats(Pass):
     """Assign the signature that the planner selects to every op, in subgraphs too.
 
@@ -133,7 +132,6 @@ def _store(graph: Graph, value: Value, storage: Storage, *, keeps_name: bool) ->
         graph.rename(value, graph.fresh_name(name))
 
 
-@dataclass(frozen=True, slots=True)
 class CheckGain(Pass):
     """End the pipeline if neither plan nor rewrite makes the model faster, no format is pinned, and sessions are balanced.
 

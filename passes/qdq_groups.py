@@ -57,7 +57,7 @@ def _move_behind_quantizers(graph: Graph, only_views: bool) -> None:
 def _quantize_first(graph: Graph, quantizer: Op, only_views: bool) -> Op | None:
     """Exchange a QuantizeLinear and the op in front of it; the new QuantizeLinear, or None if the two do not commute."""
     value, result = quantizer.inputs[0], quantizer.outputs[0]
-    data_movement = graph.producer(value) if value is not None else None
+    data_movement = graph.producer(value)
     if data_movement is None or value is None or result is None or not isinstance(result.type, TensorType):
         return None
     commuted = _commuted(quantizer, data_movement, only_views)
@@ -133,7 +133,6 @@ def _moved_parameter(graph: Graph, view: Op, parameter: Value | None) -> Value |
     return result
 
 
-@dataclass(frozen=True, slots=True)
 class IsolateQdqGroups(Pass):
     """Give each QDQ group its own DequantizeLinear, and remove pairs of DequantizeLinear and QuantizeLinear that cancel.
 
@@ -161,7 +160,7 @@ class IsolateQdqGroups(Pass):
 def _remove_round_trip(graph: Graph, op: Op) -> None:
     """Remove an op and its producer if they are a QuantizeLinear and a DequantizeLinear that cancel."""
     value, result = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
-    dequantizer = graph.producer(value) if value is not None else None
+    dequantizer = graph.producer(value)
     if dequantizer is None or result is None or value is None or not is_lossless_round_trip(op, dequantizer):
         return
     source = dequantizer.inputs[0]

@@ -13,7 +13,6 @@ from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at
 
 
-@dataclass(frozen=True, slots=True)
 class ShareConstants(Pass):
     """Merge constants of more than 1 KiB that have the same type, shape and content.
 
@@ -34,7 +33,6 @@ class ShareConstants(Pass):
             share_constants(graph)
 
 
-@dataclass(frozen=True, slots=True)
 class RemoveIdentities(Pass):
     """Remove Identity ops; those that give an output or a pinned value its name stay.
 
@@ -57,7 +55,6 @@ class RemoveIdentities(Pass):
             graph.remove_op(op)
 
 
-@dataclass(frozen=True, slots=True)
 class RemoveDead(Pass):
     """Remove ops and constants that no output depends on.
 
@@ -364,7 +361,6 @@ def _is_unknown(value: Value) -> bool:
     return value.shape is None or any(map(is_unknown, value.shape))
 
 
-@dataclass(frozen=True, slots=True)
 class EvaluateExtents(Pass):
     """Record extents that have no symbolic expression in the context; the graph does not change.
 
@@ -383,7 +379,6 @@ class EvaluateExtents(Pass):
         context.sizes = context.evaluate_extents(graph, context.sizes)
 
 
-@dataclass(frozen=True, slots=True)
 class FusePatterns(Pass):
     """Apply the fusion patterns whose fused op has a kernel in the dialect.
 
@@ -439,7 +434,6 @@ def _fuse(graph: Graph, pattern: FusionPattern, match: Match) -> None:
     graph.replace_value(match.result, new)
 
 
-@dataclass(frozen=True, slots=True)
 class RaisePatterns(FusePatterns):
     """Apply the fusion patterns whose fused op every dialect can expand; they alone are no reason to rewrite a model.
 

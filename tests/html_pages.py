@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from layoutopt.ir.types import Op
-from layoutopt.page.graphs import Edge, Node, Operand, PageGraph
+from layoutopt.page.graphs import Node, Operand, PageGraph
 
 BLOCK = ("Conv", "Relu", "Conv", "Relu", "Conv", "Add", "Relu")
 
@@ -72,16 +72,16 @@ class Page(HTMLParser):
 def residual_network(ops: int) -> PageGraph:
     """A graph of residual blocks without module names: seven ops each, of which the sixth also reads the input of the block."""
     operand = Operand("t", "float32[1,64,56,56]", "NCHW")
-    nodes = [Node("input", "x", "input", (), (operand,))]
-    edges, block = [], 0
+    found, block = PageGraph([Node("input", "x", "input", (), (operand,))], [None]), 0
     for number in range(ops):
         position = number % len(BLOCK)
-        op = Op(BLOCK[position], (), ())
-        nodes.append(Node("op", f"op_{number}", op.kind, (operand,), (operand,), "NHWC", 1e-6, 100, op=op))
-        edges.append(Edge(number, number + 1, operand))
+        found.ops.append(Op(BLOCK[position], (), ()))
+        found.nodes.append(Node("op", f"op_{number}", BLOCK[position], (operand,), (operand,), "NHWC", 1e-6, 100))
+        found.edges.append((number, number + 1, operand))
         if BLOCK[position] == "Add":
-            edges.append(Edge(block, number + 1, operand))
+            found.edges.append((block, number + 1, operand))
         block = number + 1 if position == len(BLOCK) - 1 else block
-    nodes.append(Node("output", "y", "output", (operand,), ()))
-    edges.append(Edge(ops, ops + 1, operand))
-    return PageGraph(tuple(nodes), tuple(edges))
+    found.nodes.append(Node("output", "y", "output", (operand,), ()))
+    found.ops.append(None)
+    found.edges.append((ops, ops + 1, operand))
+    return found

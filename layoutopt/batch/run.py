@@ -1,24 +1,96 @@
 """The run of a batch: its workers, its output folders, and the outcome of every model as it ends."""
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import accumulate
+from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
-from layoutopt.batch.cluster import Failure, open_cluster
+import joblib
+
+from layoutopt.batch.cache import Cache
+from layoutopt.batch.clusters import Failure, open_cluster
 from layoutopt.batch.keys import is_timed
-from layoutopt.batch.memory import available_bytes, estimated_bytes, permitted_workers, usable_cores
 from layoutopt.batch.task import ModelTask, Outcome, run_task
+from layoutopt.driver.options import BatchOptions, ModelOptions, check, takes, values_of
 from layoutopt.errors import ArgumentError, LayoutoptError
-from layoutopt.files import output_error, path_text
+from layoutopt.files import conflict, external_files, output_error, path_text
 from layoutopt.files.staging import remove_stale_files
+from layoutopt.runtime.available_memory import available_bytes
 
 _SAFE_PATH = "PYTHONSAFEPATH"
+_PROCESS_BYTES = 1_000_000_000  # libraries, and activations of usual networks
+_BYTES_PER_WEIGHT_BYTE = 5
 Progress = Callable[[int, str], None]
 Task = TypeVar("Task")
 Value = TypeVar("Value")
+
+
+@takes(BatchOptions)
+def optimize_many(options: BatchOptions) -> Generator[Outcome, None, None]:
+    """Optimise many models, and return the outcome of each as it ends.
+
+        for outcome in layoutopt.optimize_many(paths, "gpu-hopper", output="out", cache="cache"):
+            print(outcome)
+
+    An error is the outcome of its model, and does not stop the others. Closing the iterator stops the workers.
+
+    Args:
+        options: the arguments are the fields of `layoutopt.driver.options.BatchOptions`.
+
+    Raises:
+        ArgumentError: an argument is wrong.
+        LayoutoptError: the library of the cluster is not installed, or the cluster cannot be reached; from the iterator.
+    """
+    if not isinstance(options.target, str):
+        raise ArgumentError("is no text", where=f"target={options.target!r:.80}", hint="name a target or a file")
+    check(options)
+    folder = None if options.cache is None else Path(options.cache)
+    if folder is not None:
+        Cache(folder)
+    values = values_of(options, ModelOptions) | {"target": options.target}
+    tasks = [
+        ModelTask(model, result, values, external_data=options.external_data, force=options.force, cache=folder)
+        for model, result in _placed(options.models, options.output)
+    ]
+
+    def outcomes() -> Generator[Outcome, None, None]:
+        with closing(run_tasks(tasks, jobs=options.jobs, cluster=options.cluster)) as found:
+            for _, outcome in found:
+                yield outcome
+
+    return outcomes()
+
+
+def _placed(
+    models: Iterable[str | PathLike[str]] | Mapping[str | PathLike[str], str | PathLike[str]],
+    output: str | PathLike[str] | None,
+) -> list[tuple[Path, Path | None]]:
+    """Pairs of a model and the file of its result.
+
+    Raises:
+        ArgumentError: `models` is one path, `output` is no folder, two results have one file, or one that is read.
+    """
+    if isinstance(models, str | PathLike):
+        raise ArgumentError("is one model", where=f"models={os.fspath(models)!r:.80}", hint="give a list")
+    placed: list[tuple[Path, Path | None]]
+    if isinstance(models, Mapping):
+        if output is not None:
+            raise ArgumentError("models have their results", where=f"output={output!r:.80}", hint="leave it out")
+        placed = [(Path(model), Path(result)) for model, result in models.items()]
+    else:
+        if output is not None and Path(output).suffix == ".onnx" and not Path(output).is_dir():
+            raise ArgumentError("is no folder", where=f"output={os.fspath(output)!r:.80}", hint="name a folder")
+        paths = [Path(each) for each in models]
+        placed = [(each, None if output is None else Path(output) / each.name) for each in paths]
+    written = [(model, result) for model, result in placed if result is not None]
+    if wrong := conflict(written, may_replace_source=isinstance(models, Mapping)):
+        hint = "give a mapping from the models to different files"
+        raise ArgumentError(wrong[1], where=path_text(wrong[0]), hint=hint)
+    return placed
 
 
 def run_tasks(
@@ -92,13 +164,19 @@ def default_jobs(models: Sequence[Path], *, is_timed: bool) -> int:
     0 for one model; 1 if times are measured on this machine, which other models
     would disturb; else as many as its CPU cores and the estimated memory for the models permit.
     """
-    if len(models) < 2:
-        return 0
-    return (
-        1
-        if is_timed
-        else permitted_workers([estimated_bytes(each) for each in models], available_bytes(), usable_cores())
-    )
+    if len(models) < 2 or is_timed:
+        return int(len(models) > 1)
+    totals = accumulate(sorted(map(estimated_bytes, models), reverse=True))
+    available = available_bytes()
+    fitting = len(models) if available is None else sum(total <= available for total in totals)
+    return max(1, min(fitting, joblib.cpu_count(only_physical_cores=True)))
+
+
+def estimated_bytes(model: Path) -> int:
+    """The estimated memory of a worker process for a model, in bytes, from the size of the model and its external data."""
+    files = {os.path.realpath(each) for each in (model, *external_files(model))}
+    sizes = [os.path.getsize(each) for each in files if os.path.isfile(each)]
+    return _PROCESS_BYTES + _BYTES_PER_WEIGHT_BYTE * sum(sizes)
 
 
 def _is_timed(task: ModelTask) -> bool:
@@ -156,4 +234,4 @@ def output_folders(folders: Iterable[Path]) -> Iterator[dict[Path, LayoutoptErro
                 each.rmdir()
 
 
-__all__ = ["default_jobs", "map_tasks", "output_folders", "run_tasks"]
+__all__ = ["default_jobs", "map_tasks", "optimize_many", "output_folders", "run_tasks"]

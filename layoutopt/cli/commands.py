@@ -94,7 +94,7 @@ def explain(
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.cli.rendering.warnings import warn_of_repairs
     from layoutopt.driver.options import PlanOptions
-    from layoutopt.report.warnings import repairs_of
+    from layoutopt.report.facts import repairs_of
 
     settings = given.settings(model)
     record = JsonRecord("explain", given, model, reads=settings.reads, kind="the model")

@@ -25,8 +25,8 @@ from layoutopt.cli.rendering.terminal import show_text
 from layoutopt.cli.rendering.warnings import warn_of_repairs
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.result import Result
-from layoutopt.errors import ArgumentError, ExtensionError, LayoutoptError, OutputError, TargetError
-from layoutopt.files import FileKind, Overwrite, append_text, external_files, path_text
+from layoutopt.errors import ArgumentError, ExtensionError, LayoutoptError, TargetError
+from layoutopt.files import FileKind, Overwrite, external_files, output_errors, path_text
 from layoutopt.gates import (
     Baseline,
     BaselineEntry,
@@ -54,8 +54,9 @@ from layoutopt.gates.exporters.sarif import sarif
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.passes.base import Pass
-from layoutopt.report.remaining_moves import RemainingMove, remaining_moves
-from layoutopt.report.warnings import repairs_of
+from layoutopt.report.builder import remaining_moves
+from layoutopt.report.facts import repairs_of
+from layoutopt.report.schema import RemainingMove
 from layoutopt.version import VERSION
 
 _JUNIT = "layoutopt.gates.exporters.junit"  # its library is optional
@@ -108,8 +109,6 @@ def run_ci(
     if given.junit is not None:
         import_module(_JUNIT)
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY") if github else None
-    if step_summary:
-        _check_summary(Path(step_summary), overwrite)
 
     first = settings[models[0]]
     cost_model = cost_model_of(first.target)
@@ -153,18 +152,12 @@ def run_ci(
         _print(report, given, github=github)
     if step_summary:
         content = summary(report, HEADER, [cells(each) for each in report.models])
-        append_text(Path(step_summary), content, overwrite)
+        with output_errors(Path(step_summary)), open(step_summary, "a", encoding="utf-8") as file:
+            file.write(content)
     for each in checked:
         if each.error is not None:
             raise each.error
     _raise_for_status(report)
-
-
-def _check_summary(path: Path, overwrite: Overwrite) -> None:
-    try:
-        overwrite.check_append(path)
-    except OutputError as error:
-        raise OutputError(error.what, where=f"GITHUB_STEP_SUMMARY={error.where}", hint=error.hint) from error
 
 
 def _text(option: str, report: GateReport, old: Baseline | None, models: Sequence[Path], path: Path | None) -> str:
@@ -334,7 +327,7 @@ def _error_text(error: Exception, name: str) -> str:
 
 def _result(task: GateTask, result: Result, moves: Sequence[RemainingMove], written: str) -> ModelResult:
     report, budgets, entry = result.report, task.budgets, task.entry
-    numbers, sha256 = numbers_of(report, moves), file_hash(task.model)
+    numbers, sha256 = numbers_of(report), file_hash(task.model)
     is_measured = task.settings.measure
     measured = measured_speed_up(report) if is_measured else None
     sizes = {each.name: (each.low, each.high) for each in report.dims}

@@ -3,31 +3,27 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import JsonRecord, TextFiles, reporting_written_files
-from layoutopt.cli.rendering.optimize import summary_texts
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.warnings import warn_of_repairs
-from layoutopt.cost import CostModel, priced_with
-from layoutopt.cost_models import RuntimeSpec
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.pipeline import pipeline_for
 from layoutopt.files import FileKind, Overwrite, output_errors, path_text, write_text
 from layoutopt.ir.graph import DOMAIN, Graph, to_text
-from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Attribute, Op
 from layoutopt.passes.base import Pass, Pipeline, Watch
-from layoutopt.report.builder import graph_report, planned_ops
+from layoutopt.report.builder import OriginalOps, planned_ops
+from layoutopt.report.facts import repairs_of
 from layoutopt.report.printable import printable
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
-from layoutopt.report.warnings import repairs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,48 +85,6 @@ class StampedModel:
     ops: list[StampedOp]
 
 
-@dataclass(slots=True)
-class _OpsBeforePlanning:
-    """A pass callback that records the ops before the first pass.
-
-    Attributes:
-        target_model: the cost model with all kernels of the target.
-        runtime: the runtime.
-        cost_model: the cost model without the kernels that the runtime lacks.
-        sizes: the sizes that the model is planned for.
-        ops: the ops before the first pass.
-        reports: their reports.
-    """
-
-    target_model: CostModel
-    runtime: RuntimeSpec
-    cost_model: CostModel
-    sizes: Sizes = NO_SIZES
-    ops: list[Op] = field(default_factory=list)
-    reports: list[OpReport] = field(default_factory=list)
-
-    def set_sizes(self, sizes: Sizes) -> None:
-        """Store the sizes that the model is planned for."""
-        self.sizes = sizes
-
-    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
-        if not self.ops:
-            self.ops = planned_ops(graph)
-            sizes = inference.evaluate_extents(graph, self.sizes)
-            prices = priced_with(self.cost_model, sizes=sizes, epilogues=self.runtime.epilogues(graph))
-            self.reports = graph_report(graph, prices, target_model=priced_with(self.target_model, sizes=sizes)).ops
-
-
-class Recorder(Protocol):
-    """A pass callback that records the graph before the first pass."""
-
-    def set_sizes(self, sizes: Sizes) -> None:
-        """Store the sizes that the model is planned for."""
-
-    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
-        """Record the graph, if it is the first one."""
-
-
 class Page:
     """The page of `--html`.
 
@@ -141,7 +95,6 @@ class Page:
         original: records the graph before planning.
 
     Raises:
-        LayoutoptError: the library of the extra `layoutopt[html]` is missing.
         ArgumentError, TargetError: there is no such target, runtime or dialect.
     """
 
@@ -157,7 +110,7 @@ class Page:
         from layoutopt.page import page_html
 
         planned = self.original.planned(graph, report)
-        return page_html(report, self.original.graph, planned, summary_texts(report), is_plan=is_plan)
+        return page_html(report, self.original.graph, planned, is_plan=is_plan)
 
 
 def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:
@@ -205,20 +158,15 @@ def _planned(
     """The plan of a model; its stamp if it was optimised like this before."""
     cost_model = cost_model_of(settings.target)
     runtime, _ = runtime_and_dialect(settings.runtime, settings.dialect, cost_model)
-    before = _OpsBeforePlanning(cost_model, runtime, runtime.restricted(cost_model))
-    recorders: list[Recorder] = [before] if page is None else [before, page.original]
-    callbacks: list[Watch] = [*recorders, *dumps]
+    before = OriginalOps(cost_model, runtime) if page is None else page.original
+    callbacks: list[Watch] = [before, *dumps]
     settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
 
     def watch(*arguments: Any) -> None:
         for each in callbacks:
             each(*arguments)
 
-    def set_sizes(sizes: Sizes) -> None:
-        for each in recorders:
-            each.set_sizes(sizes)
-
-    result = settings.run(model, progress=progress, watch=watch, sizes_found=set_sizes)
+    result = settings.run(model, progress=progress, watch=watch, sizes_found=before.set_sizes)
     if result.plan is None and (stamped := _read_stamped(model)) is not None:
         return stamped
     with_all_kernels = None
@@ -228,7 +176,7 @@ def _planned(
     return PlannedModel(result.report, changes, result.graph, with_all_kernels)
 
 
-def _paired(before: _OpsBeforePlanning, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
+def _paired(before: OriginalOps, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
     """The changes of all ops before planning, in their order; then the ops that planning adds."""
     remaining = dict(zip(ops, reports, strict=True))
     changes = [OpChange(old, remaining.pop(op, None)) for op, old in zip(before.ops, before.reports, strict=True)]

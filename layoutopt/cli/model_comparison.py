@@ -17,7 +17,7 @@ from layoutopt.sample_inputs import InputSet, prepare_inputs
 from layoutopt.verification import Comparison, Verification
 from layoutopt.verification.difference import Difference
 from layoutopt.verification.file_comparison import verify_files
-from layoutopt.verification.request import Request
+from layoutopt.verification.runs import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,14 @@ from layoutopt.cli.model_files import Placement, is_several, place, with_output
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, JsonRecord, Outputs, read_stdin, reporting_written_files
 from layoutopt.cli.rendering.json_text import json_text
-from layoutopt.cli.rendering.optimize import print_summary
+from layoutopt.cli.rendering.optimize import Row, print_summary, print_table
 from layoutopt.cli.rendering.progress import ProgressLine
-from layoutopt.cli.rendering.several_models import Row, print_table
 from layoutopt.cli.rendering.warnings import warn, warn_of_repairs
 from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError
 from layoutopt.files import FileKind, is_same_file, path_text
+from layoutopt.report.facts import repairs_of, warnings_of
 from layoutopt.report.schema import Report
-from layoutopt.report.warnings import repairs_of, warnings_of
 from layoutopt.version import VERSION
 
 FOR_ONE_MODEL = ("pin", "inputs", "external_data", "html", "certificate")
@@ -252,8 +251,7 @@ class Batch:
 
     def _row(self, index: int) -> Row:
         placement, outcome = self._placements[index], self._outcomes[index]
-        output = "" if self._given.dry_run else path_text(placement.output)
-        return Row(path_text(placement.model), output, outcome.report, outcome.is_cached)
+        return Row(path_text(placement.model), outcome.report, outcome.is_cached)
 
 
 __all__ = ["run_optimize"]

@@ -18,7 +18,6 @@ from layoutopt.passes.base import Pass, PassContext
 _AXES_ARE_AN_INPUT_SINCE = 13
 
 
-@dataclass(frozen=True, slots=True)
 class EqualizeMatmulRanks(Pass):
     """Unsqueeze the operand of lower rank of a float16 MatMul behind a conversion, because onnxruntime would crash.
 
@@ -65,7 +64,6 @@ def _unsqueezed(graph: Graph, op: Op, value: Value, rank: int) -> Value:
     return graph.new_result("Unsqueeze", inputs, type, name, op, attributes=attributes, order=op.order)
 
 
-@dataclass(frozen=True, slots=True)
 class FoldTransposes(Pass):
     """Replace the Transpose of a constant by a constant, unless weights are trained.
 
@@ -93,7 +91,6 @@ class FoldTransposes(Pass):
             graph.remove_op(op)
 
 
-@dataclass(frozen=True, slots=True)
 class RematerializeConstants(Pass):
     """Store the smaller operands of a folded constant, and the ops that compute it.
 
@@ -172,7 +169,6 @@ def _insert_copies(graph: Graph, value: Value, deferred: Deferred) -> Value:
     return copies[part.outputs[0]]
 
 
-@dataclass(frozen=True, slots=True)
 class ShareTransposes(Pass):
     """Let all readers of equal Transposes, or Reshapes, of a value read one of them.
 

@@ -30,7 +30,7 @@ from layoutopt.passes.base import PassContext
 from layoutopt.passes.planning import has_quantized_ops
 from layoutopt.planner import Plan
 from layoutopt.report.schema import PricesReport
-from layoutopt.verification.original_runs import RUN_OR_MEMORY_ERRORS
+from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""

@@ -26,8 +26,8 @@ from layoutopt.report.builder import (
     growth_report,
     size_notes,
 )
+from layoutopt.report.facts import facts_of, repairs_of, warnings_of
 from layoutopt.report.schema import (
-    DataMovementReport,
     NoteReport,
     PassReport,
     PlanReport,
@@ -35,10 +35,10 @@ from layoutopt.report.schema import (
     TargetReport,
     VerificationReport,
 )
-from layoutopt.report.warnings import repairs_of, warnings_of
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification import DataMovement, Verification, out_of_core_memory, run_out_of_core
-from layoutopt.verification.original_runs import run_model_once
+from layoutopt.verification import Verification
+from layoutopt.verification.parts import is_too_large
+from layoutopt.verification.runs import run_model_once
 from layoutopt.version import VERSION
 
 _LOGGER = logging.getLogger("layoutopt")
@@ -60,12 +60,9 @@ def finish(
         UnverifiedError: the original stays unchanged, and ONNX Runtime refuses to run it.
     """
     if rewritten is None and job.options.verify:
-        memory = out_of_core_memory(source)
-        if memory is None:
-            job.verification = run_model_once(source, job.path, samples)
+        job.verification = run_model_once(source, job.path, samples)
+        if not is_too_large(source):
             _raise_if_refused(job)
-        else:
-            job.verification = run_out_of_core(source, graph, samples, memory)
     model = source if rewritten is None else rewritten
     report = _report(job, model, graph, is_changed=rewritten is not None)
     _log(report)
@@ -119,13 +116,13 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
     found = graph_report(
         graph,
         context.prices_at(sizes),
-        sizes,
+        context.evaluate_extents(graph, sizes),
         context.plan,
         keeps_qdq_groups=context.keeps_qdq_groups,
         target_model=job.target_model,
     )
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
-    return Report(
+    report = Report(
         layoutopt_version=VERSION,
         model=job.name,
         target=context.cost_model.name,
@@ -139,8 +136,8 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         plan=plan_report(context.plan, found.targets, context.least_moves) if context.plan is not None else None,
         before=job.before,
         after=found.counts if is_changed else job.before,
-        moved_before=_movement(verdict.moved_before) if verdict is not None else None,
-        moved_after=_movement(verdict.moved_after) if verdict is not None else None,
+        moved_before=verdict.moved_before if verdict is not None else None,
+        moved_after=verdict.moved_after if verdict is not None else None,
         dims=dim_reports(sizes),
         gain=job.gain,
         calibration=job.calibration,
@@ -154,6 +151,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         verification=_verification_report(verdict, is_changed=is_changed),
         seconds=perf_counter() - job.start,
     )
+    return report.model_copy(update={"facts": facts_of(report)})
 
 
 def _runs_in(job: Job, graph: Graph) -> str:
@@ -162,10 +160,6 @@ def _runs_in(job: Job, graph: Graph) -> str:
     if job.portable is not None:
         return f"{job.runtime.runs_in} with any blocks or none"
     return f"{job.runtime.runs_in}, with blocks of {block} channels" if block else job.runtime.runs_in
-
-
-def _movement(found: DataMovement | None) -> DataMovementReport | None:
-    return DataMovementReport(ops=dict(found.ops), nbytes=found.nbytes) if found is not None else None
 
 
 def plan_report(plan: Plan, targets: Sequence[TargetReport] = (), least_moves: int | None = None) -> PlanReport:

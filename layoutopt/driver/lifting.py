@@ -21,7 +21,7 @@ from layoutopt.report.builder import counts
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
-from layoutopt.verification.submodels import failure_without_weights
+from layoutopt.verification.runs import failure_without_weights
 
 OPTIMISED_BEFORE = "it has been optimised like this before"
 """The reason why a result of the same options stays unchanged."""
@@ -75,8 +75,7 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
     samples = _infer_sizes(job, model, graph)
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
-    if not job.context.reason_to_keep:
-        job.before = counts(graph)
+    job.before = counts(graph, inference.evaluate_extents(graph, job.context.sizes))
     if not job.options.verify and not job.context.reason_to_keep:
         _check_run(job, model, graph, samples)
     return graph, samples

@@ -14,13 +14,12 @@ from layoutopt.ir.sizes import Sizes, point_of_range, symbols
 from layoutopt.ir.types import DType
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
-from layoutopt.runtime.errors import error_message
+from layoutopt.runtime.errors import RUN_ERRORS, RUN_OR_MEMORY_ERRORS, error_message
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, RunnableCopies
-from layoutopt.verification.original_runs import RUN_ERRORS, RUN_OR_MEMORY_ERRORS
 
 _MAX_RUN_SECONDS = 5.0
 """Processor time per thread of a run of the original above which it is not measured: a measurement has at least 24 runs."""

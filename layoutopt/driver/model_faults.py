@@ -16,8 +16,8 @@ from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for
-from layoutopt.verification.original_runs import run_model_once, run_source_once
-from layoutopt.verification.runnable import Source
+from layoutopt.verification.runnable import Runnable, Source
+from layoutopt.verification.runs import run_model_once, run_once
 
 Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
 
@@ -99,7 +99,7 @@ def _refusal(model: Model, dims: Dims) -> str:
             )
         else:
             source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-            verdict = run_source_once(source, _inputs_for(dims, lambda: sample_inputs_for(source, dims)))
+            verdict = run_once(Runnable.of(source), _inputs_for(dims, lambda: sample_inputs_for(source, dims)))
     except Exception as error:
         raise_if_out_of_memory(error)
         return ""

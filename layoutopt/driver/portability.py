@@ -16,11 +16,10 @@ from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.portable import portable_model
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.other_blocks import with_definitions
-from layoutopt.verification.portable_branches import PortableModel
-from layoutopt.verification.request import Request
-from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.runnable_copies import as_runnable
+from layoutopt.verification import Verification
+from layoutopt.verification.gate import verify_portable
+from layoutopt.verification.runnable import Runnable, as_runnable, with_definitions
+from layoutopt.verification.runs import Request
 
 _STANDARD_RUNTIME = "any"
 
@@ -60,20 +59,20 @@ def make_portable(
         elif job.context.pins:  # a branch takes inputs in pinned formats, for which there is no generator
             references = (stored(source, "original"),) * 2
         else:
-            references = with_definitions(stored(native, "native")), stored(standard, "standard")
+            references = with_definitions(stored(native, "native"))[0], stored(standard, "standard")
         model = portable_model(native, standard, block)
         onnx_io.check(model)
         if references is not None:
             job.progress("verifying the portable model")
             request = Request(job.context.pins, (), samples, defers_spread=not job.context.pins)
-            _verify(job, PortableModel(stored(model, "portable"), *references, request))
+            is_narrow = has_float16 or graph.has_dtype(DType.BFLOAT16)
+            _check(job, verify_portable(stored(model, "portable"), *references, request, is_narrow=is_narrow))
     job.portable = PortableReport(block=block, standard_changed=not other.context.reason_to_keep)
     model.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(model))
     return model
 
 
-def _verify(job: Job, model: PortableModel) -> None:
-    verdict = model.verify()
+def _check(job: Job, verdict: Verification) -> None:
     if verdict.status == "failed":
         hint = "nothing was written; please report it with the model"
         raise VerificationError(f"not equivalent to the original {verdict.reason}", where=job.name, hint=hint)

@@ -14,8 +14,8 @@ from layoutopt.files import is_same_file
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.planner import Plan
+from layoutopt.report.facts import summary_html, summary_text
 from layoutopt.report.schema import Report
-from layoutopt.report.summary import summary_html, summary_text
 
 
 @dataclass(frozen=True, slots=True)

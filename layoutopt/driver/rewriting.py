@@ -1,7 +1,7 @@
 """The stage `rewrite` of a job: passes, emission, baking and verification."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -19,55 +19,16 @@ from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
+from layoutopt.report.facts import LEFT_OUT
 from layoutopt.report.stamp import KEY
-from layoutopt.report.warnings import LEFT_OUT
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification import CutCandidates, EquivalenceGate, RunnableCopies
+from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
+from layoutopt.verification.cuts import locate_values
+from layoutopt.verification.runs import Request
 
 UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A rewritten model that has not been compared with the original yet.
-
-    Attributes:
-        job: the call of `optimize`.
-        source: the original.
-        graph: its graph, planned.
-        gate: the comparison that the model has to pass.
-        emitted: the model of the lowered graph.
-        final: its form after ONNX Runtime's optimiser.
-    """
-
-    job: Job
-    source: onnx_ir.Model
-    graph: Graph
-    gate: EquivalenceGate
-    emitted: onnx_ir.Model
-    final: onnx_ir.Model
-
-    def verify(self, copies: RunnableCopies) -> None:
-        """Compare the model with the original; if that finds wrong declared shapes, the model is baked without them first.
-
-        Args:
-            copies: the models as Runnables.
-
-        Raises:
-            VerificationError: the model is not equivalent to the original.
-            UnverifiedError: the two models could not be compared.
-        """
-        if self.job.options.verify:
-            self.final = _verified(self, copies)
-
-    def stamped(self) -> onnx_ir.Model:
-        """The model as it is returned: with a stamp, and without declared types that ONNX Runtime infers faster."""
-        if self.final is not self.emitted:
-            drop_inner_types(self.final)
-        self.final.metadata_props[KEY] = self.job.stamp.text(onnx_io.fingerprint(self.final))
-        return self.final
 
 
 def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> onnx_ir.Model | None:
@@ -84,14 +45,41 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         VerificationError: the rewritten model is not equivalent, or ONNX Runtime loads only the original.
         UnverifiedError: the two models could not be compared.
     """
-    candidate = _rewritten_candidate(job, source, graph, samples)
-    if candidate is None:
+    context = job.context
+    if context.reason_to_keep:
+        return None
+    if graph.contradiction is not None:
+        where, what = graph.contradiction
+        raise_if_refused(job.given, job.dims, ModelError(what, where=where))
+        context.reason_to_keep = "its shapes contradict each other"
+        return None
+    candidates = CutCandidates.of(graph)
+    context.make_plan = partial(calibrated_plan, job, source)
+    job.passes = job.pipeline.run(graph, context, job.watch)
+    requests = context.growth.requests
+    job.gain = within_growth(job.gain, requests)
+    # The baseline has packed weights, which training changes.
+    is_tried = context.pins or context.sessions == "fast" or context.mode == "training"
+    if not context.reason_to_keep and not is_tried:
+        context.reason_to_keep = reason_of_loss(job.gain, requests)
+    emitted = None if context.reason_to_keep else _emitted(job, source)
+    if emitted is None:
+        return None
+    final = _baked(job, emitted)
+    context.reason_to_keep = reason_to_keep(context)
+    if context.reason_to_keep:
         return None
     with scratch_folder() as folder:
-        copies = RunnableCopies(folder, candidate.gate.candidates.has_float16)
-        candidate.verify(copies)
-        job.context.reason_to_keep = measure(job, source, graph, samples, candidate.final, copies)
-    return None if job.context.reason_to_keep else candidate.stamped()
+        copies = RunnableCopies(folder, candidates.has_float16)
+        if job.options.verify:
+            final = _verified(job, source, graph, samples, candidates, emitted, final, copies)
+        context.reason_to_keep = measure(job, source, graph, samples, final, copies)
+    if context.reason_to_keep:
+        return None
+    if final is not emitted:
+        drop_inner_types(final)  # onnxruntime infers them faster
+    final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
+    return final
 
 
 class Rewritten(NamedTuple):
@@ -140,46 +128,6 @@ def rewrite_source(job: Job, source: onnx_ir.Model) -> Rewritten:
 def _places(job: Job, name: str, tensors: Collection[str]) -> list[str]:
     """The places among some tensors where a pass has changed the rounding."""
     return [tensor for source, tensor in dict.fromkeys(job.context.inexact) if source == name and tensor in tensors]
-
-
-def _rewritten_candidate(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> Candidate | None:
-    """The rewritten model, neither compared nor measured; None as for `rewrite`, whose arguments these are.
-
-    Raises:
-        ModelError: the original is invalid, and ONNX Runtime does not run it either.
-        VerificationError: ONNX Runtime loads only the original.
-    """
-    context = job.context
-    if context.reason_to_keep:
-        return None
-    if graph.contradiction is not None:
-        where, what = graph.contradiction
-        raise_if_refused(job.given, job.dims, ModelError(what, where=where))
-        context.reason_to_keep = "its shapes contradict each other"
-        return None
-    gate = EquivalenceGate(
-        job.name,
-        job.path,
-        context.pins,
-        samples,
-        is_native=job.dialect.is_native,
-        is_emulated=job.runtime.is_emulated,
-        candidates=CutCandidates.of(graph),
-    )
-    context.make_plan = partial(calibrated_plan, job, source)
-    job.passes = job.pipeline.run(graph, context, job.watch)
-    requests = context.growth.requests
-    job.gain = within_growth(job.gain, requests)
-    # The baseline has packed weights, which training changes.
-    is_tried = context.pins or context.sessions == "fast" or context.mode == "training"
-    if not context.reason_to_keep and not is_tried:
-        context.reason_to_keep = reason_of_loss(job.gain, requests)
-    emitted = None if context.reason_to_keep else _emitted(job, source)
-    if emitted is None:
-        return None
-    final = _baked(job, emitted)
-    context.reason_to_keep = reason_to_keep(context)
-    return None if context.reason_to_keep else Candidate(job, source, graph, gate, emitted, final)
 
 
 def _emitted(job: Job, source: onnx_ir.Model) -> onnx_ir.Model | None:
@@ -243,28 +191,50 @@ def _after_baking(job: Job, baked: onnx_ir.Model) -> onnx_ir.Model:
     return onnx_io.emit(graph) if any(each.changed for each in results) else baked
 
 
-def _verified(candidate: Candidate, copies: RunnableCopies) -> onnx_ir.Model:
-    """The baked model after it has passed the gate; if the gate finds wrong declared shapes, it is baked without them first.
+def _verified(
+    job: Job,
+    source: onnx_ir.Model,
+    graph: Graph,
+    samples: SampleInputs,
+    candidates: CutCandidates,
+    emitted: onnx_ir.Model,
+    final: onnx_ir.Model,
+    copies: RunnableCopies,
+) -> onnx_ir.Model:
+    """The final model after it has been compared with the original; if that finds wrong declared shapes, baked without them.
 
     Raises:
         VerificationError: the model is not equivalent to the original.
         UnverifiedError: the two models could not be compared.
     """
-    job, gate, emitted, final = candidate.job, candidate.gate, candidate.emitted, candidate.final
     assert job.context.lowered is not None
-    graphs = candidate.graph, job.context.lowered
+
+    def verdict() -> Verification:
+        match = partial(locate_values, graph, job.context.lowered)
+        request = Request(job.context.pins, (), samples)
+        is_emulated = job.runtime.is_emulated
+        return verify_rewrite(
+            source, emitted, final, match, candidates, request, copies, path=job.path, is_emulated=is_emulated
+        )
+
     job.progress("verifying")
-    job.verification = gate.verify(*graphs, candidate.source, emitted, final, copies)
-    if job.verification.misdeclared:  # ONNX Runtime fuses by declared shapes
-        for name in job.verification.misdeclared:
+    found = verdict()
+    if found.misdeclared:  # ONNX Runtime fuses by declared shapes
+        for name in found.misdeclared:
             what = "the computed shape contradicts the declared one: the declaration is dropped"
             job.context.notes.append(Note("read", name, what))
-        onnx_io.drop_output_shapes(emitted, job.verification.misdeclared)
+        onnx_io.drop_output_shapes(emitted, found.misdeclared)
         copies.forget(emitted)
         final = _baked(job, emitted)
-        job.verification = gate.verify(*graphs, candidate.source, emitted, final, copies)
-    if job.verification.status == "not verified" and not job.options.allow_unverified:
-        raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=UNVERIFIED)
+        found = verdict()
+    job.verification = found
+    if found.status == "failed":
+        what = f"the rewritten model is not equivalent to the original: {found.reason}"
+        error = VerificationError(what, where=job.name, hint="nothing was written; please report it with the model")
+        error.tensors = found.tensors
+        raise error
+    if found.status == "not verified" and not job.options.allow_unverified:
+        raise UnverifiedError(f"not verified: {found.reason}", where=job.name, hint=UNVERIFIED)
     return final
 
 

@@ -10,23 +10,22 @@ Every other file is replaced only with `force`. Files are compared by `os.path.s
 links and names that differ in case do not matter.
 
 A mark contains the command, the kind and a hash of the sources: their paths from the folder of the file. It is stored
-in the metadata of a model, in the first key of a JSON object, and in a comment at the end of any other text. Metadata and
+in the metadata of a model, in the first key of each JSON object, and in a comment at the end of any other text. Metadata and
 locations of external data are found in the protobuf wire format, without reading the weights: only a few pages of a large file
 are read, where the protobuf package would copy the whole file.
 """
 
 import filecmp
-import json
 import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from layoutopt.errors import OutputError
 from layoutopt.files.staging import Staging, check_writable, output_errors, path_text
@@ -36,25 +35,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 ByteRange: TypeAlias = tuple[int, int]
 """The start and the end of a part of the file."""
 
-# The fields of each message that can contain external data, by number, with their message types.
-CHILDREN: dict[str, dict[int, str]] = {
-    "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
-    "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
-    "FunctionProto": {7: "NodeProto", 11: "AttributeProto"},
-    "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
-    "NodeProto": {5: "AttributeProto"},
-    "AttributeProto": {
-        5: "TensorProto",
-        6: "GraphProto",
-        10: "TensorProto",
-        11: "GraphProto",
-        22: "SparseTensorProto",
-        23: "SparseTensorProto",
-    },
-    "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
-}
-_GRAPH, _METADATA, _EXTERNAL_DATA = 7, 14, 13  # of ModelProto twice, of TensorProto
-_LOCATION = b"location"
+_GRAPH, _METADATA = 7, 14  # fields of ModelProto
+_LOCATION = (
+    b"\x0a\x08location\x12"  # the key of an entry of external data, as protobuf writes it, and the tag of its value
+)
+_SEARCHED = 1 << 20  # bytes; larger messages are divided into their fields, so that most weights are not read
 
 
 def external_locations(path: Path) -> list[str] | None:
@@ -104,23 +89,21 @@ def _is_file(path: Path) -> bool:
 
 def _locations(content: mmap.mmap) -> list[str] | None:
     """The locations in a message; None if it has no graph."""
+    fields = list(_fields(content, (0, len(content))))
+    if all(number != _GRAPH for number, _ in fields):
+        return None
     locations: dict[str, None] = {}
-    has_graph = False
-    pending = [("ModelProto", (0, len(content)))]
+    pending = [inner for _, inner in fields]
     while pending:
-        message, byte_range = pending.pop()
-        children = CHILDREN.get(message, {})
-        for number, inner in _fields(content, byte_range):
-            if number in children:
-                # A node is parsed only if it contains the key `location`: most nodes contain no tensor.
-                if children[number] != "NodeProto" or content.find(_LOCATION, *inner) >= 0:
-                    pending.append((children[number], inner))
-                has_graph |= message == "ModelProto" and number == _GRAPH
-            elif (
-                message == "TensorProto" and number == _EXTERNAL_DATA and _text(content, inner, 1) == _LOCATION.decode()
-            ):
-                locations[_text(content, inner, 2)] = None
-    return list(locations) if has_graph else None
+        start, end = pending.pop()
+        if end - start > _SEARCHED:
+            with suppress(ValueError, IndexError):  # elements of a tensor
+                pending += [inner for _, inner in _fields(content, (start, end))]
+            continue
+        while (start := content.find(_LOCATION, start, end) + len(_LOCATION)) >= len(_LOCATION):
+            size, begin = _varint(content, start)
+            locations[content[begin : begin + size].decode("utf-8", "surrogateescape")] = None
+    return list(locations)
 
 
 def _text(content: mmap.mmap, message: ByteRange, number: int) -> str:
@@ -172,8 +155,10 @@ MARK = "layoutopt_file"
 """The key of the mark."""
 
 _MAX_TEXT_BYTES = 1 << 28  # bytes of the largest text file that is read
-_HEAD_BYTES = 4096  # bytes
-_COMMENT = re.compile(rf"^(?:<!--|#) {MARK}: ([a-z _]+ [0-9a-f]{{16}})(?: -->)?$", re.MULTILINE)
+_WORDS = r"([a-z _]+ [0-9a-f]{16})"
+_FIRST_KEY = re.compile(rf'\{{(?:"properties": \{{)?"{MARK}": "{_WORDS}"')
+_COMMENT = re.compile(rf"^(?:<!--|#) {MARK}: {_WORDS}(?: -->)?$", re.MULTILINE)
+_RECORD = re.compile(r"^[^\s\]}].*", re.MULTILINE)
 
 
 class FileKind(Enum):
@@ -192,8 +177,8 @@ class FileKind(Enum):
     BASELINE = "a baseline of ci"
 
 
-_KEYS = {FileKind.BASELINE: "layoutopt_baseline"}
-"""The keys of files that a command continues, whatever their sources are; they have no mark."""
+_KEYS = {FileKind.BASELINE: re.compile(r'\{\s*"layoutopt_baseline"')}
+"""The beginnings of files that a command continues, whatever their sources are; they have no mark."""
 
 _JSON = frozenset({FileKind.REPORT, FileKind.CERTIFICATE})
 _XML = frozenset({FileKind.FIGURE, FileKind.PAGE, FileKind.JUNIT})
@@ -227,33 +212,11 @@ def has_kind(path: Path, kind: FileKind, marks: Sequence[str]) -> bool:
         return False
     text = path.read_bytes().decode("utf-8", "replace")
     if kind in _KEYS:
-        return any(_KEYS[kind] in each for each in (_json(text), _json(text.partition("\n")[0])))
-    found = _marks(text)
+        return _KEYS[kind].match(text) is not None
+    found = _COMMENT.findall(text)
+    if text.startswith("{"):
+        found = [mark for line in _RECORD.findall(text) for mark in _FIRST_KEY.findall(line) or [""]]
     return bool(found) and len({*found}) == len(found) and {*found} <= {*marks}
-
-
-def _marks(text: str) -> list[Any]:
-    """The marks in a text: those of JSON objects, one per line or of the whole text, or of its comments."""
-    if not text.startswith("{"):
-        return _COMMENT.findall(text)
-    records = [whole] if (whole := _json(text)) else [_json(line) for line in text.splitlines()]
-    bags = (each.get("properties") if "runs" in each else each for each in records)
-    return [str(bag.get(MARK)) if isinstance(bag, dict) else "" for bag in bags]
-
-
-def _json(text: str) -> dict[str, Any]:
-    """The JSON object in a text; an empty one if there is none."""
-    try:
-        found = json.loads(text) if text.startswith("{") else {}
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def is_text_file(path: Path) -> bool:
-    """Whether a file is text, as far as its beginning shows; an empty file is."""
-    with path.open("rb") as file:
-        return not is_onnx_file(path) and b"\0" not in file.read(_HEAD_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,21 +254,6 @@ class Overwrite:
             if not self.force and not self._is_predecessor(path, kind):
                 reason = _description(path, kind)
                 raise OutputError(reason, where=path_text(path), hint="name another file, or replace it with --force")
-
-    def check_append(self, path: Path) -> None:
-        """Check that text may be appended to a file: a new file, or a text file that the command does not read.
-
-        Raises:
-            OutputError: text must not be appended, or the file cannot be written.
-        """
-        check_writable(path)
-        with output_errors(path):
-            if not path.exists():
-                return
-            if reason := self._protected(path, FileKind.REPORT):
-                raise OutputError(reason, where=path_text(path), hint="name another file")
-            if not is_text_file(path):
-                raise OutputError("is not a text file", where=path_text(path), hint="name another file")
 
     def mark(self, path: Path, kind: FileKind, sources: Sequence[Path] | None = None) -> str:
         """The mark of a text file, of some of the sources if they are given."""
@@ -428,17 +376,6 @@ def staged_text(
         yield
         with output_errors(path):
             staging.commit((file, path))
-
-
-def append_text(path: Path, content: str, overwrite: Overwrite) -> None:
-    """Append text to a file that another program reads and has created.
-
-    Raises:
-        OutputError: text must not be appended, or the file cannot be written.
-    """
-    overwrite.check_append(path)
-    with output_errors(path), path.open("ab") as file:
-        file.write(content.encode("utf-8"))
 
 
 def write_text(

@@ -30,8 +30,6 @@ import numpy.typing as npt
 from layoutopt.errors import OutputError
 
 _PIECE = 1 << 20  # bytes that are copied or compared with zero at a time
-_IN_KERNEL = 1 << 30  # bytes that are copied by one call of the kernel
-_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV})
 
 
 def write_with_holes(content: npt.NDArray[np.uint8], file: BinaryIO) -> None:
@@ -49,69 +47,23 @@ def write_with_holes(content: npt.NDArray[np.uint8], file: BinaryIO) -> None:
 
 
 def copy_range(source: BinaryIO, start: int, count: int, target: BinaryIO) -> None:
-    """Append `count` bytes of a file, from `start` on, to the end of another file; holes stay holes.
+    """Append `count` bytes of a file, from `start` on, to the end of another file; pieces of zeros become holes.
 
     Raises:
         OSError: a file cannot be read or written, or the source is too short.
     """
-    first, end = target.tell(), start + count
-    target.flush()
-    for begin, behind in _stored_parts(source.fileno(), start, end):
-        copied = _copy_in_kernel(source, begin, behind, target, first + begin - start)
-        source.seek(copied)
-        target.seek(first + copied - start)
-        _copy_pieces(source, behind - copied, target)
-    target.seek(first + count)
-    target.truncate()
-
-
-def _stored_parts(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of a file between two positions that are not holes; the whole range where the system reports no holes."""
-    at = start
-    while at < end:
-        begin, behind = at, end
-        if hasattr(os, "SEEK_DATA"):
-            try:
-                begin = os.lseek(descriptor, at, os.SEEK_DATA)
-                behind = os.lseek(descriptor, begin, os.SEEK_HOLE)
-            except OSError as error:
-                if error.errno == errno.ENXIO:  # only a hole is left
-                    return
-                if error.errno not in _UNSUPPORTED:
-                    raise
-        if begin < end:
-            yield begin, min(behind, end)
-        at = behind
-
-
-def _copy_in_kernel(source: BinaryIO, begin: int, end: int, target: BinaryIO, position: int) -> int:
-    """Copy a part of a file where the system can do that by itself; returns the end of what was copied."""
-    while begin < end and hasattr(os, "copy_file_range"):
-        try:
-            count = os.copy_file_range(source.fileno(), target.fileno(), min(end - begin, _IN_KERNEL), begin, position)
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise
-            break
-        if count == 0:
-            break
-        begin, position = begin + count, position + count
-    return begin
-
-
-def _copy_pieces(source: BinaryIO, count: int, target: BinaryIO) -> None:
-    """Copy bytes from the position of one file to that of another."""
+    source.seek(start)
     while count > 0:
         piece = source.read(min(_PIECE, count))
         if not piece:
             raise OSError(errno.EIO, "the file is shorter than its header declares")
-        target.write(piece)
+        write_with_holes(np.frombuffer(piece, np.uint8), target)
         count -= len(piece)
 
 
 _STALE_AFTER = 24 * 3600.0  # seconds, for processes of other hosts
-_FILE = re.compile(r"\.layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}\.tmp")
-_FOLDER = re.compile(r"layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}")
+_NAME = r"layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}"
+_FILE, _FOLDER = re.compile(rf"\.{_NAME}\.tmp"), re.compile(_NAME)
 
 
 def temporary_name() -> str:
@@ -158,36 +110,18 @@ def remove_stale_folders(parent: Path) -> None:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _stale(folder: Path, pattern: re.Pattern[str]) -> list["os.DirEntry[str]"]:
+def _stale(folder: Path, pattern: re.Pattern[str]) -> Iterator["os.DirEntry[str]"]:
     """The entries of a folder with a temporary name whose process has ended."""
-    try:
-        with os.scandir(folder) as entries:
-            named = [(entry, match) for entry in entries if (match := pattern.fullmatch(entry.name))]
-    except OSError:  # a missing or unreadable folder is reported by the write
-        return []
-    return [entry for entry, match in named if _is_stale(entry, match[1], int(match[2]))]
+    from psutil import pid_exists
 
-
-def _is_stale(entry: "os.DirEntry[str]", host: str, pid: int) -> bool:
-    try:
-        if host == _host() and not _is_alive(pid):
-            return True
-        return time() - entry.stat(follow_symlinks=False).st_mtime > _STALE_AFTER
-    except OSError:
-        return False
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process of this host runs; True if unknown."""
-    if os.name != "posix":  # elsewhere os.kill would terminate the process
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
+    with suppress(OSError), os.scandir(folder) as entries:  # a folder that cannot be read is reported by the write
+        for entry in list(entries):
+            if (match := pattern.fullmatch(entry.name)) is None:
+                continue
+            with suppress(OSError, OverflowError):
+                is_ended = match[1] == _host() and not pid_exists(int(match[2]))
+                if is_ended or time() - entry.stat(follow_symlinks=False).st_mtime > _STALE_AFTER:
+                    yield entry
 
 
 @cache

@@ -8,7 +8,7 @@ from layoutopt.gates.baseline import BaselineEntry
 from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.findings import Finding, Rule
 from layoutopt.gates.numbers import Numbers
-from layoutopt.report.remaining_moves import RemainingMove
+from layoutopt.report.schema import RemainingMove
 
 BYTES_TOLERANCE = 0.01
 """The growth of the bytes moved, as a fraction of those of the baseline, up to which it is no regression."""

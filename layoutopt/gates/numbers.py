@@ -1,10 +1,7 @@
 """The numbers of an optimised model that budgets and baselines limit."""
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
-from layoutopt.report.remaining_moves import RemainingMove
 from layoutopt.report.schema import MeasurementReport, Report, ReportModel
 
 
@@ -23,38 +20,19 @@ class Numbers(ReportModel):
     size_growth: float = Field(default=1.0, description="constants_after / constants_before")
 
 
-def numbers_of(report: Report, moves: Sequence[RemainingMove]) -> Numbers:
-    """The numbers of a result.
-
-    Args:
-        report: the report of `optimize`.
-        moves: the ops of the result that move bytes, those of the original if the model is unchanged.
-    """
+def numbers_of(report: Report) -> Numbers:
+    """The numbers of a result, by the report of `optimize`."""
     growth = report.growth
     before, after = (growth.bytes_before, growth.bytes_after) if growth is not None else (0, 0)
     return Numbers(
-        transposes=sum(each.kind == "transpose" for each in moves),
-        casts=sum(each.kind == "cast" for each in moves),
-        bytes_moved=sum(each.bytes for each in moves),
-        speed_up=estimated_speed_up(report),
+        transposes=report.after.transposes,
+        casts=report.after.casts,
+        bytes_moved=report.after.bytes,
+        speed_up=_rounded(report.estimated_speed_up),
         constants_before=before,
         constants_after=after,
-        size_growth=_rounded(after / before) if before else 1.0,
+        size_growth=round(after / before, 4) if before else 1.0,
     )
-
-
-def estimated_speed_up(report: Report) -> float | None:
-    """The estimated speed-up; 1 for a planned model that stays unchanged, None without a plan."""
-    if report.plan is None:
-        return None
-    if not report.changed:
-        return 1.0
-    times = [(each.seconds_before, each.seconds_after) for each in report.plan.targets]
-    if not times:
-        estimate = report.gain or report.plan
-        times = [(estimate.seconds_before, estimate.seconds_after)]
-    ratios = [before / after for before, after in times if after]
-    return _rounded(min(ratios)) if ratios else None
 
 
 def measured_speed_up(report: Report) -> float | None:
@@ -72,8 +50,8 @@ def reason_not_measured(measurement: MeasurementReport | None) -> str:
     return "LAYOUTOPT_NO_MEASURE is set" if measurement.reason == "off" else measurement.reason
 
 
-def _rounded(ratio: float) -> float:
-    return round(ratio, 4)
+def _rounded(ratio: float | None) -> float | None:
+    return None if ratio is None else round(ratio, 4)
 
 
-__all__ = ["Numbers", "estimated_speed_up", "measured_speed_up", "numbers_of", "reason_not_measured"]
+__all__ = ["Numbers", "measured_speed_up", "numbers_of", "reason_not_measured"]

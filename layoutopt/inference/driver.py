@@ -17,11 +17,12 @@ Data propagation, in the sense of ONNX, is the inference of the elements of smal
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from types import MappingProxyType
+from typing import TypeVar
 
 import onnx_ir as ir
 
@@ -68,6 +69,7 @@ class Boundary:
         type_of: returns the inferred type of a value.
         declared: the declared types of values.
         names: the source of names for unknown dimensions.
+        known: the names of the inputs' dimensions.
     """
 
     op: Op
@@ -75,6 +77,7 @@ class Boundary:
     type_of: Callable[[Value], ValueType]
     declared: Mapping[Value, ValueType]
     names: DimNames
+    known: Set[str]
 
     def body_input_types(self) -> dict[Value, ValueType]:
         """The initial types of the inputs of bodies, without captured values."""
@@ -84,7 +87,9 @@ class Boundary:
             for port in boundary_value.targets:
                 value = operand(self.op, port) if port.body else None
                 if value is not None and not self._is_captured(port):
-                    found[value] = self._initial_type(self._declared(value), given)
+                    declared = self.declared.get(value, UNTYPED)
+                    where = display_name(self.op)
+                    found[value] = merged_type(as_inferred(given), declared, self.names, self.known, where)
                     if not boundary_value.sources and found[value] == UNTYPED:
                         found[value] = _COUNTERS[port.slot.index]
         return found
@@ -117,7 +122,7 @@ class Boundary:
         found: dict[Value, ValueType] = {}
         for boundary_value in self.rule.boundary_values(self.op):
             given = [(each, self._inner_type(each)) for each in boundary_value.sources]
-            outside = {dim for each, type in given if not each.body for dim in _shape(type) or ()}
+            outside = {dim for each, type in given if not each.body for dim in shape_of(type) or ()}
             for port in boundary_value.targets:
                 value = operand(self.op, port) if not port.body else None
                 if value is not None and given:
@@ -130,7 +135,7 @@ class Boundary:
     def _scan_extents(self, boundary_value: BoundaryValue, port: RegionPort) -> list[Dim | None]:
         """The extents of a result along its scan axes: a batch, the iterations, or both in this order."""
         shapes = [
-            (_shape(self.type_of(value)), each)
+            (shape_of(self.type_of(value)), each)
             for boundary_value in self.rule.boundary_values(self.op)
             for each in boundary_value.sources
             if not each.body and len(each.scan_axes) > 1 and (value := operand(self.op, each)) is not None
@@ -142,14 +147,10 @@ class Boundary:
 
     def _trip_count(self) -> Dim | None:
         """The number of iterations."""
-        return self.rule.trip_count(self.op, lambda value: _shape(self.type_of(value)))
+        return self.rule.trip_count(self.op, lambda value: shape_of(self.type_of(value)))
 
     def _is_captured(self, port: RegionPort) -> bool:
         return port.slot.index >= len(self.op.bodies[port.body].inputs) - self.op.captured
-
-    def _declared(self, value: Value) -> ValueType:
-        """The declared type without names of dimensions, which may differ in the next iteration."""
-        return without_names(self.declared.get(value, UNTYPED), self.names)
 
     def _inner_type(self, port: RegionPort) -> ValueType:
         """The type of an operand without the scan axes, which the body's operand lacks."""
@@ -158,23 +159,6 @@ class Boundary:
         if not isinstance(type, TensorType) or type.shape is None or not port.scan_axes:
             return type
         return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in port.scan_axes))
-
-    def _initial_type(self, declared: ValueType, initial: ValueType) -> ValueType:
-        """The type of an input in the first iteration: the declared extents where those of the operand are unknown."""
-        if not isinstance(initial, TensorType) or initial.shape is None:
-            return declared if initial == UNTYPED or _shape(declared) is not None else initial
-        if not isinstance(declared, TensorType) or declared.shape is None:
-            return initial
-        if len(declared.shape) != len(initial.shape):
-            return TensorType(initial.dtype, None)
-        pairs = zip(declared.shape, initial.shape, strict=True)
-        return TensorType(initial.dtype, tuple(self._initial_extent(*pair) for pair in pairs))
-
-    def _initial_extent(self, declared: Dim, initial: Dim) -> Dim:
-        """The extent in the first iteration; unknown if the declared number differs from that of the operand."""
-        if isinstance(declared, int) and isinstance(initial, int) and declared != initial:
-            return self.names.fresh()
-        return initial if _precision(initial) else declared
 
     def _common(self, one: ValueType, other: ValueType) -> ValueType:
         """The most precise type that covers two types.
@@ -206,7 +190,14 @@ class Boundary:
         return TensorType(inner.dtype, tuple(dims))
 
 
-def _shape(type: ValueType) -> tuple[Dim, ...] | None:
+def names_of(values: Iterable[Value]) -> frozenset[str]:
+    """The names of dimensions in the shapes of some values."""
+    dims = (dim for value in values for dim in value.shape or ())
+    return frozenset(name for dim in dims if isinstance(dim, Extent) for name in dim.names)
+
+
+def shape_of(type: ValueType) -> Shape | None:
+    """The shape of a tensor type, if its rank is known."""
     return type.shape if isinstance(type, TensorType) else None
 
 
@@ -272,6 +263,8 @@ def bound_attributes(attributes: Mapping[str, Attribute], given: Mapping[str, At
     return {name: value for name, value in found.items() if value is not None}
 
 
+_T = TypeVar("_T")
+
 _MAX_ATTEMPTS = 8  # widenings of the type of a loop state before its shape is dropped
 _MAX_VISITS = 1000
 """Visits of bodies in one inference after which shapes of loop states are dropped; nested loops multiply visits."""
@@ -295,8 +288,13 @@ class Inference:
         inputs: types of the graph's inputs that replace their own.
         bounds: lower bounds of dimensions of inputs, where these are above 1.
         propagates_data: whether to infer the elements of small tensors.
-        is_lenient: whether shapes that contradict each other are ignored.
-        caches_results: whether ops store the results of inference; lenient results are never stored.
+        caches_results: whether ops store the results of inference.
+
+    Attributes:
+        contradiction: the first contradiction between shapes; the types behind it are those that follow from element types.
+
+    Raises:
+        ModelError: element types contradict each other.
     """
 
     def __init__(
@@ -308,15 +306,15 @@ class Inference:
         inputs: Mapping[Value, ValueType] = MappingProxyType({}),
         bounds: Mapping[str, int] = _NO_BOUNDS,
         propagates_data: bool = True,
-        is_lenient: bool = False,
         caches_results: bool = True,
     ) -> None:
         self.graph = graph
+        self.contradiction: ModelError | None = None
         self._names = names
+        self._known = names_of(graph.inputs)
         self._declared = declared
         self._bounds = bounds
         self._propagates_data = propagates_data
-        self._is_lenient = is_lenient
         self._caches_results = caches_results
         self._callees = Callees(graph)
         self._operands: dict[Value, Operand] = {}
@@ -408,11 +406,13 @@ class Inference:
         )
         cached = op.inferred if isinstance(op.inferred, CachedInference) else None
         if cached is None or not cached.is_valid_for(node):
-            cached = CachedInference(node, self._checked(op, lambda: infer_results(node, is_lenient=self._is_lenient)))
-            if self._caches_results and not self._is_lenient:
+            cached = self._checked(op, lambda: infer_results(node))
+            if self._caches_results:
                 op.inferred = cached
         elif cached.elements is None:
             cached.replace_bounds(node)
+        if cached.fault is not None:
+            self._record(model_error(cached.fault, display_name(op)))
         self._set_types(op, cached.types)
         if self._propagates_data:
             self._set_elements(op, cached)
@@ -441,26 +441,23 @@ class Inference:
         for value, type in zip(op.outputs, found, strict=True):
             if value is not None:
                 declared = self._declared.get(value, UNTYPED)
-                self._set(
-                    value, merged_type(type, declared, self._names, display_name(op), is_lenient=self._is_lenient)
-                )
+                self._set(value, merged_type(type, declared, self._names, self._known, display_name(op)))
+
+    def _record(self, contradiction: ModelError) -> None:
+        self.contradiction = self.contradiction or contradiction
 
     def _set(self, value: Value, type: ValueType, elements: Elements | None = None) -> None:
         constant = array_of(elements, type.dtype.numpy) if isinstance(type, TensorType) else None
         self._operands[value] = Operand(type, elements, constant)
 
-    def _checked(self, op: Op, infer: Callable[[], list[InferredType]]) -> list[InferredType]:
-        """The types that `infer` returns; None for each output if shapes contradict each other and that is ignored.
+    def _checked(self, op: Op, infer: Callable[[], _T]) -> _T:
+        """The result of `infer`.
 
         Raises:
-            ModelError: an operand has a type that the op does not take, or shapes contradict each other and that is an error.
+            ModelError: an operand has a type that the op does not take.
         """
         try:
             return infer()
-        except SHAPE_ERRORS as error:
-            if self._is_lenient:
-                return [None] * len(op.outputs)
-            raise model_error(error, display_name(op)) from error
         except TYPE_ERROR as error:
             raise model_error(error, display_name(op)) from error
 
@@ -478,7 +475,7 @@ class Inference:
         This is a fixed-point iteration: an initial type that an iteration preserves holds in all iterations.
         """
         self._capture(op)
-        boundary = Boundary(op, rule, self.type_of, self._declared, self._names)
+        boundary = Boundary(op, rule, self.type_of, self._declared, self._names, self._known)
         assumed = boundary.body_input_types()
         for attempt in range(_MAX_ATTEMPTS + 1):
             if attempt == _MAX_ATTEMPTS or self._visits > _MAX_VISITS:
@@ -505,7 +502,12 @@ class Inference:
                 self._set(value, without_names(self._declared.get(value, UNTYPED), self._names))
             self._walk(body)
         types = [None if value is None else self.type_of(value) for value in op.inputs]
-        self._set_types(op, self._checked(op, lambda: infer_bodied_node(op, types, self.graph.opsets)))
+        try:
+            found = self._checked(op, lambda: infer_bodied_node(op, types, self.graph.opsets))
+        except SHAPE_ERRORS as error:
+            self._record(model_error(error, display_name(op)))
+            found = [None] * len(op.outputs)
+        self._set_types(op, found)
 
     def _call(self, op: Op, callee: Callee) -> None:
         """Infer the body of a function with the operands of a call. A call that expands to too many ops is not inferred."""
@@ -539,35 +541,21 @@ def infer(
 ) -> Inference:
     """Infer the types of a graph.
 
-    A contradiction that only data propagation finds is not an error: onnx and runtimes propagate the elements of fewer tensors.
+    A contradiction that only data propagation finds is none: onnx and runtimes propagate the elements of fewer tensors.
 
     Args:
         graph, names, declared, inputs, caches_results: as for `Inference`.
 
     Raises:
-        ModelError: shapes or element types contradict each other.
+        ModelError: element types contradict each other.
     """
-
-    def run(*, propagates_data: bool = True, is_lenient: bool = False) -> Inference:
-        make = partial(
-            Inference,
-            graph,
-            names,
-            declared,
-            inputs=inputs,
-            propagates_data=propagates_data,
-            is_lenient=is_lenient,
-            caches_results=caches_results and propagates_data,
-        )
-        found = make()
-        bounds = found.lower_bounds()
-        return make(bounds=bounds) if bounds else found
-
-    try:
-        return run()
-    except ModelError:
-        run(propagates_data=False)
-        return run(is_lenient=True)
+    make = partial(Inference, graph, names, declared, inputs=inputs)
+    found = make(caches_results=caches_results)
+    if bounds := found.lower_bounds():
+        found = make(bounds=bounds, caches_results=caches_results)
+    if found.contradiction is not None:
+        found.contradiction = make(propagates_data=False, caches_results=False).contradiction
+    return found
 
 
 def _constant(value: Value) -> Operand:
@@ -617,9 +605,8 @@ def _found_at(
     for value in graph.inputs:
         if isinstance(value.type, TensorType) and value.shape is not None:
             inputs[value] = TensorType(value.type.dtype, (Extent.of(dim).at(point) or 1 for dim in value.shape))
-    try:
-        inferred = infer(graph, DimNames(), {}, inputs=inputs, caches_results=False)
-    except ModelError:
+    inferred = infer(graph, DimNames(), {}, inputs=inputs, caches_results=False)
+    if inferred.contradiction is not None:
         return {}
     found: dict[str, int] = {}
     for value, shape in shapes.items():

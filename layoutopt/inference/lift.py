@@ -11,25 +11,22 @@ inference stops at the first such operator, and layout rules require known ranks
 weights and without optimisations has the types of all values. If onnxruntime refuses the model, these types remain unknown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
-from layoutopt.formats import Dim, Extent, is_unknown
-from layoutopt.inference.driver import Inference, infer
-from layoutopt.inference.op_inference import HINT, ValueType, type_proto
+from layoutopt.formats import Extent, Shape
+from layoutopt.inference.driver import Inference, infer, names_of, shape_of
+from layoutopt.inference.op_inference import HINT, ValueType, contradicts, type_proto, without_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.emission import Emission
-from layoutopt.onnx_io.messages import contradict, nodes
-from layoutopt.onnx_io.reader import from_message, read
+from layoutopt.onnx_io.messages import contradict, display_name, nodes
 from layoutopt.onnx_io.repair import Repair, repairs_of
 from layoutopt.onnx_io.schema import (
-    check_attributes,
     check_ops,
     check_structure,
     find_schema,
@@ -37,7 +34,7 @@ from layoutopt.onnx_io.schema import (
     operators,
     opsets_of,
 )
-from layoutopt.onnx_io.serialize import UNCHECKED_DOMAIN, to_bytes, to_proto, weightless_message
+from layoutopt.onnx_io.serialize import UNCHECKED_DOMAIN, to_bytes, weightless_message
 from layoutopt.onnx_io.structure import build
 from layoutopt.onnx_io.vocabulary import FROM_IR, DimNames, drop_declared_shape
 from layoutopt.runtime import type_names
@@ -66,179 +63,82 @@ def lift(model: ir.Model, *, strict: bool = False) -> Graph:
     add_runtime_types(graph, names)
     check_structure(weightless_message(Emission(graph).model))
     recorded = repairs_of(model)
-    repairs = list(recorded.found) if recorded is not None else []
-    if strict:
-        infer_with_declarations(graph, names)
-        check_attributes(graph)
-    else:
-        repairs += _infer(graph, names)
-    if repairs and (strict or not _runtime_loads(model)):
-        raise _strict_refusal(model, repairs[0])
+    repairs = [*(recorded.found if recorded is not None else ()), *infer_types(graph, names)]
+    if repairs and (strict or not (loads(to_bytes(model)) if recorded is None else recorded.is_confirmed())):
+        raise ModelError(repairs[0].fault, where=repairs[0].where, hint=HINT)
     graph.repairs = [(each.where, each.reason) for each in repairs]
     return graph
-
-
-def _infer(graph: Graph, names: DimNames) -> list[Repair]:
-    """Infer the types of a graph; returns the repairs of declared shapes."""
-    try:
-        repairs = infer_before_declarations(graph, names)
-        check_attributes(graph)
-    except ModelError as error:
-        return [infer_leniently(graph, names, error)]
-    else:
-        return repairs
-
-
-def _runtime_loads(model: ir.Model) -> bool:
-    """Whether ONNX Runtime loads a model as it was before any repair."""
-    recorded = repairs_of(model)
-    return loads(to_bytes(model)) if recorded is None else recorded.is_confirmed()
-
-
-def _strict_refusal(model: ir.Model, repair: Repair) -> ModelError:
-    """The error of reading the source of a repaired model without repairs."""
-    recorded = repairs_of(model)
-    source = recorded.source if recorded is not None else to_proto(model)
-    try:
-        lift(read(source, strict=True) if isinstance(source, Path) else from_message(source, strict=True), strict=True)
-    except ModelError as error:
-        return error
-    return ModelError(repair.fault, where=repair.where, hint=HINT)
-
-
-def infer_with_declarations(graph: Graph, names: DimNames) -> None:
-    """Infer and set the types of the values of a graph; a wrong declared shape is an error.
-
-    Raises:
-        ModelError: types contradict each other.
-    """
-    declared = _declared(graph)
-    infer(graph, names, declared).commit()
-    for value, type in _misdeclared_elements(declared).items():
-        raise ModelError(_fault(value, type), where=value.name, hint=HINT)
 
 
 def infer_again(graph: Graph) -> None:
     """Infer types again, after passes have added constants.
 
     Raises:
-        ModelError: shapes contradict each other.
+        ModelError: types contradict each other.
     """
-    values = (value for each in graph.regions() for value in each.values)
-    infer_with_declarations(graph, DimNames(_names(values)))
+    before = _declared(graph)
+    found = infer(graph, DimNames(names_of(value for each in graph.regions() for value in each.values)), before)
+    if found.contradiction is not None:
+        raise found.contradiction
+    found.commit()
+    for value, type in before.items():
+        numbers = None if value.shape is None else [dim if isinstance(dim, int) else None for dim in value.shape]
+        if contradicts(shape_of(type), numbers, frozenset()):
+            raise ModelError(_fault(value, type), where=value.name, hint=HINT)
 
 
-def infer_leniently(graph: Graph, names: DimNames, contradiction: ModelError) -> Repair:
-    """Infer the types of a graph in which shapes contradict each other; values behind the contradiction have unknown shapes.
+def infer_types(graph: Graph, names: DimNames) -> list[Repair]:
+    """Infer the types of a graph; declared shapes are hints, whose numbers are used where inference finds no extents.
 
-    Args:
-        graph: the graph, whose `contradiction` is set.
-        names: generates names of dimensions.
-        contradiction: the error of `infer_before_declarations`.
+    Declared shapes of the outputs of graphs are no hints: graph editors leave wrong ones there most often, and a plan gains
+    nothing by them. Emitted models declare the shapes of outputs that do not contradict inference, unless another declared
+    shape is wrong: ONNX Runtime fuses Reshapes by declared shapes. If a hint contradicts inference, the declared shapes belong
+    to an earlier version of the model, perhaps to one whose inputs had no symbolic dimensions. Then the only hints are the
+    shapes that inference may not find: those of results of operators without a schema, and of scalar inputs of bodies.
+
+    Where shapes contradict each other without hints, `contradiction` of the graph is set, and the shapes of values behind it
+    are unknown.
+
+    Returns:
+        The declared shapes that contradict the inferred ones, or the contradiction.
 
     Raises:
         ModelError: element types contradict each other.
     """
     declared = _declared(graph)
-    bare = {value: TensorType(type.dtype, None) for value, type in declared.items() if isinstance(type, TensorType)}
-    Inference(graph, names, declared | bare, is_lenient=True).commit()
-    graph.contradiction = (contradiction.where, contradiction.what)
-    return Repair(contradiction.where, contradiction.what, "onnxruntime loads it, so the model is left as it is")
-
-
-def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
-    """Infer the types of a graph without declared shapes; then add the declared extents that inference does not find.
-
-    No declared extents of the outputs of a graph are added: graph editors leave wrong ones there most often, and a plan gains
-    nothing by them. Emitted models declare the shapes of outputs that do not contradict inference, unless another declared
-    shape is wrong: ONNX Runtime fuses Reshapes by declared shapes.
-
-    Returns:
-        The declared shapes that contradict the inferred ones.
-
-    Raises:
-        ModelError: inferred types contradict each other even without declared shapes.
-    """
-    everything = _declared(graph)
-    found, declared = _infer_without_shapes(graph, names)
-    outputs = {value for each in graph.regions() for value in each.outputs} - _body_inputs(graph)
-    known = _names(graph.inputs)
-    extended = _declared_only({value: type for value, type in declared.items() if value not in outputs}, found, known)
-    found = _infer_with_declared_only(found, names, extended)
-    found.commit()
-    wrong: dict[Value, ValueType] = {
-        value: type
-        for value, type in declared.items()
-        if _contradicts(type, value.type, known) or (value in extended and not _covers(value.type, extended[value]))
-    }
-    wrong |= _misdeclared_elements(everything)
-    unconfirmed = {value for value in outputs & declared.keys() if wrong and not _covers(value.type, declared[value])}
-    for value in wrong.keys() | unconfirmed:
-        drop_declared_shape(value)
-    return [Repair(value.name, _fault(value, type), "the declared shape is ignored") for value, type in wrong.items()]
-
-
-def _declared_only(declared: Mapping[Value, TensorType], found: Inference, known: Set[str]) -> dict[Value, ValueType]:
-    """The inferred types, extended by the numbers that only the declared shapes contain; empty if there are none.
-
-    The result is empty if a declared extent contradicts inference: the declared shapes then belong to an earlier version of the
-    model, perhaps to one whose inputs had no symbolic dimensions.
-    """
-    inferred = {value: found.type_of(value) for value in declared}
-    if any(_has_other_extents(type, inferred[value], known) for value, type in declared.items()):
-        return {}
-    extended = {value: _with_declared_extents(type, inferred[value], known) for value, type in declared.items()}
-    return {value: type for value, type in extended.items() if type != inferred[value]}
-
-
-def _infer_with_declared_only(found: Inference, names: DimNames, extended: Mapping[Value, ValueType]) -> Inference:
-    """Infer a graph again with the extended types, as far as inference preserves them.
-
-    A model may declare a shape of a loop state that the body does not preserve. Types inferred from such a declaration are also
-    wrong, so inference is repeated without it.
-
-    Args:
-        found: inference without the declared shapes.
-        names: generates names of dimensions.
-        extended: inferred types with the numbers that only the declared shapes contain.
-    """
-    types = {value: found.type_of(value) for value in _computed(found.graph)}
-    kept = dict(extended)
-    while kept:
-        try:
-            again = infer(found.graph, names, types | kept)
-        except ModelError:  # the types contradict each other
+    shapes = {value: shape for value, type in declared.items() if (shape := shape_of(type)) is not None}
+    body_inputs = {value for each in graph.regions()[1:] for value in each.inputs}
+    outputs = {value for each in graph.regions() for value in each.outputs} - body_inputs
+    unknown, known = set(_without_schema(graph)), names_of(graph.inputs)
+    needed = {value for value, shape in shapes.items() if value in unknown or (value in body_inputs and not shape)}
+    for hints in (shapes.keys() - (outputs - needed), needed, set[Value]()):
+        bare = {value: without_shape(type) for value, type in declared.items() if value not in hints}
+        found = infer(graph, names, declared | bare)
+        inferred = {value: shape for value in hints - needed if (shape := shape_of(found.type_of(value))) is not None}
+        alike = (value for value, shape in inferred.items() if len(shape) == len(shapes[value]))
+        if found.contradiction is None and not any(contradicts(shapes[each], inferred[each], known) for each in alike):
             break
-        covered = {value: type for value, type in kept.items() if _covers(again.type_of(value), type)}
-        if len(covered) == len(kept):
-            return again
-        kept = covered
-    return found
+    found.commit()
+    if fault := found.contradiction or _permutation_fault(found):
+        graph.contradiction = (fault.where, fault.what)
+        return [Repair(fault.where, fault.what, "onnxruntime loads it, so the model is left as it is")]
+    uncovered = {value for value, shape in shapes.items() if not _has_numbers(value, shape)}
+    wrong = _misdeclared_elements(declared)
+    wrong |= {each for each in uncovered if each in hints or contradicts(shapes[each], each.shape, known)}
+    for value in wrong | (outputs & uncovered if wrong else set()):
+        drop_declared_shape(value)
+    faults = ((value.name, _fault(value, declared[value])) for value in declared if value in wrong)
+    return [Repair(name, fault, "the declared shape is ignored") for name, fault in faults]
 
 
-def _infer_without_shapes(graph: Graph, names: DimNames) -> tuple[Inference, dict[Value, TensorType]]:
-    """Infer a graph without declared shapes. Returns the inference and the declared types that it has not used.
-
-    It uses the declared shapes of the results of operators without a schema, and of scalar inputs of bodies, since inference
-    may not find these shapes. If these contradict the inferred shapes, they are not used.
-    """
-    declared = _declared(graph)
-    shaped = {
-        value: type for value, type in declared.items() if isinstance(type, TensorType) and type.shape is not None
-    }
-    body_inputs, unknown = _body_inputs(graph), set(_without_schema(graph))
-    inferred = {value for value in shaped if value not in unknown and (value not in body_inputs or shaped[value].shape)}
-    contradiction = ModelError("")
-    for unused in (inferred, shaped.keys()):
-        bare = {value: TensorType(shaped[value].dtype, None) for value in unused}
-        try:
-            return infer(graph, names, declared | bare), {value: shaped[value] for value in shaped if value in bare}
-        except ModelError as error:
-            contradiction = error
-    try:
-        return infer(graph, names, declared), {}
-    except ModelError:
-        raise contradiction from None
+def _permutation_fault(found: Inference) -> ModelError | None:
+    """The first permutation of another number of axes than its operand has, which onnx's inference does not check."""
+    for op in (op for graph in found.graph.regions() for op in graph.ops if op.kind == "Transpose"):
+        shape = None if op.inputs[0] is None else shape_of(found.type_of(op.inputs[0]))
+        perm = op.integers("perm")
+        if shape is not None and "perm" in op.attributes and sorted(perm) != list(range(len(shape))):
+            return ModelError(f"perm is {list(perm)}, but there are {len(shape)} axes", where=display_name(op))
+    return None
 
 
 def _declared(graph: Graph) -> dict[Value, ValueType]:
@@ -259,10 +159,6 @@ def _captured(graph: Graph) -> Iterator[Value]:
             yield from body.inputs[len(body.inputs) - op.captured :]
 
 
-def _body_inputs(graph: Graph) -> set[Value]:
-    return {value for each in graph.regions()[1:] for value in each.inputs}
-
-
 def _without_schema(graph: Graph) -> Iterator[Value]:
     """The results of operators without an onnx schema."""
     for op in (op for each in graph.regions() for op in each.ops):
@@ -270,10 +166,10 @@ def _without_schema(graph: Graph) -> Iterator[Value]:
             yield from (value for value in op.outputs if value is not None)
 
 
-def _misdeclared_elements(declared: Mapping[Value, ValueType]) -> dict[Value, OpaqueType]:
-    """The declared types of sequences and optional values whose elements have other inferred shapes."""
+def _misdeclared_elements(declared: Mapping[Value, ValueType]) -> set[Value]:
+    """The sequences and optional values whose elements have other inferred shapes than the declared ones."""
     opaque = {value: type for value, type in declared.items() if isinstance(type, OpaqueType)}
-    return {value: type for value, type in opaque.items() if contradict(type_proto(type), type_proto(value.type))}
+    return {value for value, type in opaque.items() if contradict(type_proto(type), type_proto(value.type))}
 
 
 def _fault(value: Value, declared: ValueType) -> str:
@@ -286,57 +182,11 @@ def _text(type: ValueType) -> str:
     return f"{type} of shape {shape}" if shape is not None else str(type)
 
 
-def _names(values: Iterable[Value]) -> frozenset[str]:
-    """The names of dimensions in the shapes of some values."""
-    dims = (dim for value in values for dim in value.shape or ())
-    return frozenset(name for dim in dims if isinstance(dim, Extent) for name in dim.names)
-
-
-def _contradicts(declared: TensorType, found: ValueType, known: Set[str]) -> bool:
-    """Whether a declared shape has a number where inference finds another number or an expression of dimensions.
-
-    Args:
-        declared: the declared type.
-        found: the inferred type.
-        known: the names of the inputs' dimensions, which may have any size.
-    """
-    if not isinstance(found, TensorType) or declared.shape is None or found.shape is None:
+def _has_numbers(value: Value, declared: Shape) -> bool:
+    """Whether the shape of a value has all numbers of the declared one."""
+    if value.shape is None or len(value.shape) != len(declared):
         return False
-    if len(declared.shape) != len(found.shape):
-        return True
-    pairs = zip(declared.shape, found.shape, strict=True)
-    return any(isinstance(a, int) and a != b and not _is_open(b, known) for a, b in pairs)
-
-
-def _has_other_extents(declared: TensorType, found: ValueType, known: Set[str]) -> bool:
-    """Whether a declared shape has the inferred rank and a number that contradicts the inferred shape."""
-    shape = found.shape if isinstance(found, TensorType) else None
-    is_of_rank = shape is not None and declared.shape is not None and len(shape) == len(declared.shape)
-    return is_of_rank and _contradicts(declared, found, known)
-
-
-def _is_open(dim: Dim, known: Set[str]) -> bool:
-    """Whether inference has found no extent for a dimension."""
-    return isinstance(dim, Extent) and is_unknown(dim) and not dim.names <= known
-
-
-def _with_declared_extents(declared: TensorType, found: ValueType, known: Set[str]) -> ValueType:
-    """The inferred type, with the numbers that only the declared shape contains."""
-    if not isinstance(found, TensorType) or declared.shape is None or _contradicts(declared, found, known):
-        return found
-    if found.shape is None:
-        return TensorType(found.dtype, declared.shape)
-    pairs = zip(declared.shape, found.shape, strict=True)
-    return TensorType(found.dtype, tuple(a if isinstance(a, int) and _is_open(b, known) else b for a, b in pairs))
-
-
-def _covers(type: ValueType, required: ValueType) -> bool:
-    """Whether a type has all numbers of the shape of `required`."""
-    if not isinstance(type, TensorType) or not isinstance(required, TensorType) or required.shape is None:
-        return False
-    if type.shape is None or len(type.shape) != len(required.shape):
-        return False
-    return all(a == b for a, b in zip(required.shape, type.shape, strict=True) if isinstance(a, int))
+    return all(a == b for a, b in zip(declared, value.shape, strict=True) if isinstance(a, int))
 
 
 def add_runtime_types(graph: Graph, names: DimNames) -> None:

@@ -1,6 +1,6 @@
 """The types of the results of one op: by shape functions, by onnx for the one node, and merged with the declared types."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
@@ -14,7 +14,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from layoutopt.errors import FormatError, ModelError
-from layoutopt.formats import UNKNOWN, Dim, Extent, is_unknown, parse_extent, quoted
+from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, parse_extent, quoted
 from layoutopt.ir.types import Array, DType, Op, OpaqueType, TensorType
 from layoutopt.onnx_io.messages import has_map
 from layoutopt.onnx_io.schema import find_schema, is_tolerated
@@ -39,7 +39,7 @@ TYPE_ERROR = onnx.checker.ValidationError
 """The exception of onnx if an operand has a type that the operator does not take."""
 
 _MAX_CONSTANT_BYTES = 1024  # of a constant whose elements onnx reads: shapes, axes, pads and sizes are smaller
-_LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas
+_LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas and messages
 _KINDS = "iufb"  # numpy's kinds of the element types of such a constant
 
 
@@ -208,30 +208,33 @@ UNTYPED = OpaqueType(UNKNOWN)
 HINT = "export the model again"
 
 _TOO_LARGE = 1 << 63  # an extent that no file can contain, and no kernel computes
-_NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in onnx's messages
 
 
 def without_names(type: ValueType, names: DimNames) -> ValueType:
     """A declared type with fresh names for the named dimensions of its shape."""
     if not isinstance(type, TensorType) or type.shape is None:
         return type
-    return TensorType(type.dtype, tuple(_merged_dim(None, dim, names) for dim in type.shape))
+    return TensorType(type.dtype, tuple(_merged_dim(None, dim, names, frozenset()) for dim in type.shape))
 
 
-def merged_type(
-    found: InferredType, declared: ValueType, names: DimNames, where: str, *, is_lenient: bool = False
-) -> ValueType:
-    """The type of a value: of each extent a number if either type has one, else the inferred expression, else a fresh name.
+def without_shape(type: ValueType) -> ValueType:
+    """The type of a tensor of unknown rank; other types are returned unchanged."""
+    return TensorType(type.dtype, None) if isinstance(type, TensorType) else type
+
+
+def merged_type(found: InferredType, declared: ValueType, names: DimNames, known: Set[str], where: str) -> ValueType:
+    """The type of a value: the inferred one, with the numbers of the declared shape where inference finds no extent.
 
     Args:
         found: the inferred type.
-        declared: the declared type. Its names of dimensions are ignored: exporters use names of inputs for outputs.
+        declared: the declared type, whose shape is ignored if it contradicts the inferred one. Its names of dimensions are
+            ignored, too: exporters use names of inputs for outputs.
         names: generates names of unknown dimensions.
+        known: the names of the inputs' dimensions.
         where: the op that computes the value, for messages.
-        is_lenient: whether the declared shape is used if the two contradict each other.
 
     Raises:
-        ModelError: they contradict each other.
+        ModelError: the element types contradict each other.
     """
     if found is None:
         return declared
@@ -245,20 +248,19 @@ def merged_type(
     if dtype is None:
         return declared
     if given is not None and given.dtype is not dtype:
-        types = f"{_NAMES.get(dtype, dtype)} vs {_NAMES.get(given.dtype, given.dtype)}"
+        types = f"{_LABELS.get(dtype, dtype)} vs {_LABELS.get(given.dtype, given.dtype)}"
         raise ModelError(f"inferred elem type differs from existing elem type: {types}", where=where, hint=HINT)
     shape = given.shape if given is not None else None
-    if shape is not None and found.shape is not None and not is_lenient:
-        _check_compatible(found.shape, shape, where)
-    if found.shape is None or (shape is not None and len(shape) != len(found.shape)):
+    if found.shape is None:
         return without_names(TensorType(dtype, shape), names)
-    old = shape if shape is not None else (None,) * len(found.shape)
-    pairs = zip(found.shape, old, strict=True)
-    return TensorType(dtype, tuple(_merged_dim(new, dim, names) for new, dim in pairs))
+    if shape is None or contradicts(shape, found.shape, known):
+        shape = (None,) * len(found.shape)
+    pairs = zip(found.shape, shape, strict=True)
+    return TensorType(dtype, tuple(_merged_dim(new, dim, names, known) for new, dim in pairs))
 
 
-def _merged_dim(found: Dim | None, declared: Dim | None, names: DimNames) -> Dim:
-    for dim in (declared, found):
+def _merged_dim(found: Dim | None, declared: Dim | None, names: DimNames, known: Set[str]) -> Dim:
+    for dim in (found, declared if is_open(found, known) else None):
         if isinstance(dim, int) and 0 <= dim < _TOO_LARGE:
             return dim
     if isinstance(found, Extent):
@@ -266,17 +268,25 @@ def _merged_dim(found: Dim | None, declared: Dim | None, names: DimNames) -> Dim
     return declared if isinstance(declared, Extent) and is_unknown(declared) else names.fresh()
 
 
-def _check_compatible(found: tuple[Dim | None, ...], declared: tuple[Dim, ...], where: str) -> None:
-    if len(found) != len(declared):
-        raise ModelError(
-            f"inferred shape and existing shape differ in rank: ({len(found)}) vs ({len(declared)})",
-            where=where,
-            hint=HINT,
-        )
-    for axis, (one, other) in enumerate(zip(found, declared, strict=True)):
-        if isinstance(one, int) and isinstance(other, int) and one != other:
-            what = f"inferred shape and existing shape differ in dimension {axis}: ({one}) vs ({other})"
-            raise ModelError(what, where=where, hint=HINT)
+def is_open(dim: Dim | None, known: Set[str]) -> bool:
+    """Whether inference has found no extent for a dimension; the extents of inputs, with the names `known`, are found."""
+    return dim is None or (isinstance(dim, Extent) and is_unknown(dim) and not dim.names <= known)
+
+
+def contradicts(declared: Shape | None, found: Sequence[Dim | None] | None, known: Set[str]) -> bool:
+    """Whether a declared shape has a number where inference finds another number or an expression of dimensions.
+
+    Args:
+        declared: the declared shape.
+        found: the inferred shape.
+        known: the names of the inputs' dimensions, which may have any size.
+    """
+    if declared is None or found is None:
+        return False
+    if len(declared) != len(found):
+        return True
+    pairs = zip(declared, found, strict=True)
+    return any(isinstance(a, int) and a != b and not is_open(b, known) for a, b in pairs)
 
 
 T = TypeVar("T")
@@ -289,11 +299,13 @@ class CachedInference:
     Attributes:
         node: the op with the operands that the results were inferred from.
         types: the types of its outputs.
+        fault: the exception of onnx if the shapes of the operands contradict each other, which runtimes do not tolerate.
         elements: the elements of its outputs, once they have been computed.
     """
 
     node: Node
     types: list[InferredType]
+    fault: Exception | None = None
     elements: list[Elements | None] | None = None
 
     def is_valid_for(self, node: Node) -> bool:
@@ -320,31 +332,27 @@ def _is_same(one: Operand | None, other: Operand | None) -> bool:
     return one is other or (one is not None and other is not None and one.is_same(other))
 
 
-def infer_results(node: Node, *, is_lenient: bool = False) -> list[InferredType]:
-    """The types of the outputs of a node.
-
-    Args:
-        node: the op and its operands.
-        is_lenient: whether shapes of operands that contradict each other are ignored.
+def infer_results(node: Node) -> CachedInference:
+    """The types of the outputs of a node. Shapes of operands that contradict each other are ignored.
 
     Raises:
-        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
+        TYPE_ERROR: as for `infer_node`.
     """
+    fault: Exception | None = None
     if not has_inference(node):
         results = zip(results_of(node), schema_dtypes(node), strict=True)
         found = [only if each is None else _found(each) for each, only in results]
-        return found if node.domain else _with_shapes(node, found)
+        return CachedInference(node, found if node.domain else _with_shapes(node, found))
     try:
-        by_onnx = infer_node(node)
+        found = infer_node(node)
     except SHAPE_ERRORS as error:
         if any(each is not None and not type_proto(each.type).WhichOneof("value") for each in node.operands):
-            return [None] * len(
-                node.outputs
-            )  # the result of an unknown operator, of which some functions need the type
-        if not is_lenient and not is_tolerated(str(error)):
-            raise
-        by_onnx = _without_shapes(node)
-    return by_onnx if node.domain or all(map(_is_static, by_onnx)) else _with_shapes(node, by_onnx)
+            # the result of an unknown operator, of which some functions need the type
+            return CachedInference(node, [None] * len(node.outputs))
+        fault = None if is_tolerated(str(error)) else error
+        found = _without_shapes(node)
+    is_complete = bool(node.domain) or all(map(_is_static, found))
+    return CachedInference(node, found if is_complete else _with_shapes(node, found), fault)
 
 
 def _with_shapes(node: Node, found: list[InferredType]) -> list[InferredType]:
@@ -380,11 +388,12 @@ def _found(result: TensorType | OpaqueType | Equivalent) -> InferredType:
     if not isinstance(result, Equivalent):
         return as_inferred(result)
     try:
-        (found,) = infer_results(result.node)
-    except (*SHAPE_ERRORS, TYPE_ERROR):
+        inference = infer_results(result.node)
+    except TYPE_ERROR:
         return None
-    if not isinstance(found, PartialType):
-        return found
+    (found,) = inference.types
+    if inference.fault is not None or not isinstance(found, PartialType):
+        return None if inference.fault is not None else found
     shape = found.shape
     if result.order and shape is not None:
         shape = tuple(shape[axis] for axis in result.order)

@@ -47,6 +47,11 @@ class Use:
     op: Op
     index: int
 
+    @property
+    def required(self) -> Storage | None:
+        """The storage in which the op reads the value, if it has a signature."""
+        return None if self.op.signature is None else self.op.signature.inputs[self.index]
+
 
 class DefUseGraph:
     """The producer and the uses of every value. `Graph` adds the edits.
@@ -114,9 +119,9 @@ class DefUseGraph:
         """The value of that name, if there is one."""
         return self._names.get(name)
 
-    def producer(self, value: Value) -> Op | None:
-        """The op that computes `value`; None for graph inputs and constants."""
-        return next(iter(self._digraph.pred[value]), None)
+    def producer(self, value: Value | None) -> Op | None:
+        """The op that computes `value`; None for graph inputs, constants and no value."""
+        return None if value is None else next(iter(self._digraph.pred[value]), None)
 
     def producers(self, op: Op) -> list[Op]:
         """The ops that compute the inputs of `op`, each once."""
@@ -423,6 +428,12 @@ class Graph(DefUseGraph):
         """
         changes = {"name": "", "order": ()} | changes
         return self.add_op(op.copy(op.inputs if inputs is None else inputs, outputs, **changes), op)
+
+    def new_copy(self, op: Op, inputs: Operands, type: TensorType, stem: str, **changes: Any) -> Value:
+        """Add an op like `op`, which has no bodies, right behind it, on other inputs, and return its only output."""
+        result = self.new_value(stem, type)
+        self.add_copy(op, (result,), inputs, **changes)
+        return result
 
     def remove_op(self, op: Op) -> None:
         """Remove an op and its outputs, which have no uses."""

@@ -254,6 +254,17 @@ class Value:
         return self.type.shape if isinstance(self.type, TensorType) else None
 
     @property
+    def dims(self) -> Shape:
+        """The logical shape of a tensor whose rank is known."""
+        assert self.shape is not None, self
+        return self.shape
+
+    def type_with(self, shape: Shape | None) -> TensorType:
+        """The type of a tensor of this element type and another shape."""
+        assert isinstance(self.type, TensorType), self
+        return TensorType(self.type.dtype, shape)
+
+    @property
     def rank(self) -> int | None:
         """The number of axes; None if unknown."""
         return None if self.shape is None else len(self.shape)
@@ -357,6 +368,20 @@ class Op:
     def kind(self) -> str:
         """The op type, with its domain in front unless that is ai.onnx."""
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def x(self) -> Value:
+        """The first input, which is present."""
+        value = self.inputs[0]
+        assert value is not None, self
+        return value
+
+    @property
+    def y(self) -> Value:
+        """The first output, which is present."""
+        value = self.outputs[0]
+        assert value is not None, self
+        return value
 
     @property
     def uncaptured_input_count(self) -> int:

@@ -8,7 +8,7 @@ convolution runs as a blocked one between two reorders.
 Random elements are small, so that no result is infinite or denormal, and not zero, because some kernels skip zeros.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -19,7 +19,7 @@ import numpy as np
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
-from layoutopt.dialects.onnxruntime.winograd import estimated_speed_up, promising_alternatives
+from layoutopt.dialects.onnxruntime.winograd import alternatives
 from layoutopt.formats import Format
 from layoutopt.ir.graph import CAST, DOMAIN, Graph
 from layoutopt.ir.sizes import is_symbolic
@@ -182,14 +182,16 @@ class LoweredKernel:
     @cached_property
     def alternatives(self) -> list[LoweredGraph]:
         """Other algorithms for the same op on the same formats: Winograd's, for some blocked convolutions."""
-        if not self._may_have_alternatives:
-            return []
-        return [LoweredGraph(each) for each in promising_alternatives(self._lowered, blocked_channels() or 0)]
+        return [LoweredGraph(each) for each in self._algorithms[0]]
 
-    @cached_property
+    @property
     def estimated_speed_up(self) -> float:
         """The estimated speed-up by the algorithm that the dialect chooses if none of the alternatives was timed."""
-        return estimated_speed_up(self._lowered, blocked_channels() or 0) if self._may_have_alternatives else 1.0
+        return self._algorithms[1]
+
+    @cached_property
+    def _algorithms(self) -> tuple[Iterable[Graph], float]:
+        return alternatives(self._lowered, blocked_channels() or 0) if self._may_have_alternatives else ((), 1.0)
 
     @property
     def _may_have_alternatives(self) -> bool:

@@ -7,7 +7,6 @@ Bodies have their own constants, so that passes apply to ops with constant opera
 outer constant that the body captured before. Constants whose `Data` is the same object are written once, in the main graph.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -140,7 +139,7 @@ class Emission:
             self.model.metadata_props.update(graph.metadata)
             self.model.device_configurations = origin.device_configurations
             copy_sidecar(self.model, origin)
-        _make_node_names_unique(self.model, origin)
+        _make_node_names_unique(self.model)
 
     def _declare(self, op: Op, body: Graph) -> None:
         """Add the values of a body: the captured outer values, and its own values under unused names."""
@@ -185,26 +184,14 @@ class Emission:
         return main.main(opsets, ir_version)
 
 
-def _make_node_names_unique(model: ir.Model, origin: ir.Model | None) -> None:
-    """Give every node a unique name, which onnxruntime requires of the nodes of one graph.
-
-    Names that the original repeats are repeated as often, unless nodes of several bodies have come into one graph.
-    """
-    originals = list(origin.graph.all_nodes()) if origin is not None else []
-    repeated = Counter(node.name for node in originals)
-    repeated_within = Counter((node.graph, node.name) for node in originals)
-    most_within: dict[str | None, int] = {}
-    for (_, name), count in repeated_within.items():
-        most_within[name] = max(count, most_within.get(name, 1))
+def _make_node_names_unique(model: ir.Model) -> None:
+    """Rename nodes that have the name of an earlier node, which ONNX Runtime refuses."""
     free = _Names(node.name or "" for node in model.graph.all_nodes())
-    seen, seen_within = Counter[str | None](), Counter[tuple[object, str | None]]()
+    seen = {""}
     for node in model.graph.all_nodes():
-        key = node.graph, node.name
-        seen[node.name] += 1
-        seen_within[key] += 1
-        is_new = seen[node.name] > max(1, repeated[node.name])
-        if node.name and (is_new or seen_within[key] > most_within.get(node.name, 1)):
+        if node.name in seen and node.name:
             node.name = free.take(node.name)
+        seen.add(node.name or "")
 
 
 class _Names:

@@ -6,18 +6,17 @@ function that calls another one twice, which calls a third one twice and so on, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
-import onnx
 import onnx_ir as ir
 from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass
 
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.messages import copy_sidecar, display_name, nodes
+from layoutopt.onnx_io.messages import copy_sidecar, display_name
 from layoutopt.onnx_io.repair import copy_repairs
 from layoutopt.onnx_io.schema import find_schema, opsets_of
 from layoutopt.onnx_io.vocabulary import has_graphs, subgraphs
@@ -49,7 +48,7 @@ def inline(model: ir.Model, domain: str) -> ir.Model:
     """
     found = [function for function in model.functions.values() if _is_below(function.domain, domain)]
     for function in found:
-        if reason := _incompatibility(function, model):
+        if reason := incompatibility(function, model):
             raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
     return _inlined(model, found, removes_barriers=True)
 
@@ -66,10 +65,9 @@ def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inline
     """
     reasons = {function: _reason(function, model, is_known) for function in model.functions.values()}
     inlined = {function.identifier() for function, reason in reasons.items() if not reason}
-    for identifier in kept_calls(model, inlined):
-        reasons[model.functions[identifier]] = (
-            f"inlining would lead to more than {MAX_INLINED_OPS:,} ops, or to too many copies of one"
-        )
+    if is_too_large(model, inlined):
+        too_large = f"inlining would lead to more than {MAX_INLINED_OPS:,} ops, or to too many copies of one"
+        reasons = {function: reason or too_large for function, reason in reasons.items()}
     kept = tuple((_name(function), reason) for function, reason in reasons.items() if reason)
     return Inlined(_inlined(model, [function for function, reason in reasons.items() if not reason]), kept)
 
@@ -80,17 +78,18 @@ def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bo
         return "its op type has a layout rule or a kernel"
     if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIME_DOMAINS):
         return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
-    calls = (node for node in _nodes(model) if node.op_identifier() == function.identifier())
+    graphs = (model.graph, *model.functions.values())
+    calls = (node for each in graphs for node in each.all_nodes() if node.op_identifier() == function.identifier())
     if any(has_graphs(attr) for node in calls for attr in node.attributes.values()):
         return "a call has a graph as an attribute"
-    return _incompatibility(function, model)
+    return incompatibility(function, model)
 
 
-def _incompatibility(function: ir.Function, model: ir.Model) -> str:
+def incompatibility(function: ir.Function, model: ir.Model) -> str:
     """The reason why a function's body would have other semantics in the model; empty if there is none."""
     theirs, ours = opsets_of(function.opset_imports), opsets_of(model.opset_imports)
     others = {domain: version for domain, version in theirs.items() if ours.get(domain, version) != version}
-    for node in _nodes(function):
+    for node in function.all_nodes():
         domain = "" if node.domain == "ai.onnx" else node.domain
         if domain in others:
             there, here = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
@@ -124,7 +123,8 @@ def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers:
     except (PreconditionError, ValueError) as error:
         raise ModelError(str(error), where="model", hint="export the model again") from error
     _rename_shadowing_values(copy.graph)
-    used = {node.domain for node in _nodes(copy)} | {function.domain for function in copy.functions.values()}
+    used = {node.domain for each in (copy.graph, *copy.functions.values()) for node in each.all_nodes()}
+    used |= {function.domain for function in copy.functions.values()}
     for domain in {function.domain for function in functions} - used:
         copy.graph.opset_imports.pop(domain, None)
     return copy
@@ -203,19 +203,6 @@ def _rename_shadowing_values(graph: ir.Graph) -> None:
         pending += [(inner, visible) for node in each for inner in subgraphs(node)]
 
 
-def _nodes(graph: ir.Model | ir.Function) -> Iterator[ir.Node]:
-    """All nodes of a model or function, including those of functions and of subgraphs at every depth."""
-    pending = (
-        [*graph.graph, *(node for each in graph.functions.values() for node in each)]
-        if isinstance(graph, ir.Model)
-        else [*graph]
-    )
-    while pending:
-        node = pending.pop()
-        yield node
-        pending += [inner for each in subgraphs(node) for inner in each]
-
-
 def _is_below(domain: str, other: str) -> bool:
     return f"{domain}.".startswith(f"{other}.")
 
@@ -225,7 +212,7 @@ def _name(function: ir.Function) -> str:
 
 
 MAX_INLINED_OPS = 100_000
-"""The largest number of ops after inlining; calls that would exceed it are kept."""
+"""The largest number of ops after inlining; if it would be exceeded, no function is inlined."""
 
 MAX_NAMES_TRIED = 10_000_000
 """onnx_ir names the copies of a node x, x_2, x_3 and so on, and tries all of these for each copy, which takes seconds."""
@@ -233,123 +220,47 @@ MAX_NAMES_TRIED = 10_000_000
 MAX_INFERRED_OPS = 10_000
 """The largest number of ops of a call that is inferred, since onnx infers the body of a function again for each call."""
 
-Identifier: TypeAlias = tuple[str, str, str]
+_Calls: TypeAlias = Mapping[ir.OperatorIdentifier, Sequence[ir.OperatorIdentifier]]
+"""The operators of the nodes of each function, subgraphs included."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """The contents of a graph or function, subgraphs included.
-
-    Attributes:
-        nodes: the number of nodes.
-        calls: the number of calls of each function to be inlined.
-        names: the number of occurrences of each name, as pairs ("node" or "value", name).
-    """
-
-    nodes: int
-    calls: Counter[Identifier]
-    names: Counter[tuple[str, str]]
-
-    def expanded(self, sizes: dict[Identifier, int]) -> int:
-        """The number of nodes after calls are replaced by the number of nodes in `sizes`, at most the limit plus one."""
-        nodes = self.nodes + sum(count * (sizes[callee] - 1) for callee, count in self.calls.items())
-        return min(MAX_INLINED_OPS + 1, nodes)
+def _calls(model: ir.Model) -> _Calls:
+    return {each: [node.op_identifier() for node in function.all_nodes()] for each, function in model.functions.items()}
 
 
-def kept_calls(model: ir.Model, candidates: Collection[Identifier]) -> set[Identifier]:
-    """The functions of `candidates` that are not inlined, so that inlining the others leads to at most `MAX_INLINED_OPS` ops.
-
-    The functions with the most ops are not inlined. The result is empty if functions call each other recursively, because
-    recursive functions cannot be inlined.
-    """
-    bodies = {each: _body(model.functions[each], candidates) for each in model.functions}
+def _call_order(calls: _Calls) -> list[ir.OperatorIdentifier]:
+    """The functions, each behind those that it calls; empty if functions call each other recursively."""
+    known = {each: [callee for callee in body if callee in calls] for each, body in calls.items()}
     try:
-        order = list(TopologicalSorter({each: body.calls for each, body in bodies.items()}).static_order())
+        return list(TopologicalSorter(known).static_order())
     except CycleError:
-        return set()
-    main, largest = _body(model.graph, candidates), MAX_INLINED_OPS
-    while True:
-        expansion = _expansion(main, bodies, order, candidates, largest)
-        if not largest or expansion.is_small:
-            return expansion.kept & set(candidates)
-        largest //= 2
+        return []
 
 
-@dataclass(frozen=True, slots=True)
-class _Expansion:
-    """The result of inlining: the remaining functions, the number of nodes, and the number of names that are tried."""
-
-    kept: set[Identifier]
-    nodes: int
-    names: int
-
-    @property
-    def is_small(self) -> bool:
-        """Whether both numbers are within their limits."""
-        return self.nodes <= MAX_INLINED_OPS and self.names <= MAX_NAMES_TRIED
-
-
-def _expansion(
-    main: _Body,
-    bodies: dict[Identifier, _Body],
-    order: Sequence[Identifier],
-    candidates: Collection[Identifier],
-    largest: int,
-) -> _Expansion:
-    """The result of inlining if functions with more than `largest` nodes, and those that are excluded, remain."""
-    kept: set[Identifier] = set()
-    sizes: dict[Identifier, int] = {}
-    total = 0
+def _sizes(calls: _Calls, order: Iterable[ir.OperatorIdentifier], limit: int) -> dict[ir.OperatorIdentifier, int]:
+    """The number of ops of each function after its calls are inlined, at most the limit plus one."""
+    sizes: dict[ir.OperatorIdentifier, int] = {}
     for each in order:
-        size = sizes[each] = bodies[each].expanded(sizes)
-        if each not in candidates or size > largest:
-            kept.add(each)
-            sizes[each] = 1
-            total += size
-    copies = Counter(main.calls)
-    names: Counter[tuple[str, str]] = Counter()
+        sizes[each] = min(limit + 1, sum(sizes.get(callee, 1) for callee in calls[each]))
+    return sizes
+
+
+def is_too_large(model: ir.Model, functions: Collection[ir.OperatorIdentifier]) -> bool:
+    """Whether inlining some functions would lead to more ops, or to more copies of one op, than the limits."""
+    calls = {each: body for each, body in _calls(model).items() if each in functions}
+    order = _call_order(calls)
+    sizes = _sizes(calls, order, MAX_INLINED_OPS)
+    main = Counter(node.op_identifier() for node in model.graph.all_nodes())
+    copies = Counter({each: count for each, count in main.items() if each in calls})
     for each in reversed(order):
-        times = 1 if each in kept else min(copies[each], MAX_NAMES_TRIED)
-        for callee, count in bodies[each].calls.items():
-            copies[callee] += times * count
-        for name, count in bodies[each].names.items():
-            names[name] += times * count
-    tried = sum(count**2 // 2 for count in names.values())
-    return _Expansion(kept, total + main.expanded(sizes), tried)
+        for callee, count in Counter(calls[each]).items():
+            copies[callee] += min(copies[each], MAX_INLINED_OPS) * count
+    tried = sum(len(calls[each]) * copies[each] ** 2 // 2 for each in order)
+    return sum(count * sizes.get(each, 1) for each, count in main.items()) > MAX_INLINED_OPS or tried > MAX_NAMES_TRIED
 
 
-def _body(graph: ir.Graph | ir.Function, candidates: Collection[Identifier]) -> _Body:
-    nodes, calls, names = 0, Counter[Identifier](), Counter[tuple[str, str]]()
-    pending = [*graph]
-    while pending:
-        node = pending.pop()
-        nodes += 1
-        names["node", node.name or f"{graph.name}_{nodes}"] += 1
-        names.update(("value", value.name or "") for value in node.outputs)
-        if node.op_identifier() in candidates:
-            calls[node.op_identifier()] += 1
-        pending += [inner for each in subgraphs(node) for inner in each]
-    return _Body(nodes, calls, names)
-
-
-def large_calls(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The calls of functions with more than `MAX_INFERRED_OPS` ops, including calls in functions."""
-    called = {(each.domain, each.name, each.overload): each for each in proto.functions}
-    bodies = {each: [_callee(node) for node in function.node] for each, function in called.items()}
-    try:
-        order = TopologicalSorter(
-            {each: [c for c in body if c in called] for each, body in bodies.items()}
-        ).static_order()
-        sizes: dict[Identifier, int] = {}
-        for each in order:
-            sizes[each] = min(MAX_INFERRED_OPS + 1, sum(sizes.get(callee, 1) for callee in bodies[each]))
-    except CycleError:
-        return []
-    if all(size <= MAX_INFERRED_OPS for size in sizes.values()):
-        return []
-    inside = (node for function in proto.functions for node in function.node)
-    return [node for node in (*nodes(proto), *inside) if sizes.get(_callee(node), 1) > MAX_INFERRED_OPS]
-
-
-def _callee(node: onnx.NodeProto) -> Identifier:
-    return node.domain, node.op_type, node.overload
+def large_functions(model: ir.Model) -> set[ir.OperatorIdentifier]:
+    """The functions whose calls have more than `MAX_INFERRED_OPS` ops."""
+    calls = _calls(model)
+    sizes = _sizes(calls, _call_order(calls), MAX_INFERRED_OPS)
+    return {each for each, size in sizes.items() if size > MAX_INFERRED_OPS}

@@ -29,7 +29,6 @@ _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", on
 def refuse_losses(proto: onnx.ModelProto) -> None:
     """Raise ModelError for the first part of a model that onnx_ir would lose."""
     _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
-    _refuse_twice((prop.key for prop in proto.metadata_props), "metadata key", "model")
     _check_devices(proto)
     for function in proto.functions:
         name = _function_name(function)
@@ -46,8 +45,8 @@ def refuse_losses(proto: onnx.ModelProto) -> None:
         _refuse_references(graph.node)
 
 
-def check_versions(proto: onnx.ModelProto) -> None:
-    """Raise ModelError for an IR version that is not supported, or two versions of one opset."""
+def check_version(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for an IR version that is not supported."""
     if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
         supported = f"{MIN_IR_VERSION} to {onnx.IR_VERSION}"
         raise ModelError(
@@ -55,15 +54,6 @@ def check_versions(proto: onnx.ModelProto) -> None:
             where="model",
             hint="upgrade the onnx package, or export the model again",
         )
-    versions: dict[str, int] = {}
-    for opset in proto.opset_import:
-        domain = "" if opset.domain == "ai.onnx" else opset.domain
-        if versions.setdefault(domain, opset.version) != opset.version:
-            raise ModelError(
-                f"{domain or 'ai.onnx'} is imported at versions {versions[domain]} and {opset.version}",
-                where="model",
-                hint="keep one",
-            )
 
 
 def _check_devices(proto: onnx.ModelProto) -> None:
@@ -84,8 +74,6 @@ def _check_graph(graph: onnx.GraphProto) -> None:
     if not all(tensor.name for tensor in graph.initializer):
         raise ModelError("an initializer has no name", where=where, hint=_HINT)
     _refuse_twice((info.name for info in graph.input), "input", where)
-    _refuse_twice((tensor.name for tensor in graph.initializer), "initializer", where)
-    _refuse_twice((annotation.tensor_name for annotation in graph.quantization_annotation), "annotation", where)
     taken = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     _refuse_outputs_twice(taken, graph.node, where)
     if "" in taken:
@@ -94,10 +82,6 @@ def _check_graph(graph: onnx.GraphProto) -> None:
         _check_type(info.type, info.name)
         if has_map(info.type):
             raise ModelError("maps in subgraphs are not supported", where=info.name, hint="move it to the main graph")
-    declared = {info.name: info.type for info in graph.input}
-    for info in (*graph.output, *graph.value_info):
-        if info.name in declared and contradict(declared[info.name], info.type):
-            raise ModelError("is declared twice, as different types", where=info.name, hint=_HINT)
 
 
 def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
@@ -131,7 +115,6 @@ def _check_type(type_: onnx.TypeProto, where: str) -> None:
 
 def _check_node(node: onnx.NodeProto) -> None:
     where = display_name(node)
-    _refuse_twice((attr.name for attr in node.attribute), "attribute", where)
     for attr in node.attribute:
         if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
             raise ModelError(f"attribute {attr.name!r} is a sparse tensor", where=where, hint="make it dense")
@@ -247,21 +230,12 @@ def examine_fields(proto: Any) -> list[str]:
     return undefined
 
 
-def refuse_undefined_fields(undefined: Sequence[str]) -> None:
-    """Raise ModelError for the first part that has a field which ONNX does not define."""
-    if undefined:
-        raise ModelError("has a field that ONNX does not define", where=undefined[0], hint=_HINT)
-
-
 @lru_cache(maxsize=64)
 def _fields(descriptor: Descriptor) -> tuple[list[str], list[str]]:
     """The names of the text fields and of the message fields of a type."""
     kinds = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
     texts, parts = ([field.name for field in descriptor.fields if field.type == kind] for kind in kinds)
     return texts, parts
-
-
-_EXPORT = "export the model again"
 
 
 def parse_message(content: bytes | memoryview, where: str = "model") -> onnx.ModelProto:
@@ -275,14 +249,14 @@ def parse_message(content: bytes | memoryview, where: str = "model") -> onnx.Mod
         ModelError: the bytes are not an ONNX model.
     """
     if not content:
-        raise ModelError("is empty", where=where, hint=_EXPORT)
+        raise ModelError("is empty", where=where, hint=_HINT)
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
     except DecodeError as error:
-        raise ModelError(_guessed_kind(content), where=where, hint=_EXPORT) from error
+        raise ModelError(_guessed_kind(content), where=where, hint=_HINT) from error
     if not proto.HasField("graph"):
-        raise ModelError("is not an ONNX model: there is no graph in it", where=where, hint=_EXPORT)
+        raise ModelError("is not an ONNX model: there is no graph in it", where=where, hint=_HINT)
     return proto
 
 

@@ -16,12 +16,11 @@ from layoutopt.errors import ModelError
 from layoutopt.files import MARK
 from layoutopt.onnx_io.messages import (
     Sidecar,
-    check_versions,
+    check_version,
     examine_fields,
     graphs,
     parse_message,
     refuse_losses,
-    refuse_undefined_fields,
 )
 from layoutopt.onnx_io.repair import Draft, Repairs, attach, repair
 from layoutopt.onnx_io.serialize import weights
@@ -49,8 +48,7 @@ def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
         ModelError: there is no such file, it is no ONNX model, or it contains something that would be lost.
     """
     path = Path(path)
-    repairs = None if strict else Repairs(path)
-    return _convert(_parse(path), DataFolder.of_file(path), str(path), repairs)
+    return _convert(parse_message(_content(path), str(path)), DataFolder.of_file(path), Repairs(path), strict=strict)
 
 
 def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
@@ -65,17 +63,15 @@ def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    return _convert(copy, DataFolder.current(), "model", None if strict else Repairs(proto))
+    return _convert(copy, DataFolder.current(), Repairs(proto), strict=strict)
 
 
-def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Repairs | None) -> ir.Model:
-    """The model of a message, which is modified. If `repairs` is given, the message is repaired before."""
-    undefined = examine_fields(proto)
-    if repairs is not None:
-        repairs.found += repair(Draft(proto, folder, undefined))
-        undefined = []
-    check_versions(proto)
-    refuse_undefined_fields(undefined)
+def _convert(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs, *, strict: bool) -> ir.Model:
+    """The model of a message, which is repaired and modified."""
+    repairs.found += repair(Draft(proto, folder, examine_fields(proto)))
+    if strict and repairs.found:
+        raise ModelError(repairs.found[0].fault, where=repairs.found[0].where, hint=_EXPORT)
+    check_version(proto)
     _complete_outputs(proto)
     sidecar = Sidecar(proto)
     make_dense(proto)
@@ -86,12 +82,12 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Re
     except MemoryError:
         raise
     except Exception as error:  # onnx_ir raises many types of errors for invalid files
+        where = str(repairs.source) if isinstance(repairs.source, Path) else "model"
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     sidecar.attach(model)
     ir.external_data.set_base_dir(model.graph, folder.path)
     folder.open_linked(model)
-    if repairs is not None:
-        attach(model, repairs)
+    attach(model, repairs)
     model.metadata_props.pop(MARK, None)  # it is that of this file
     _sort(model)
     return model
@@ -122,11 +118,6 @@ def _sort(model: ir.Model) -> None:
             graph.sort()
         except ValueError:
             continue
-
-
-def _parse(path: Path) -> onnx.ModelProto:
-    """The message in a file."""
-    return parse_message(_content(path), str(path))
 
 
 def _content(path: Path) -> memoryview:

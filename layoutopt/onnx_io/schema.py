@@ -1,7 +1,7 @@
 """Schemas of operators in onnx's registry, checks of nodes against them, and onnx's checker with one-line errors."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -12,8 +12,6 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
-from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op
 from layoutopt.onnx_io.messages import display_name
 from layoutopt.onnx_io.vocabulary import subgraphs
 
@@ -250,26 +248,3 @@ def model_error(error: Exception, default: str = "") -> ModelError:
 def _element(code: str) -> str:
     number = int(code)
     return ir.DataType(number).name.lower() if number in set(ir.DataType) else code
-
-
-def check_attributes(graph: Graph) -> None:
-    """Check the attributes of all ops against the types of their operands, in bodies too.
-
-    Raises:
-        ModelError: an attribute is invalid; the error names the op.
-    """
-    for each in graph.regions():
-        for op in each.ops:
-            wrong = _CHECKS[op.kind](op) if op.kind in _CHECKS else ""
-            if wrong:
-                raise ModelError(wrong, where=display_name(op), hint="export the model again")
-
-
-def _permutation_fault(op: Op) -> str:
-    x, perm = op.inputs[0], op.integers("perm")
-    if x is None or x.rank is None or "perm" not in op.attributes or sorted(perm) == list(range(x.rank)):
-        return ""
-    return f"perm is {list(perm)}, but there are {x.rank} axes"
-
-
-_CHECKS: Mapping[str, Callable[[Op], str]] = {"Transpose": _permutation_fault}

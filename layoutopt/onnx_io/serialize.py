@@ -20,18 +20,17 @@ import onnx_ir as ir
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from layoutopt.errors import LayoutoptError, OutputError
-from layoutopt.onnx_io.inlining import large_calls
+from layoutopt.onnx_io.inlining import incompatibility, large_functions
 from layoutopt.onnx_io.messages import (
     display_name,
     graphs,
-    inner_graphs,
     keep_messages,
     nested,
     nodes,
     write_map_types,
     write_sidecar,
 )
-from layoutopt.onnx_io.schema import check_inference, check_structure, find_schema, is_onnxruntime_op, opsets_of
+from layoutopt.onnx_io.schema import check_inference, check_structure, is_onnxruntime_op, opsets_of
 from layoutopt.onnx_io.structure import constant_tensor
 from layoutopt.runtime.errors import raise_if_out_of_memory
 
@@ -142,50 +141,33 @@ def weightless_message(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelPro
         proto.opset_import.add(domain=domain, version=version)
     _fill(proto.graph, model.graph, small)
     for function in model.functions.values():
-        ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
+        # onnx's checker refuses an operator that differs between the opsets of function and model. Without the function, its
+        # calls are operators of a domain without schemas in onnx.
+        if not incompatibility(function, model):
+            ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
     write_map_types(proto.graph, model.graph)
-    drop_functions_of_other_opsets(proto)
     _hoist(proto, small)
     for graph in graphs(proto):
         graph.name = graph.name or "graph"
     for node in nodes(proto):
         node.name = display_name(node)
-    move_unknown_ops(proto)
+    _move_unknown_ops(proto, model)
     return proto
 
 
-def move_unknown_ops(proto: onnx.ModelProto) -> None:
+def _move_unknown_ops(proto: onnx.ModelProto, model: ir.Model) -> None:
     """Move operators of ai.onnx without an onnx schema, and large function calls, to a domain that onnx does not check."""
-    version = opsets_of({opset.domain: opset.version for opset in proto.opset_import}).get("", 0)
-    moved = [node for node in nodes(proto) if is_onnxruntime_op(node.domain, node.op_type, version)]
-    moved += large_calls(proto)
+    version, large = opsets_of(model.opset_imports).get("", 0), large_functions(model)
+    moved = [
+        node
+        for node in nodes(proto)
+        if is_onnxruntime_op(node.domain, node.op_type, version) or (node.domain, node.op_type, node.overload) in large
+    ]
     for node in moved:
         node.domain = UNCHECKED_DOMAIN
     for importer in (proto, *proto.functions) if moved else ():
         if all(opset.domain != UNCHECKED_DOMAIN for opset in importer.opset_import):
             importer.opset_import.add(domain=UNCHECKED_DOMAIN, version=1)
-
-
-def drop_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
-    """Drop functions with an operator that differs between their opset and the model's, which onnx's checker refuses.
-
-    ONNX Runtime accepts them. Without the function, its calls are operators of a domain without schemas in onnx.
-    """
-    ours = opsets_of({opset.domain: opset.version for opset in proto.opset_import})
-    kept = [function for function in proto.functions if not _has_other_semantics(function, ours)]
-    keep_messages(proto.functions, kept)
-
-
-def _has_other_semantics(function: onnx.FunctionProto, ours: Mapping[str, int]) -> bool:
-    theirs = opsets_of({opset.domain: opset.version for opset in function.opset_import})
-    inner = (node for graph in nested(inner_graphs(function.node)) for node in graph.node)
-    for node in (*function.node, *inner):
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if ours.get(domain, 0) != theirs.get(domain, 0) and domain in ours and domain in theirs:
-            schemas = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
-            if len({None if schema is None else schema.since_version for schema in schemas}) > 1:
-                return True
-    return False
 
 
 def _fill(proto: onnx.GraphProto, graph: ir.Graph, small: int) -> None:
@@ -248,11 +230,7 @@ def check(model: ir.Model) -> None:
     Raises:
         ModelError: the checker refuses the model; the message is the checker's, on one line.
     """
-    proto = to_proto(model) if weight_bytes(model) <= _WITH_WEIGHTS else weightless_message(model)
-    move_unknown_ops(proto)
-    drop_functions_of_other_opsets(proto)
-    for graph in graphs(proto):
-        graph.name = graph.name or "graph"  # the checker requires a name
+    proto = weightless_message(model, small=_WITH_WEIGHTS if weight_bytes(model) <= _WITH_WEIGHTS else _SMALL)
     check_structure(proto)
     check_inference(proto)
 

@@ -127,15 +127,22 @@ def check_and_embed_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
     Raises:
         ModelError: data does not match the shape, or external data is missing, short or outside `folder`.
     """
-    for graph in graphs(proto):
-        for tensor in graph.initializer:
-            check_tensor(tensor, tensor.name, folder)
+    for where, tensor in tensors(proto):
+        check_tensor(tensor, where, folder)
     for node in nodes(proto):
         for tensor in _attribute_tensors(node):
-            where = tensor.name or display_name(node)
-            check_tensor(tensor, where, folder)
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 _embed_external(tensor, folder)
+
+
+def tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Every initializer and every tensor in an attribute, with its name or that of its node."""
+    for graph in graphs(proto):
+        for tensor in graph.initializer:
+            yield tensor.name, tensor
+    for node in nodes(proto):
+        for tensor in _attribute_tensors(node):
+            yield tensor.name or display_name(node), tensor
 
 
 def _attribute_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
@@ -282,11 +289,6 @@ def make_dense(proto: onnx.ModelProto) -> None:
                 dense = numpy_helper.from_array(_dense(attr.sparse_tensor, display_name(node)))
                 attr.Clear()
                 attr.CopyFrom(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=dense))
-
-
-def check_sparse(sparse: onnx.SparseTensorProto) -> None:
-    """Raise ModelError if the numbers of indices and values differ, or an index is outside of the shape."""
-    _dense(sparse, sparse.values.name)
 
 
 def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:

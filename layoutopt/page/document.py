@@ -12,21 +12,21 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from layoutopt.page.encoding import encode, legend
-from layoutopt.page.facts import headline_facts
-from layoutopt.page.graphs import PageGraph
+from layoutopt.page.graphs import Node, PageGraph
 from layoutopt.page.libraries import libraries
-from layoutopt.page.remaining import CONVERSION, SHAPE_ONLY, WEIGHT_CONVERSION, remaining_rows
-from layoutopt.page.totals import op_type_totals
+from layoutopt.page.tree import group_tree, matching_tree
+from layoutopt.report.facts import CANONICAL, UNKNOWN
 from layoutopt.report.printable import printable
-from layoutopt.report.schema import Counts, Report
+from layoutopt.report.schema import Report
 from layoutopt.report.units import seconds, size
 from layoutopt.version import VERSION
 
+_COLOURS = 10  # formats with a colour of their own
 _FOLDER = files("layoutopt.page") / "template"
 _SCRIPTS = ("model.js", "layout.js", "shapes.js", "view.js", "details.js", "main.js")
 
@@ -35,7 +35,6 @@ def page_html(
     report: Report,
     before: PageGraph | None,
     after: PageGraph,
-    summary: Sequence[tuple[str, str]] = (),
     *,
     is_plan: bool = False,
 ) -> str:
@@ -45,41 +44,29 @@ def page_html(
         report: the report of the run.
         before: the graph before planning; None if no pass has run.
         after: the graph after planning.
-        summary: the rows of the printed summary, as (label, text).
         is_plan: whether the run only planned, as `inspect` does.
     """
     scripts = [*(each.script for each in libraries()), _own_script()]
+    remaining = _remaining(after)
     style = (_FOLDER / "page.css").read_text("utf-8")
     return _template().render(
         mark=Markup(f'<meta name="generator" content="layoutopt {VERSION}">'),
         policy=_policy(scripts, style),
         scripts=[Markup(each) for each in scripts],
         style=Markup(style),
-        data=encode(before, after),
+        data=page_data(before, after),
         version=VERSION,
         report=report,
         is_plan=is_plan,
         model=PurePath(report.model).name,
         has_before=before is not None,
         after_title=_after_title(before, report),
-        facts=headline_facts(report),
-        summary=summary,
         legend=_legend(before, after),
-        movement=report.after if report.changed else _movement_counts(after),
-        remaining=remaining_rows(after),
-        totals=op_type_totals(before, after),
+        moving=Counter(kind for _, kind, _ in remaining),
+        remaining=remaining,
+        totals=_totals(before, after),
         libraries=libraries(),
     )
-
-
-def _legend(before: PageGraph | None, after: PageGraph) -> list[tuple[str, str, int | None, int]]:
-    """The rows of the legend: format, colour, number of ops before and after planning."""
-    sides = [graph for graph in (before, after) if graph is not None]
-    counts = [Counter(node.format for node in graph.nodes) for graph in sides]
-    return [
-        (name, colour, counts[0][name] if before is not None else None, counts[-1][name])
-        for name, colour in legend(sides)
-    ]
 
 
 def _after_title(before: PageGraph | None, report: Report) -> str:
@@ -89,11 +76,76 @@ def _after_title(before: PageGraph | None, report: Report) -> str:
     return "After planning" if report.changed else "The plan that was not used"
 
 
-def _movement_counts(graph: PageGraph) -> Counts:
-    """The numbers of casts and view ops of a plan that was not used: a report counts those of the original instead."""
-    kinds = Counter(row.kind for row in remaining_rows(graph))
-    casts, weights, _ = (kinds.pop(kind, 0) for kind in (CONVERSION, WEIGHT_CONVERSION, SHAPE_ONLY))
-    return Counts(casts=casts, transposes=kinds.total(), weight_casts=weights)
+# --- the data of the graphs --------------------------------------------------------------------------------
+
+
+def page_data(before: PageGraph | None, after: PageGraph) -> dict[str, Any]:
+    """The graphs as lists of numbers and one list of texts: a text is its position there."""
+    texts: dict[str, int] = {}
+
+    def packed(value: Any) -> Any:
+        if isinstance(value, str):
+            return texts.setdefault(printable(value), len(texts))
+        if isinstance(value, list | tuple):
+            return [packed(each) for each in value]
+        return float(f"{value:.4g}") if isinstance(value, float) else int(value)
+
+    tree = group_tree(before or after)
+    sides = {"after": (after, tree if before is None else matching_tree(after, before, tree), before)}
+    if before is not None:
+        sides = {"before": (before, tree, after), **sides}
+    formats = [(name, colour) for name, colour, _, _ in _legend(before, after)]
+    packed_sides = {
+        name: {
+            "nodes": packed(graph.nodes),
+            "edges": [packed((source, target, *operand[:3])) for source, target, operand in graph.edges],
+            "regions": packed(graph.regions),
+            "mates": graph.counterparts(other) if other is not None else [-1] * len(graph.nodes),
+            "tree": packed(groups),
+        }
+        for name, (graph, groups, other) in sides.items()
+    }
+    return {"formats": packed(formats), "sides": packed_sides, "texts": list(texts)}
+
+
+def _legend(before: PageGraph | None, after: PageGraph) -> list[tuple[str, str, int | None, int]]:
+    """The formats, those of the planned graph first, by frequency: format, colour, number of ops before and after planning."""
+    sides = [graph for graph in (before, after) if graph is not None]
+    counts = [Counter(node.format for node in graph.nodes if node.format) for graph in sides]
+    ordered = dict.fromkeys(name for each in reversed(counts) for name, _ in each.most_common())
+    others = [name for name in ordered if name not in (CANONICAL, UNKNOWN)]
+    colours = {name: f"c{index}" if index < _COLOURS else "rest" for index, name in enumerate(others)}
+    return [
+        (name, colours.get(name, "canonical"), counts[0][name] if before is not None else None, counts[-1][name])
+        for name in ordered
+    ]
+
+
+def _remaining(graph: PageGraph) -> list[tuple[int, str, Node]]:
+    """The conversions and the view ops that move bytes, with number and kind, the longest estimated time first."""
+    rows = []
+    for number, node in enumerate(graph.nodes):
+        kind = node.op_type
+        if node.kind == "cast":
+            is_weight = any(each.is_constant for each in node.inputs)
+            kind = "weight conversion" if is_weight else "layout conversion" if node.nbytes else "shape only"
+        if node.kind in ("cast", "move"):
+            rows.append((number, kind, node))
+    return sorted(rows, key=lambda row: (-row[2].seconds, -row[2].nbytes, row[0]))
+
+
+def _totals(*graphs: PageGraph | None) -> list[tuple[str, list[list[float]]]]:
+    """Per op type, the number, estimated seconds and bytes of its ops in each graph; the longest time first."""
+    totals: dict[str, list[list[float]]] = {}
+    for side, graph in enumerate(graphs):
+        for node in graph.nodes if graph is not None else ():
+            if node.kind not in ("input", "output"):
+                row = totals.setdefault(node.op_type, [[0, 0.0, 0] for _ in graphs])[side]
+                row[:] = row[0] + 1, row[1] + node.seconds, row[2] + node.nbytes
+    return sorted(totals.items(), key=lambda each: -max(seconds for _, seconds, _ in each[1]))
+
+
+# --- the text ----------------------------------------------------------------------------------------------
 
 
 @cache
@@ -120,4 +172,4 @@ def _template() -> Template:
     return environment.from_string((_FOLDER / "page.html.j2").read_text("utf-8"))
 
 
-__all__ = ["page_html"]
+__all__ = ["page_data", "page_html"]

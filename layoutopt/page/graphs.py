@@ -1,31 +1,36 @@
-"""Graphs as the page shows them: nodes with formats, estimated times and bytes, edges, and the regions of bodies.
+"""Graphs as the page shows them: nodes with formats, estimated times and bytes, edges, and the bodies of ops.
 
 Nodes are the inputs of the model, its ops (those of a body behind the op that has it) and its outputs, in topological order.
+Nodes, operands and edges are tuples, whose order `template/model.js` has too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
+from layoutopt import inference
+from layoutopt.cost import CostModel
+from layoutopt.cost_models import RuntimeSpec
 from layoutopt.ir.graph import CAST, Graph, is_cast
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
 from layoutopt.ops.region_ops import region_rule
-from layoutopt.report.builder import LocatedOp, located_ops, physical_bytes
-from layoutopt.report.output_formats import CANONICAL, output_format
-from layoutopt.report.schema import CastReport, OpReport
+from layoutopt.page.scopes import Scope, op_scopes
+from layoutopt.report.builder import GraphReport, LocatedOp, OriginalOps, located_ops, physical_bytes
+from layoutopt.report.facts import CANONICAL, output_format
+from layoutopt.report.schema import CastReport, OpReport, Report
 
 NodeKind: TypeAlias = Literal["op", "view", "move", "cast", "input", "output"]
 """The role of a node: `view` is a metadata-only op, `move` a Transpose or Reshape that moves bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(NamedTuple):
     """An input or output of a node.
 
     Attributes:
-        name: the name of the value.
+        name: the name of the value; empty if it is absent.
         type: its element type and logical shape.
         format: the format that the op reads or writes; empty if it has none.
         preferred: the format that the fastest kernel of the hardware requires; empty if none.
@@ -39,8 +44,7 @@ class Operand:
     is_constant: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """An op, or an input or output of the model.
 
     Attributes:
@@ -55,7 +59,6 @@ class Node:
         reason: the reason why bytes move, or why the op has no choice of formats.
         scope: the path of module names of the op, if the model has one; empty otherwise.
         region: the number of the region that contains the op: 0 is the main graph.
-        op: the op; None for inputs and outputs.
     """
 
     kind: NodeKind
@@ -67,56 +70,42 @@ class Node:
     seconds: float = 0.0
     nbytes: int = 0
     reason: str = ""
-    scope: tuple[str, ...] = ()
+    scope: Scope = ()
     region: int = 0
-    op: Op | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A value from the node that computes it to a node that reads it.
-
-    Attributes:
-        source: the number of the node that computes the value.
-        target: the number of the node that reads it.
-        operand: the value, as the source writes it.
-    """
-
-    source: int
-    target: int
-    operand: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A body.
-
-    Attributes:
-        owner: the number of the node that has the body.
-        name: the attribute that holds it.
-    """
-
-    owner: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PageGraph:
     """A graph before or after planning.
 
     Attributes:
         nodes: inputs, ops and outputs in topological order.
-        edges: the values between nodes.
-        regions: the bodies: region `n` of a node is entry `n - 1`.
+        ops: the op of each node; None for inputs and outputs.
+        edges: the number of the node that computes a value, that of a node that reads it, and the value as it is computed.
+        regions: the number of the node that has a body, and the attribute: region `n` of a node is entry `n - 1`.
     """
 
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    regions: tuple[Region, ...] = ()
+    nodes: list[Node] = field(default_factory=list)
+    ops: list[Op | None] = field(default_factory=list)
+    edges: list[tuple[int, int, Operand]] = field(default_factory=list)
+    regions: list[tuple[int, str]] = field(default_factory=list)
+
+    def counterparts(self, other: "PageGraph") -> list[int]:
+        """Per node, the number of the node of another graph that is the same op, else has the same name; -1 without one."""
+        by_op = {op: number for number, op in enumerate(other.ops) if op is not None}
+        counts = Counter(map(_key, other.nodes))
+        by_name = {_key(node): number for number, node in enumerate(other.nodes) if counts[_key(node)] == 1}
+        named = (by_name.get(_key(node), -1) for node in self.nodes)
+        return [number if op is None else by_op.get(op, number) for op, number in zip(self.ops, named, strict=True)]
+
+
+def _key(node: Node) -> Hashable:
+    is_interface = node.kind in ("input", "output")
+    return (node.kind if is_interface else "op", node.op_type, node.name, node.region)
 
 
 def page_graph(
-    graph: Graph, ops: Sequence[OpReport], casts: Sequence[CastReport], sizes: Sizes, scopes: Sequence[tuple[str, ...]]
+    graph: Graph, ops: Iterable[OpReport], casts: Iterable[CastReport], sizes: Sizes, scopes: Sequence[Scope]
 ) -> PageGraph:
     """A graph with the numbers of its report.
 
@@ -127,92 +116,57 @@ def page_graph(
         sizes: the sizes of symbolic dimensions.
         scopes: the path of module names of each op, in the order of `located_ops`.
     """
-    return _Builder(graph, sizes).build(iter(ops), iter(casts), scopes)
+    found, numbers = PageGraph(), {graph: 0}
+    written: dict[Value, tuple[int, Operand]] = {}
+    reports, cast_reports = iter(ops), iter(casts)
 
+    def add(node: Node, op: Op | None, reads: Sequence[Value | None], writes: Sequence[Value | None]) -> None:
+        number = len(found.nodes)
+        found.nodes.append(node)
+        found.ops.append(op)
+        for source, operand in (written[value] for value in dict.fromkeys(reads) if value in written):
+            found.edges.append((source, number, operand))
+        operands = zip(writes, node.outputs, strict=True)
+        written.update((value, (number, operand)) for value, operand in operands if value is not None)
 
-@dataclass(slots=True)
-class _Builder:
-    graph: Graph
-    sizes: Sizes
-    nodes: list[Node] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
-    regions: list[Region] = field(default_factory=list)
-    written: dict[Value, tuple[int, Operand]] = field(default_factory=dict)
-    numbers: dict[Graph, int] = field(default_factory=dict)  # of regions
-
-    def build(
-        self, ops: Iterator[OpReport], casts: Iterator[CastReport], scopes: Sequence[tuple[str, ...]]
-    ) -> PageGraph:
-        self.numbers[self.graph] = 0
-        for value in self.graph.inputs:
-            operand = Operand(value.name, str(value.type), value.storage_text)
-            self._add(Node("input", value.name, "input", (), (operand,)), [], [value])
-        for located, scope in zip(located_ops(self.graph), scopes, strict=True):
-            if is_cast(located.op):
-                self._add_op(self._cast(located, next(casts), scope))
-            else:
-                self._add_op(self._op(located, next(ops), scope))
-        for value in self.graph.outputs:
-            operand = Operand(value.name, str(value.type), value.storage_text)
-            self._add(Node("output", value.name, "output", (operand,), ()), [value], [])
-        return PageGraph(tuple(self.nodes), tuple(self.edges), tuple(self.regions))
-
-    def _op(self, located: LocatedOp, report: OpReport, scope: tuple[str, ...]) -> Node:
-        op = located.op
-        is_free = region_rule(op) is not None or (isinstance(rule_of(op), View) and not report.moves_data)
-        kind: NodeKind = "move" if report.moves_data else "view" if isinstance(rule_of(op), View) else "op"
-        operands = [value for value in dict.fromkeys((*op.inputs, *op.outputs)) if value is not None]
-        return Node(
-            kind,
-            report.name,
-            report.kind,
-            tuple(_operands(op.inputs, report.inputs, report.input_axes, report.preferred_inputs)),
-            tuple(_operands(op.outputs, report.outputs, report.output_axes, report.preferred_outputs)),
-            output_format(report),
-            report.seconds,
-            0 if is_free else sum(physical_bytes(value, self.sizes) for value in operands),
-            report.reason,
-            scope,
-            self.numbers[located.graph],
-            op,
-        )
-
-    def _cast(self, located: LocatedOp, report: CastReport, scope: tuple[str, ...]) -> Node:
-        op = located.op
-        return Node(
-            "cast",
-            report.name,
-            CAST,
-            tuple(_operands(op.inputs, [report.src], [report.axes], [])),
-            tuple(_operands(op.outputs, [report.dst], [report.axes], [])),
-            "",
-            report.seconds,
-            report.bytes if report.moves_data else 0,
-            report.reason,
-            scope,
-            self.numbers[located.graph],
-            op,
-        )
-
-    def _add_op(self, node: Node) -> None:
-        op = node.op
-        assert op is not None
-        number = len(self.nodes)
+    for value in graph.inputs:
+        operand = Operand(value.name, str(value.type), value.storage_text)
+        add(Node("input", value.name, "input", (), (operand,)), None, (), (value,))
+    for located, scope in zip(located_ops(graph), scopes, strict=True):
+        op, region = located.op, numbers[located.graph]
         for name, body in op.bodies.items():
-            self.regions.append(Region(number, name))
-            self.numbers[body] = len(self.regions)
-        self._add(node, [value for value in op.inputs if value is not None], list(op.outputs))
+            found.regions.append((len(found.nodes), name))
+            numbers[body] = len(found.regions)
+        node = _cast(op, next(cast_reports)) if is_cast(op) else _op(op, next(reports), sizes)
+        add(node._replace(scope=scope, region=region), op, op.inputs, op.outputs)
+    for value in graph.outputs:
+        operand = Operand(value.name, str(value.type), value.storage_text)
+        add(Node("output", value.name, "output", (operand,), ()), None, (value,), ())
+    return found
 
-    def _add(self, node: Node, reads: Sequence[Value], writes: Sequence[Value | None]) -> None:
-        number = len(self.nodes)
-        self.nodes.append(node)
-        for value in dict.fromkeys(reads):
-            if value in self.written:
-                source, operand = self.written[value]
-                self.edges.append(Edge(source, number, operand))
-        for result, operand in zip(writes, node.outputs, strict=True):
-            if result is not None:
-                self.written[result] = number, operand
+
+def _op(op: Op, report: OpReport, sizes: Sizes) -> Node:
+    is_view = isinstance(rule_of(op), View)
+    is_free = region_rule(op) is not None or (is_view and not report.moves_data)
+    operands = [value for value in dict.fromkeys((*op.inputs, *op.outputs)) if value is not None]
+    return Node(
+        "move" if report.moves_data else "view" if is_view else "op",
+        report.name,
+        report.kind,
+        tuple(_operands(op.inputs, report.inputs, report.input_axes, report.preferred_inputs)),
+        tuple(_operands(op.outputs, report.outputs, report.output_axes, report.preferred_outputs)),
+        output_format(report),
+        report.seconds,
+        0 if is_free else sum(physical_bytes(value, sizes) for value in operands),
+        report.reason,
+    )
+
+
+def _cast(op: Op, report: CastReport) -> Node:
+    sides = ((op.inputs, report.src), (op.outputs, report.dst))
+    inputs, outputs = (tuple(_operands(values, [text], [report.axes], [])) for values, text in sides)
+    nbytes = report.bytes if report.moves_data else 0
+    return Node("cast", report.name, CAST, inputs, outputs, "", report.seconds, nbytes, report.reason)
 
 
 def _operands(
@@ -222,18 +176,38 @@ def _operands(
     preferred: Sequence[str | None],
 ) -> Iterator[Operand]:
     """The operands of one side; an absent one has no name."""
-    for index, value in enumerate(values):
+    for value, format, canonical, wanted in zip(values, formats, axes, preferred or [""] * len(values), strict=True):
         if value is None:
             yield Operand("", "")
             continue
-        text = formats[index] or ""
-        yield Operand(
-            value.name,
-            str(value.type),
-            f"{text} ({CANONICAL})" if text and text == axes[index] and len(text) > 1 else text,
-            (preferred[index] or "") if preferred else "",
-            value.is_constant,
-        )
+        text = f"{format} ({CANONICAL})" if format and format == canonical and len(format) > 1 else format or ""
+        yield Operand(value.name, str(value.type), text, wanted or "", value.is_constant)
 
 
-__all__ = ["Edge", "Node", "NodeKind", "Operand", "PageGraph", "Region", "page_graph"]
+class OriginalGraph(OriginalOps):
+    """A pass callback that records the graph of the page before the first pass.
+
+    Attributes:
+        graph: the recorded graph; None if no pass has run.
+    """
+
+    def __init__(self, hardware: CostModel, runtime: RuntimeSpec) -> None:
+        super().__init__(hardware, runtime)
+        self._scopes: dict[Op, Scope] = {}
+        self.graph: PageGraph | None = None
+
+    def record(self, graph: Graph, found: GraphReport) -> None:
+        """Record the graph."""
+        super().record(graph, found)
+        ops: list[LocatedOp] = located_ops(graph)
+        scopes = op_scopes(ops)
+        self._scopes = {located.op: scope for located, scope in zip(ops, scopes, strict=True)}
+        self.graph = page_graph(graph, found.ops, found.casts, inference.evaluate_extents(graph, self.sizes), scopes)
+
+    def planned(self, graph: Graph, report: Report) -> PageGraph:
+        """The graph after planning, with the numbers of its report; its ops are in the modules of the original."""
+        scopes = op_scopes(located_ops(graph), self._scopes)
+        return page_graph(graph, report.ops, report.casts, inference.evaluate_extents(graph, self.sizes), scopes)
+
+
+__all__ = ["Node", "Operand", "OriginalGraph", "PageGraph", "page_graph"]

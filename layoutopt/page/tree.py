@@ -1,22 +1,22 @@
 """The tree of groups in which the page collapses a graph: module names, repeated blocks, bodies, and parts.
 
 A group is a contiguous run of the topological order. So no path leads out of a group and back into it, and the graph of
-collapsed groups has no cycle.
+collapsed groups has no cycle. The planned graph has the groups of the original, so that both have one structure on the page.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby, takewhile
 from math import ceil, isqrt
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
 
 from layoutopt.page.graphs import PageGraph
-from layoutopt.page.repeats import longest_repeat
-from layoutopt.page.scopes import Scope
 
 GroupKind: TypeAlias = Literal["graph", "module", "repeat", "block", "body", "part", "interface"]
 Child: TypeAlias = "int | Group"
+_Path: TypeAlias = "tuple[Group, ...]"
 
 _MIN_OPS = 3  # ops of a group
 _MAX_CHILDREN = 40  # children of a group, before parts are made
@@ -24,10 +24,13 @@ _MAX_INTERFACE = 4  # inputs or outputs outside a group
 _LABEL_KINDS = 3  # op types in a label
 _MAX_ROUNDS = 4  # of repeats of repeats
 _MAX_DEPTH = 24  # module names of a path
+_MAX_PERIOD = 512  # items of a block
+_MIN_BLOCK = 4  # ops of a block
+_MIN_COVERED = 12  # ops of all blocks
+_MIN_SHARE = 0.5  # of the nodes of a planned graph that the original has too
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A group of nodes.
 
     Attributes:
@@ -43,10 +46,7 @@ class Group:
     def nodes(self) -> Iterator[int]:
         """The numbers of all its nodes, in topological order."""
         for child in self.children:
-            if isinstance(child, Group):
-                yield from child.nodes()
-            else:
-                yield child
+            yield from _nodes(child)
 
 
 def group_tree(graph: PageGraph) -> Group:
@@ -66,8 +66,8 @@ class _Grouping:
         self.tokens: dict[object, int] = {}
         self.cuts = _cut_widths(graph)
         self.bodies: dict[int, list[int]] = {}
-        for number, region in enumerate(graph.regions, 1):
-            self.bodies.setdefault(region.owner, []).append(number)
+        for number, (owner, _) in enumerate(graph.regions, 1):
+            self.bodies.setdefault(owner, []).append(number)
         self.by_region: dict[int, list[int]] = {}
         for number, node in enumerate(graph.nodes):
             self.by_region.setdefault(node.region, []).append(number)
@@ -75,7 +75,7 @@ class _Grouping:
     def region(self, number: int) -> list[Child]:
         """The children of a region: its groups, with the bodies of its ops behind these."""
         nodes = self.by_region.get(number, [])
-        ops = [each for each in nodes if self.graph.nodes[each].op is not None]
+        ops = [each for each in nodes if self.graph.ops[each] is not None]
         inputs: list[Child] = [each for each in nodes if self.graph.nodes[each].kind == "input"]
         outputs: list[Child] = [each for each in nodes if self.graph.nodes[each].kind == "output"]
         children = self.modules(ops, 0)
@@ -105,8 +105,7 @@ class _Grouping:
             for number in self.bodies.get(node, ()):
                 if number not in self.by_region:  # no ops, or an op type whose bodies are not planned
                     continue
-                region = self.graph.regions[number - 1]
-                label = f"{self.graph.nodes[region.owner].name} {region.name}"
+                label = f"{self.graph.nodes[node].name} {self.graph.regions[number - 1][1]}"
                 yield Group("body", label, tuple(self.region(number)))
 
     def _module(self, node: int, depth: int) -> str:
@@ -131,49 +130,35 @@ class _Grouping:
     def _folded(self, children: list[Child]) -> list[Child]:
         if len(children) < 2:
             return children
-        weights = [_weight(child) for child in children]
+        weights = [sum(1 for _ in _nodes(child)) for child in children]
         cuts = [self.cuts[_first(child)] for child in children]
         found = longest_repeat([self._token(child) for child in children], weights, cuts)
         if found is None:
             return children
-        blocks = [
-            self._block(tuple(children[start : start + found.period]))
-            for start in range(found.start, found.stop, found.period)
-        ]
-        repeat = Group("repeat", self._repeat_label(blocks), tuple(blocks))
+        blocks = [self._block(tuple(children[start : start + found.step])) for start in found]
+        repeat = Group("repeat", self._label(blocks), tuple(blocks))
         return [*self._folded(children[: found.start]), repeat, *self._folded(children[found.stop :])]
 
     def _block(self, children: tuple[Child, ...]) -> Group:
         only = children[0]
         if len(children) == 1 and isinstance(only, Group):
             return only
-        block = Group("block", "", children)
         inner = tuple(self.repeats(list(children))) if len(children) > _MAX_CHILDREN else children
-        return Group("block", self._block_label(block), inner)
+        return Group("block", self._label(children), inner)
 
-    def _block_label(self, group: Group) -> str:
-        """The range of its modules or the module that the ops have in common, else the op types that take longest."""
-        modules = [child.label for child in group.children if isinstance(child, Group) and child.kind == "module"]
-        if len(modules) == len(group.children) and (label := _range(modules[0], modules[-1])):
-            return label
-        scopes = {self.graph.nodes[each].scope for each in group.nodes()}
-        prefix = _common_prefix(sorted(scopes))
-        return ".".join(prefix[-2:]) if len(prefix) > 1 else self._kinds(group)
-
-    def _kinds(self, group: Group) -> str:
-        """The op types with the longest estimated times, or the most frequent ones."""
-        counts: Counter[str] = Counter()
-        seconds: dict[str, float] = {}
-        for node in map(self.graph.nodes.__getitem__, group.nodes()):
+    def _label(self, children: Iterable[Child]) -> str:
+        """The innermost module that all ops are in, else the op types that take longest or are most frequent."""
+        nodes = [self.graph.nodes[each] for child in children for each in _nodes(child)]
+        levels = zip(*(node.scope for node in nodes), strict=False)
+        prefix = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, levels)]
+        if len(prefix) > 1:
+            return ".".join(prefix[-2:])
+        counts, seconds = Counter[str](), Counter[str]()
+        for node in nodes:
             kind = node.op_type.rpartition("::")[2]
             counts[kind] += 1
-            seconds[kind] = seconds.get(kind, 0.0) + node.seconds
+            seconds[kind] += node.seconds  # type: ignore[assignment]
         return ", ".join(sorted(counts, key=lambda kind: (-seconds[kind], -counts[kind]))[:_LABEL_KINDS])
-
-    def _repeat_label(self, blocks: Sequence[Group]) -> str:
-        if blocks[0].label == blocks[-1].label:
-            return blocks[0].label
-        return _range(blocks[0].label, blocks[-1].label) or self._kinds(blocks[0])
 
     def parts(self, children: list[Child]) -> list[Child]:
         """At most `_MAX_CHILDREN` children: long lists are cut where the fewest values are passed on."""
@@ -188,16 +173,13 @@ class _Grouping:
             position = min(window, key=lambda each: (self.cuts[_first(children[each])], abs(each - middle)))
             bounds.append(position)
         pieces = [children[start:stop] for start, stop in zip(bounds, [*bounds[1:], count], strict=True)]
-        return [piece[0] if len(piece) == 1 else self._part(tuple(piece)) for piece in pieces]
-
-    def _part(self, children: tuple[Child, ...]) -> Group:
-        return Group("part", self._kinds(Group("part", "", children)), children)
+        return [piece[0] if len(piece) == 1 else Group("part", self._label(piece), tuple(piece)) for piece in pieces]
 
     def _token(self, child: Child) -> int:
         """A number that equal ops and groups of equal structure have in common."""
         key: object = self.graph.nodes[child].op_type if isinstance(child, int) else None
         if isinstance(child, Group):
-            key = (child.kind == "repeat", *(self._token(each) for each in child.children))
+            key = (child.kind == "repeat", *map(self._token, child.children))
         return self.tokens.setdefault(key, len(self.tokens))
 
 
@@ -206,33 +188,19 @@ def _interface(label: str, nodes: list[Child]) -> list[Child]:
     return nodes if len(nodes) <= _MAX_INTERFACE else [Group("interface", f"{len(nodes)} {label}", tuple(nodes))]
 
 
-def _range(first: str, last: str) -> str:
-    """The label of all modules from `layers.1` to `layers.4`; empty unless the labels differ in a number only."""
-    (stem, _, low), (last_stem, _, high) = first.rpartition("."), last.rpartition(".")
-    return f"{first} to {high}" if stem == last_stem and low.isdigit() and high.isdigit() else ""
-
-
-def _common_prefix(scopes: Sequence[Scope]) -> Scope:
-    """The names that all paths of a sorted list begin with."""
-    if not scopes:
-        return ()
-    pairs = zip(scopes[0], scopes[-1], strict=False)
-    return tuple(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _weight(child: Child) -> int:
-    return sum(1 for _ in child.nodes()) if isinstance(child, Group) else 1
+def _nodes(child: Child) -> Iterator[int]:
+    return child.nodes() if isinstance(child, Group) else iter((child,))
 
 
 def _first(child: Child) -> int:
-    return next(child.nodes()) if isinstance(child, Group) else child
+    return next(_nodes(child))
 
 
 def _cut_widths(graph: PageGraph) -> list[int]:
     """Per node, the number of values that nodes before it pass to it or to nodes behind it."""
     last: dict[int, int] = {}
-    for edge in graph.edges:
-        last[edge.source] = max(last.get(edge.source, 0), edge.target)
+    for source, target, _ in graph.edges:
+        last[source] = max(last.get(source, 0), target)
     changes = [0] * (len(graph.nodes) + 1)
     for source, target in last.items():
         changes[source + 1] += 1
@@ -240,4 +208,95 @@ def _cut_widths(graph: PageGraph) -> list[int]:
     return list(accumulate(changes[:-1]))
 
 
-__all__ = ["Child", "Group", "GroupKind", "group_tree"]
+# --- repeats -----------------------------------------------------------------------------------------------
+
+
+def longest_repeat(tokens: Sequence[int], weights: Sequence[int], cuts: Sequence[int]) -> range | None:
+    """The starts of the equal blocks, one behind the other, that cover most ops.
+
+    None if no block of four ops or more occurs in a row, twelve ops or more in all. Of several, the one with the smallest
+    blocks is taken. The blocks begin where the fewest values are passed from block to block.
+
+    Args:
+        tokens: one number per item: equal items have equal numbers.
+        weights: the number of ops of each item.
+        cuts: per item, the number of values that are passed across its beginning.
+    """
+    items, ops = np.asarray(tokens), np.concatenate([[0], np.cumsum(weights)])
+    best: tuple[int, range, int] | None = None
+    for period in range(1, min(len(items) // 2, _MAX_PERIOD) + 1):
+        start, length = _longest_run(items[:-period] == items[period:])
+        count = (length + period) // period
+        covered = int(ops[start + count * period] - ops[start])
+        if count < 2 or covered < max(_MIN_BLOCK * count, _MIN_COVERED):
+            continue
+        if best is None or covered > best[0]:
+            best = covered, range(start, start + count * period, period), (length + period) % period
+    if best is None:
+        return None
+    _, repeat, slack = best
+    shifted = [range(repeat.start + shift, repeat.stop + shift, repeat.step) for shift in range(slack + 1)]
+    return min(shifted, key=lambda each: sum(cuts[start] for start in each))
+
+
+def _longest_run(flags: np.ndarray) -> tuple[int, int]:
+    """The start and the length of the longest run of true values."""
+    bounds = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    starts, stops = bounds[::2], bounds[1::2]
+    if not len(starts):
+        return 0, 0
+    longest = int(np.argmax(stops - starts))
+    return int(starts[longest]), int(stops[longest] - starts[longest])
+
+
+# --- the planned graph -------------------------------------------------------------------------------------
+
+
+def matching_tree(graph: PageGraph, original: PageGraph, tree: Group) -> Group:
+    """The tree of groups of a planned graph: each group has the ops of a group of the original that planning keeps.
+
+    An op that planning adds is in the group of the op before it. Groups are contiguous runs of the topological order here too.
+    A graph that has few ops of the original has groups of its own.
+
+    Args:
+        graph: the planned graph.
+        original: the original graph.
+        tree: the tree of groups of the original.
+    """
+    known, found = _paths(tree, ()), graph.counterparts(original)
+    if sum(number >= 0 for number in found) < _MIN_SHARE * len(found):
+        return group_tree(graph)
+    paths: list[_Path] = []
+    last: dict[int, _Path] = {}
+    for node, op, number in zip(graph.nodes, graph.ops, found, strict=True):
+        path = known[number] if number >= 0 else last.get(node.region, ()) if op is not None else ()
+        if op is not None:
+            last[node.region] = path
+        if not node.region:  # planning has replaced an If by one of its branches
+            path = tuple(group for group in path if group.kind != "body")
+        paths.append(path)
+    return Group(tree.kind, tree.label, tuple(_grouped(range(len(graph.nodes)), paths, 0)))
+
+
+def _paths(group: Group, path: _Path) -> dict[int, _Path]:
+    """The path of every node of a group, without the group itself."""
+    found: dict[int, _Path] = {}
+    for child in group.children:
+        found |= _paths(child, (*path, child)) if isinstance(child, Group) else {child: path}
+    return found
+
+
+def _grouped(nodes: Sequence[int], paths: Sequence[_Path], depth: int) -> list[Child]:
+    children: list[Child] = []
+    for key, run in groupby(nodes, lambda node: id(paths[node][depth]) if depth < len(paths[node]) else 0):
+        members = list(run)
+        if not key:
+            children += members
+            continue
+        inner, group = _grouped(members, paths, depth + 1), paths[members[0]][depth]
+        is_group = group.kind == "body" or (len(members) > 1 and len(inner) > 1)
+        children += [Group(group.kind, group.label, tuple(inner))] if is_group else inner
+    return children
+
+
+__all__ = ["Child", "Group", "GroupKind", "group_tree", "longest_repeat", "matching_tree"]

@@ -58,11 +58,11 @@ class RmsNormalization(FusionPattern):
 
 def _mean_square(graph: Graph, root: Op) -> tuple[Value, float, list[Op]] | None:
     """The tensor x, epsilon and the ops of Add(ReduceMean(x * x), epsilon), which a Sqrt reads; None for anything else."""
-    add = graph.producer(root.inputs[0]) if root.inputs[0] is not None else None
+    add = graph.producer(root.inputs[0])
     if add is None or add.kind != "Add":
         return None
     for mean, constant in (add.inputs, add.inputs[::-1]):
-        epsilon, reduce = number(constant), graph.producer(mean) if mean is not None else None
+        epsilon, reduce = number(constant), graph.producer(mean)
         if epsilon is None or reduce is None or reduce.kind != "ReduceMean" or reduce.inputs[0] is None:
             continue
         square = graph.producer(reduce.inputs[0])
@@ -159,7 +159,7 @@ def _is_restored(graph: Graph, reshape: Op, result: Value, x: Value) -> bool:
     if result.shape is not None and result.shape == x.shape:
         return True
     target = reshape.inputs[1] if len(reshape.inputs) > 1 else None
-    source = graph.producer(target) if target is not None else None
+    source = graph.producer(target)
     return source is not None and source.kind == "Shape" and source.inputs[0] is x and not source.attributes
 
 

@@ -78,7 +78,7 @@ def _repeat(graph: Graph, product: Op) -> _Repeat | None:
 def _unrepeated(graph: Graph, reshape: Op) -> Value | None:
     """The tensor (B, G, T, D) that an Expand repeats to (B, G, R, T, D), and a Reshape to (B, G * R, T, D)."""
     repeated, result = reshape.inputs[0], reshape.outputs[0]
-    expand = graph.producer(repeated) if repeated is not None else None
+    expand = graph.producer(repeated)
     if (
         repeated is None
         or result is None
@@ -88,7 +88,7 @@ def _unrepeated(graph: Graph, reshape: Op) -> Value | None:
     ):
         return None
     single = expand.inputs[0]
-    unsqueeze = graph.producer(single) if single is not None else None
+    unsqueeze = graph.producer(single)
     source = unsqueeze.inputs[0] if unsqueeze is not None and unsqueeze.kind == "Unsqueeze" else None
     if single is None or source is None or not source.shape or not _has_rank(source):
         return None

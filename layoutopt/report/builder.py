@@ -1,12 +1,13 @@
 """Builder of the report of a planned graph: the formats and costs of ops and casts, and the reason for each cast."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from layoutopt.cost import CostModel
+from layoutopt import inference
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost.size_growth import Growth
+from layoutopt.cost_models import RuntimeSpec
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
@@ -14,16 +15,16 @@ from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorTyp
 from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import expected_runs, region_rule
-from layoutopt.passes.base import Note
+from layoutopt.passes.base import Note, Pass
 from layoutopt.planner import Plan, TargetOutcome, planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
-    ChoiceReport,
     Counts,
     DimReport,
     GrowthReport,
     GrowthRequestReport,
     OpReport,
+    RemainingMove,
     TargetReport,
 )
 
@@ -115,8 +116,45 @@ def graph_report(
         ],
         list(_cast_reports(found, cost_model, sizes)),
         _outcome_reports(found, plan) if plan is not None else [],
-        _counts(found),
+        _counts(found, sizes),
     )
+
+
+class OriginalOps:
+    """A pass callback that records the ops before the first pass, with their estimated times in canonical formats.
+
+    Args:
+        hardware: the cost model of the target.
+        runtime: the program that runs the result.
+
+    Attributes:
+        sizes: the sizes that the model is planned for.
+        ops: the ops; empty if no pass has run.
+        reports: their reports.
+    """
+
+    def __init__(self, hardware: CostModel, runtime: RuntimeSpec) -> None:
+        self._hardware, self._runtime = hardware, runtime
+        self.sizes = NO_SIZES
+        self.ops: list[Op] = []
+        self.reports: list[OpReport] = []
+
+    def set_sizes(self, sizes: Sizes) -> None:
+        """Store the sizes that the model is planned for."""
+        self.sizes = sizes
+
+    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
+        """Record the ops when the first pass begins."""
+        if self.ops:
+            return
+        sizes, runtime = inference.evaluate_extents(graph, self.sizes), self._runtime
+        prices = priced_with(runtime.restricted(self._hardware), sizes=sizes, epilogues=runtime.epilogues(graph))
+        target_model = priced_with(self._hardware, sizes=sizes)
+        self.record(graph, graph_report(graph, prices, sizes, target_model=target_model))
+
+    def record(self, graph: Graph, found: GraphReport) -> None:
+        """Record the ops of a graph."""
+        self.ops, self.reports = planned_ops(graph), found.ops
 
 
 def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, target_model: CostModel) -> OpReport:
@@ -161,7 +199,7 @@ def growth_report(growth: Growth, size: int) -> GrowthReport:
 
 
 def _outcome_reports(found: Sequence[LocatedOp], plan: Plan) -> list[TargetReport]:
-    """The effect of a plan on each of several targets, with the ops that have other formats in the plan for it alone."""
+    """The effect of a plan on each of several targets, with the number of ops with other formats in the plan for it alone."""
     ops = [located for located in found if located.op in plan.signatures]
     return [
         TargetReport(
@@ -170,11 +208,9 @@ def _outcome_reports(found: Sequence[LocatedOp], plan: Plan) -> list[TargetRepor
             seconds_after=each.seconds,
             seconds_alone=each.alone,
             regret=each.regret,
-            differs=[
-                _choice(located, each.signatures[located.op])
-                for located in ops
-                if _formats(each.signatures[located.op]) != _formats(plan.signatures[located.op])
-            ],
+            differing=sum(
+                _formats(each.signatures[located.op]) != _formats(plan.signatures[located.op]) for located in ops
+            ),
         )
         for each in plan.outcomes
     ]
@@ -186,22 +222,6 @@ def agreeing(outcomes: Sequence[TargetOutcome]) -> int:
     return sum(
         all(_formats(each.signatures[op]) == _formats(signature) for each in others)
         for op, signature in first.signatures.items()
-    )
-
-
-def _choice(located: LocatedOp, signature: Signature) -> ChoiceReport:
-    op = located.op
-    inputs, outputs = (
-        tuple(storage and Storage(storage.format) for storage in side) for side in (signature.inputs, signature.outputs)
-    )
-    return ChoiceReport(
-        name=op.name or first_output(op),
-        kind=op.kind,
-        body=located.body,
-        inputs=_texts(op.inputs, inputs),
-        outputs=_texts(op.outputs, outputs),
-        input_axes=_axes(op.inputs, inputs),
-        output_axes=_axes(op.outputs, outputs),
     )
 
 
@@ -307,28 +327,54 @@ def _readers(graph: Graph, value: Value) -> str:
     return ", ".join(readers) or "no op"
 
 
-def counts(graph: Graph) -> Counts:
-    """The numbers of casts and view ops that move bytes; those in bodies count once."""
-    return _counts(located_ops(graph))
+def remaining_moves(graph: Graph, sizes: Sizes = NO_SIZES) -> list[RemainingMove]:
+    """The casts and view ops that move the bytes of activations, in order; those in bodies once.
+
+    Args:
+        graph: a planned graph, or one without signatures, whose ops count as canonical.
+        sizes: sizes of symbolic dimensions, over which bytes are means.
+    """
+    return list(_moves(located_ops(graph), sizes))
 
 
-def _counts(found: Sequence[LocatedOp]) -> Counts:
-    ops = [located.op for located in found]
-    kinds = Counter(map(activation_move, ops))
-    weights = sum(is_cast(op) and op.inputs[0] is not None and op.inputs[0].is_constant for op in ops)
-    return Counts(casts=kinds["cast"], transposes=kinds["transpose"], weight_casts=weights)
+def _moves(found: Sequence[LocatedOp], sizes: Sizes) -> Iterator[RemainingMove]:
+    for located in found:
+        op = located.op
+        source, result = (op.inputs or (None,))[0], (op.outputs or (None,))[0]
+        if source is None or result is None or all(value is None or value.is_constant for value in op.inputs):
+            continue
+        if is_cast(op):
+            if result.storage is None or not moves(source, result.storage):
+                continue
+            reason = cast_reason(located.graph, source, result)
+        elif moves_data(op):
+            reason = move_reason(located.graph, op, op.signature or canonical_signature(op))
+        else:
+            continue
+        yield RemainingMove(
+            kind="cast" if is_cast(op) else "transpose",
+            op_type=op.op_type,
+            name=op.name or first_output(op),
+            body=located.body,
+            bytes=round((physical_bytes(source, sizes) + physical_bytes(result, sizes)) * located.runs),
+            reason=reason,
+        )
 
 
-def activation_move(op: Op) -> Literal["cast", "transpose"] | None:
-    """The kind of an op that moves bytes of activations: `transpose` for all view ops; None for every other op."""
-    if all(value is None or value.is_constant for value in op.inputs):
-        return None
-    if not is_cast(op):
-        return "transpose" if moves_data(op) else None
-    source, copy = op.inputs[0], op.outputs[0]
-    if source is None or copy is None or copy.storage is None:
-        return None
-    return "cast" if moves(source, copy.storage) else None
+def counts(graph: Graph, sizes: Sizes = NO_SIZES) -> Counts:
+    """The numbers and bytes of casts and view ops that move bytes; those in bodies count once."""
+    return _counts(located_ops(graph), sizes)
+
+
+def _counts(found: Sequence[LocatedOp], sizes: Sizes) -> Counts:
+    moved = list(_moves(found, sizes))
+    casts = sum(each.kind == "cast" for each in moved)
+    return Counts(
+        casts=casts,
+        transposes=len(moved) - casts,
+        weight_casts=sum(is_cast(each.op) and (x := each.op.inputs[0]) is not None and x.is_constant for each in found),
+        bytes=sum(each.bytes for each in moved),
+    )
 
 
 def physical_bytes(value: Value, sizes: Sizes, storage: Storage | None = None) -> int:

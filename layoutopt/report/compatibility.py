@@ -25,7 +25,7 @@ from layoutopt.runtime.kernel_queries import (
 from layoutopt.runtime.operator_usage import Usage, usages
 from layoutopt.runtime.portable import portable_block
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.submodels import run_failure
+from layoutopt.verification.runs import run_failure
 
 
 @dataclass(frozen=True, slots=True)

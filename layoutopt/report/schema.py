@@ -5,13 +5,14 @@ New fields keep the schema version; a removed field or a changed meaning increme
     1    formats with the letters that the positions of the axes have in NCHW
     2    formats with the letters of the axes by their roles, which the fields `axes`, `input_axes` and `output_axes` list
     3    one system of prices: without the comparison of plans at two
+    4    with the list of facts; the ops in which targets differ are a number
 """
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _BEFORE = (
     "of the graph after the passes before planning, every op in canonical formats, with the fusions of the runtime; the "
@@ -24,6 +25,26 @@ class ReportModel(BaseModel):
     """Base class of the parts of reports."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Tone = Literal["good", "bad", "absent", "plain"]
+
+
+class Fact(ReportModel):
+    """One reported fact, a row of the summaries."""
+
+    label: str
+    value: str = Field(description="a number with its unit, or a verdict")
+    detail: str = Field(default="", description="the source or uncertainty of the value, or the reason for its absence")
+    tone: Tone = Field(default="plain", description="`absent` if the fact was not established")
+    level: Literal["verdict", "summary", "detail"] = Field(
+        default="detail", description="the shortest text that has it: one line, the summary, or all that is known"
+    )
+
+    @property
+    def text(self) -> str:
+        """The value, followed by the detail in parentheses."""
+        return f"{self.value} ({self.detail})" if self.detail else self.value
 
 
 class OpReport(ReportModel):
@@ -68,18 +89,6 @@ class CastReport(ReportModel):
     reason: str = Field(description="the formats of the producer and of the consumers")
 
 
-class ChoiceReport(ReportModel):
-    """The formats of an op in the best plan of one target alone."""
-
-    name: str
-    kind: str
-    body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
-    inputs: list[str | None] = Field(description="format of every input, null where it has none")
-    outputs: list[str | None] = Field(description="format of every output")
-    input_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every input"))
-    output_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every output"))
-
-
 class TargetReport(ReportModel):
     """The effect of the plan on one of several targets, in estimated seconds."""
 
@@ -88,7 +97,7 @@ class TargetReport(ReportModel):
     seconds_after: float
     seconds_alone: float = Field(description="under the best plan of this target alone")
     regret: float = Field(description="seconds_after / seconds_alone - 1")
-    differs: list[ChoiceReport] = Field(description="ops with other formats in the plan of this target alone")
+    differing: int = Field(description="the number of ops with other formats in the plan of this target alone")
 
 
 class PlanReport(ReportModel):
@@ -275,6 +284,23 @@ class Counts(ReportModel):
     casts: int = Field(description="CastData on activations that move bytes")
     transposes: int = Field(description="Transposes and Reshapes on activations that move bytes")
     weight_casts: int = Field(description="CastData on constants at run time")
+    bytes: int = Field(default=0, description="physical bytes that the casts and transposes read and write in one run")
+
+    @property
+    def moves(self) -> int:
+        """The number of casts and transposes."""
+        return self.casts + self.transposes
+
+
+class RemainingMove(ReportModel):
+    """An op that moves the bytes of an activation: one of those that `Counts` counts."""
+
+    kind: Literal["cast", "transpose"] = Field(description="`transpose` is a Transpose or another view op")
+    op_type: str
+    name: str = Field(description="the name of the op, or of its first output")
+    body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
+    bytes: int = Field(description="physical bytes read and written in one run of the model")
+    reason: str = Field(description="the format of its input and the required one")
 
 
 class DataMovementReport(ReportModel):
@@ -304,6 +330,7 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
         default="balanced", description="the preference for session creation or runs"
     )
     changed: bool = Field(description="false if the model is unchanged")
+    facts: list[Fact] = Field(default_factory=list, description="the rows of the summaries, from the other fields")
     reason: str = Field(default="", description="the reason why it is unchanged")
     dims: list[DimReport] = Field(default_factory=list, description="sizes over which prices are means")
     plan: PlanReport | None = Field(description="null if the model had been optimised with the same options before")
@@ -333,3 +360,11 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
     cached: bool = Field(
         default=False, description="whether the result was in the cache of a batch; other fields are those of its run"
     )
+
+    @property
+    def estimated_speed_up(self) -> float | None:
+        """The estimated speed-up, the smallest of several targets; 1 for a planned model left unchanged, None without plan."""
+        if self.plan is None or not self.changed:
+            return None if self.plan is None else 1.0
+        times = self.plan.targets or [self.gain or self.plan]
+        return min((each.seconds_before / each.seconds_after for each in times if each.seconds_after), default=None)

@@ -15,15 +15,22 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 )
 """The exceptions of loading and running models: onnxruntime's own classes, and those of its Python code."""
 
+RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
+"""The exceptions of a failed run: those of onnxruntime, of the generation of inputs, and of the time limit."""
+
+RUN_OR_MEMORY_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
+"""The exceptions of a failed run, and of one for which there is too little memory."""
+
 _MESSAGE_LENGTH = 300
 
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
 _NOT_THE_MODEL = re.compile(
     r"not a registered function/op|no op registered|could not find an implementation|not_?implemented|did not finish within"
-    r"|external|no such file|no random values|out of (data )?bounds|within the inclusive range|is out of range",
+    r"|external|no such file|no random values|out of (data )?bounds|within the inclusive range|is out of range"
+    r"|scalesvalidation",
     re.I,
 )
-"""Errors of valid models: no kernel, the time limit, a missing file, random values as indices."""
+"""Errors of valid models: no kernel, the time limit, a missing file, random values as indices or scales."""
 
 
 class OutOfMemoryError(LayoutoptError, MemoryError):

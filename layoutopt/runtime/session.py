@@ -168,6 +168,12 @@ class Session:
             self._is_traced = False
         return outputs
 
+    def run_all(
+        self, names: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]], seconds: float | None = None
+    ) -> list[list[Any]]:
+        """The outputs for each of several feeds, as of `run`."""
+        return [self.run(names, feed, seconds) for feed in feeds]
+
     def _run(self, names: Sequence[str], given: Mapping[str, Any], options: Any) -> list[Any]:
         if not any(needs_ort_value(self._types.get(name, "")) for name in (*names, *given)):
             return list(self._session.run(names, given, options))

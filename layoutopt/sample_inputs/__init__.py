@@ -5,7 +5,7 @@ from layoutopt.sample_inputs.generator import Feed, SampleInputs, TestInputs, si
 from layoutopt.sample_inputs.given_inputs import Given, InputSet, bound_sizes, given_ranges, input_sets, read_inputs
 from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange, value_ranges
 from layoutopt.sample_inputs.random_inputs import Style
-from layoutopt.sample_inputs.size_inference import prepare_inputs, sample_inputs_for
+from layoutopt.sample_inputs.size_inference import lift_source, prepare_inputs, sample_inputs_for
 from layoutopt.sample_inputs.symbolic_dimensions import Dimensions, plausible_sizes
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "bound_sizes",
     "given_ranges",
     "input_sets",
+    "lift_source",
     "plausible_sizes",
     "prepare_inputs",
     "read_inputs",

@@ -22,13 +22,13 @@ Source: TypeAlias = bytes | str | PathLike[str]
 
 
 def prepare_inputs(
-    model: Source, graph: Graph, dims: Dims | None = None, given: Given | None = None, *, may_run: bool = True
+    model: Source, graph: Graph | None, dims: Dims | None = None, given: Given | None = None, *, may_run: bool = True
 ) -> tuple[SampleInputs, Sizes]:
     """The generator of test inputs of a model, and the given or inferred sizes of its symbolic dimensions.
 
     Args:
         model: a file, or its bytes, which is run if there are symbolic dimensions.
-        graph: the graph of the model, before any rewrite.
+        graph: the graph of the model, before any rewrite; None if layoutopt cannot read it.
         dims: sizes that the caller has given, or ranges of them.
         given: arrays that the caller has given.
         may_run: whether the model may be loaded and run.
@@ -48,17 +48,17 @@ def sample_inputs_for(model: Source, dims: Dims | None = None, given: Given | No
     Raises:
         DimensionError, InputError: as for `prepare_inputs`.
     """
+    return prepare_inputs(model, lift_source(model), dims, given)[0]
+
+
+def lift_source(model: Source) -> Graph | None:
+    """The graph of a file or message; None if layoutopt cannot read it."""
     try:
-        graph = _lifted(model)
+        if isinstance(model, bytes):
+            return inference.lift(onnx_io.from_message(onnx_io.parse_message(model)))
+        return inference.lift(onnx_io.read(model))
     except ModelError:
-        return SampleInputs.of(None, dims, given)
-    return prepare_inputs(model, graph, dims, given)[0]
-
-
-def _lifted(model: Source) -> Graph:
-    if isinstance(model, bytes):
-        return inference.lift(onnx_io.from_message(onnx_io.parse_message(model)))
-    return inference.lift(onnx_io.read(model))
+        return None
 
 
 def trial_runner(model: Source, inputs: SampleInputs) -> TrialRunner:
@@ -99,4 +99,4 @@ def _run_error(session: Session, inputs: SampleInputs, sizes: Mapping[str, int])
     return reason
 
 
-__all__ = ["prepare_inputs", "sample_inputs_for", "trial_runner"]
+__all__ = ["lift_source", "prepare_inputs", "sample_inputs_for", "trial_runner"]

@@ -1,36 +1,26 @@
-"""The data movement in a trace of onnxruntime: Transposes and reorders of one run, with bytes.
+"""The data movement that onnxruntime executes: Transposes and reorders of one traced run, with bytes.
 
 Reshape, Flatten, Squeeze and Unsqueeze share the memory of their input in onnxruntime, so they are not counted. An op in the
 body of a loop counts once per iteration.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from layoutopt.files import scratch_folder
+from layoutopt.report.schema import DataMovementReport
+from layoutopt.runtime.errors import RUN_ERRORS
 from layoutopt.runtime.session import REORDERS, TRACED_RUN, is_kernel_event
+from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.runnable import Runnable
+from layoutopt.verification.runs import Request, load_and_run
 
 
-@dataclass(frozen=True, slots=True)
-class DataMovement:
-    """The ops of one run that change only the order of the elements of a tensor.
-
-    Attributes:
-        ops: the number of executions by op type.
-        nbytes: bytes read and written by all of them.
-    """
-
-    ops: Mapping[str, int]
-    nbytes: int
-
-    @property
-    def count(self) -> int:
-        """The number of executions."""
-        return sum(self.ops.values())
-
-
-def data_movement_of(events: Iterable[Mapping[str, Any]]) -> DataMovement:
+def data_movement_of(events: Iterable[Mapping[str, Any]]) -> DataMovementReport:
     """The data movement of the last run in a trace of onnxruntime."""
     events = list(events)
     start = max((event["ts"] for event in events if event["name"] == TRACED_RUN), default=0)
@@ -40,7 +30,36 @@ def data_movement_of(events: Iterable[Mapping[str, Any]]) -> DataMovement:
         if is_kernel_event(event) and event["ts"] >= start and event["args"]["op_name"] in REORDERS
     ]
     nbytes = sum(int(each["activation_size"]) + int(each["output_size"]) for each in moving)
-    return DataMovement(dict(Counter(each["op_name"] for each in moving)), nbytes)
+    return DataMovementReport(ops=dict(Counter(each["op_name"] for each in moving)), nbytes=nbytes)
 
 
-__all__ = ["DataMovement", "data_movement_of"]
+def executed_data_movement(model: Runnable, inputs: SampleInputs) -> DataMovementReport | None:
+    """The data movement of one run at onnxruntime's default optimisation level; None if the model does not run.
+
+    If the model has traces of earlier runs, it does not run again.
+
+    Args:
+        model: the model.
+        inputs: generator of test inputs, with the sizes of symbolic dimensions.
+    """
+    if model.trace is not None and (found := _traced(model.trace)) is not None:
+        return found
+    with scratch_folder() as folder:
+        try:
+            load_and_run(replace(model, trace=folder / "trace"), Request(inputs=inputs), only_once=True)
+        except RUN_ERRORS:
+            return None
+        return _traced(folder / "trace")
+
+
+def _traced(prefix: Path) -> DataMovementReport | None:
+    """The data movement in the first trace; None if no run was traced, or the session has not ended the trace."""
+    for path in sorted(prefix.parent.glob(f"{prefix.name}*")):
+        try:
+            return data_movement_of(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError:  # no run of the session succeeded
+            continue
+    return None
+
+
+__all__ = ["data_movement_of", "executed_data_movement"]

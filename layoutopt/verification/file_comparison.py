@@ -5,8 +5,9 @@ the array that B computes for a name of A must contain the tensor of A in a know
 the segments on both sides of it differ.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations, product
 from math import prod
 from pathlib import Path
@@ -15,26 +16,19 @@ from typing import Any
 import numpy as np
 
 from layoutopt import inference, onnx_io
-from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
-from layoutopt.runtime.errors import raise_if_out_of_memory
-from layoutopt.runtime.session import Session
+from layoutopt.runtime.errors import RUN_ERRORS, raise_if_out_of_memory
 from layoutopt.sample_inputs import prepare_inputs
-from layoutopt.verification.cut_candidates import CutCandidates
+from layoutopt.verification.cuts import CutCandidates, ObservedValue, evenly_spaced
 from layoutopt.verification.difference import difference
-from layoutopt.verification.gate import ComparedModels, compare
-from layoutopt.verification.model_edits import add_outputs, computed_names
-from layoutopt.verification.observed_values import ObservedValue
-from layoutopt.verification.original_runs import RUN_ERRORS, run_original
-from layoutopt.verification.other_blocks import defined_block, with_definitions
-from layoutopt.verification.random_numbers import with_seeds
-from layoutopt.verification.request import Request
-from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable
-from layoutopt.verification.runnable_copies import as_runnable
+from layoutopt.verification.edits import add_outputs, computed_names
+from layoutopt.verification.gate import compare
+from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable, as_runnable, with_definitions, with_seeds
+from layoutopt.verification.runs import Request, run_original
 from layoutopt.verification.verdict import Verification
 
 MAX_MATCHES = 96
@@ -71,19 +65,14 @@ def verify_files(
         return Verification("failed", mismatch)
     candidates = CutCandidates.of(graphs[0])
     with scratch_folder() as folder:
-        first = _mappable(original, folder / "original.onnx", candidates.has_float16)
-        second = _mappable(rewritten, folder / "rewritten.onnx", candidates.has_float16)
-        blocks = [packed_block(op.name for op in graph.ops) for graph in graphs]
-        first, second = with_definitions(first), with_definitions(second)
-        if candidates.has_random_ops:
-            first, second = with_seeds(first), with_seeds(second)
-        names = candidates.before_saturation
-        saturated = matching_values(first, second, names, request) if names else []
-        models = ComparedModels(
-            first, second, saturated, None, lambda: matching_values(first, second, candidates.names, request)
-        )
-        verdict = compare(models, candidates, request, always_cuts=True)
-        return replace(verdict, defined_block=max(map(defined_block, blocks)))
+        prepared = [
+            with_definitions(_mappable(path, folder / f"copy{number}.onnx", candidates.has_float16))
+            for number, path in enumerate((original, rewritten))
+        ]
+        first, second = (with_seeds(model) if candidates.has_random_ops else model for model, _ in prepared)
+        match = partial(matching_values, first, second, request)
+        verdict = compare(first, second, match, candidates, request, always_cuts=True)
+        return replace(verdict, defined_block=max(block for _, block in prepared))
 
 
 def _mappable(path: Path, copy: Path, has_float16: bool) -> Runnable:
@@ -111,43 +100,31 @@ def interface_mismatch(original: Graph, rewritten: Graph) -> str:
 
 
 def matching_values(
-    original: Runnable, rewritten: Runnable, names: Sequence[str], request: Request
+    original: Runnable, rewritten: Runnable, request: Request, names: Sequence[str]
 ) -> list[ObservedValue]:
     """The values that both models compute, with their names and formats in the rewritten model."""
+    if not names:
+        return []
     messages = original.message(), rewritten.message()
     ours, theirs = (computed_names(message) for message in messages)
     renamed = {name.rpartition(FORMAT_SEPARATOR)[0]: name for name in sorted(theirs) if FORMAT_SEPARATOR in name}
     pairs = {name: name if name in theirs else renamed.get(name, "") for name in names if name in ours}
-    common = [(one, other) for one, other in pairs.items() if other]
-    count = len(common)
-    chosen = common if count <= MAX_MATCHES else [common[at * count // MAX_MATCHES] for at in range(MAX_MATCHES)]
+    chosen = evenly_spaced([(one, other) for one, other in pairs.items() if other], MAX_MATCHES)
     for side, message in enumerate(messages):
         add_outputs(message, [pair[side] for pair in chosen])
     try:
-        expected_outputs, actual_outputs = _first_run(
-            original.edited(messages[0]), rewritten.edited(messages[1]), request
-        )
+        session = original.edited(messages[0]).session(is_optimised=False)
+        (run, *_), _ = run_original(session, request)
+        session = rewritten.edited(messages[1]).session(is_optimised=False)
+        pinned = request.counterparts()
+        feed = {name: pinned[name].packed(x) if name in pinned else x for name, x in run.feed.items()}
+        outputs = session.run(None, feed, request.limits.run)
+        actual_values = dict(zip([each.name for each in session.get_outputs()], outputs, strict=True))
     except RUN_ERRORS as error:  # the comparison as a whole reports the model that does not run
         raise_if_out_of_memory(error)
         return []
-    found = (_match(pair, expected_outputs[pair[0]], actual_outputs[pair[1]]) for pair in chosen)
+    found = (_match(pair, run.values[pair[0]], actual_values[pair[1]]) for pair in chosen)
     return [each for each in found if each is not None]
-
-
-def _first_run(
-    original: Runnable, rewritten: Runnable, request: Request
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """All outputs of both models on the first inputs that the original can run."""
-    session = original.session(is_optimised=False)
-    (run, *_), _ = run_original(session, request.inputs, request.seed, request.limits)
-    expected_outputs = dict(zip(_outputs(session), run.outputs, strict=True))
-    session = rewritten.session(is_optimised=False)
-    feed = request.counterparts.pack(run.feed)
-    return expected_outputs, dict(zip(_outputs(session), session.run(None, feed, request.limits.run), strict=True))
-
-
-def _outputs(session: Session) -> list[str]:
-    return [each.name for each in session.get_outputs()]
 
 
 def _match(names: tuple[str, str], expected: Any, actual: Any) -> ObservedValue | None:
@@ -155,7 +132,7 @@ def _match(names: tuple[str, str], expected: Any, actual: Any) -> ObservedValue 
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray) or expected.dtype != actual.dtype:
         return None
     found = [ObservedValue(*names, format, actual.shape) for format in _formats(expected, actual)]
-    differences = [difference(expected, each.unpacked(actual, expected.shape)).largest for each in found]
+    differences = [difference(expected, each.unpacked(actual, expected)).largest for each in found]
     least = min(differences, default=MATCH_TOLERANCE + 1)
     return found[differences.index(least)] if least <= MATCH_TOLERANCE else None
 

@@ -15,11 +15,11 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
-from layoutopt.dialects.onnxruntime.winograd_kernels import error_growths as declared_growths
+from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_growths
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import graphs, nodes
 from layoutopt.verification.difference import EPSILONS
-from layoutopt.verification.upcast import NARROW
+from layoutopt.verification.edits import NARROW
 
 _PIECE = 1 << 22  # elements that are perturbed at a time
 _MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds

@@ -1,22 +1,35 @@
 """A model that onnxruntime can load: a file, or a serialised message whose weights are internal or external data.
 
 Edited copies of a model (more outputs, perturbed weights) are messages. Where the weights are external data, the message
-refers to the original's files, so that no weight is copied and onnxruntime maps all of them.
+refers to the original's files, so that no weight is copied and onnxruntime maps all of them. The weights of a model that is too
+large for the available memory are loaded part by part (`parts`).
+
+Two edits make models comparable on this machine: native operators of another machine are replaced by their definitions, which
+are exact (`runtime.definitions`), and operators that draw random numbers get a seed, with which they draw the same sequence in
+every session.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
+import onnx_ir
 
-from layoutopt.onnx_io.messages import graphs, nodes
-from layoutopt.runtime.session import DATA_FOLDER, Session, inference_session
-from layoutopt.verification import upcast
+from layoutopt import onnx_io
+from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
+from layoutopt.onnx_io.messages import nodes
+from layoutopt.onnx_io.serialize import weight_bytes
+from layoutopt.runtime.definitions import BLOCKED, define
+from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
+from layoutopt.runtime.session import DATA_FOLDER, MAX_BYTES_IN_MEMORY, Session, inference_session
+from layoutopt.verification import edits
+from layoutopt.verification.parts import PartedSession, external_tensors, without_weights
 
 Source: TypeAlias = bytes | str | PathLike[str]
+AnySession: TypeAlias = Session | PartedSession
 
 MAX_PREPACKED_BYTES = 500_000_000
 """Bytes of weights above which sessions do not prepack, which copies every weight of a matrix product, and have no arena."""
@@ -24,6 +37,13 @@ MAX_PREPACKED_BYTES = 500_000_000
 CRASHING_OPTIMIZERS = ("MatmulTransposeFusion",)
 """Optimisers of onnxruntime 1.31 that crash on some models with float16: a Transpose of the batch axis in front of a MatMul
 whose other operand has fewer axes. They are disabled for models with float16."""
+
+RANDOM_OPS = frozenset(
+    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
+)
+"""The operators of ONNX that draw random numbers."""
+
+_SEED = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +57,7 @@ class Runnable:
         is_large: whether sessions leave weights mapped instead of prepacking them, and keep no memory between runs.
         trace: the prefix of the files to which sessions at the default optimisation level write a trace of their first run;
             None for no traces. Edited copies write none.
+        weights: the weights of a message that has references in their place; None if the message has its weights.
     """
 
     source: bytes | str
@@ -44,6 +65,7 @@ class Runnable:
     has_float16: bool = False
     is_large: bool = False
     trace: Path | None = None
+    weights: Sequence[onnx_ir.TensorProtocol] | None = None
 
     @classmethod
     def of(cls, source: "Source | Runnable", has_float16: bool | None = None) -> "Runnable":
@@ -57,7 +79,7 @@ class Runnable:
             return source
         given = source if isinstance(source, bytes) else fspath(source)
         try:
-            is_half = upcast.has_float16(given) if has_float16 is None else has_float16
+            is_half = edits.has_float16(given) if has_float16 is None else has_float16
             size = len(given) if isinstance(given, bytes) else _file_bytes(given)
         except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
             return cls(given)
@@ -70,13 +92,19 @@ class Runnable:
         return onnx.load(self.source, load_external_data=False)
 
     def edited(self, message: onnx.ModelProto) -> "Runnable":
-        """An edited message as a model that uses the same external data."""
+        """An edited message as a model that uses the same weights."""
         folder = Path(self.source).absolute().parent if isinstance(self.source, str) else self.folder
-        folder = _resolve_links(message, folder) if folder is not None and any(external_tensors(message)) else None
-        return Runnable(bytes(message.SerializeToString()), folder, self.has_float16, self.is_large)
+        if folder is not None:
+            folder = _resolve_links(message, folder) if any(external_tensors(message)) else None
+        return replace(self, source=bytes(message.SerializeToString()), folder=folder, trace=None)
 
-    def session(self, *, is_optimised: bool = True, threads: int | None = None) -> Session:
-        """A session at onnxruntime's default optimisation level, or without any optimisation."""
+    def session(self, *, is_optimised: bool = True, threads: int | None = None) -> AnySession:
+        """A session at onnxruntime's default optimisation level, or without any optimisation.
+
+        A model whose weights are loaded part by part is not optimised.
+        """
+        if self.weights is not None:
+            return PartedSession(self.message(), self.weights)
         disabled: Sequence[str] = CRASHING_OPTIMIZERS if is_optimised and self.has_float16 else ()
         return Session(
             self.source,
@@ -127,15 +155,6 @@ def _resolve_links(message: onnx.ModelProto, folder: Path) -> Path:
     return parent
 
 
-def external_tensors(message: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """The tensors of a message that are stored as external data."""
-    initializers = (tensor for graph in graphs(message) for tensor in graph.initializer)
-    constants = (attr.t for node in nodes(message) for attr in node.attribute if attr.HasField("t"))
-    for tensor in (*initializers, *constants):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            yield tensor
-
-
 def _file_bytes(path: str) -> int:
     """Bytes of a model file and its external data."""
     size = Path(path).stat().st_size
@@ -144,4 +163,79 @@ def _file_bytes(path: str) -> int:
     return size
 
 
-__all__ = ["MAX_PREPACKED_BYTES", "Runnable", "Source"]
+def as_runnable(model: onnx_ir.Model, path: Path, has_float16: bool | None = None) -> Runnable:
+    """A model as bytes, or as a file whose weights can be mapped if they exceed `MAX_BYTES_IN_MEMORY`."""
+    if weight_bytes(model) <= MAX_BYTES_IN_MEMORY:
+        return Runnable.of(onnx_io.to_bytes(model), has_float16)
+    onnx_io.write(model, path, external_data=f"{path.name}.data")
+    return Runnable.of(str(path), has_float16)
+
+
+def in_parts(model: onnx_ir.Model) -> Runnable:
+    """A model whose weights are loaded part by part; the tensors stay where they are."""
+    message, weights = without_weights(model)
+    return Runnable(bytes(message.SerializeToString()), is_large=True, weights=weights)
+
+
+class RunnableCopies:
+    """The models of one rewrite as Runnables, each of which is serialised once.
+
+    Args:
+        folder: the folder for the files of large models, which has to exist as long as the Runnables are used.
+        has_float16: whether a tensor of the models has the type float16.
+    """
+
+    def __init__(self, folder: Path, has_float16: bool) -> None:
+        self._folder, self._has_float16 = folder, has_float16
+        self._copies: dict[int, tuple[onnx_ir.Model, Runnable]] = {}  # by `id`: models are not hashable by content
+        self._num_files = 0
+
+    def of(self, model: onnx_ir.Model) -> Runnable:
+        """A model as a Runnable; if it changes afterwards, `forget` it."""
+        if id(model) not in self._copies:
+            self._num_files += 1
+            path = self._folder / f"copy{self._num_files}.onnx"
+            self._copies[id(model)] = (model, as_runnable(model, path, self._has_float16))
+        return self._copies[id(model)][1]
+
+    def forget(self, model: onnx_ir.Model) -> None:
+        """Forget the copy of a model that has changed."""
+        self._copies.pop(id(model), None)
+
+
+def with_definitions(model: Runnable) -> tuple[Runnable, int]:
+    """The model with definitions of its native operators, and the channels of their blocks; 0 if this machine's kernels run."""
+    try:
+        message = model.message()
+    except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
+        return model, 0
+    block = packed_block(node.name for node in message.graph.node)
+    if block is None or block == blocked_channels():
+        return model, 0
+    if not {node.op_type for node in nodes(message) if node.domain == BLOCKED_DOMAIN} <= set(BLOCKED.definitions):
+        return model, block  # of another version of layoutopt; its block-size check refuses to run
+    define(message, BLOCKED, block)
+    return model.edited(message), block
+
+
+def with_seeds(model: Runnable) -> Runnable:
+    """The model with a seed for every operator that draws random numbers."""
+    message = model.message()
+    for node in nodes(message):
+        if node.op_type in RANDOM_OPS and not node.domain and all(each.name != "seed" for each in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("seed", _SEED))
+    return model.edited(message)
+
+
+__all__ = [
+    "MAX_PREPACKED_BYTES",
+    "RANDOM_OPS",
+    "AnySession",
+    "Runnable",
+    "RunnableCopies",
+    "Source",
+    "as_runnable",
+    "in_parts",
+    "with_definitions",
+    "with_seeds",
+]

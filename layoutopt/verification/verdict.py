@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any, Literal, Self
 
+from layoutopt.report.schema import DataMovementReport
 from layoutopt.runtime.errors import is_about_the_model
-from layoutopt.verification.data_movement import DataMovement
 from layoutopt.verification.difference import EPSILONS, Difference, element_type, largest_magnitude
 
 SPREAD_FACTOR = 3
@@ -134,8 +134,8 @@ class Verification:
     depends_on_inputs: bool = True
     sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
     misdeclared: tuple[str, ...] = ()
-    moved_before: DataMovement | None = None
-    moved_after: DataMovement | None = None
+    moved_before: DataMovementReport | None = None
+    moved_after: DataMovementReport | None = None
     defined_block: int = 0
     tensors: frozenset[str] = frozenset()
 

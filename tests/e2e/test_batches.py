@@ -68,7 +68,7 @@ def test_worker_processes_write_the_bytes_of_one_process_and_a_second_run_the_ca
     for name in ("m/a.onnx", "m/sub/b.onnx", "m/relu.onnx"):
         assert not kept[name].pop("cached") and restored[name].pop("cached")
         assert kept[name] == restored[name]
-    assert second.out.count("verification") == 3  # a summary of each model
+    assert second.out.count("\n  verification  ") == 3  # a summary of each model
     assert second.out.splitlines()[-1] == "4 models: 2 rewritten, 1 unchanged, 1 failed; 3 from the cache"
 
 

@@ -146,7 +146,7 @@ def test_in_place_and_left_alone(cli: Cli, folder: Path) -> None:
 
 def test_sizes_count_external_data(cli: Cli, folder: Path) -> None:
     whole = f"was {(folder / 'single.onnx').stat().st_size / 1000:.1f} kB"
-    output = cli("optimize", "a.onnx", "-o", "b.onnx", *PLANNED, "--external-data", "u.bin").out
+    output = cli("optimize", "a.onnx", "-o", "b.onnx", *PLANNED, "--external-data", "u.bin", "-v").out
     sizes = [float(part.split()[0]) for part in (output.split("u.bin")[1].strip(), output.split("was ")[1])]
     assert all(abs(size - float(whole.split()[1])) < 5 for size in sizes), output
 

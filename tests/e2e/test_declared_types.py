@@ -154,21 +154,19 @@ CONTRADICTIONS = {
         else_branch = e () => (r) { r = Relu (x) }> }""",
         "conv",
         "attribute kernel_shape has incorrect size",
-        "conv: attribute kernel_shape has incorrect size",
     ),
     "an empty operand that Concat skips": (
         """(float[1,3,8,8] x, float[1,3,8,8] u) => (float[1,6,8,8] y) <float[1,3,8,8] d> { d = Slice (x, zero, zero, zero)
         [concat] y = Concat <axis = 1> (u, d) }""",
         "concat",
         "can't merge shape info",
-        "d: inferred shape and existing shape differ in dimension 0",
     ),
 }
 
 
 @pytest.mark.parametrize("case", CONTRADICTIONS)
 def test_a_model_whose_shapes_contradict_each_other_is_left_as_it_is_if_it_runs(case: str, tmp_path: Path) -> None:
-    body, where, fault, strict = CONTRADICTIONS[case]
+    body, where, fault = CONTRADICTIONS[case]
     model = parser.parse_model(f"{HEADER}g {body}")
     weights = {"w": np.ones((3, 3, 1, 1), np.float32), "zero": np.zeros(1, np.int64)}
     model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
@@ -182,7 +180,7 @@ def test_a_model_whose_shapes_contradict_each_other_is_left_as_it_is_if_it_runs(
         assert fault in note.reason
     optimize(path, "cpu").save(out)
     assert out.read_bytes() == path.read_bytes()
-    with pytest.raises(ModelError, match=strict):
+    with pytest.raises(ModelError, match=f"{where}: .*{fault}"):
         optimize(path, "gpu-hopper", strict=True)
 
 

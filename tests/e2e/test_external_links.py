@@ -175,31 +175,3 @@ def test_a_model_that_is_left_alone_is_saved_elsewhere_with_its_data(hub: Path, 
     )
     np.testing.assert_array_equal(found, expected)
     assert {name: content for name, content in listing(tmp_path).items() if "/out/" not in name} == before
-
-
-@pytest.mark.parametrize(
-    ("entries", "fault", "strict"),
-    [
-        ({"length": "0"}, "of length 0: the size of its shape is used", "two entries of one key"),
-        ({"offset": "4"}, "two entries of one key: the last one is used", "two entries of one key"),
-    ],
-)
-def test_entries_that_onnxruntime_tolerates(hub: Path, entries: dict[str, str], fault: str, strict: str) -> None:
-    """The last entry of a repeated key is used, as in ONNX Runtime."""
-    proto = model("plain")
-    content = (hub / "plain").read_bytes()
-    (hub / "plain").write_bytes(content + bytes(4))
-    for key, value in entries.items():
-        proto.graph.initializer[0].external_data.add(key=key, value=value)
-    onnx.save(proto, hub / "model.onnx")
-    x = np.ones((1, 8, 8, 16), np.float32)
-    (expected,) = session(hub / "model.onnx").run(None, {"x": x})
-    result = optimize(hub / "model.onnx", "gpu-hopper", runtime="compiler")
-    assert result.report.changed
-    (note,) = [note for note in result.report.notes if note.source == "read"]
-    assert fault in note.reason
-    result.save(hub / "out.onnx")
-    (found,) = session(hub / "out.onnx").run(None, {"x": x})
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ModelError, match=strict):
-        optimize(hub / "model.onnx", "gpu-hopper", strict=True)

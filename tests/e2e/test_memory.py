@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
 import large, large_models, layoutopt, os
-from layoutopt.onnx_io.writer import final_check, write
-from layoutopt.verification import out_of_core
+from layoutopt.onnx_io import serialize, writer
+from layoutopt.verification import parts
 
-out_of_core.available_bytes = write.available_bytes = lambda: int(sys.argv[4])
-final_check._WITH_WEIGHTS = 0
+parts.available_bytes = writer.available_bytes = lambda: int(sys.argv[4])
+serialize._WITH_WEIGHTS = 0
 path = large_models.convolutions(Path(sys.argv[2]), int(sys.argv[3]), channels=int(sys.argv[5]), side=3)
 peak = [0]
 

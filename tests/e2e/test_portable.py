@@ -19,7 +19,7 @@ from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.runtime.session import Session
-from layoutopt.verification.portable_branches import without_native_schemas
+from layoutopt.verification.gate import without_native_schemas
 
 pytestmark = has_blocks
 
@@ -244,7 +244,8 @@ def test_the_command_line(cli: Cli, tmp_path: Path) -> None:
     model, out, report = tmp_path / "model.onnx", tmp_path / "out.onnx", tmp_path / "report.json"
     onnx.save(network(), model)
     for target in BLOCKS:
-        summary = cli("optimize", str(model), "-o", str(out), "-t", target, "--portable", "--json", str(report))
+        command = ("optimize", str(model), "-o", str(out), "-t", target, "--portable", "-v", "--json", str(report))
+        summary = cli(*command)
         assert summary.code == 0, summary.err
         text = f"native kernels where blocks have {BLOCKS[target]} channels, the operators of the original elsewhere"
         assert text in " ".join(summary.out.split())

@@ -27,9 +27,8 @@ from layoutopt.cli.exit_codes import INTERNAL, exit_codes
 from layoutopt.errors import FormatError, LayoutoptError, PinError, TargetError, VerificationError
 from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.runtime.session import Session
-from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.model_edits import add_outputs
-from layoutopt.verification.original_runs import TimeLimits, run_original
+from layoutopt.verification.edits import add_outputs
+from layoutopt.verification.runs import Request, run_original
 
 from .campaign.isolation import CHUNK, Outcome
 from .campaign.part import Part, Verdict
@@ -198,9 +197,12 @@ def _is_finite(model: Path) -> bool:
     message = to_proto(source)
     add_outputs(message, names)
     session = Session(message.SerializeToString(), is_optimised=False)
-    runs, _ = run_original(session, SampleInputs(), 0, TimeLimits())
+    runs, _ = run_original(session, Request())
     values = [
-        value for run in runs for value in run.outputs if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        value
+        for run in runs
+        for value in run.values.values()
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f"
     ]
     return all(bool(np.isfinite(value).all()) for value in values)
 

@@ -90,7 +90,7 @@ def test_bad_arguments_end_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         (called(capsys, "--shard", "3/2"), "'3/2' is not K/N; use 1/4"),
         (called(capsys, "--only", "graphs"), "'graphs' is not PART:SEED"),
         (called(capsys, "--parts", TINY, "--seed", 1, "--output", tmp_path), "is a campaign with seed 0, not 1"),
-        (called(capsys, "--json", tmp_path / "none", "--output", tmp_path / "r"), "No such file or directory"),
+        (called(capsys, "--report", tmp_path / "none", "--output", tmp_path / "r"), "No such file or directory"),
         (called(capsys, "--cluster", "slurm://here"), "is not the address of a cluster"),
     ]
     for (code, stderr), text in cases:
@@ -141,12 +141,12 @@ def test_shards_add_up_in_one_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     for number in (1, 2):
         output = tmp_path / str(number)
         called(capsys, "--parts", TINY, "--examples", 6, "--shard", f"{number}/2", "--jobs", 1, "--output", output)
-    assert called(capsys, "--json", tmp_path / "1", tmp_path / "2", "--output", tmp_path) == (1, "")
+    assert called(capsys, "--report", tmp_path / "1", tmp_path / "2", "--output", tmp_path) == (1, "")
     text = (tmp_path / "report.md").read_text()
     assert "6 examples" in text
     assert "0-5" in text
     assert "the shards" not in text
-    assert called(capsys, "--json", tmp_path / "1", "--output", tmp_path) == (1, "")
+    assert called(capsys, "--report", tmp_path / "1", "--output", tmp_path) == (1, "")
     assert "- the shards 2/2" in (tmp_path / "report.md").read_text()
 
 

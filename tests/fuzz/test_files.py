@@ -49,17 +49,18 @@ LONG = "float[9223372036854775807] x"
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    "text",
     [
-        (f"g ({LONG}) => (float y) <int64 i = {{-1}}> {{ y = Gather (x, i) }}", "exit 0"),
-        (f"g ({LONG}, float[1] z) => (y) {{ a = Add (x, z) y = Cast <to = 7> (a) }}", "exit 0"),
+        f"g ({LONG}) => (float y) <int64 i = {{-1}}> {{ y = Gather (x, i) }}",
+        f"g ({LONG}, float[1] z) => (y) {{ a = Add (x, z) y = Cast <to = 7> (a) }}",
     ],
 )
-def test_what_has_ended_a_process(text: str, kind: str, tmp_path: Path) -> None:
+def test_what_has_ended_a_process(text: str, tmp_path: Path) -> None:
     header = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
     content = onnx.parser.parse_model(header + text).SerializeToString()
     verdict = in_separate_process(lambda: evaluate(Seeded(0), content, tmp_path))
-    assert verdict.kind == kind, verdict
+    assert verdict.kind == "exit 3", verdict
+    assert "too many for any memory" in verdict.detail
 
 
 def test_fields_are_found_and_replaced() -> None:

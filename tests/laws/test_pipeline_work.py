@@ -12,7 +12,7 @@ from onnx import numpy_helper, parser
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS, Lower
 from layoutopt.inference import lift
-from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value, deferred
+from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value, constants
 from layoutopt.ir.types import ArrayData, Data
 from layoutopt.onnx_io import emit, from_message
 from layoutopt.passes import DEFAULT_PIPELINE
@@ -151,7 +151,7 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
     """
     done: Counter[str] = Counter()
     uses, change_inputs, set_inputs = Graph.uses, Graph.change_inputs, Graph.set_inputs
-    topological_sort, stored = nx.lexicographical_topological_sort, deferred.stored
+    topological_sort, stored = nx.lexicographical_topological_sort, constants.stored
 
     def measured(value: Value) -> dict[Data, int]:
         done["constants measured"] += 1
@@ -182,7 +182,7 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
         patch.setattr(Graph, "uses", listed)
         patch.setattr(Graph, "change_inputs", changed)
         patch.setattr(Graph, "set_inputs", replaced)
-        patch.setattr(deferred, "stored", measured)
+        patch.setattr(constants, "stored", measured)
         patch.setattr(nx, "lexicographical_topological_sort", ordered)
         Pipeline((*DEFAULT_PIPELINE.passes, Lower(dialect), *dialect.passes)).run(graph, context)
         assert context.lowered is not None

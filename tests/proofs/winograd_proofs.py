@@ -13,7 +13,7 @@ from itertools import product
 import z3
 from prover import Obligation, Real, proof
 
-from layoutopt.dialects.onnxruntime.winograd_kernels import Algorithm, minimal_filtering
+from layoutopt.dialects.onnxruntime.winograd import Algorithm, minimal_filtering
 
 SIZES = ((2, 3), (4, 3), (2, 5))
 """The outputs and taps of all algorithms that the pass has: tiles of 2 and 4 outputs, at most five finite points."""

@@ -22,7 +22,7 @@ def test_a_checkout_runs_from_its_root(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         return result.stdout
 
-    assert "assign-formats" in python("-m", "layoutopt", "passes")
+    assert "assign-formats" in python("-m", "layoutopt", "list", "passes")
     assert "gpu-hopper" in python("-m", "layoutopt", "targets")
     probe = "import layoutopt.passes, layoutopt.cost_models as c; print(layoutopt.passes.__file__, c.__file__)"
     places = [Path(each) for each in python("-c", probe).split()]

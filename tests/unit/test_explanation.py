@@ -163,7 +163,7 @@ def test_without_time_there_is_a_note() -> None:
 def test_errors_name_the_fault_and_the_nearest_names() -> None:
     with pytest.raises(ArgumentError, match="frist: there is no such tensor or node; near it are first"):
         explained(declared(), "frist")
-    with pytest.raises(ArgumentError, match="limit=-1: not a number of items"):
+    with pytest.raises(ArgumentError, match="limit=-1: should be greater than or equal to 0"):
         explained(declared(), limit=-1)
     with pytest.raises(TargetError, match="a plan for several targets has no single price to explain"):
         explain(declared(), target="cpu-avx2,cpu-avx512")

@@ -20,7 +20,6 @@ from layoutopt.files import (
     FileKind,
     Overwrite,
     Staging,
-    append_text,
     external_files,
     external_locations,
     is_onnx_file,
@@ -28,7 +27,6 @@ from layoutopt.files import (
     scratch_folder,
     write_text,
 )
-from layoutopt.files.overwrite import CHILDREN
 from layoutopt.files.staging import remove_stale_files, remove_stale_folders, temporary_name
 
 JSON = json.dumps({"layoutopt_version": "1"})
@@ -107,24 +105,6 @@ def test_a_mark_moves_with_its_folder(tmp_path: Path) -> None:
         marks += [result_mark(root / "m.onnx", root / "in") for root in (tmp_path / name, tmp_path / f"{name}.link")]
     assert len({*marks}) == 1
     assert result_mark(tmp_path / "two" / "m.onnx", tmp_path / "one" / "in") not in marks
-
-
-def test_text_is_appended_to_text_that_the_command_does_not_read(tmp_path: Path) -> None:
-    notes, zeros, model = tmp_path / "notes.txt", tmp_path / "zeros.bin", save(tmp_path, "a.onnx", "w.txt")
-    notes.write_text("before\n")
-    zeros.write_bytes(bytes(9))
-    for force in (False, True):
-        append_text(notes, "é\n", Overwrite((model,), force=force))
-        for path in (zeros, model, tmp_path / "w.txt", tmp_path):
-            before = path.read_bytes() if path.is_file() else b""
-            with pytest.raises(OutputError):
-                append_text(path, "x", Overwrite((model,), force=force))
-            assert not path.is_file() or path.read_bytes() == before
-        with pytest.raises(OutputError):
-            append_text(notes, "x", Overwrite((notes,), force=force))
-    assert notes.read_text(encoding="utf-8") == "before\né\né\n"
-    append_text(tmp_path / "new.md", "x", Overwrite())
-    assert (tmp_path / "new.md").read_text() == "x"
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -216,29 +196,10 @@ def test_a_folder_that_cannot_be_listed_is_no_obstacle(tmp_path: Path) -> None:
 # --- external data in a model file -------------------------------------------------------------------------
 
 
-def test_the_fields_that_lead_to_external_data() -> None:
-    """The table of field numbers against onnx's own description of its messages."""
-    found: dict[str, dict[int, str]] = {}
-    pending = [onnx.ModelProto.DESCRIPTOR]
-    while pending:
-        message = pending.pop()
-        if message.name not in found:
-            parts = [field for field in message.fields if field.message_type is not None]
-            found[message.name] = {field.number: field.message_type.name for field in parts}
-            pending += [field.message_type for field in parts]
-    leading = {"TensorProto"}
-    while more := {name for name, parts in found.items() if leading & {*parts.values()}} - leading:
-        leading |= more
-    expected = {
-        name: {number: part for number, part in parts.items() if part in leading}
-        for name, parts in found.items()
-        if name in leading - {"TensorProto"}
-    }
-    assert expected == CHILDREN
-    assert found["TensorProto"][13] == "StringStringEntryProto"
+@pytest.mark.parametrize("searched", [1 << 20, 64])
+def test_external_data_is_found_wherever_it_is(tmp_path: Path, searched: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layoutopt.files.overwrite._SEARCHED", searched)
 
-
-def test_external_data_is_found_wherever_it_is(tmp_path: Path) -> None:
     def tensor(location: str) -> onnx.TensorProto:
         made = onnx.TensorProto(data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
         made.external_data.add(key="offset", value="0")

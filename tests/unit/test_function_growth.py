@@ -5,8 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from layoutopt import inference, onnx_io
-from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, Inlined, kept_calls, large_calls
-from layoutopt.onnx_io.serialize import weightless_message
+from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, Inlined, is_too_large, large_functions
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
 
@@ -57,11 +56,10 @@ def test_functions_in_a_circle_are_left_to_the_inliner() -> None:
     functions = set(model.functions)
     function = model.functions["my", "f0", ""]
     function[0].domain, function[0].op_type = "my", "f2"
-    assert kept_calls(model, functions) == set()
+    assert not is_too_large(model, functions)
 
 
 def test_inference_does_not_look_into_large_calls() -> None:
-    proto = weightless_message(onnx_io.from_message(doubling(5)))
-    assert not large_calls(proto)
+    assert not large_functions(onnx_io.from_message(doubling(5)))
     depth = MAX_INFERRED_OPS.bit_length()
-    assert any(node.op_type == f"f{depth}" for node in large_calls(doubling(depth)))
+    assert large_functions(onnx_io.from_message(doubling(depth))) == {("my", f"f{depth}", "")}

@@ -12,7 +12,7 @@ from layoutopt.ir.sizes import Sizes
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
 from layoutopt.verification import verify_models
-from layoutopt.verification.original_runs import TimeLimits, run_original
+from layoutopt.verification.runs import Request, run_original
 
 
 def check_runs(model: onnx.ModelProto, inputs: SampleInputs, sizes: Sizes) -> None:
@@ -232,12 +232,12 @@ def test_sizes_that_need_too_much_memory_are_skipped_if_the_model_runs_at_others
 
     session.run = run_small  # type: ignore[method-assign, assignment]
     most = 8
-    runs, failures = run_original(session, samples, 0, TimeLimits())
+    runs, failures = run_original(session, Request(inputs=samples))
     assert {each.sizes["N"] for each in runs} == {2, 5}
     assert failures == [" at N = 9: 9 elements"]
     most = 1
     with pytest.raises(MemoryError):
-        run_original(session, samples, 0, TimeLimits())
+        run_original(session, Request(inputs=samples))
 
 
 def test_an_input_that_is_too_large_for_any_memory_cannot_be_run() -> None:

@@ -18,7 +18,6 @@ from layoutopt.dialects.onnxruntime.integer import (
     ELEMENTWISE,
     AbsorbPads,
     AffineConvolutions,
-    AffineStep,
     Quantization,
     Tabulate,
     WidenRows,
@@ -241,7 +240,7 @@ def test_the_parameters_of_a_convolution_are_exact(
     before = Quantization(np.float32(scale), x_zero, DType.UINT8)
     after = Quantization(np.float32(scale * ratio), y_zero, DType.UINT8)
     constant = (np.array(shifts) * scale).astype(np.float32)
-    found = channel_parameters(before, [AffineStep("Sub", constant, False)], after, len(shifts))
+    found = channel_parameters(before, [lambda numbers: numbers - constant.astype(numbers.dtype)], after, len(shifts))
     if found is not None:
         weights, scales, biases = found
         integers = np.arange(256)[:, None]

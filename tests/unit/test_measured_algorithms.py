@@ -18,8 +18,15 @@ from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_fusable_activation
 from layoutopt.dialects.onnxruntime.default_blocks import ACTIVATION_SHARES, find_fused_tensors, is_chosen_by_default
-from layoutopt.dialects.onnxruntime.winograd import MachineRates, Winograd, convolution_graph, promising, tilings
-from layoutopt.dialects.onnxruntime.winograd_kernels import Site, site_of
+from layoutopt.dialects.onnxruntime.winograd import (
+    MACHINE_RATES,
+    Site,
+    Winograd,
+    convolution_graph,
+    estimated_times,
+    site_of,
+    tilings,
+)
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import ArrayData, DType, Op, Signature, Slot, TensorType, Value
@@ -139,8 +146,7 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
-    rates = MachineRates(min_speedup=1.2) if BLOCK == 8 else MachineRates()
-    candidates = [promising(site, rates) for site in sites(lowered())]
+    candidates = [estimated_times(site, MACHINE_RATES[BLOCK]).promising for site in sites(lowered())]
     favourites = {
         LoweredGraph(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
         for site, found_tilings in zip(sites(lowered()), candidates, strict=True)

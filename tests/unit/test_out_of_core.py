@@ -9,18 +9,16 @@ from onnx import numpy_helper
 
 import layoutopt
 from layoutopt.errors import UnverifiedError, VerificationError
-from layoutopt.formats import Format
 from layoutopt.ir.types import ArrayData
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Pass, Pipeline
-from layoutopt.verification import ObservedValue, out_of_core
-from layoutopt.verification.out_of_core import divide
-from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.submodels import WeightlessModel
+from layoutopt.runtime.session import Session
+from layoutopt.verification import parts
+from layoutopt.verification.parts import PartedSession, without_weights
 
 BLOCKS, CHANNELS = 5, 16
 FILTER = CHANNELS * CHANNELS * 9 * 4  # bytes
-MEMORY = 3 * FILTER * out_of_core.MEMORY_PER_SEGMENT // 2
+MEMORY = 3 * FILTER * parts.MEMORY_PER_PART // 2
 
 
 def model() -> onnx.ModelProto:
@@ -55,7 +53,7 @@ def model() -> onnx.ModelProto:
 
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out_of_core, "available_bytes", lambda: MEMORY)
+    monkeypatch.setattr(parts, "available_bytes", lambda: MEMORY)
 
 
 def optimised(**options: object) -> layoutopt.Result:
@@ -87,17 +85,17 @@ class Damage(Pass):
 @pytest.mark.usefixtures("little_memory")
 def test_a_fault_in_one_weight_is_found() -> None:
     damaged = Pipeline((Damage(), *default_pipeline("inference").passes))
-    with pytest.raises(VerificationError, match="segment by segment y differs"):
+    with pytest.raises(VerificationError, match="segment by segment c4 differs"):
         optimised(pipeline=damaged)
 
 
 @pytest.mark.usefixtures("little_memory")
 def test_a_model_that_stays_unchanged_runs_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, loaded, session = optimised(verify=False).proto, [], Runnable.session
-    monkeypatch.setattr(Runnable, "session", lambda self, **options: loaded.append(self) or session(self, **options))
+    first, loaded = optimised(verify=False).proto, []
+    monkeypatch.setattr(parts, "Session", lambda source, **options: loaded.append(source) or Session(source, **options))
     report = layoutopt.optimize(first, "ascend-910b", measure=False, calibrate=False).report
     assert not report.changed and report.verification.status == "passed"
-    assert loaded and all(len(each.source) < BLOCKS * FILTER for each in loaded)
+    assert len(loaded) > 1 and all(len(each) < BLOCKS * FILTER for each in loaded)
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -112,25 +110,24 @@ def test_a_model_that_stays_unchanged_runs_in_segments(monkeypatch: pytest.Monke
 def test_a_segment_that_does_not_run_is_no_crash(
     error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: Runnable, **options: object) -> None:
+    def fail(source: bytes, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(Runnable, "session", fail)
+    monkeypatch.setattr(parts, "Session", fail)
     with pytest.raises(UnverifiedError, match=reason):
         optimised()
 
 
 @pytest.mark.parametrize("limit", [1, FILTER, 3 * FILTER, 100 * FILTER])
-def test_segments_compute_all_outputs_from_earlier_ones(limit: int) -> None:
-    whole = WeightlessModel.of(onnx_ir.from_proto(model()), has_float16=False)
-    common = [ObservedValue(name, name, Format.canonical(4)) for name in whole.producers if name[0] in "cra"]
-    segments = divide(whole, whole, common, limit)
+def test_parts_compute_what_the_model_computes(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "available_bytes", lambda: limit * parts.MEMORY_PER_PART)
+    session, whole = PartedSession(*without_weights(onnx_ir.from_proto(model()))), Session(model().SerializeToString())
     known = {"x", "length"}
-    for each in segments:
-        assert each.original == each.rewritten
-        assert known.issuperset(each.original.inputs)
-        known.update(each.original.outputs)
-        heaviest = max(map(whole.weight_bytes, each.original.nodes))
-        assert each.original.nbytes <= max(limit, heaviest) + FILTER // 2
-    assert known.issuperset({"y", "z"})
-    assert {name for each in segments for name in each.original.constants} >= {f"w{block}" for block in range(BLOCKS)}
+    for each in session.parts:
+        assert known.issuperset(each.inputs)
+        known.update(each.outputs)
+        assert each.nbytes <= max(limit, FILTER) + FILTER // 2
+    feeds = [{"x": np.full((1, 8, 8, CHANNELS), 0.3, np.float32), "length": np.array([n])} for n in (3, 9)]
+    for one, other in zip(whole.run_all(None, feeds), session.run_all(None, feeds), strict=True):
+        for expected, actual in zip(one, other, strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from html_pages import BLOCK, residual_network
@@ -11,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layoutopt.ir.types import Op
-from layoutopt.page.encoding import encode
+from layoutopt.page.document import page_data
 from layoutopt.page.graphs import PageGraph
 from layoutopt.page.libraries import Library, libraries
-from layoutopt.page.matching import matching_tree
-from layoutopt.page.repeats import longest_repeat
-from layoutopt.page.tree import Group, group_tree
+from layoutopt.page.tree import Group, group_tree, longest_repeat, matching_tree
 from layoutopt.report.printable import printable
 
 
@@ -48,7 +45,7 @@ def test_repeated_blocks_are_one_group(ops: int) -> None:
 
 def test_a_graph_without_repeats_is_cut_into_parts() -> None:
     node = residual_network(1).nodes[1]
-    many = PageGraph(tuple(replace(node, op_type=f"Op{number}") for number in range(500)), ())
+    many = PageGraph([node._replace(op_type=f"Op{number}") for number in range(500)], [Op("Op", (), ())] * 500)
     tree = group_tree(many)
     assert_partition(tree, many)
     assert {group.kind for group in groups(tree)} == {"graph", "part"}
@@ -56,14 +53,15 @@ def test_a_graph_without_repeats_is_cut_into_parts() -> None:
 
 def test_the_planned_graph_has_the_groups_of_the_original() -> None:
     original = residual_network(70)
-    kept = [node for node in original.nodes if not node.name.endswith("3")]
-    planned = PageGraph(tuple(kept), ())
+    kept = [number for number, node in enumerate(original.nodes) if not node.name.endswith("3")]
+    nodes, ops = ([each[number] for number in kept] for each in (original.nodes, original.ops))
+    planned = PageGraph(nodes, ops)
     tree = matching_tree(planned, original, group_tree(original))
     assert_partition(tree, planned)
     assert [len(group.children) for group in groups(tree) if group.kind == "repeat"] == [10]
-    copied = PageGraph(tuple(replace(node, op=node.op and Op(node.op_type, (), ())) for node in kept), ())
+    copied = PageGraph(nodes, [op and Op(op.op_type, (), ()) for op in ops])
     assert matching_tree(copied, original, group_tree(original)) == tree, "ops of a copy are found by name"
-    renamed = PageGraph(tuple(replace(node, name=f"{node.name}'") for node in copied.nodes), ())
+    renamed = PageGraph([node._replace(name=f"{node.name}'") for node in nodes], copied.ops)
     assert_partition(matching_tree(renamed, original, group_tree(original)), renamed)
 
 
@@ -72,8 +70,8 @@ def test_the_planned_graph_has_the_groups_of_the_original() -> None:
 def test_a_repeat_covers_as_much_as_the_one_that_is_there(block: list[int], count: int, before: list[int]) -> None:
     tokens = [*before, *block * count]
     found = longest_repeat(tokens, [1] * len(tokens), [1] * len(tokens))
-    assert found is not None and found.period * found.count >= len(block) * count
-    blocks = [tokens[start : start + found.period] for start in range(found.start, found.stop, found.period)]
+    assert found is not None and found.stop - found.start >= len(block) * count
+    blocks = [tokens[start : start + found.step] for start in found]
     assert all(each == blocks[0] for each in blocks)
 
 
@@ -85,12 +83,12 @@ def test_texts_are_printable() -> None:
 
 def test_the_data_refers_to_nodes_and_texts_that_exist() -> None:
     graph = residual_network(70)
-    data = json.loads(json.dumps(encode(graph, graph)))
+    data = json.loads(json.dumps(page_data(graph, graph)))
     for side in data["sides"].values():
         numbers = [number for edge in side["edges"] for number in edge[:2]]
         assert max(numbers) < len(side["nodes"]) == len(graph.nodes)
-        assert [node[10] for node in side["nodes"]] == list(range(len(graph.nodes)))
-        assert all(0 <= index < len(data["texts"]) for node in side["nodes"] for index in (node[1], node[2], node[6]))
+        assert side["mates"] == list(range(len(graph.nodes)))
+        assert all(0 <= index < len(data["texts"]) for node in side["nodes"] for index in (node[1], node[2], node[8]))
 
 
 @pytest.mark.parametrize("library", libraries(), ids=lambda each: each.name)

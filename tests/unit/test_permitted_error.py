@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import layoutopt
 from layoutopt import onnx_io
-from layoutopt.dialects.onnxruntime.winograd_kernels import (
+from layoutopt.dialects.onnxruntime.winograd import (
     MACHINE_RATES,
     Algorithm,
     Constants,
@@ -20,11 +20,11 @@ from layoutopt.dialects.onnxruntime.winograd_kernels import (
     Tiles,
     minimal_filtering,
 )
-from layoutopt.dialects.onnxruntime.winograd_kernels import error_growths as declared_growths
+from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_growths
 from layoutopt.errors import VerificationError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Value
-from layoutopt.report.warnings import warnings_of
+from layoutopt.report.facts import warnings_of
 from layoutopt.runtime.session import Session
 from layoutopt.verification.file_comparison import verify_files
 from layoutopt.verification.perturbation import COHERENT, error_growths, perturb_sums
@@ -63,7 +63,7 @@ def filters_of(kind: str) -> Array:
 
 @pytest.fixture
 def prefers_winograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = MachineRates(flops=1e6, min_speedup=1e-6, min_measured_speedup=1e-6, max_filter_growth=1e9, tie_ratio=1.0)
+    rates = MachineRates(flops=1e6, min_speedup=1e-6, min_measured_speedup=1e-6, max_filter_growth=1e9)
     for block in (8, 16):
         monkeypatch.setitem(MACHINE_RATES, block, rates)
 

@@ -35,7 +35,7 @@ from layoutopt.kernel_times.stored_prices import StoredPrices
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.ops import X, Y, rule_of
 from layoutopt.planner import Plan, PlanRequest, make_plan
-from layoutopt.report.summary import TIME_IS_SPENT
+from layoutopt.report.facts import TIME_IS_SPENT
 from layoutopt.verification import Runnable
 
 NETWORK = """<ir_version: 10, opset_import: ["" : 18]>

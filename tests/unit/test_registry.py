@@ -210,7 +210,7 @@ def test_an_error_is_one_line_with_the_package(
 
 def test_a_pass_next_to_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     install(monkeypatch, PASSES, lost="Lost")
-    assert main(["passes"]) == ExtensionError.exit_code
+    assert main(["list", "passes"]) == ExtensionError.exit_code
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "pass lost: no pass 'no-such-pass' to run next to" in err
 
@@ -218,7 +218,7 @@ def test_a_pass_next_to_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_two_packages_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     group: EntryPoints[Pass] = EntryPoints("some.group", instance_of(Pass, ""))
     found = [EntryPoint("one", f"{package}:Step", "some.group") for package in ("first", "second")]
-    monkeypatch.setattr("layoutopt.registry", lambda group: found)
+    monkeypatch.setattr("layoutopt.registry.entry_points", lambda group: found)
     with pytest.raises(ExtensionError, match=r"package second.* has the same name as that of first"):
         group.load_all()
 

@@ -17,8 +17,8 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.driver.arguments import runtime_and_dialect
 from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.data_movement import executed_data_movement
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.traced_run import executed_data_movement
 
 RUNTIMES = [find_runtime(name) for name in runtime_names()]
 CONVOLUTIONS = """<ir_version: 10, opset_import: ["" : 18]>
@@ -83,7 +83,7 @@ def test_runtime_and_dialect_follow_from_each_other() -> None:
         ("openvino", None, "openvino: no such runtime"),
         ("any", "functions", "dialect functions: the runtime any does not read it"),
         ("onnxruntime", "nhwc", "nhwc: no such dialect"),
-        (3, None, "runtime=3: no such runtime"),
+        (3, None, "runtime=3: should be a valid string"),
     ],
 )
 def test_arguments_that_do_not_fit(runtime: object, dialect: object, message: str) -> None:
@@ -221,10 +221,10 @@ def test_every_key_of_the_file_is_documented() -> None:
 
 
 def test_the_list_names_every_runtime(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runtimes"]) == 0
+    assert main(["list", "runtimes"]) == 0
     printed = capsys.readouterr().out
     assert all(spec.name in printed and spec.runs_in in printed for spec in RUNTIMES)
-    assert main(["runtimes", "--json"]) == 0
+    assert main(["list", "runtimes", "--json"]) == 0
     records = json.loads(capsys.readouterr().out)["runtimes"]
     assert {each["name"]: each["kernels"] for each in records} == {spec.name: spec.kernels for spec in RUNTIMES}
     assert "gpu-hopper" in next(each["default_of"] for each in records if each["name"] == "any")

@@ -15,7 +15,7 @@ from layoutopt.errors import DimensionError, InputError
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import RangeKind, SampleInputs, Style, value_ranges
 from layoutopt.verification import verify_models
-from layoutopt.verification.original_runs import TimeLimits, run_original
+from layoutopt.verification.runs import Request, run_original
 
 # --- random values ------------------------------------------------------------------------------------------------------------
 
@@ -140,10 +140,9 @@ def test_a_sampling_grid_of_a_size_that_is_an_input() -> None:
 def test_ones_are_tried_if_a_model_does_not_run_on_random_values() -> None:
     """Ones are tried if random repeats of 0 and 1 fail, as for a Tile whose result has a fixed shape; no graph is needed."""
     model = written("float[2,3] w, int64[8] x", "t = Tile (w, x) y = Relu (t)", "float[2,3] y")
-    graphless = SampleInputs()
     once = written("float[2,3] w, int64[2] x", "t = Tile (w, x) y = Add (t, w)", "float[2,3] y")
-    assert run_original(Session(once.SerializeToString()), graphless, 7, TimeLimits())[0]
-    assert not run_original(Session(model.SerializeToString()), graphless, 0, TimeLimits())[0]
+    assert run_original(Session(once.SerializeToString()), Request(seed=7))[0]
+    assert not run_original(Session(model.SerializeToString()), Request())[0]
     assert next(iter(Style)) is Style.RANDOM
 
 

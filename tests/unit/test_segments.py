@@ -13,10 +13,11 @@ from layoutopt.errors import VerificationError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType
 from layoutopt.verification import Comparison, ObservedValue, Verification, gate, verify_models
+from layoutopt.verification.comparison import PairOfModels
+from layoutopt.verification.cuts import Cuts, relative_margin
 from layoutopt.verification.difference import Difference
-from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.segments import Cuts, compare_segments, relative_margin
+from layoutopt.verification.runs import Request
 
 FOUR = Format.canonical(4)
 DIFFERS = Verification(
@@ -78,7 +79,7 @@ def compared(
     dtypes = dict.fromkeys(BETWEEN, DType.UINT8)
     margins = dict.fromkeys(BETWEEN, relative_margin(DType.FLOAT32)) if knows_fractions else {}
     cuts = Cuts([ObservedValue(name, name, FOUR) for name in BETWEEN], dtypes, frozenset(BETWEEN), margins)
-    return compare_segments(runnable(original or chain()), runnable(rewritten), cuts, Request())
+    return PairOfModels(runnable(original or chain()), runnable(rewritten), Request(), cuts).verdict()
 
 
 def runnable(model: onnx_ir.Model) -> Runnable:
@@ -133,14 +134,14 @@ def test_values_before_a_final_op_are_compared_too() -> None:
         {"q3": relative_margin(DType.FLOAT32)},
     )
     both = runnable(chain(end="Sigmoid")), runnable(chain(end="Sigmoid"))
-    verdict = compare_segments(*both, cuts, Request(observed=[ObservedValue("z", "z", FOUR)]))
+    verdict = PairOfModels(*both, Request(observed=[ObservedValue("z", "z", FOUR)]), cuts).verdict()
     assert verdict.status == "passed"
     assert {each.name for each in verdict.comparisons} == {"y", "z", "q3"}
 
 
 @pytest.mark.parametrize("dialect", ["functions", "ops"])
 def test_whole_models_are_cut(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: DIFFERS)
+    monkeypatch.setattr(gate, "compare_as_a_whole", lambda *_, **__: DIFFERS)
     verification = layoutopt.optimize(chain(end="Sigmoid"), "ascend-910b", dialect=dialect).report.verification
     assert verification.status == "passed"
     assert verification.reason == "segment by segment; as a whole y differs"
@@ -170,7 +171,7 @@ def cut(gain: float = 1.0, *, bias: float = 0.0, inside: bool = False) -> onnx_i
 def cut_apart(rewritten: onnx_ir.Model, *, inside: bool) -> Verification:
     values = [ObservedValue("y", "y", FOUR)] if inside else []
     cuts = Cuts(values, {"y": DType.INT32} if inside else {}, frozenset("y"), {"y": relative_margin(DType.FLOAT16)})
-    return compare_segments(runnable(cut(inside=inside)), runnable(rewritten), cuts, Request())
+    return PairOfModels(runnable(cut(inside=inside)), runnable(rewritten), Request(), cuts).verdict()
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -187,14 +188,14 @@ def test_no_more_than_that(change: dict[str, float], inside: bool) -> None:
 
 
 def test_an_output_that_is_cut_off_is_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: DIFFERS)
+    monkeypatch.setattr(gate, "compare_as_a_whole", lambda *_, **__: DIFFERS)
     verification = layoutopt.optimize(cut(), "ascend-910b").report.verification
     assert verification.status == "passed"
     assert verification.reason == "segment by segment; as a whole y differs"
 
 
 def test_segments_do_not_clear_a_model_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: Verification("failed", "it cannot be run"))
+    monkeypatch.setattr(gate, "compare_as_a_whole", lambda *_, **__: Verification("failed", "it cannot be run"))
     with pytest.raises(VerificationError, match="it cannot be run"):
         layoutopt.optimize(cut(), "ascend-910b")
 
@@ -205,4 +206,4 @@ def test_an_array_has_the_shape_that_the_rewritten_model_declares() -> None:
     observed = ObservedValue("a", "b", Format.parse("NCHW8c"), (2, 2, 15, 8))
     array = observed.packed(tensor)
     assert array.shape == (2, 2, 15, 8)
-    np.testing.assert_array_equal(observed.unpacked(array, tensor.shape), tensor)
+    np.testing.assert_array_equal(observed.unpacked(array, tensor), tensor)

@@ -5,8 +5,7 @@ import onnx.parser
 import pytest
 
 import layoutopt
-from layoutopt.report.summary import summary_rows
-from layoutopt.report.units import seconds
+from layoutopt.report.units import seconds, size
 
 NETWORK = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[1,4,4,32] x) => (float[1,4,4,32] y) <float[32,32,1,1] w = {%s}>
@@ -24,13 +23,15 @@ def result() -> layoutopt.Result:
 
 
 def test_the_rows_have_the_numbers_of_the_report(result: layoutopt.Result) -> None:
-    report, rows = result.report, dict(summary_rows(result.report))
+    report, rows = result.report, {each.label: each.text for each in result.report.facts}
     assert report.changed and report.gain is not None
     assert rows["result"] == "rewritten"
     assert rows["estimated time"].startswith(f"{seconds(report.gain.seconds_before)} -> ")
-    assert rows["verification"] == f"passed, largest error {report.verification.largest_error:.1e}"
-    assert "measured time" not in rows
-    assert [line.split()[0] for line in result.summary().splitlines()[1:]] == [label.split()[0] for label in rows]
+    assert rows["verification"].startswith(f"equal outputs ({report.verification.largest_error:.1e}; rounding ")
+    assert rows["speed"].endswith("faster, estimated") and rows["measured time"].startswith("not measured")
+    assert rows["layout changes"] == (f"2 -> 0 layout changes, {size(report.before.bytes)} -> 0 B (in the file)")
+    shown = [line.split("  ")[0] for line in result.summary().splitlines()[1:]]
+    assert shown == [each.label for each in report.facts if each.level != "detail"]
 
 
 def test_names_are_escaped_in_html(result: layoutopt.Result) -> None:
@@ -44,4 +45,4 @@ def test_an_unchanged_model_has_its_reason() -> None:
         '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
     )
     report = layoutopt.optimize(model, "gpu-hopper", measure=False).report
-    assert dict(summary_rows(report))["result"] == f"unchanged: {report.reason}" != "unchanged: "
+    assert report.facts[0].text == f"left unchanged: {report.reason}" != "left unchanged: "

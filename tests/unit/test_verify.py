@@ -9,7 +9,7 @@ import pytest
 from layoutopt.formats import Format
 from layoutopt.verification import ObservedValue, verify_models
 from layoutopt.verification.difference import Difference, difference
-from layoutopt.verification.model_edits import add_outputs
+from layoutopt.verification.edits import add_outputs
 from layoutopt.verification.verdict import SPREAD_FACTOR, ULPS, Comparison
 
 NHWC, NCHW = Format.parse("NHWC"), Format.parse("NCHW")

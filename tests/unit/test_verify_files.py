@@ -12,8 +12,8 @@ import layoutopt
 from layoutopt.runtime.session import Session
 from layoutopt.verification.file_comparison import interface_mismatch, matching_values, verify_files
 from layoutopt.verification.perturbation import perturbed_inputs
-from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
+from layoutopt.verification.runs import Request
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]> net'
 BODY = """
@@ -56,7 +56,7 @@ def test_values_are_found_by_name_and_content(files: tuple[Path, Path]) -> None:
     """Values of the two files are matched by name and content, in any order of axes or blocks."""
     first, second = (Runnable.of(str(path)) for path in files)
     found = {
-        each.original: str(each.format) for each in matching_values(first, second, ["c1", "r1", "c2", "s2"], Request())
+        each.original: str(each.format) for each in matching_values(first, second, Request(), ["c1", "r1", "c2", "s2"])
     }
     assert "r1" in found
     assert any(format != "ABCD" and format != "NCHW" for format in found.values())

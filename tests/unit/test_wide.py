@@ -11,8 +11,8 @@ from onnx import numpy_helper
 from layoutopt.runtime.session import Session
 from layoutopt.verification import Comparison, Verification, verify_models
 from layoutopt.verification.difference import Difference, difference
-from layoutopt.verification.upcast import upcast_to_float32
-from layoutopt.verification.whole_model import errors_of
+from layoutopt.verification.edits import upcast_to_float32
+from layoutopt.verification.gate import errors_of
 
 SIZE, DEPTH = 64, 6
 

@@ -19,8 +19,16 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target, load_target
 from layoutopt.dialects.onnxruntime import DOMAIN
-from layoutopt.dialects.onnxruntime.winograd import MachineRates, Prices, Winograd, choose, tilings
-from layoutopt.dialects.onnxruntime.winograd_kernels import Constants, WinogradRewriter, minimal_filtering, site_of
+from layoutopt.dialects.onnxruntime.winograd import (
+    Constants,
+    MachineRates,
+    Winograd,
+    WinogradRewriter,
+    estimated_times,
+    minimal_filtering,
+    site_of,
+    tilings,
+)
 from layoutopt.formats import lookup, pack
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
@@ -338,7 +346,7 @@ def _site_of(channels: int, filters: int, height: int, width: int) -> Any:
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
     """As measured; see the docstring of Speeds."""
-    tiles = choose(_site_of(*shape), Prices(MachineRates()))
+    tiles = estimated_times(_site_of(*shape), MachineRates()).best
     assert (tiles and tuple(each.outputs for each in tiles)) == expected
 
 

@@ -3,7 +3,7 @@
 from layoutopt.cli.rendering.terminal import indented, rendered, size, styled_line, table, text
 from layoutopt.gates import GateReport, ModelResult
 
-HEADER = ("model", "result", "transposes", "casts", "moved", "speed-up", "growth")
+HEADER = ("model", "result", "layout changes", "bytes moved", "speed-up", "growth")
 _STYLES = {"passed": "green", "error": "bold red", "over budget": "bold red", "regression": "bold red"}
 
 
@@ -42,8 +42,7 @@ def cells(model: ModelResult) -> list[str]:
     return [
         model.model,
         model.status,
-        _changed(str(numbers.transposes), str(old.transposes) if old else ""),
-        _changed(str(numbers.casts), str(old.casts) if old else ""),
+        _changed(*(str(each.transposes + each.casts) if each else "" for each in (numbers, old))),
         _changed(size(numbers.bytes_moved), size(old.bytes_moved) if old else ""),
         _speed_up(model),
         f"{numbers.size_growth:.2f}x",
@@ -60,4 +59,5 @@ def _speed_up(model: ModelResult) -> str:
         return f"{model.measured_speed_up:.2f}x measured"
     now = model.numbers.speed_up if model.numbers is not None else None
     then = model.baseline.speed_up if model.baseline is not None else None
-    return _changed(*(f"{each:.2f}x" if each is not None else "" for each in (now, then))) or "-"
+    shown = _changed(*(f"{each:.2f}x" if each is not None else "" for each in (now, then)))
+    return f"{shown} estimated" if shown else "-"

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.output_files import JsonRecord
-from layoutopt.cli.rendering.optimize import size_rows
+from layoutopt.cli.rendering.optimize import fact_rows
 from layoutopt.cli.rendering.terminal import (
     footnote,
     indented,
@@ -30,6 +30,7 @@ from layoutopt.explanation import (
     Participant,
     Remedy,
 )
+from layoutopt.report.facts import proof_text, size_facts
 
 _MAX_FORMATS = 3  # alternatives with another format, per conversion; JSON has all
 _MAX_ROWS = 12  # conversions without priced alternatives; JSON has all
@@ -62,13 +63,12 @@ def print_explained(found: Explanation, record: JsonRecord) -> None:
 def _summary(found: Explanation) -> list[tuple[str, RenderableType]]:
     plan = found.plan
     assert plan is not None
-    proof = "proven optimal for these formats" if plan.optimal and not plan.gap else f"gap {plan.gap:.2%}"
     rows: list[tuple[str, RenderableType]] = [
-        ("estimated time", styled_line(f"{seconds(plan.seconds_after)}  ", (proof, "dim")))
+        ("estimated time", styled_line(f"{seconds(plan.seconds_after)}  ", (proof_text(plan), "dim")))
     ]
     if found.item is None:
         rows.append(("conversions", _totals(found)))
-    rows += size_rows(found.dims)
+    rows += fact_rows(size_facts(found.dims))
     return rows + [("note", text(note.reason, "yellow")) for note in found.notes if note.source == "plan"]
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from layoutopt.cli.inspection import OpChange, PlannedModel, StampedModel
 from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.notes import notes_table
-from layoutopt.cli.rendering.optimize import estimate, plan_lines, size_text, title
+from layoutopt.cli.rendering.optimize import fact_rows, title
 from layoutopt.cli.rendering.terminal import (
     footnote,
     key_values,
@@ -25,6 +25,7 @@ from layoutopt.cli.rendering.terminal import (
     table,
     text,
 )
+from layoutopt.report.facts import change_text, range_text
 from layoutopt.report.schema import CastReport, OpReport, Report
 
 _MAX_ROWS = 12  # rows of a table without --all
@@ -70,12 +71,13 @@ def _fields(record: BaseModel | None) -> Any:
 
 def _print_planned(found: PlannedModel, show_all: bool) -> None:
     report = found.report
+    planned = [each for each in report.facts if each.label not in ("result", "speed", "verification", "measured time")]
     verdict = (
         text("would be rewritten", "green") if report.changed else text(f"would be left unchanged: {report.reason}")
     )
     show(
         title(report),
-        key_values(("result", verdict), *plan_lines(report), *_plan_with_all_kernels(found.report_with_all_kernels)),
+        key_values(("result", verdict), *fact_rows(planned), *_plan_with_all_kernels(found.report_with_all_kernels)),
     )
     if show_all:
         section("ops", "formats and estimated time, before and after planning", _each_op(found.changes))
@@ -105,8 +107,9 @@ def _plan_with_all_kernels(report: Report | None) -> list[tuple[str, Text]]:
     """The estimated time of the plan with all kernels of the target; empty if the runtime has them all."""
     if report is None or report.plan is None or report.plan.targets:
         return []
+    change = change_text(report.plan.seconds_before, report.plan.seconds_after)
     aside = ("  if the runtime had all kernels of the target; see --runtime", "dim")
-    return [("hardware's optimum", styled_line(estimate(report.plan), aside))]
+    return [("hardware's optimum", styled_line(change, aside))]
 
 
 def _each_op(changes: Sequence[OpChange]) -> Table:
@@ -222,7 +225,7 @@ def _print_stamped(found: StampedModel, show_all: bool) -> None:
         ),
     ]
     if stamp.get("dims"):
-        rows.append(("sizes", text(", ".join(f"{name} {size_text(*range)}" for name, range in stamp["dims"].items()))))
+        rows.append(("sizes", text(", ".join(f"{name} {range_text(*range)}" for name, range in stamp["dims"].items()))))
     if stamp["pins"]:
         rows.append(("pinned", text(", ".join(f"{name} {format}" for name, format in stamp["pins"].items()))))
     show(styled_line((found.model, "bold")), key_values(*rows))

@@ -97,7 +97,7 @@ def table(*columns: str) -> Table:
             title,
             justify="right" if column.startswith(">") else "left",
             no_wrap=title != column,
-            overflow="ellipsis",
+            overflow="ellipsis" if title != column else "fold",
         )
     result.show_header = any(column.header for column in result.columns)
     return result

@@ -4,8 +4,8 @@ import math
 
 from layoutopt.cli.model_comparison import ModelComparison
 from layoutopt.cli.output_files import JsonRecord
-from layoutopt.cli.rendering.optimize import by_definition
 from layoutopt.cli.rendering.terminal import key_values, section, show, styled_line, table, text
+from layoutopt.report.facts import by_definition
 from layoutopt.sample_inputs import sizes_text
 from layoutopt.verification import Comparison
 

@@ -26,13 +26,8 @@ from layoutopt.dialects.onnxruntime.blocked_passes import (
     FuseIntoConvolutions,
     ScaleFilters,
 )
-from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES
-from layoutopt.dialects.onnxruntime.plain_passes import (
-    AvoidPrepacking,
-    AvoidSkipLayerNormalization,
-    KeepSoftmaxInFloatingPoint,
-    PoolIntegers,
-)
+from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, KeepSoftmaxInFloatingPoint, PoolIntegers
+from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
 from layoutopt.dialects.onnxruntime.writers import KINDS, write_elementwise, write_reorder

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from math import prod
@@ -22,7 +21,6 @@ ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "H
 _SINCE = {"HardSwish": (1, 31)}  # the first onnxruntime whose convolution has the activation
 
 
-@dataclass(frozen=True, slots=True)
 class FuseIntoConvolutions(Pass):
     """Fuse per-channel affines, residuals and activations into the blocked convolution before them.
 
@@ -143,7 +141,6 @@ _FILTER = 0.7e-9  # a Mul that is broadcast over the outputs of a block
 _OPS = 3e-6
 
 
-@dataclass(frozen=True, slots=True)
 class ScaleFilters(Pass):
     """Scale the next convolution's filter by computed numbers per channel, in place of the image, where that is less work.
 
@@ -229,7 +226,6 @@ NAME = "this model is packed for blocks of {} channels, and this machine has oth
 _PACKED = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
 
 
-@dataclass(frozen=True, slots=True)
 class CheckBlockSize(Pass):
     """Add a convolution that fails on machines with another block size, where the results of the model would be wrong.
 
@@ -363,7 +359,6 @@ class _PrologueWriter:
         return result
 
 
-@dataclass(frozen=True, slots=True)
 class DeclarePaddedChannels(Pass):
     """Write a Reshape behind a ReorderInput whose number of padded channels depends on the machine.
 

@@ -118,12 +118,13 @@ document.addEventListener("keydown", (event) => {
 
 const found = byId("found"), search = byId("search"), MOST = 40;
 let hits = [], current = 0;
+const LEGEND = {cast: "layout conversions", move: "Transposes that move bytes", view: "metadata-only op"};
 
 function matches(side, query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const isFirst = (node) => words.every((word) => `${node.op} ${node.name}`.toLowerCase().includes(word));
   const all = side.nodes.filter((node) => {
-    node.words = node.words || [node.op, node.name, node.scope, node.format >= 0 ? formats[node.format].name : "",
+    node.words = node.words || [node.op, node.name, node.scope, LEGEND[node.kind] || "", node.format >= 0 ? formats[node.format].name : "",
       ...[...node.inputs, ...node.outputs].flatMap((each) => [each.name, each.type, each.format])].join(" ").toLowerCase();
     return words.every((word) => node.words.includes(word));
   });

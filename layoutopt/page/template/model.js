@@ -2,7 +2,8 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const text = (index) => data.texts[index];
-const formats = data.formats.map(([name, colour]) => ({name: text(name), colour}));
+const formats = data.formats.map(([name, colour]) => ({name: text(name), colour: text(colour)}));
+const formatNumbers = new Map(data.formats.map(([name], number) => [name, number]));
 const CANONICAL = "canonical";
 const MOVING = new Set(["cast", "move"]);
 
@@ -10,16 +11,15 @@ function decodeOperand([name, type, format, preferred, isConstant]) {
   return {name: text(name), type: text(type), format: text(format), preferred: text(preferred), isConstant: Boolean(isConstant)};
 }
 
-function decodeNode(row) {
-  const [kind, name, op, format, seconds, bytes, reason, scope, inputs, outputs, mate, region] = row;
+function decodeNode([kind, name, op, inputs, outputs, format, seconds, bytes, reason, scope, region], mate) {
   return {
-    kind, name: text(name), op: text(op), format, seconds, bytes, reason: text(reason), scope: text(scope),
-    inputs: inputs.map(decodeOperand), outputs: outputs.map(decodeOperand), mate, region, parent: null,
+    kind: text(kind), name: text(name), op: text(op), format: formatNumbers.get(format) ?? -1, seconds, bytes, reason: text(reason),
+    scope: scope.map(text).join("."), inputs: inputs.map(decodeOperand), outputs: outputs.map(decodeOperand), mate, region, parent: null,
   };
 }
 
 function decodeGroup([kind, label, children], nodes, parent) {
-  const group = {kind, label: text(label), parent, isGroup: true, isOpen: false, layout: null, links: new Map(), reads: new Set(), writes: new Set()};
+  const group = {kind: text(kind), label: text(label), parent, isGroup: true, isOpen: false, layout: null, links: new Map(), reads: new Set(), writes: new Set()};
   group.children = children.map((child) => {
     if (Array.isArray(child)) return decodeGroup(child, nodes, group);
     nodes[child].parent = group;
@@ -75,7 +75,7 @@ function liftEdge(edge, source, target) {
 function decodeSide(name) {
   const side = data.sides[name];
   if (!side) return null;
-  const nodes = side.nodes.map(decodeNode);
+  const nodes = side.nodes.map((row, number) => decodeNode(row, side.mates[number]));
   const root = decodeGroup(side.tree, nodes, null);
   root.isOpen = true;
   const edges = side.edges.map(([source, target, value, type, format]) => (

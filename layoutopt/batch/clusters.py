@@ -1,0 +1,366 @@
+"""Clusters: worker processes of this machine (joblib's loky), a Dask cluster or a Ray cluster, behind one interface.
+
+    with open_cluster("dask://scheduler:8786") as cluster:
+        for index, outcome in cluster.map_unordered(function, items):
+            ...
+
+A cluster submits a task and returns a future of `concurrent.futures`. Functions, items and results are pickled; cloudpickle
+also takes functions of a script or a notebook. Dask and Ray schedule, restart and stop their workers by themselves; their
+libraries are installed by the extras `layoutopt[dask]` and `layoutopt[ray]`.
+"""
+
+import logging
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TextIO, TypeVar, cast
+from urllib.parse import SplitResult, urlsplit
+
+import joblib
+from joblib.externals.loky import ProcessPoolExecutor
+
+from layoutopt.errors import ArgumentError, LayoutoptError
+from layoutopt.files import scratch_folder
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+_LOCAL = "local"  # the host of a cluster that is started on this machine
+_HINT = "give dask://HOST:PORT, ray://HOST:PORT, ray://auto, dask://local or ray://local"
+_MAX_ATTEMPTS = 2
+_POLL = 0.2  # seconds
+_TIMEOUT = 10  # seconds until the scheduler of Dask must have answered
+_EXIT_CODES = re.compile(r"\{(.+?)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The outcome of a task that has no result.
+
+    Attributes:
+        reason: the cause in one line.
+        is_worker_lost: whether worker processes ended while they ran the task, so that the function raised no exception.
+        traceback: the traceback of the exception as text; empty without one.
+    """
+
+    reason: str
+    is_worker_lost: bool = False
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Worker processes that run tasks.
+
+    Attributes:
+        num_workers: the number of tasks that run at the same time.
+        submit: starts a function of one argument.
+        cancel: cancels tasks, also those that run.
+        lost: the exceptions of a task whose worker processes ended.
+    """
+
+    num_workers: int
+    submit: Callable[[Callable[[Any], Any], Any], "Future[Any]"]
+    cancel: Callable[[Collection["Future[Any]"]], None]
+    lost: tuple[type[BaseException], ...]
+
+    def map_unordered(
+        self, function: Callable[[Item], Value], items: Sequence[Item]
+    ) -> Generator[tuple[int, Value | Failure], None, None]:
+        """The outcome of `function(item)` for each item, with the index of the item, in the order in which the tasks end.
+
+        An exception of the function is a `Failure`. If a worker process ends while it runs a task, the task is run once more
+        in another one; a second end is a `Failure`. A Dask scheduler has its own limit, `allowed-failures`, by default three
+        more. Closing the iterator cancels the tasks that have not ended.
+        """
+        running = {self.submit(function, item): index for index, item in enumerate(items)}
+        try:
+            for future in as_completed(list(running)):
+                yield running.pop(future), self._outcome(future)
+        finally:
+            if running:
+                self.cancel(running)
+
+    def _outcome(self, future: "Future[Any]") -> Any:
+        """The result of a task that has ended, or its failure."""
+        if future.cancelled():
+            return Failure("the task was cancelled in the cluster")
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if isinstance(error, self.lost):
+            codes = _EXIT_CODES.search(str(error))
+            code = f" ({codes[1]})" if codes is not None else ""
+            return Failure(f"its worker processes ended unexpectedly{code}", is_worker_lost=True)
+        cause = getattr(error, "cause", error)  # of Ray's exceptions
+        return Failure(f"{type(cause).__name__}: {cause}", traceback="".join(traceback.format_exception(error)))
+
+
+def open_cluster(url: str | None, jobs: int | None) -> AbstractContextManager[Cluster]:
+    """A context with a cluster, whose workers are stopped or released at its end; entering it connects to a running one.
+
+    Args:
+        url: `dask://HOST:PORT` or `ray://HOST:PORT` for a running cluster, `ray://auto` for the one that Ray finds,
+            `dask://local` or `ray://local` for a new one on this machine; None for worker processes of this machine. A script
+            that starts `dask://local` needs `if __name__ == "__main__"`, since the workers import it.
+        jobs: the number of worker processes on this machine; None for one per CPU core. A running cluster has its own number.
+
+    Raises:
+        ArgumentError: the URL or the number of jobs is wrong.
+        LayoutoptError: the library is not installed, or the cluster cannot be reached; from entering the context.
+    """
+    if jobs is not None and jobs < 1:
+        raise ArgumentError("is not a number of worker processes", where=f"jobs={jobs}", hint="give 1 or more")
+    if url is None:
+        return _processes(jobs or joblib.cpu_count(only_physical_cores=True))
+    try:
+        address = urlsplit(url)
+        has_port = address.port is not None
+    except ValueError:
+        raise ArgumentError("is not the address of a cluster", where=url, hint=_HINT) from None
+    named = {"dask": (_LOCAL,), "ray": (_LOCAL, "auto")}.get(address.scheme)
+    has_address = bool(address.hostname) and has_port != (address.hostname in (named or ()))
+    if named is None or not has_address or address.path not in ("", "/") or address.query or address.fragment:
+        raise ArgumentError("is not the address of a cluster", where=url, hint=_HINT)
+    if jobs is not None and address.hostname != _LOCAL:
+        what = "a running cluster has its own number of workers"
+        raise ArgumentError(what, where=f"jobs={jobs}", hint="leave jobs out")
+    return (_dask if address.scheme == "dask" else _ray)(address, jobs)
+
+
+def _library(name: str, extra: str) -> Any:
+    """The library of an extra.
+
+    Raises:
+        LayoutoptError: it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        hint = f"install it with: pip install 'layoutopt[{extra}]'"
+        raise LayoutoptError(f"this cluster needs the package {name}", where=f"{extra}://", hint=hint) from error
+
+
+@contextmanager
+def _reaching(url: SplitResult) -> Iterator[None]:
+    """Context in which an exception means that a cluster does not answer."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        hint = "check the address, and that it runs"
+        raise LayoutoptError(f"cannot be reached: {reason}", where=url.geturl(), hint=hint) from error
+
+
+# --- Dask and Ray ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _dask(address: SplitResult, jobs: int | None) -> Iterator[Cluster]:
+    distributed, dask = _library("distributed", "dask"), _library("dask", "dask")
+    with ExitStack() as stack:
+        cluster = f"tcp://{address.netloc}"
+        if address.hostname == _LOCAL:  # tasks that wait are not lost with the task before them
+            stack.enter_context(dask.config.set({"distributed.scheduler.worker-saturation": 1.0}))
+            workers = {"n_workers": jobs, "threads_per_worker": 1, "silence_logs": logging.CRITICAL}
+            cluster = stack.enter_context(distributed.LocalCluster(dashboard_address=":0", **workers))
+        with _reaching(address):
+            client = stack.enter_context(distributed.Client(cluster, timeout=_TIMEOUT, set_as_default=False))
+        submit = client.get_executor(pure=False).submit
+        yield Cluster(sum(client.nthreads().values()), submit, _cancel, (distributed.KilledWorker,))
+
+
+def _cancel(futures: Iterable["Future[Any]"]) -> None:
+    for each in futures:
+        each.cancel()
+
+
+@contextmanager
+def _ray(address: SplitResult, jobs: int | None) -> Iterator[Cluster]:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without a GPU keep its variables
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # or messages are collected and printed at the end of the process
+    ray = _library("ray", "ray")
+    where = {_LOCAL: _LOCAL, "auto": "auto"}.get(address.hostname or "", address.geturl())
+    new = {"num_cpus": jobs, "include_dashboard": False} if address.hostname == _LOCAL else {}
+    errors = ray.exceptions
+    lost = errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError
+    run = ray.remote(_call)
+
+    def submit(function: Callable[[Any], Any], item: Any) -> "Future[Any]":
+        future: Future[Any] = run.options(num_cpus=1, max_retries=_MAX_ATTEMPTS - 1).remote(function, item).future()
+        return future
+
+    def cancel(futures: Iterable[Any]) -> None:
+        for each in futures:
+            ray.cancel(each.object_ref, force=True)
+
+    with redirect_stdout(cast(TextIO, _StdoutOfThisThread())):
+        with _reaching(address):
+            ray.init(address=where, log_to_driver=False, logging_level="error", **new)
+        try:
+            yield Cluster(int(ray.cluster_resources().get("CPU", 0)), submit, cancel, lost)
+        finally:
+            with redirect_stdout(sys.stderr):  # messages that Ray has collected
+                ray.shutdown()
+
+
+def _call(function: Callable[[Item], Value], item: Item) -> Value:
+    return function(item)
+
+
+class _StdoutOfThisThread:
+    """Stdout for the thread that creates the object, and stderr for others, in which Ray reports workers that are lost."""
+
+    def __init__(self) -> None:
+        self._thread, self._stdout = threading.get_ident(), sys.stdout
+
+    def __getattr__(self, name: str) -> Any:
+        """The attribute of the stream of the calling thread."""
+        return getattr(self._stdout if threading.get_ident() == self._thread else sys.stderr, name)
+
+
+# --- processes of this machine -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _processes(number: int) -> Iterator[Cluster]:
+    """Worker processes of this machine, which need no `if __name__ == "__main__"` in a script.
+
+    Each worker has an executor of its own and a thread that waits for it. An executor of several processes, and so
+    joblib.Parallel, fails all running tasks when one process is killed, so that the task which was the cause is unknown.
+    Workers are ended by SIGKILL; their temporary files are in one folder, which is removed.
+    """
+    with scratch_folder() as folder, ThreadPoolExecutor(number) as threads:
+        idle: SimpleQueue[_Worker] = SimpleQueue()
+        workers: list[_Worker] = []
+
+        def restart() -> None:
+            for each in workers:
+                each.end()
+            workers[:] = [_Worker(folder, cpus) for cpus in _shares(number)]
+
+        def run(function: Callable[[Any], Any], item: Any) -> Any:
+            worker = idle.get()
+            try:
+                return worker.run(function, item)
+            finally:
+                idle.put(worker)
+
+        def cancel(futures: Collection["Future[Any]"]) -> None:
+            _cancel(futures)
+            restart()
+            wait(futures)
+            while not idle.empty():
+                idle.get()
+            for each in workers:
+                idle.put(each)
+
+        cancel([])
+        try:
+            yield Cluster(
+                number, lambda function, item: threads.submit(run, function, item), cancel, (BrokenProcessPool,)
+            )
+        finally:
+            restart()
+
+
+class _Worker:
+    """One worker process, which starts with its first task, and again after it was killed.
+
+    Args:
+        folder: the temporary folder of the process.
+        cpus: the CPUs that it may use; empty for all.
+    """
+
+    def __init__(self, folder: Path, cpus: frozenset[int]) -> None:
+        self._arguments = os.getpid(), folder, cpus
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._executor: Any = None
+
+    def run(self, function: Callable[[Item], Value], item: Item, attempt: int = 1) -> Value:
+        """The value of a function, which is called once more if the process ends meanwhile.
+
+        Raises:
+            BrokenProcessPool: it has ended in every attempt.
+            CancelledError: the worker is at its end.
+        """
+        try:
+            future = self._submit(function, item)
+        except BrokenProcessPool:  # the process was killed before
+            self._stop()
+            future = self._submit(function, item)
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            self._stop()
+            if attempt == _MAX_ATTEMPTS:
+                raise
+        return self.run(function, item, attempt + 1)
+
+    def _submit(self, function: Callable[[Item], Value], item: Item) -> "Future[Value]":
+        with self._lock:
+            if self._is_over:
+                raise CancelledError
+            if self._executor is None:
+                self._executor = ProcessPoolExecutor(1, initializer=_prepare, initargs=self._arguments)
+            future: Future[Value] = self._executor.submit(function, item)
+            return future
+
+    def _stop(self) -> None:
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=True, kill_workers=True)
+
+    def end(self) -> None:
+        """End the process for good."""
+        self._is_over = True
+        self._stop()
+
+
+def _prepare(parent: int, folder: Path, cpus: Collection[int]) -> None:
+    """Prepare this process for tasks: only the parent handles Ctrl-C, and the process ends with it, even if it is killed.
+
+    Args:
+        parent: the id of the process that started this one.
+        folder: the temporary folder of this process.
+        cpus: the CPUs of this process, so that two workers do not measure times on one CPU; empty for all.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = str(folder)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    if os.name == "posix":
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_POLL)
+    os._exit(1)
+
+
+def _shares(number: int) -> list[frozenset[int]]:
+    """The CPUs of each of a number of workers; empty sets if there are more workers than CPUs, or no affinities."""
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    size = len(cpus) // number
+    return [frozenset(cpus[size * each : size * (each + 1)]) for each in range(number)]
+
+
+__all__ = ["Cluster", "Failure", "open_cluster"]

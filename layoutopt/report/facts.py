@@ -1,0 +1,351 @@
+"""The facts of a run, made once: the terminal, the page, `Result.summary` and the JSON report render these rows.
+
+label             value                                   detail                              level
+speed             1.15x faster, measured                  1.13 to 1.17, 95 %                  verdict
+verification      equal outputs                           2.5e-06; rounding 4e-06             verdict
+layout changes    69 -> 0 layout changes, 46 MB -> 0 B    executed by onnxruntime             verdict
+estimated time    5.99 ms -> 2.80 ms                      2.14x by the cost model of cpu-avx2 summary
+lower bound       2.80 ms                                 proven optimal for these formats    detail
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from layoutopt.report.schema import (
+    DimReport,
+    Fact,
+    GrowthReport,
+    MeasuredReport,
+    MeasurementReport,
+    NoteReport,
+    OpReport,
+    PlanReport,
+    PricesReport,
+    Report,
+    Tone,
+    VerificationReport,
+)
+from layoutopt.report.units import seconds, size
+from layoutopt.sample_inputs import sizes_text
+
+CANONICAL = "canonical"
+UNKNOWN = "unknown"
+
+LEFT_OUT = "verify"
+"""Source of the notes on passes that were left out because the result differed with them."""
+
+TIME_IS_SPENT = "the processor time for timing kernels was spent"
+
+_MAX_FORMATS = 4  # formats
+_MIN_GROWTH = 1.1  # times as large
+_NEGLIGIBLE = 1e-4  # of the time of the original: smaller causes are not reported
+_STYLE = "text-align: left; padding: 0 1em 0 0"
+_LABEL_WIDTH = 20  # columns
+
+
+def facts_of(report: Report) -> list[Fact]:
+    """The facts of a report, the most important first."""
+    return [
+        Fact(
+            label="result",
+            value="rewritten" if report.changed else f"left unchanged: {report.reason}",
+            tone="good" if report.changed else "plain",
+            level="summary" if report.changed else "verdict",
+        ),
+        *_speed(report),
+        _verification(report.verification, is_changed=report.changed),
+        *_movement(report),
+        *_measurement(report.measurement),
+        *_plan(report),
+        *_provenance(report),
+    ]
+
+
+def ratio_text(ratio: float) -> str:
+    """A speed-up in words."""
+    return f"{ratio:.2f}x faster" if ratio >= 1 else f"{1 / ratio:.2f}x slower"
+
+
+def by_definition(block: int) -> str:
+    """The caveat of a verification without the kernels that the model is packed for."""
+    return f"blocks of {block} channels by definition, not by this machine's kernels"
+
+
+def proof_text(plan: PlanReport) -> str:
+    """The proof of a plan, or its distance from the bound; and the number of candidates that it does not cover."""
+    is_proven = plan.optimal and plan.gap <= 0
+    parts = ["proven optimal for these formats" if is_proven else f"gap {plan.gap:.2%}"]
+    parts += [f"time limit reached in stage {plan.stopped}"] if plan.stopped else []
+    return ", ".join(parts + ([f"{plan.cut} candidates beyond the limits were cut"] if plan.cut else []))
+
+
+def size_facts(dims: Sequence[DimReport]) -> list[Fact]:
+    """The sizes of symbolic dimensions; empty without any."""
+    texts = (f"{each.name} {range_text(each.low, each.high)}{'?' if each.assumed else ''}" for each in dims)
+    hint = "? inferred; set it with --dim NAME=SIZE" if any(each.assumed for each in dims) else ""
+    return [Fact(label="sizes", value=", ".join(texts), detail=hint)] if dims else []
+
+
+def range_text(low: int, high: int) -> str:
+    """A size, or a range of sizes as LOW:HIGH."""
+    return str(low) if low == high else f"{low}:{high}"
+
+
+def output_format(op: OpReport) -> str:
+    """The format of the first output that has one; the canonical formats of all ranks are one."""
+    known = ((each, axes) for each, axes in zip(op.outputs, op.output_axes, strict=True) if each is not None)
+    format, axes = next(known, (UNKNOWN, ""))
+    return CANONICAL if format == axes else format
+
+
+# --- the verdict -------------------------------------------------------------------------------------------
+
+
+def _speed(report: Report) -> Iterator[Fact]:
+    """The measured speed-up, or else the estimated one; none for a model that stays unchanged."""
+    measurement = report.measurement
+    if not report.changed:
+        return
+    if measurement is not None and measurement.sizes:
+        first = measurement.sizes[0]
+        value, tone = f"{ratio_text(first.speed_up)}, measured", _tone(first)
+        yield Fact(label="speed", value=value, detail=_interval(first), tone=tone, level="verdict")
+    elif (ratio := report.estimated_speed_up) is not None:
+        reason = measurement.reason if measurement is not None and measurement.reason != "off" else ""
+        detail = f"not measured: {reason}" if reason else ""
+        yield Fact(label="speed", value=f"{ratio_text(ratio)}, estimated", detail=detail, level="verdict")
+
+
+def _verification(found: VerificationReport, *, is_changed: bool) -> Fact:
+    words = {"passed": "equal outputs" if is_changed else "passed", "failed": "different outputs"}
+    if found.largest_error is not None and found.rounding is not None:
+        parts = [f"{found.largest_error:.1e}; rounding {found.rounding:.1e}"]
+    else:
+        parts = ["verification is switched off"] if found.status == "off" else []
+    parts += [found.reason] if found.reason else []
+    parts += [f"at {len(found.sizes)} sizes"] if found.sizes else []
+    parts += [by_definition(found.block_by_definition)] if found.block_by_definition is not None else []
+    if found.outputs_depend_on_inputs is False:
+        parts.append("the outputs do not depend on the inputs, so this is weak evidence")
+    tones: dict[str, Tone] = {"passed": "good", "failed": "bad"}
+    return Fact(
+        label="verification",
+        value=words.get(found.status, "not verified"),
+        detail=", ".join(parts),
+        tone=tones.get(found.status, "absent"),
+        level="verdict" if is_changed or found.status == "not verified" else "detail",
+    )
+
+
+def _movement(report: Report) -> Iterator[Fact]:
+    """What moves: in one run of onnxruntime if both models were run in it, else in the file; and the kinds in the file."""
+    before, after, runs = report.before, report.after, (report.moved_before, report.moved_after)
+    numbers, source = (before.moves, after.moves, before.bytes, after.bytes), "in the file"
+    if runs[0] is not None and runs[1] is not None:
+        numbers, source = (runs[0].count, runs[1].count, runs[0].nbytes, runs[1].nbytes), "executed by onnxruntime"
+    yield Fact(
+        label="layout changes",
+        value=f"{numbers[0]} -> {numbers[1]} layout changes, {size(numbers[2])} -> {size(numbers[3])}",
+        detail=source,
+        tone="good" if numbers[1] < numbers[0] else "plain",
+        level="verdict" if report.changed else "detail",
+    )
+    yield Fact(
+        label="in the file",
+        value=f"layout conversions {before.casts} -> {after.casts}, Transposes {before.transposes} -> {after.transposes}",
+        detail=f"{after.weight_casts} conversions of weights at run time" if after.weight_casts else "",
+    )
+    if runs[0] is not None and runs[1] is None:
+        detail = (
+            f"{size(runs[0].nbytes)}, executed by onnxruntime for the original; it does not run the result's kernels"
+        )
+        yield Fact(label="executed", value=f"{runs[0].count} -> ?", detail=detail, tone="absent")
+
+
+# --- the measurement ---------------------------------------------------------------------------------------
+
+
+def _measurement(found: MeasurementReport | None) -> Iterator[Fact]:
+    label = "measured time"
+    if found is None or found.reason:
+        reason = "no rewritten model was run" if found is None else found.reason
+        reason = "measurement is switched off" if reason == "off" else reason
+        yield Fact(label=label, value="not measured", detail=reason, tone="absent")
+        return
+    for number, each in enumerate(found.sizes):
+        where = f" at {sizes_text(each.sizes)}" if each.sizes else ""
+        detail = f"{each.speed_up:.2f}x ({_interval(each)}), threads {found.threads}{where}"
+        detail += f", {each.sessions} blocks; session creation {each.creation_speed_up:.2f}x"
+        value = change_text(each.seconds_before, each.seconds_after)
+        yield Fact(label=label, value=value, detail=detail, tone=_tone(each), level="detail" if number else "summary")
+    for sizes in found.skipped:
+        detail = f"at {sizes_text(sizes)}: the original does not run there"
+        yield Fact(label=label, value="not measured", detail=detail, tone="absent")
+
+
+def change_text(before: float, after: float) -> str:
+    """Durations before and after."""
+    return f"{seconds(before)} -> {seconds(after)}"
+
+
+def _interval(found: MeasuredReport) -> str:
+    return f"{found.low:.2f} to {found.high:.2f}, 95 %"
+
+
+def _tone(found: MeasuredReport) -> Tone:
+    return "good" if found.low > 1 else "bad" if found.high < 1 else "plain"
+
+
+# --- the plan ----------------------------------------------------------------------------------------------
+
+
+def _plan(report: Report) -> Iterator[Fact]:
+    """The estimated time, its causes and its bound; for several targets, the time and regret on each."""
+    plan, gain = report.plan, report.gain
+    if plan is None:
+        yield Fact(label="estimated time", value="not planned", detail=report.reason, tone="absent", level="summary")
+        return
+    if plan.targets:
+        yield from _compromise(plan, len(report.ops))
+    else:
+        found = gain or plan
+        is_better = found.seconds_after < 0.995 * found.seconds_before
+        ratio = f"{found.seconds_before / found.seconds_after:.2f}x " if is_better and found.seconds_after else ""
+        yield Fact(
+            label="estimated time",
+            value=change_text(found.seconds_before, found.seconds_after),
+            detail=f"{ratio}by the cost model of {report.target}",
+            tone="good" if is_better else "plain",
+            level="summary",
+        )
+        if causes := _causes(report):
+            yield Fact(label="saved by", value=causes, detail="estimated")
+        is_limited = gain is not None and gain.seconds_after > plan.seconds_after * (1 + 1e-6)
+        growth = f", {seconds(plan.seconds_after)} for the plan if the file may grow" if is_limited else ""
+        yield Fact(label="lower bound", value=seconds(plan.lower_bound), detail=f"{proof_text(plan)}{growth}")
+    if plan.least_moves is not None:
+        detail = "the minimum of conversions and transposes over all plans with these formats"
+        yield Fact(label="minimum", value=str(plan.least_moves), detail=detail)
+    yield from size_facts(report.dims)
+    common = Counter(map(output_format, report.ops)).most_common()
+    parts = [f"{count} {name}" for name, count in common[:_MAX_FORMATS]]
+    if rest := common[_MAX_FORMATS:]:
+        parts.append(f"{sum(count for _, count in rest)} in {len(rest)} other formats")
+    yield Fact(label="op outputs", value=", ".join(parts))
+
+
+def _compromise(plan: PlanReport, ops: int) -> Iterator[Fact]:
+    """The estimated time and regret on each of several targets, and the number of ops on which their optima agree."""
+    worst = max(plan.targets, key=lambda each: each.regret)
+    detail = f"on {worst.target}, of {len(plan.targets)} targets; {proof_text(plan)}"
+    yield Fact(label="worst regret", value=f"{worst.regret:.1%}", detail=detail, level="summary")
+    for each in plan.targets:
+        ratio = f"{each.seconds_before / each.seconds_after:.2f}x, " if each.seconds_after else ""
+        rest = f" with other formats for {each.differing} ops" if each.differing else ""
+        detail = f"{ratio}regret {each.regret:.1%}, optimum for this target alone {seconds(each.seconds_alone)}{rest}"
+        yield Fact(label=each.target, value=change_text(each.seconds_before, each.seconds_after), detail=detail)
+    value = f"{plan.agreeing} of {ops} ops have the same formats in the optimum of every target"
+    yield Fact(label="agreement", value=value)
+
+
+def _causes(report: Report) -> str:
+    """The estimated time that each cause saves; empty without a gain."""
+    gain = report.gain
+    if gain is None:
+        return ""
+    causes = {name: getattr(gain, name) for name in ("formats", "folding", "fusion", "algorithms")}
+    return ", ".join(
+        f"{name} {seconds(abs(value))}{' more' if value < 0 else ''}"
+        for name, value in causes.items()
+        if abs(value) > _NEGLIGIBLE * gain.seconds_before
+    )
+
+
+# --- the file and the prices -------------------------------------------------------------------------------
+
+
+def _provenance(report: Report) -> Iterator[Fact]:
+    """What can run the result, the repairs of the original, the growth of the file, and the source of the prices."""
+    if report.runs_in:
+        yield Fact(label="runs in", value=report.runs_in)
+    if report.portable is not None:
+        standard = "standard operators" if report.portable.standard_changed else "the operators of the original"
+        value = f"native kernels where blocks have {report.portable.block} channels, {standard} elsewhere"
+        yield Fact(label="portable", value=value)
+    if repairs := repairs_of(report.notes):
+        more = f"and {len(repairs) - 1} more" if len(repairs) > 1 else ""
+        yield Fact(label="repaired", value=": ".join(repairs[0]), detail=more)
+    yield from _growth(report.growth)
+    yield from _prices(report.calibration)
+
+
+def _growth(growth: GrowthReport | None) -> Iterator[Fact]:
+    """The growth of the constants and its gain; none if they grew by less than 10 % and no growth was declined."""
+    if growth is None or (growth.bytes_after <= _MIN_GROWTH * growth.bytes_before and not growth.declined):
+        return
+    parts = []
+    for verb, rows in (("saves", growth.accepted), ("declined:", growth.declined)):
+        if rows:
+            sources = ", ".join(dict.fromkeys(row.source for row in rows))
+            gain, nbytes = sum(row.seconds for row in rows), sum(row.nbytes for row in rows)
+            parts.append(f"{verb} {seconds(gain)} per run ({sources}, {size(nbytes)})")
+    parts += ["--config max-growth=X"] if growth.declined else []
+    value = f"{size(growth.bytes_before)} -> {size(growth.bytes_after)}"
+    yield Fact(label="constants", value=value, detail="  ".join(parts))
+
+
+def _prices(found: PricesReport | None) -> Iterator[Fact]:
+    """The kernels that were timed; none if the prices are those of the target."""
+    if found is None or found.reason:
+        return
+    parts = [f"kernels timed now: {found.timed}, in {seconds(found.seconds)}"] if found.timed else []
+    parts += [f"{found.skipped} kernels have estimates: {TIME_IS_SPENT}"] if found.skipped else []
+    value = f"{found.share:.0%} from kernels timed on this machine"
+    yield Fact(label="prices", value=value, detail=", ".join(parts), level="summary" if found.skipped else "detail")
+
+
+# --- text --------------------------------------------------------------------------------------------------
+
+
+def summary_text(report: Report) -> str:
+    """The facts of the verdict and the summary as lines of text, below a title."""
+    rows = [f"{each.label:<{_LABEL_WIDTH}}{each.text}" for each in _summary(report)]
+    return "\n".join([_title(report), *rows])
+
+
+def summary_html(report: Report) -> str:
+    """The same as an HTML table; names of models and tensors are escaped."""
+    cells = [
+        f'<tr><th style="{_STYLE}">{escape(each.label)}</th><td style="{_STYLE}">{escape(each.text)}</td></tr>'
+        for each in _summary(report)
+    ]
+    return f"<table><caption>{escape(_title(report))}</caption>{''.join(cells)}</table>"
+
+
+def _summary(report: Report) -> list[Fact]:
+    return [each for each in report.facts if each.level != "detail"]
+
+
+def _title(report: Report) -> str:
+    return f"{report.model} for {report.target}, runtime {report.runtime}"
+
+
+# --- warnings ----------------------------------------------------------------------------------------------
+
+
+def warnings_of(report: Report) -> list[str]:
+    """Warnings about the result of `optimize`, besides those about repairs."""
+    verification = report.verification
+    left_out = [f"{report.model}: {note.where} {note.reason}" for note in report.notes if note.source == LEFT_OUT]
+    if verification.status == "not verified":
+        return [f"{report.model}: not verified: {verification.reason}", *left_out]
+    if verification.outputs_depend_on_inputs is False:
+        what = "the outputs do not depend on the inputs, so the verification is weak evidence"
+        return [f"{report.model}: {what}", *left_out]
+    return left_out
+
+
+def repairs_of(notes: Iterable[NoteReport]) -> list[tuple[str, str]]:
+    """Repairs that the reader made, as (name, repair), from the notes of a report."""
+    return [(note.where, note.reason) for note in notes if note.source == "read"]

@@ -1,0 +1,396 @@
+"""Comparison of two models on the same test inputs, in stock onnxruntime: as a whole, or segment by segment.
+
+A rewritten model adds numbers in another order, so its outputs differ by rounding. Perturbed runs of the original measure how
+far rounding moves a value, its *rounding spread*. The rewritten model passes if
+
+    difference <= 3 x rounding spread        of every value, for the largest element and for the root mean square
+
+Without cuts a model is one segment: both models run with onnxruntime's default optimisations. Otherwise both are cut at values
+that they have in common, and the rewritten one computes every segment from the original's values:
+
+    x -> [ segment ] -> q'      q -> [ segment ] -> p'      p -> [ segment ] -> y'
+
+and q', p', y' must equal q, p, y up to the rounding of one segment. This finds faults that the rounding errors of a deep
+network would hide, and accepts differences that one rounding or discontinuous op has caused. If all segments agree, the models
+are equivalent. A segmented comparison runs without optimisations; a model that is larger than memory is run in parts (`parts`).
+
+Three things are perturbed: inputs (one unit in the last place), sums (`perturbation.perturb_sums`), and, without cuts, the
+order of computation, by running the model with and without onnxruntime's optimisations. The two levels may compute different
+functions: some of onnxruntime's rewrites change a quantised model by whole quantisation steps, a few are wrong. Where they
+differ by more than `ROUNDING_FACTOR` spreads, the difference is not part of the spread, and a rewritten model has to agree with
+one of the levels.
+
+Rounded integers must be between the roundings of a slightly smaller and a slightly larger floating-point value, by
+`RELATIVE_MARGINS` of the largest magnitude. Integers that an op computes from integers may differ by one step. Differences must
+be rare: with sums in another order, integers of 8 bits rounded from float32 differ in one element of a thousand.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from layoutopt.dialects.onnxruntime.blocked_passes import NAME
+from layoutopt.ir.types import Array, DType
+from layoutopt.runtime.errors import RUN_ERRORS, error_message, raise_if_out_of_memory
+from layoutopt.verification.cuts import Cuts, ObservedValue
+from layoutopt.verification.difference import EPSILONS, INFINITE, Difference, difference, maximum
+from layoutopt.verification.edits import (
+    COMPUTED,
+    LOWER,
+    PERTURBATION,
+    UPPER,
+    add_bound_outputs,
+    add_outputs,
+    cut_at,
+    tensors_between,
+    upcast_to_float32,
+)
+from layoutopt.verification.perturbation import (
+    COHERENT,
+    error_growths,
+    perturb_narrow_weights,
+    perturb_sums,
+    perturbed_inputs,
+)
+from layoutopt.verification.runnable import AnySession, Runnable
+from layoutopt.verification.runs import Request, Run, Values, load_and_run, misdeclared_outputs, sizes_of
+from layoutopt.verification.verdict import SPREAD_FACTOR, ULPS, Comparison, Verification
+
+ROUNDING_FACTOR = 10
+"""Largest difference of the two levels that counts as rounding, as a multiple of the spread of perturbations."""
+
+SENSITIVITY = 100
+"""An output depends on the inputs if two sets of them move it by more than this many units in the last place or spreads."""
+
+ROUNDING_ULPS = 32
+"""Typical difference of two floating-point values, in units in the last place of the largest one. It determines how many of the
+integers that they are rounded to may differ; at least one may."""
+
+_FULL_RANGE_BITS = 16
+"""Integers of up to 16 bits are assumed to use their whole range, wider ones up to the largest element."""
+
+_OTHER_MACHINE = re.compile(re.escape(NAME.partition("model is ")[2]).replace(r"\{\}", r"\d+"))
+"""Part of the error of a model that is packed for another machine; such a model cannot be verified on this one."""
+
+_FLOOR = ULPS * EPSILONS["float32"] * ROUNDING_FACTOR
+
+
+@dataclass(frozen=True, slots=True)
+class RoundingSpread:
+    """The effect of rounding on the values of a model.
+
+    Attributes:
+        by_name: the spread of every value.
+        unoptimised: the outputs without onnxruntime's optimisations, one mapping per run; None if no output is level-dependent.
+        level_dependent: the outputs that differ between the optimisation levels by more than `ROUNDING_FACTOR` spreads.
+    """
+
+    by_name: Mapping[str, Difference]
+    unoptimised: Sequence[Values] | None = None
+    level_dependent: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PairOfModels:
+    """Two models to compare.
+
+    Attributes:
+        original: the reference model.
+        rewritten: the model to check.
+        request: the conditions of the comparison.
+        cuts: the values at which both are cut, to run without onnxruntime's optimisations; None to compare them as a whole at
+            its default level.
+        upcasts_outputs: whether 16-bit outputs count as float32: the upcast of a model keeps the type of an input that is
+            also an output.
+        narrow: the 16-bit model that `original` is an upcast of; its weights are perturbed by one unit in the last place of
+            their own types, twice the effect of rounding them.
+    """
+
+    original: Runnable
+    rewritten: Runnable
+    request: Request
+    cuts: Cuts | None = None
+    upcasts_outputs: bool = False
+    narrow: Runnable | None = None
+
+    def verdict(self) -> Verification:
+        """Run both models, one after the other, and compare their outputs and the values at cuts."""
+        loaded = load_and_run(self._exposed(), self.request, is_optimised=self.cuts is None)
+        if isinstance(loaded, str):
+            return Verification("not verified", f"{self._prefix}{loaded}")
+        session, runs = loaded
+        names = [name for name in runs[0].values if not name.endswith((LOWER, UPPER, PERTURBATION))]
+        misdeclared: dict[str, str] = {}
+        for run in runs:
+            misdeclared |= misdeclared_outputs(session, run.values)
+        try:
+            if self.request.defers_spread:
+                spread = RoundingSpread(dict.fromkeys(names, Difference()))
+            else:
+                spread = self._spread(session, runs, names)
+            del session, loaded  # two models are never in memory at once
+            actual_values = self._rewritten_values(runs, names)
+        except RUN_ERRORS as error:
+            raise_if_out_of_memory(error)
+            return self._not_run(error, misdeclared)
+        comparisons = [
+            self._comparison(name, run, actual[name], spread, number, misdeclared)
+            for number, (run, actual) in enumerate(zip(runs, actual_values, strict=True))
+            for name in names
+        ]
+        outputs = [name for name in names if name not in self._at_cuts]
+        depends = depends_on_inputs(runs, outputs, spread.by_name)
+        verdict = Verification.of(comparisons, depends, sizes_of(runs))
+        if verdict.status == "passed":
+            return verdict
+        if self.request.defers_spread:
+            return replace(self, request=replace(self.request, defers_spread=False)).verdict()
+        if misdeclared:
+            return _misdeclared(misdeclared)
+        return verdict if self.cuts is None else replace(verdict, tensors=self._differing(comparisons))
+
+    @property
+    def _prefix(self) -> str:
+        return "" if self.cuts is None else "the models cannot be run segment by segment: "
+
+    @property
+    def _at_cuts(self) -> dict[str, ObservedValue]:
+        return {} if self.cuts is None else {each.original: each for each in self.cuts.values}
+
+    @property
+    def _margins(self) -> Mapping[str, Array]:
+        return {} if self.cuts is None else self.cuts.relative_margins
+
+    def _not_run(self, error: Exception, misdeclared: Mapping[str, str]) -> Verification:
+        """The verdict where the rewritten model, or the cut original, cannot be run."""
+        message = error_message(error)
+        if self.cuts is not None:
+            return Verification("not verified", f"{self._prefix}{message}")
+        at_sizes = "".join(getattr(error, "__notes__", ()))
+        reason = f"the original can be run, the rewritten model cannot{at_sizes}: {message}"
+        if other := _OTHER_MACHINE.search(reason):
+            return Verification("not verified", f"the rewritten model is {other.group()}")
+        return _misdeclared(misdeclared) if misdeclared else Verification("failed", reason)
+
+    def _differing(self, comparisons: Iterable[Comparison]) -> frozenset[str]:
+        """The tensors that the original computes in the segments of comparisons that failed."""
+        failed = {each.name for each in comparisons if not each.passed}
+        return tensors_between(self.original.message(), failed, self._at_cuts.keys())
+
+    def _exposed(self) -> Runnable:
+        """The original with observed values, values at cuts, and bounds of rounded ones as further outputs."""
+        names = [*(each.original for each in self.request.observed), *self._at_cuts]
+        if not names and not self._margins:
+            return self.original
+        message = self.original.message()
+        add_outputs(message, names)
+        add_bound_outputs(message, self._margins)
+        return self.original.edited(message)
+
+    def _cut(self, model: Runnable, names: Sequence[str], dtypes: Mapping[str, DType]) -> Runnable:
+        """A model that is cut at values and has further outputs."""
+        if not names and not dtypes:
+            return model
+        message = model.message()
+        add_outputs(message, [name for name in names if name not in dtypes])
+        cut_at(message, dtypes)
+        return model.edited(message)
+
+    def _spread(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
+        """Measure the rounding spread of every value within its segment of the original."""
+        limits, seed, is_whole = self.request.limits, self.request.seed, self.cuts is None
+        dtypes = {} if self.cuts is None else self.cuts.dtypes
+        cut = self._cut(self.original, [each.original for each in self.request.observed], dtypes)
+        plain: Sequence[Values] | None = [run.values for run in runs]
+        differences: list[Mapping[str, Difference]] = []
+        if is_whole:
+            for run in runs:
+                differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
+            plain = None
+            if not limits.is_exceeded:
+                plain = self._run_again(lambda: cut.session(is_optimised=False), runs, names) or None
+        for copy, moves_inputs in self._perturbed(cut):
+            if plain is None or (is_whole and limits.is_exceeded):
+                break
+            moved = self._run_again(
+                lambda copy=copy: copy.session(is_optimised=False),  # type: ignore[misc]
+                runs,
+                names,
+                seed + 7 if moves_inputs else None,
+            )
+            differences += _differences(plain, moved)
+        perturbations = _largest(names, differences)
+        if not is_whole or plain is None:
+            return RoundingSpread(perturbations)
+        levels = _largest(names, _differences([run.values for run in runs], plain))
+        differ = frozenset(
+            name
+            for name, found in perturbations.items()
+            if not levels[name].is_within(found.scaled(ROUNDING_FACTOR) | Difference(_FLOOR, _FLOOR))
+        )
+        spread = {name: found if name in differ else found | levels[name] for name, found in perturbations.items()}
+        return RoundingSpread(spread, plain if differ else None, differ)
+
+    def _perturbed(self, cut: Runnable) -> Iterator[tuple[Runnable, bool]]:
+        """Copies of the cut original with perturbed sums or weights, and whether their inputs are perturbed too."""
+        seed = self.request.seed
+        if self.narrow is not None:
+            message = self.narrow.message()
+            perturb_narrow_weights(message, seed)
+            wide = upcast_to_float32(self.narrow.edited(message).source)
+            if wide is not None:
+                yield Runnable.of(wide, False), False
+            return
+        found = error_growths(self.original.message(), self.rewritten.message())
+        growths = {f"{name}{suffix}": growth for name, growth in found.items() for suffix in ("", COMPUTED)}
+        for each in (seed, COHERENT):
+            moves_inputs = self.cuts is not None and each != COHERENT
+            yield cut.edited(perturb_sums(cut.message(), each, growths)), moves_inputs
+
+    def _run_again(
+        self, load: Callable[[], AnySession], runs: Sequence[Run], names: Sequence[str], seed: int | None = None
+    ) -> list[Values]:
+        """The values of the cut original, or of a copy of it, on the inputs of some runs and the values at cuts.
+
+        With a seed, these are one unit in the last place higher or lower, but for those in `Cuts.unperturbed`. The list is
+        empty if the whole model does not run: an extent or an index may have changed.
+        """
+        try:
+            session = load()
+            given = [each.name for each in session.get_inputs()]
+            unperturbed = frozenset() if self.cuts is None else self.cuts.unperturbed
+            feeds = []
+            for run in runs:
+                feed = {name: run.feed[name] if name in run.feed else run.values[name] for name in given}
+                moved = feed if seed is None else perturbed_inputs(feed, seed)
+                feeds.append({name: value if name in unperturbed else moved[name] for name, value in feed.items()})
+            requested = [f"{name}{COMPUTED}" if name in self._at_cuts and name in given else name for name in names]
+            outputs = session.run_all(requested, feeds, self.request.limits.run)
+        except RUN_ERRORS as error:
+            raise_if_out_of_memory(error)
+            if self.cuts is not None:
+                raise
+            return []
+        return [dict(zip(names, each, strict=True)) for each in outputs]
+
+    def _rewritten_values(self, runs: Sequence[Run], names: Sequence[str]) -> list[Values]:
+        """The rewritten model's values for every run, as tensors of the original.
+
+        Raises:
+            Exception: it cannot be loaded or run; one of `RUN_ERRORS`, with the sizes of the run as a note.
+        """
+        at_cuts, counterparts = self._at_cuts, self.request.counterparts(self._at_cuts.values())
+        dtypes = {} if self.cuts is None else {each.rewritten: self.cuts.dtypes[name] for name, each in at_cuts.items()}
+        cut = self._cut(self.rewritten, [each.rewritten for each in self.request.observed], dtypes)
+        session = cut.session(is_optimised=self.cuts is None)
+        given = {each.name for each in session.get_inputs()}
+        cut_inputs = {name for name, each in at_cuts.items() if each.rewritten in given}
+        values = {name: counterparts.get(name) or ObservedValue(name, name, None) for name in (*names, *runs[0].feed)}
+        requested = [f"{values[name].rewritten}{COMPUTED if name in cut_inputs else ''}" for name in names]
+        found: list[Values] = []
+        for some in [[run] for run in runs] if self.cuts is None else [runs]:
+            inputs = [{**{name: run.values[name] for name in cut_inputs}, **run.feed} for run in some]
+            feeds = [{values[name].rewritten: values[name].packed(x) for name, x in each.items()} for each in inputs]
+            try:
+                outputs = session.run_all(requested, feeds, self.request.limits.run)
+            except RUN_ERRORS as error:
+                error.add_note(some[0].at_sizes)
+                raise
+            for run, each in zip(some, outputs, strict=True):
+                arrays = zip(names, each, strict=True)
+                found.append({name: values[name].unpacked(array, run.values[name]) for name, array in arrays})
+        return found
+
+    def _comparison(
+        self,
+        name: str,
+        run: Run,
+        actual: Any,
+        spread: RoundingSpread,
+        number: int,
+        misdeclared: Mapping[str, str],
+    ) -> Comparison:
+        """The comparison of a value of the rewritten model with that of a run of the original, the `number`-th one."""
+        expected = run.values[name]
+        is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
+        if is_integer and (name in self._at_cuts or name in self._margins):
+            return replace(_compare_rounded(name, run.values, actual), at_sizes=run.at_sizes)
+        expected, actual = self._value(expected), self._value(actual)
+        found = difference(expected, actual)
+        if name in misdeclared and _are_empty(expected, actual):
+            found = Difference()  # a loop of no iterations gives the shape that its body declares
+        if name in spread.level_dependent and spread.unoptimised is not None:
+            other = difference(self._value(spread.unoptimised[number][name]), actual)
+            found = min(found, other, key=lambda each: each.largest)
+        factor = SPREAD_FACTOR if self.narrow is None else 1
+        return Comparison.against_spread(
+            name, expected, found, spread.by_name[name], factor=factor, at_sizes=run.at_sizes
+        )
+
+    def _value(self, value: Any) -> Any:
+        is_narrow = isinstance(value, np.ndarray) and str(value.dtype) in ("float16", "bfloat16")
+        return value.astype(np.float32) if is_narrow and self.upcasts_outputs else value
+
+
+def _differences(expected: Sequence[Values], actual: Sequence[Values]) -> list[dict[str, Difference]]:
+    """The difference of every value; empty if the perturbed model did not run."""
+    return [
+        {name: difference(one[name], value) for name, value in other.items()}
+        for one, other in zip(expected, actual, strict=False)
+    ]
+
+
+def _largest(names: Iterable[str], differences: Sequence[Mapping[str, Difference]]) -> dict[str, Difference]:
+    """The largest difference of every value; infinite ones (another shape, another NaN) are left out."""
+    return {name: maximum(each[name] for each in differences if isfinite(each[name].largest)) for name in names}
+
+
+def _are_empty(expected: Any, actual: Any) -> bool:
+    """Whether both are arrays of one element type without an element."""
+    is_empty = all(isinstance(each, np.ndarray) and each.size == 0 for each in (expected, actual))
+    return is_empty and expected.dtype == actual.dtype
+
+
+def _misdeclared(reasons: Mapping[str, str]) -> Verification:
+    """The verdict on models that differ where the original's outputs contradict their declared shapes."""
+    return Verification("not verified", next(iter(reasons.values())), misdeclared=tuple(reasons))
+
+
+def depends_on_inputs(runs: Sequence[Run], names: Sequence[str], spread: Mapping[str, Difference]) -> bool:
+    """Whether at least one output differs between two sets of inputs of one size."""
+    if not runs[0].feed or len(runs) < 2:
+        return True
+    for name in names:
+        one, other = runs[0].values[name], runs[1].values[name]
+        comparison = Comparison.against_spread(name, one, difference(one, other), spread[name])
+        if not comparison.difference.is_within(comparison.limit.scaled(SENSITIVITY / ULPS)):
+            return True
+    return False
+
+
+def _compare_rounded(name: str, expected_values: Values, actual: Array) -> Comparison:
+    """A comparison of rounded integers, scaled so that 1 is the largest accepted distance in steps and frequency."""
+    expected, limit = expected_values[name], Difference(1.0, 1.0)
+    dtype = str(expected.dtype)
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return Comparison(name, dtype, INFINITE, Difference(), limit)
+    perturbation = expected_values.get(f"{name}{PERTURBATION}", np.float32(np.nan))
+    wide = actual.astype(np.int64)
+    steps = np.abs(expected.astype(np.int64) - wide)
+    distance = steps.max(initial=0)
+    if np.isfinite(perturbation):
+        bounds = [expected_values[f"{name}{suffix}"].astype(np.int64) for suffix in (LOWER, UPPER)]
+        beyond = np.maximum(np.minimum(*bounds) - wide, wide - np.maximum(*bounds)).max(initial=0)
+        distance = 1 + beyond if beyond > 0 else 0
+    bits = DType.of(expected).bits
+    levels = 2.0**bits if bits <= _FULL_RANGE_BITS else 1 + 2 * np.abs(expected.astype(np.float64)).max(initial=0)
+    accepted = min(1.0, ROUNDING_ULPS * float(np.finfo(perturbation.dtype).eps) * levels) * steps.size
+    error = max(float(distance), np.count_nonzero(steps) / max(1.0, accepted))
+    return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)
+
+
+__all__ = ["PairOfModels"]

@@ -1,0 +1,287 @@
+"""A session of a model that is larger than the available memory: its parts run one after the other, each with its own weights.
+
+    x -> [ weights 1 ] -> q      q -> [ weights 2 ] -> p      p -> [ weights 3 ] -> y
+
+The message of such a model has no weights: each tensor of 1 KiB or more is a reference, which is resolved when a part is
+loaded. Weights that are already external data in one folder stay there, and onnxruntime maps them. Other weights, such as
+packed ones, are written to a temporary file of the part.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir
+from onnx import TensorProto, numpy_helper
+
+from layoutopt import onnx_io
+from layoutopt.errors import LayoutoptError
+from layoutopt.files import scratch_folder
+from layoutopt.ir.types import Array
+from layoutopt.onnx_io.interface import Input, declared_inputs
+from layoutopt.onnx_io.messages import graphs, inner_graphs, nested, nodes
+from layoutopt.onnx_io.serialize import to_proto
+from layoutopt.onnx_io.writer import write_tensor
+from layoutopt.runtime.available_memory import available_bytes
+from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS, error_message, is_out_of_memory
+from layoutopt.runtime.session import Session
+from layoutopt.runtime.type_names import type_proto
+
+MAX_PART_BYTES = 512_000_000
+"""Bytes of weights of one part, unless one node has more."""
+
+MEMORY_PER_PART = 8
+"""The available memory divided by the weights of one part, which onnxruntime copies, as float32 if they have 16 bits."""
+
+_EXTERNAL_FROM = 1024  # bytes; smaller tensors are in the message
+_ALIGNMENT = 4096  # bytes; onnxruntime maps tensors at multiples of a page
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive nodes of a model.
+
+    Attributes:
+        start, end: the nodes.
+        inputs: the names of the graph inputs and of the results of earlier parts that they read.
+        outputs: the names of the results that later parts read or that are graph outputs.
+        constants: the names of the initializers that they read.
+        nbytes: the size of the weights.
+    """
+
+    start: int
+    end: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: tuple[str, ...]
+    nbytes: int
+
+
+def is_too_large(*models: onnx_ir.Model) -> bool:
+    """Whether the available memory is too small for a comparison of one of the models as a whole.
+
+    A comparison has two sessions with the weights of one model, mapped and copied: two sessions are open while perturbed
+    weights run, and onnxruntime copies filters to pack them, those of 16 bits as float32.
+    """
+    narrow = {onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16}
+    sizes = [
+        sum(2 * tensor.nbytes * (3 if tensor.dtype in narrow else 2) for _, tensor in onnx_io.weights(model))
+        for model in models
+    ]
+    memory = available_bytes()
+    return memory is not None and max(sizes) > memory
+
+
+def without_weights(
+    model: onnx_ir.Model, location: str | None = None
+) -> tuple[onnx.ModelProto, list[onnx_ir.TensorProtocol]]:
+    """The message of a model with references in the place of weights, and the weights.
+
+    Args:
+        model: the model.
+        location: the file that all references name; None for the index of each weight.
+    """
+    large = [(value, each) for value, each in onnx_io.weights(model) if _is_stored_apart(each)]
+    references = {
+        value: onnx_ir.ExternalTensor(
+            location or str(index),
+            0,
+            tensor.nbytes,
+            tensor.dtype,
+            shape=onnx_ir.Shape(tensor.shape.numpy()),
+            name=value.name or "",
+        )
+        for index, (value, tensor) in enumerate(large)
+    }
+    return to_proto(model, references), [tensor for _, tensor in large]
+
+
+def _is_stored_apart(tensor: onnx_ir.TensorProtocol) -> bool:
+    return tensor.nbytes >= _EXTERNAL_FROM and tensor.dtype != onnx_ir.DataType.STRING
+
+
+def parts_of(graph: onnx.GraphProto, limit: int) -> list[Part]:
+    """The parts of a model, each with weights of at most `limit` bytes unless one node has more."""
+    constants = {tensor.name: _nbytes(tensor) for tensor in graph.initializer}
+    reads = [dict.fromkeys(_reads(node)) for node in graph.node]
+    sizes = [
+        sum(constants.get(name, 0) for name in read) + sum(map(_nbytes, _inner_tensors(node)))
+        for node, read in zip(graph.node, reads, strict=True)
+    ]
+    starts, nbytes = [0], 0
+    for index, size in enumerate(sizes):
+        if nbytes + size > limit and index > starts[-1]:
+            starts.append(index)
+            nbytes = 0
+        nbytes += size
+    available = {each.name for each in graph.input} | {name for node in graph.node for name in node.output}
+    later = {each.name for each in graph.output}
+    found = []
+    for start, end in zip(reversed(starts), [len(sizes), *reversed(starts[1:])], strict=True):
+        computed = dict.fromkeys(name for node in graph.node[start:end] for name in node.output if name)
+        read = dict.fromkeys(name for each in reads[start:end] for name in each)
+        inputs = tuple(name for name in read if name in available - constants.keys() and name not in computed)
+        held = tuple(name for name in read if name in constants)
+        outputs = tuple(name for name in computed if name in later)
+        found.append(Part(start, end, inputs, outputs, held, sum(sizes[start:end])))
+        later |= set(inputs)
+    return found[::-1]
+
+
+class PartedSession:
+    """A session, without optimisations, that holds the weights of one part of a model at a time.
+
+    Args:
+        message: the message; the location of a tensor in external data is its index in `tensors`.
+        tensors: the weights.
+    """
+
+    def __init__(self, message: onnx.ModelProto, tensors: Sequence[onnx_ir.TensorProtocol]) -> None:
+        self._message, self._tensors = message, tensors
+        self._constants = {tensor.name: tensor for tensor in message.graph.initializer}
+        limit = min(MAX_PART_BYTES, (available_bytes() or MAX_PART_BYTES * MEMORY_PER_PART) // MEMORY_PER_PART)
+        self.parts = parts_of(message.graph, limit)
+
+    def get_inputs(self) -> Sequence[Input]:
+        """Name, type and shape of every input without an initializer."""
+        return _declared(each for each in self._message.graph.input if each.name not in self._constants)
+
+    def get_outputs(self) -> Sequence[Input]:
+        """Name, type and shape of every output."""
+        return _declared(self._message.graph.output)
+
+    def run_all(
+        self, names: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]], seconds: float | None = None
+    ) -> list[list[Any]]:
+        """The outputs for each of several feeds, as of `Session`; the time limit holds for every part.
+
+        Raises:
+            LayoutoptError: a part does not run, or there is too little memory for it.
+        """
+        graph = self._message.graph
+        requested = [each.name for each in graph.output] if names is None else list(names)
+        given = {name: self._array(name) for name in requested if name in self._constants}
+        runs = [{**given, **feed} for feed in feeds]
+        types = {each.name: each.type for each in graph.input}
+        for number, part in enumerate(self.parts):
+            try:
+                with scratch_folder() as folder:
+                    session = self._session(part, types, folder)
+                    types |= {each.name: type_proto(each.type) for each in session.get_outputs()}
+                    for values in runs:
+                        outputs = session.run(part.outputs, {name: values[name] for name in part.inputs}, seconds)
+                        values |= dict(zip(part.outputs, outputs, strict=True))
+                    del session
+            except RUN_OR_MEMORY_ERRORS as error:
+                raise LayoutoptError(_reason(part, error)) from None
+            later = {name for each in self.parts[number + 1 :] for name in each.inputs}.union(requested)
+            runs = [{name: values[name] for name in values if name in later} for values in runs]
+        return [[values[name] for name in requested] for values in runs]
+
+    def run(self, names: Sequence[str] | None, feed: Mapping[str, Any], seconds: float | None = None) -> list[Any]:
+        """The outputs for one feed, as of `Session`."""
+        return self.run_all(names, [feed], seconds)[0]
+
+    def _array(self, name: str) -> Array:
+        """The elements of an initializer."""
+        proto = self._constants[name]
+        if proto.data_location == TensorProto.EXTERNAL:
+            return self._tensors[int(_entry(proto, "location"))].numpy()
+        return numpy_helper.to_array(proto)
+
+    def _session(self, part: Part, types: Mapping[str, onnx.TypeProto], folder: Path) -> Session:
+        message = onnx.ModelProto(ir_version=self._message.ir_version)
+        message.opset_import.extend(self._message.opset_import)
+        message.functions.extend(self._message.functions)
+        message.graph.name = "part"
+        message.graph.node.extend(self._message.graph.node[part.start : part.end])
+        message.graph.initializer.extend(self._constants[name] for name in part.constants)
+        for name in part.inputs:
+            message.graph.input.add(name=name).type.CopyFrom(types[name])
+        for name in part.outputs:
+            message.graph.output.add(name=name)
+        stored = self._store(message, folder)
+        return Session(message.SerializeToString(), is_optimised=False, folder=stored, prepacks=False, has_arena=False)
+
+    def _store(self, message: onnx.ModelProto, folder: Path) -> Path | None:
+        """Resolve the references of a message; returns the folder of its weights."""
+        protos = list(external_tensors(message))
+        tensors = {key: self._tensors[int(key)] for key in dict.fromkeys(_entry(each, "location") for each in protos)}
+        places = {
+            key: (Path(each.path), each.offset or 0)
+            for key, each in tensors.items()
+            if isinstance(each, onnx_ir.ExternalTensor) and os.path.isfile(each.path)
+        }
+        parents = {path.parent for path, _ in places.values()}
+        if len(places) < len(tensors) or len(parents) > 1:
+            places, parents = _written(tensors, folder / "weights"), {folder}
+        for proto in protos:
+            (path, offset), nbytes = places[_entry(proto, "location")], _nbytes(proto)
+            proto.ClearField("external_data")
+            for key, text in (("location", path.name), ("offset", offset), ("length", nbytes)):
+                proto.external_data.add(key=key, value=str(text))
+        return parents.pop() if parents else None
+
+
+def _written(tensors: Mapping[str, onnx_ir.TensorProtocol], path: Path) -> dict[str, tuple[Path, int]]:
+    """Write tensors to a file one after the other, packed as they are written; returns the file and the offset of each."""
+    places = {}
+    with path.open("wb") as file:
+        for key, tensor in tensors.items():
+            file.seek(-file.tell() % _ALIGNMENT, os.SEEK_CUR)
+            places[key] = (path, file.tell())
+            write_tensor(tensor, file)
+    return places
+
+
+def _reason(part: Part, error: Exception) -> str:
+    """The reason why a part does not run."""
+    where = f"the segment of {next(iter(part.outputs), 'no output')}"
+    if is_out_of_memory(error):
+        return f"there is too little memory for {where}, with {part.nbytes / 1e6:,.0f} MB of weights"
+    return f"{where} cannot be run by itself: {error_message(error)}"
+
+
+def _declared(values: Iterable[onnx.ValueInfoProto]) -> Sequence[Input]:
+    message = onnx.ModelProto()
+    message.graph.input.extend(values)
+    return declared_inputs(onnx_ir.from_proto(message))
+
+
+def external_tensors(message: onnx.ModelProto) -> Iterator[TensorProto]:
+    """The tensors of a message that are stored as external data."""
+    initializers = (tensor for graph in graphs(message) for tensor in graph.initializer)
+    constants = (attr.t for node in nodes(message) for attr in node.attribute if attr.HasField("t"))
+    yield from (each for each in (*initializers, *constants) if each.data_location == TensorProto.EXTERNAL)
+
+
+def _entry(proto: TensorProto, key: str) -> str:
+    """An entry of the external data of a tensor."""
+    return str(next(each.value for each in proto.external_data if each.key == key))
+
+
+def _nbytes(proto: TensorProto) -> int:
+    """The size of a tensor of a message, of which external data may be a reference."""
+    is_external = proto.data_location == TensorProto.EXTERNAL
+    return int(_entry(proto, "length")) if is_external else int(proto.ByteSize())
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node reads, those that its bodies read or return included, even if a body defines them itself."""
+    yield from filter(None, node.input)
+    for graph in nested(inner_graphs([node])):
+        for inner in graph.node:
+            yield from filter(None, inner.input)
+        yield from (info.name for info in graph.output)
+
+
+def _inner_tensors(node: onnx.NodeProto) -> Iterator[TensorProto]:
+    """The initializers of the bodies of a node."""
+    for graph in nested(inner_graphs([node])):
+        yield from graph.initializer
+
+
+__all__ = ["PartedSession", "external_tensors", "is_too_large", "parts_of", "without_weights"]
