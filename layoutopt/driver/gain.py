@@ -18,7 +18,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.kernel_times import RefinedPlan
 from layoutopt.kernel_times.baseline import kernels_in_default_formats
-from layoutopt.kernel_times.plan_kernels import UsedKernel, total_seconds
+from layoutopt.kernel_times.prices import UsedKernel, total_seconds
 from layoutopt.passes.casts import PretransformWeights
 from layoutopt.passes.planning import has_quantized_ops
 from layoutopt.planner import Plan

@@ -21,8 +21,7 @@ from layoutopt.dialects.onnxruntime.default_blocks import (
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
-from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels
-from layoutopt.kernel_times.stored_prices import StoredPrices
+from layoutopt.kernel_times.prices import StoredPrices, UsedKernel, plan_kernels
 from layoutopt.ops import View, X, Y, canonical_signature, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.runtime.session import EXTERNAL_WEIGHTS

@@ -19,8 +19,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times.baseline import kernels_in_default_formats
-from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_seconds
-from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
+from layoutopt.kernel_times.prices import PricedKernel, StoredPrices, UsedKernel, plan_kernels, total_seconds
 from layoutopt.kernel_times.timed_batches import RequestedTimes
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.passes.base import PlanWith

@@ -29,7 +29,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Signature, Storage
 from layoutopt.kernel_times import RefinedPlan
-from layoutopt.kernel_times.plan_kernels import UsedKernel
+from layoutopt.kernel_times.prices import UsedKernel
 from layoutopt.ops import canonical_signature, is_canonical, rule_of
 from layoutopt.planner import Plan
 from layoutopt.report.schema import GainReport

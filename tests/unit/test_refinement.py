@@ -30,8 +30,7 @@ from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
 from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.plan_kernels import plan_kernels, total_seconds
-from layoutopt.kernel_times.stored_prices import StoredPrices
+from layoutopt.kernel_times.prices import StoredPrices, plan_kernels, total_seconds
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.ops import X, Y, rule_of
 from layoutopt.planner import Plan, PlanRequest, make_plan
