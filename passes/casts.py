@@ -1,10 +1,10 @@
 """Passes on the layout conversions of a planned graph: where they are, and which of them are needed."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 
-from layoutopt.cost import CostModel, priced_with
+from layoutopt.cost import priced_with
 from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.ir.constants import stored, stored_bytes
 from layoutopt.ir.graph import Graph, Use, insert_cast, is_cast, moves, name_with_format, storage_name
@@ -286,8 +286,15 @@ class PretransformWeights(Pass):
         casts = [_Cast(each, op, source) for each in regions for op in each.ops if (source := _constant_source(op))]
         holders = Counter(value.data for each in regions for value in each.values if value.data is not None)
         budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(regions))
-        price = _Prices(priced_with(context.cost_model, sizes=context.sizes), expected_runs(graph))
-        if _total(casts) <= budget.remaining:
+        model, runs = priced_with(context.cost_model, sizes=context.sizes), expected_runs(graph)
+
+        def price(cast: _Cast) -> float:
+            """The estimated seconds of a conversion in one run of the model."""
+            before, after = cast.source.storage, cast.copy.storage
+            assert before is not None and after is not None
+            return model.conversion_seconds(cast.source, before, after) * runs.get(cast.graph, 1.0)
+
+        if sum(cast.nbytes for cast in casts) <= budget.remaining:
             for cast in sorted(casts, key=lambda each: each.nbytes):
                 growth = cast.nbytes - cast.released(holders)
                 budget.take(cast.copy.name, growth, price(cast) if growth > NOTABLE else 0.0)
@@ -311,15 +318,13 @@ class _Cast:
 
     @property
     def copy(self) -> Value:
-        copy = self.op.outputs[0]
-        assert copy is not None and copy.storage is not None and copy.shape is not None
-        return copy
+        return self.op.y
 
     @property
     def nbytes(self) -> int:
         """The size of the packed constant in the file."""
-        storage, shape, size = self.copy.storage, self.copy.shape, sum(stored(self.source).values())
-        assert storage is not None and shape is not None
+        storage, shape, size = self.copy.storage, self.copy.dims, sum(stored(self.source).values())
+        assert storage is not None
         return size * estimated_volume(storage.format.physical_shape(shape)) // max(1, estimated_volume(shape))
 
     def released(self, holders: Counter[Data]) -> int:
@@ -332,28 +337,6 @@ class _Cast:
 def _constant_source(op: Op) -> Value | None:
     source = op.inputs[0] if op.inputs else None
     return source if is_cast(op) and source is not None and source.is_constant else None
-
-
-def _total(casts: list[_Cast]) -> int:
-    return sum(cast.nbytes for cast in casts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prices:
-    """The estimated seconds of a conversion in one run of the model.
-
-    Attributes:
-        cost_model: the cost model at the sizes of the plan.
-        runs: the number of runs of each graph.
-    """
-
-    cost_model: CostModel
-    runs: Mapping[Graph, float]
-
-    def __call__(self, cast: _Cast) -> float:
-        before, after = cast.source.storage, cast.copy.storage
-        assert before is not None and after is not None
-        return self.cost_model.conversion_seconds(cast.source, before, after) * self.runs.get(cast.graph, 1.0)
 
 
 def _pack(cast: _Cast) -> None:

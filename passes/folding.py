@@ -53,20 +53,20 @@ class FoldAffines(Pass):
     def _run(self, graph: Graph, context: PassContext, budget: "_Budget") -> None:
         """Fold into producers in topological order, then into consumers in reverse order, so that chains fold into one op."""
         remaining = [
-            op for op in graph.ops if (affine := _affine(op)) and self._fold_backward(graph, op, affine, budget)
+            op for op in graph.ops if (affine := affine_of(op)) and self._fold_backward(graph, op, affine, budget)
         ]
         for op in reversed(remaining):
-            affine = _affine(op)
-            assert affine is not None and op.outputs[0] is not None
+            affine = affine_of(op)
+            assert affine is not None
             reason = self._fold_forward(graph, op, affine, budget)
             if reason:
-                context.note(self, op.name or op.outputs[0].name, reason)
+                context.note(self, op.name or op.y.name, reason)
 
     def _fold_backward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
         """Fold an affine into the op that computes its input. Returns the reason why it stays; empty if it was folded."""
         value = op.inputs[affine.index]
         assert value is not None
-        axis, values = affine.axis, [value]
+        axis, values = affine.axis, list[Value]()
         while True:
             producer = graph.producer(value)
             if producer is None:
@@ -76,20 +76,17 @@ class FoldAffines(Pass):
             rule = rule_of(producer)
             if not isinstance(rule, View):
                 break
-            before = producer.inputs[0]
-            axes = {rule.permuted_axis(producer, each): each for each in range(before.rank or 0)} if before else {}
-            if before is None or (axis is not None and axes.get(axis) is None):
+            value = producer.x
+            axes = {rule.permuted_axis(producer, each): each for each in range(value.rank or 0)}
+            if axis is not None and axes.get(axis) is None:
                 return f"{producer.kind} before it splits or merges the axis"
             axis = None if axis is None else axes[axis]
-            value = before
             values.append(value)
-        return _fold(graph, op, producer, affine.with_axis(axis), "out", values[1:], budget)
+        return _fold(graph, op, producer, affine.with_axis(axis), "out", values, budget)
 
     def _fold_forward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
         """Fold an affine into the op that reads its output. Returns the reason why it stays; empty if it was folded."""
-        value = op.outputs[0]
-        assert value is not None
-        axis, values = affine.axis, [value]
+        value, axis, values = op.y, affine.axis, list[Value]()
         while True:
             if not graph.has_one_use(value):
                 return f"{value.name} is read more than once or is an output"
@@ -102,17 +99,9 @@ class FoldAffines(Pass):
             axis = None if axis is None else rule.permuted_axis(use.op, axis)
             if affine.axis is not None and axis is None:
                 return f"{use.op.kind} behind it splits or merges the axis"
-            after = use.op.outputs[0]
-            assert after is not None
-            value = after
+            value = use.op.y
             values.append(value)
-        return _fold(graph, op, use.op, affine.with_axis(axis), "in", values[1:], budget)
-
-
-def _affine(op: Op) -> Affine | None:
-    """The affine that an op applies to one of its inputs; None if the op is no affine."""
-    affine = affine_of(op)
-    return None if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None else affine
+        return _fold(graph, op, use.op, affine.with_axis(axis), "in", values, budget)
 
 
 @dataclass(slots=True)
@@ -181,8 +170,7 @@ def _fold(
     weight = linear_op.inputs[1] if len(linear_op.inputs) > 1 else None
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
         return f"{linear_op.kind} cannot absorb it"
-    result = (op if side == "out" else linear_op).outputs[0]
-    assert result is not None
+    result = (op if side == "out" else linear_op).y
     if not budget.context.may_change_rounding(budget.step, result):
         return "the result differed with it"
     dtype = weight.type.dtype
@@ -197,7 +185,12 @@ def _fold(
     for index, array in numbers.items():
         data = budget.in_memory(array) or _FoldedConstant(before, affine, side, index, dtype, array.nbytes)
         _set_constant(graph, linear_op, index, data, TensorType(dtype, array.shape))
-    _remove_affine(graph, op, affine, side)
+    x = op.inputs[affine.index]
+    assert x is not None
+    if side == "out":
+        graph.replace_value(op.y, x)  # which takes the name of the output, whose elements it now has
+    else:
+        graph.bypass(op, affine.index)
     for value in between:
         graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
         value.tensor = value.name
@@ -244,16 +237,6 @@ def _set_constant(graph: Graph, linear_op: Op, index: int, data: Data, type: Ten
         new.tensor = old.tensor
 
 
-def _remove_affine(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
-    """Remove the op of a folded affine; on side "out" its input takes the name of its output, whose elements it now has."""
-    x, y = op.inputs[affine.index], op.outputs[0]
-    assert x is not None and y is not None
-    if side == "out":
-        graph.replace_value(y, x)
-    else:
-        graph.bypass(op, affine.index)
-
-
 class FoldPads(Pass):
     """Fold Pads into the convolutions behind them, also across metadata-only ops.
 
@@ -266,28 +249,21 @@ class FoldPads(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fold every op that only pads with zeros, and remove those that add no element."""
         for op in graph.ops:
-            padding = zero_pads_of(op)
-            if padding is None:
-                continue
-            reason = self._fold(graph, op, padding) if padding else self._drop(graph, op)
+            padding, reason = zero_pads_of(op), ""
+            if padding:
+                reason = self._fold(graph, op, padding)
+            elif padding is not None and graph.is_output(op.y):
+                reason = f"{op.y.name} is an output"
+            elif padding is not None:
+                graph.bypass(op)
             if reason:
                 context.note(self, op.name or op.kind, reason)
 
-    def _drop(self, graph: Graph, pad: Op) -> str:
-        """Remove a Pad that adds no element. Returns the reason why it stays; empty if it was removed."""
-        y = pad.outputs[0]
-        assert y is not None
-        if graph.is_output(y):
-            return f"{y.name} is an output"
-        graph.bypass(pad)
-        return ""
-
     def _fold(self, graph: Graph, pad: Op, padding: Pads) -> str:
         """Add the padding to the `pads` of the reader. Returns the reason why the Pad stays; empty if it was folded."""
-        value = pad.outputs[0]
+        value = pad.y
         between: list[tuple[Value, Pads]] = []
         while True:
-            assert value is not None
             if not graph.has_one_use(value):
                 return f"{value.name} is read more than once or is an output"
             (use,) = graph.uses(value)
@@ -296,8 +272,8 @@ class FoldPads(Pass):
                 break
             moved = {rule.permuted_axis(use.op, axis): ends for axis, ends in padding.items()}
             padding = {axis: ends for axis, ends in moved.items() if axis is not None}
-            value = use.op.outputs[0]
-            if len(padding) < len(moved) or value is None or value.shape is None:
+            value = use.op.y
+            if len(padding) < len(moved) or value.shape is None:
                 return f"{use.op.kind} behind it splits or merges axes"
             between.append((value, padding))
         attributes = folded_pads(use.op, padding) if use.index == 0 else None
@@ -312,13 +288,9 @@ class FoldPads(Pass):
 
 def _shrink(graph: Graph, value: Value, padding: Pads) -> None:
     """Change the shape of a value to that without the padding, and rename it."""
-    assert isinstance(value.type, TensorType) and value.shape is not None
-    shape = list(value.shape)
-    for axis, ends in padding.items():
-        extent = shape[axis]
-        assert isinstance(extent, int)
-        shape[axis] = extent - sum(ends)
-    value.type = TensorType(value.type.dtype, tuple(shape))
+    value.type = value.type_with(
+        tuple(extent - sum(padding[axis]) if axis in padding else extent for axis, extent in enumerate(value.dims))
+    )
     graph.rename(value, graph.fresh_name(f"{value.name}__unpadded"))
     value.tensor = value.name
 
@@ -335,13 +307,9 @@ class FoldBroadcasts(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Redirect the readers of every Expand that broadcast themselves to its input; `remove-dead` removes the Expand."""
         for op in graph.ops:
-            rule = rule_of(op)
-            x, y = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
-            if not isinstance(rule, PureBroadcast) or x is None or y is None:
-                continue
-            for use in graph.uses(y):
-                if _broadcasts(use, x):  # one Expand at a time: the other operands decide the shape of the result
-                    graph.set_input(use.op, use.index, x)
+            for use in graph.uses(op.y) if isinstance(rule_of(op), PureBroadcast) else ():
+                if _broadcasts(use, op.x):  # one Expand at a time: the other operands decide the shape of the result
+                    graph.set_input(use.op, use.index, op.x)
 
 
 def _broadcasts(use: Use, x: Value) -> bool:
@@ -360,11 +328,8 @@ def _broadcast(shapes: list[Shape]) -> tuple[Dim | None, ...]:
     """The shape that shapes are broadcast to; None for an extent that is not certain."""
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    return tuple(_common({dim for dim in dims if dim != 1}) for dims in zip(*padded, strict=True))
-
-
-def _common(dims: set[Dim]) -> Dim | None:
-    return 1 if not dims else dims.pop() if len(dims) == 1 else None
+    wide = ({*dims} - {1} or {1} for dims in zip(*padded, strict=True))
+    return tuple(dims.pop() if len(dims) == 1 else None for dims in wide)
 
 
 class FoldRepeats(Pass):

@@ -37,13 +37,6 @@ class TracedOp:
     input_axis: int
     output_axis: int
 
-    @property
-    def source(self) -> Value:
-        """The first input of the op."""
-        value = self.op.inputs[0]
-        assert value is not None
-        return value
-
 
 def is_view(op: Op) -> bool:
     """Whether an op is a view op."""
@@ -89,21 +82,19 @@ def trace_chain(graph: Graph, value: Value, axis: int, is_accepted: Callable[[Op
         if traced is None:
             return
         yield traced
-        value, axis = traced.source, traced.input_axis
+        value, axis = traced.op.x, traced.input_axis
 
 
 def rebuild_chain(graph: Graph, chain: Sequence[TracedOp], value: Value) -> Value:
     """The result of a copy of a chain, first op first, on a value whose traced axis may have another extent."""
     for traced in chain:
-        old = traced.op.outputs[0]
-        assert old is not None and value.shape is not None
-        channels = estimated_extent(value.shape[traced.input_axis])
+        channels = estimated_extent(value.dims[traced.input_axis])
         edits = shape_edits_of(traced.op, traced.input_axis, channels)
         assert edits is not None
         inputs = [value, *traced.op.inputs[1:]]
         for index, elements in edits.items():
             inputs[index] = _with_elements(graph, traced.op, index, elements)
-        value = _copy(graph, traced.op, inputs, _with_extent(old, traced.output_axis, channels))
+        value = _copy(graph, traced.op, inputs, _with_extent(traced.op.y, traced.output_axis, channels))
     return value
 
 
@@ -126,15 +117,12 @@ def apply_map(graph: Graph, op: Op, map: LinearMap, value: Value) -> Value | Non
 
 def concatenate(graph: Graph, op: Op, values: Sequence[Value], axis: int) -> Value:
     """The concatenation of `values`, inputs of an op that concatenates along an axis."""
-    shapes = [value.shape for value in values if value.shape is not None]
-    whole = sum(estimated_extent(shape[axis]) for shape in shapes)
+    whole = sum(estimated_extent(value.dims[axis]) for value in values)
     return _copy(graph, op, values, _with_extent(values[0], axis, whole))
 
 
 def _with_extent(value: Value, axis: int, channels: int) -> TensorType:
-    assert isinstance(value.type, TensorType) and value.type.shape is not None
-    shape = value.type.shape
-    return TensorType(value.type.dtype, (*shape[:axis], channels, *shape[axis + 1 :]))
+    return value.type_with((*value.dims[:axis], channels, *value.dims[axis + 1 :]))
 
 
 def _with_elements(graph: Graph, op: Op, index: int, edits: Mapping[int, int]) -> Value:
@@ -161,8 +149,7 @@ def _constant(graph: Graph, op: Op, index: int, array: Array) -> Value:
 
 def _copy(graph: Graph, op: Op, inputs: Sequence[Value | None], type: TensorType) -> Value:
     """The result of a copy of `op` on other inputs."""
-    (old,) = (value for value in op.outputs if value is not None)
-    result = graph.new_value(f"{old.name}__moved", type)
+    result = graph.new_value(f"{op.y.name}__moved", type)
     graph.add_copy(op, (result,), tuple(inputs), name=result.name)
     return result
 
@@ -194,7 +181,7 @@ class MapInput:
     @property
     def source(self) -> Value:
         """The tensor that the moved map reads."""
-        return self.chain[0].source if self.chain else self.value
+        return self.chain[0].op.x if self.chain else self.value
 
     @property
     def stop(self) -> int:
@@ -240,15 +227,14 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     Returns:
         The reason why the map stays; empty if it was moved, or if there is nothing to move it across.
     """
-    x, y = op.inputs[0], op.outputs[0]
-    assert x is not None and y is not None and x.rank is not None
+    x, y = op.x, op.y
     views = list(trace_chain(graph, x, axis, is_view))
-    top, at = (views[-1].source, views[-1].input_axis) if views else (x, axis)
+    top, at = (views[-1].op.x, views[-1].input_axis) if views else (x, axis)
     concat = graph.only_producer(top)
     rule = rule_of(concat) if concat is not None else None
     if concat is None or not isinstance(rule, ConcatenationOp) or rule.concatenated_axis(concat) != at:
         concat, views, top, at = None, [], x, axis
-    map_inputs = _map_inputs(graph, (top,) if concat is None else concat.inputs, at, (x.rank, axis), sizes)
+    map_inputs = _map_inputs(graph, (top,) if concat is None else concat.inputs, at, (len(x.dims), axis), sizes)
     moved = [each for each in map_inputs if each.chain]
     rest = [each for each in map_inputs if not each.chain]
     if not moved:
@@ -288,19 +274,17 @@ def _move_forward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     Returns:
         The reason why the map stays; empty if it was moved, or if there is nothing to move it across.
     """
-    x, value, at = op.inputs[0], op.outputs[0], axis
-    assert x is not None and value is not None
+    x, value, at = op.x, op.y, axis
     chain: list[TracedOp] = []
     while not (chain and is_average(chain[-1].op)):
-        use = graph.uses(value)[0] if graph.has_one_use(value) else None
-        if use is None or use.index or not (is_view(use.op) or is_average(use.op)):
+        reader = graph.only_reader(value)
+        if reader is None or reader.x is not value or not (is_view(reader) or is_average(reader)):
             return ""
-        traced = trace_forward(use.op, at)
-        value = use.op.outputs[0]
-        if traced is None or value is None:
+        traced = trace_forward(reader, at)
+        if traced is None:
             return ""
         chain.append(traced)
-        at = traced.output_axis
+        value, at = reader.y, traced.output_axis
     if at != axis or value.rank != x.rank or _channel_size(value, at, sizes) >= _channel_size(x, axis, sizes):
         return ""
     map = linear_map_of(op)
@@ -329,8 +313,8 @@ def _map_inputs(
         chain = list(trace_chain(graph, piece, axis, lambda op: is_view(op) or is_average(op)))
         best, fewest = 0, _channel_size(piece, axis, sizes)
         for count, traced in enumerate(chain, 1):
-            size = _channel_size(traced.source, traced.input_axis, sizes)
-            if (traced.source.rank, traced.input_axis) == rank_and_axis and size < fewest:
+            size = _channel_size(traced.op.x, traced.input_axis, sizes)
+            if (traced.op.x.rank, traced.input_axis) == rank_and_axis and size < fewest:
                 best, fewest = count, size
         map_inputs.append(MapInput(piece, extent, start, tuple(reversed(chain[:best]))))
         start += extent
@@ -370,12 +354,12 @@ def _work_of(chain: Sequence[TracedOp], extent: int, sizes: Sizes) -> float:
     """The operations of the averages of a chain at so many channels; view ops take none."""
     work = 0.0
     for traced in chain:
-        rule, result = rule_of(traced.op), traced.op.outputs[0]
-        if is_average(traced.op) and rule is not None and result is not None and traced.source.shape is not None:
-            own = traced.source.shape[traced.input_axis]
+        rule = rule_of(traced.op)
+        if is_average(traced.op) and rule is not None:
+            own = traced.op.x.dims[traced.input_axis]
             assert isinstance(own, int)
-            touched = _channel_size(traced.source, traced.input_axis, sizes)
-            touched += _channel_size(result, traced.output_axis, sizes)
+            touched = _channel_size(traced.op.x, traced.input_axis, sizes)
+            touched += _channel_size(traced.op.y, traced.output_axis, sizes)
             specialized = sizes.specialize(traced.op)
             flops = sum(rule.flops(each) for each in specialized) / len(specialized)
             work += extent * (flops / own + ACCESS_COST * touched)
@@ -384,16 +368,12 @@ def _work_of(chain: Sequence[TracedOp], extent: int, sizes: Sizes) -> float:
 
 def _channel_size(value: Value, axis: int, sizes: Sizes) -> float:
     """The number of elements along all axes but one."""
-    assert value.shape is not None
-    return sizes.elements((*value.shape[:axis], *value.shape[axis + 1 :]))
+    return sizes.elements((*value.dims[:axis], *value.dims[axis + 1 :]))
 
 
 def _remove_identity(graph: Graph, op: Op) -> None:
     """Remove an average over no axes."""
-    x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
-    if x is None or y is None or averaged_axes_of(op) != frozenset() or x.shape != y.shape:
-        return
-    if not graph.is_output(y):
+    if averaged_axes_of(op) == frozenset() and op.x.shape == op.y.shape and not graph.is_output(op.y):
         graph.bypass(op)
 
 
@@ -428,8 +408,7 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     Returns:
         The reason why the two are not merged; empty if they were merged, or if no map computes the input.
     """
-    value, y = op.inputs[0], op.outputs[0]
-    assert value is not None and y is not None and y.shape is not None
+    value, y = op.x, op.y
     views: list[TracedOp] = []
     affines: list[Op] = []
     value_axis = axis
@@ -443,7 +422,7 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
         affine = affine_of(first)
         if view is not None:
             views.append(view)
-            value, value_axis = view.source, view.input_axis
+            value, value_axis = view.op.x, view.input_axis
         elif (
             affine is not None
             and affine.axis in (None, value_axis)
@@ -453,9 +432,8 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
             value = before
         else:
             return ""
-    source = first.inputs[0]
-    assert source is not None and source.shape is not None and value.shape is not None
-    out_channels, between, in_channels = y.shape[axis], value.shape[value_axis], source.shape[value_axis]
+    source = first.x
+    out_channels, between, in_channels = y.dims[axis], value.dims[value_axis], source.dims[value_axis]
     if not (isinstance(out_channels, int) and isinstance(between, int) and isinstance(in_channels, int)):
         return "an extent is unknown"
     if in_channels * out_channels * MERGE_GAIN > between * (in_channels + out_channels):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from layoutopt.cost import priced_with
 from layoutopt.ir.graph import Graph, Use
-from layoutopt.ir.types import Op, TensorType, Value
+from layoutopt.ir.types import Op, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.qdq import Commuted, commute, is_dequantizer, is_lossless_round_trip, is_quantizer
 from layoutopt.ops.view import View
@@ -56,21 +56,17 @@ def _move_behind_quantizers(graph: Graph, only_views: bool) -> None:
 
 def _quantize_first(graph: Graph, quantizer: Op, only_views: bool) -> Op | None:
     """Exchange a QuantizeLinear and the op in front of it; the new QuantizeLinear, or None if the two do not commute."""
-    value, result = quantizer.inputs[0], quantizer.outputs[0]
-    data_movement = graph.producer(value)
-    if data_movement is None or value is None or result is None or not isinstance(result.type, TensorType):
+    result, data_movement = quantizer.y, graph.producer(quantizer.x)
+    commuted = _commuted(quantizer, data_movement, only_views) if data_movement is not None else None
+    if data_movement is None or commuted is None or data_movement.x.shape is None:
         return None
-    commuted = _commuted(quantizer, data_movement, only_views)
-    source = data_movement.inputs[0] if data_movement.inputs else None
-    if commuted is None or source is None or source.shape is None:
-        return None
-    quantized = graph.new_value(f"{source.name}__quantized", TensorType(result.type.dtype, source.shape))
-    inputs = (source, *quantizer.inputs[1:])
+    source, inputs = data_movement.x, (data_movement.x, *quantizer.inputs[1:])
+    quantized = graph.new_value(f"{source.name}__quantized", result.type_with(source.shape))
     moved = graph.add_copy(quantizer, (quantized,), inputs, attributes=commuted.attributes, name=quantizer.name)
-    new_result = graph.new_value(f"{result.name}__moved", result.type)
-    name = data_movement.name if graph.has_one_use(value) else ""
-    graph.add_copy(data_movement, (new_result,), _integer_inputs(data_movement, quantized, commuted), name=name)
-    graph.replace_value(result, new_result)
+    name = data_movement.name if graph.has_one_use(quantizer.x) else ""
+    integers = _integer_inputs(data_movement, quantized, commuted)
+    new = graph.new_copy(data_movement, integers, result.type, f"{result.name}__moved", name=name)
+    graph.replace_value(result, new)
     return moved
 
 
@@ -79,8 +75,7 @@ def _move_before_dequantizers(graph: Graph, only_views: bool) -> None:
     pending = [op for op in graph.ops if is_dequantizer(op)]
     while pending:
         dequantizer = pending.pop()
-        value = dequantizer.outputs[0]
-        for use in graph.uses(value) if value is not None else ():
+        for use in graph.uses(dequantizer.y):
             moved = _dequantize_last(graph, dequantizer, use, only_views)
             if moved is not None:
                 pending.append(moved)
@@ -88,18 +83,16 @@ def _move_before_dequantizers(graph: Graph, only_views: bool) -> None:
 
 def _dequantize_last(graph: Graph, dequantizer: Op, use: Use, only_views: bool) -> Op | None:
     """Exchange a DequantizeLinear and an op that reads it; the new DequantizeLinear, or None if they do not commute."""
-    value, source, data_movement = dequantizer.outputs[0], dequantizer.inputs[0], use.op
-    result = data_movement.outputs[0] if use.index == 0 and data_movement.outputs else None
-    if value is None or source is None or result is None or not isinstance(source.type, TensorType):
+    source, data_movement = dequantizer.x, use.op
+    commuted = _commuted(dequantizer, data_movement, only_views) if use.index == 0 else None
+    if commuted is None or data_movement.y.shape is None:
         return None
-    commuted = _commuted(dequantizer, data_movement, only_views)
-    if commuted is None or result.shape is None:
-        return None
-    moved_source = graph.new_value(f"{source.name}__moved", TensorType(source.type.dtype, result.shape))
-    name = dequantizer.name if graph.has_one_use(value) else ""
-    integers = _integer_inputs(data_movement, source, commuted)
-    graph.add_copy(data_movement, (moved_source,), integers, name=data_movement.name)
-    inputs: list[Value | None] = [moved_source, *dequantizer.inputs[1:]]
+    result, name = data_movement.y, dequantizer.name if graph.has_one_use(dequantizer.y) else ""
+    integers, type = _integer_inputs(data_movement, source, commuted), source.type_with(result.shape)
+    inputs: list[Value | None] = [
+        graph.new_copy(data_movement, integers, type, f"{source.name}__moved", name=data_movement.name),
+        *dequantizer.inputs[1:],
+    ]
     for index in commuted.moved_inputs:
         inputs[index] = _moved_parameter(graph, data_movement, dequantizer.inputs[index])
     new_result = graph.new_value(f"{result.name}__dequantized", result.type)
@@ -121,16 +114,10 @@ def _integer_inputs(data_movement: Op, integers: Value, commuted: Commuted) -> t
 def _moved_parameter(graph: Graph, view: Op, parameter: Value | None) -> Value | None:
     """The result of a view op on the scale or the zero point of blocked quantisation."""
     rule = rule_of(view)
-    assert isinstance(rule, View) and parameter is not None and parameter.shape is not None
-    assert isinstance(parameter.type, TensorType)
-    shape = list(parameter.shape)
-    for before, dim in enumerate(parameter.shape):
-        after = rule.permuted_axis(view, before)
-        assert after is not None
-        shape[after] = dim
-    result = graph.new_value(f"{parameter.name}__moved", TensorType(parameter.type.dtype, tuple(shape)))
-    graph.add_copy(view, (result,), (parameter, *view.inputs[1:]))
-    return result
+    assert isinstance(rule, View) and parameter is not None
+    extents = {rule.permuted_axis(view, axis): dim for axis, dim in enumerate(parameter.dims)}
+    type = parameter.type_with(tuple(extents[axis] for axis in range(len(extents))))
+    return graph.new_copy(view, (parameter, *view.inputs[1:]), type, f"{parameter.name}__moved")
 
 
 class IsolateQdqGroups(Pass):
@@ -159,15 +146,10 @@ class IsolateQdqGroups(Pass):
 
 def _remove_round_trip(graph: Graph, op: Op) -> None:
     """Remove an op and its producer if they are a QuantizeLinear and a DequantizeLinear that cancel."""
-    value, result = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
-    dequantizer = graph.producer(value)
-    if dequantizer is None or result is None or value is None or not is_lossless_round_trip(op, dequantizer):
-        return
-    source = dequantizer.inputs[0]
-    if source is None or graph.is_output(result):
-        return
-    graph.replace_uses(result, source)
-    graph.remove_if_dead(op)
+    dequantizer = graph.producer(op.x) if is_quantizer(op) else None
+    if dequantizer is not None and is_lossless_round_trip(op, dequantizer) and not graph.is_output(op.y):
+        graph.replace_uses(op.y, dequantizer.x)
+        graph.remove_if_dead(op)
 
 
 def _isolate(graph: Graph, dequantizer: Op, grouped_ops: Collection[Op]) -> None:
@@ -175,9 +157,7 @@ def _isolate(graph: Graph, dequantizer: Op, grouped_ops: Collection[Op]) -> None
 
     If no other op reads it, the first of these ops keeps the original.
     """
-    value = dequantizer.outputs[0]
-    if value is None:
-        return
+    value = dequantizer.y
     uses: dict[Op, list[Use]] = {}
     for use in graph.uses(value):
         uses.setdefault(use.op, []).append(use)
@@ -186,8 +166,7 @@ def _isolate(graph: Graph, dequantizer: Op, grouped_ops: Collection[Op]) -> None
     if len(grouped) == len(readers) and not graph.is_output(value):
         grouped = grouped[1:]
     for reader in grouped:
-        copy = graph.new_value(value.name, value.type)
-        graph.add_copy(dequantizer, (copy,))
+        copy = graph.new_copy(dequantizer, dequantizer.inputs, dequantizer.y.type, value.name)
         graph.replace_uses(value, copy, uses[reader])
 
 

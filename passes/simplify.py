@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from layoutopt.formats import is_unknown
 from layoutopt.ir.constants import LARGE, share_constants
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
+from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import inline_region, region_rule
 from layoutopt.passes.base import Pass, PassContext
@@ -46,13 +46,9 @@ class RemoveIdentities(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Replace the result of every Identity by its operand."""
         for op in graph.ops:
-            if not is_copy(op) or len(op.inputs) != 1 or len(op.outputs) != 1:
-                continue
-            (source,), (copy,) = op.inputs, op.outputs
-            if source is None or copy is None or graph.is_output(copy) or copy.name in context.pins:
-                continue
-            graph.replace_uses(copy, source)
-            graph.remove_op(op)
+            is_plain = is_copy(op) and len(op.inputs) == len(op.outputs) == 1
+            if is_plain and not graph.is_output(op.y) and op.y.name not in context.pins:
+                graph.bypass(op)
 
 
 class RemoveDead(Pass):
@@ -167,12 +163,9 @@ class FoldConstants(Pass):
             folded: dict[str, Value] = {}
             for value in op.outputs:
                 array = value.known if value is not None else None
-                if array is None or value is None or not graph.is_used(value):
-                    continue
-                type = TensorType(DType.of(array), array.shape)
-                constant = graph.new_value(f"{value.name}__folded", type, data=ArrayData(array), tensor=value.tensor)
-                graph.replace_uses(value, constant)
-                folded[value.name] = constant
+                if array is not None and value is not None and graph.is_used(value):
+                    type = TensorType(DType.of(array), array.shape)
+                    folded[value.name] = _replace(graph, value, type, ArrayData(array))
             if folded:
                 # Also removes the ops that compute a shape for this op alone: other passes would count them as readers.
                 graph.remove_if_dead(op)
@@ -189,10 +182,8 @@ class FoldConstants(Pass):
         for value, data in self._results(graph, chosen, context).items():
             if data is None:
                 context.note(self, value.name, "it could not be computed ahead of time")
-                continue
-            constant = graph.new_value(f"{value.name}__folded", value.type, data=data, tensor=value.tensor)
-            graph.replace_uses(value, constant)
-            folded[value.name] = constant
+            else:
+                folded[value.name] = _replace(graph, value, value.type, data)
         for op in reversed(foldable):
             outputs = [value for value in op.outputs if value is not None]
             if not any(graph.is_used(value) for value in outputs):
@@ -206,17 +197,14 @@ class FoldConstants(Pass):
         eager, remaining = [], self.max_bytes_in_memory
         for value, is_expanded in chosen.items():
             size = _nbytes(value)
-            data = None
-            if context.defer is not None and (is_expanded or size > remaining):
-                data = context.defer(graph, value, is_expanded)
-            if data is not None:
-                found[value] = data
-            else:
+            is_deferred = context.defer is not None and (is_expanded or size > remaining)
+            found[value] = context.defer(graph, value, is_expanded) if context.defer and is_deferred else None
+            if found[value] is None:
                 eager.append(value)
                 remaining -= min(remaining, size)
         for value, array in zip(eager, context.evaluate(graph, eager), strict=True):
             found[value] = None if array is None else ArrayData(array)
-        return {value: found[value] for value in chosen}
+        return found
 
     def _foldable(self, graph: Graph, context: PassContext) -> dict[Op, None]:
         """The ops that depend on constants alone, in topological order."""
@@ -336,6 +324,13 @@ def _key(op: Op) -> Hashable:
     return (op.kind, op.version, tuple(sorted(op.attributes.items(), key=lambda item: item[0])), inputs, present)
 
 
+def _replace(graph: Graph, value: Value, type: TensorType | OpaqueType, data: Data) -> Value:
+    """Let the readers of a value read a constant."""
+    constant = graph.new_value(f"{value.name}__folded", type, data=data, tensor=value.tensor)
+    graph.replace_uses(value, constant)
+    return constant
+
+
 def _take_names(graph: Graph, folded: Mapping[str, Value]) -> None:
     """Give constants the names of the values that they replace, if these are unused."""
     for name, constant in folded.items():
@@ -414,23 +409,14 @@ def _fuse(graph: Graph, pattern: FusionPattern, match: Match) -> None:
     """Insert the fused op at the position of the last op of the match, under its name."""
     last = graph.producer(match.result)
     assert last is not None
-    domain, _, op_type = pattern.fused_op.rpartition("::")
-    version = graph.opsets.setdefault(domain, 1)
+    graph.opsets.setdefault(pattern.fused_op.rpartition("::")[0], 1)
     for value in match.inputs:
         if value is not None and value not in graph:
             value.name = value.tensor = graph.fresh_name(value.name)
             graph.add_value(value)
-    new = graph.new_value(f"{match.result.name}__{pattern.name}", match.result.type)
-    fused = Op(
-        op_type,
-        match.inputs,
-        (new,),
-        domain=domain,
-        version=version,
-        name=last.name,
-        attributes=dict(match.attributes),
-    )
-    graph.add_op(fused, last)
+    stem, attributes = f"{match.result.name}__{pattern.name}", dict(match.attributes)
+    kind, type = pattern.fused_op, match.result.type
+    new = graph.new_result(kind, match.inputs, type, stem, last, name=last.name, attributes=attributes)
     graph.replace_value(match.result, new)
 
 

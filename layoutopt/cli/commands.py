@@ -429,7 +429,7 @@ def formats(
     plots = [given.plot] if given.plot is not None else []
     record = JsonRecord("formats", given, others=plots, kind="the figure")
     if name is None:
-        from layoutopt.cli.rendering.formats import print_formats
+        from layoutopt.cli.rendering.catalogues import print_formats
 
         print_formats(system, record)
     else:
@@ -469,8 +469,8 @@ def targets(
     With NAME, prints every parameter of the cost model with its source, and the kernels.
     """
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.target_costs import print_estimates
-    from layoutopt.cli.rendering.targets import print_target, print_targets
+    from layoutopt.cli.rendering.catalogues import print_targets
+    from layoutopt.cli.rendering.targets import print_estimates, print_target
 
     reads = [Path(name)] if name is not None and name.endswith(".toml") else []
     record = JsonRecord("targets", given, reads=reads)
@@ -507,10 +507,7 @@ def list_(
         raise UsageError("is for operators", where=name or f"--family {family}", hint="write layoutopt list ops NAME")
 
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.dialects import print_dialects
-    from layoutopt.cli.rendering.ops import print_operators
-    from layoutopt.cli.rendering.passes import print_passes
-    from layoutopt.cli.rendering.runtimes import print_runtimes
+    from layoutopt.cli.rendering.catalogues import print_dialects, print_operators, print_passes, print_runtimes
 
     record = JsonRecord(f"list {kind.value}", given)
     if kind is Kind.OPS:

@@ -4,8 +4,7 @@ from layoutopt.dialects.ascend import Ascend
 from layoutopt.dialects.functions import Functions
 from layoutopt.dialects.lowering import Dialect, Lower
 from layoutopt.dialects.onnxruntime import OnnxRuntime
-from layoutopt.dialects.ops import Ops
-from layoutopt.dialects.standard import Standard
+from layoutopt.dialects.ops import Ops, Standard
 from layoutopt.registry import EntryPoints, Registry, instance_of
 
 _NEEDS = "it has to derive from layoutopt.extend.Dialect"

@@ -31,7 +31,7 @@ from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
 from layoutopt.ir.sizes import is_symbolic
-from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Slot, Storage, Value
 from layoutopt.ops import rule_of
 
 # The names of formats in Ascend's compiler, and the shapes that it publishes for them.
@@ -191,14 +191,18 @@ class PackedFilter:
         return self.storage.physical_shape(self.stored_shape)
 
 
+@dataclass(frozen=True, slots=True)
 class PackedFilterData:
-    """The elements of a packed filter, which are computed whenever they are read."""
+    """The elements of `data`, of `bits` bits each, packed as `filter` declares; they are computed whenever they are read."""
 
-    def __init__(self, data: Data, filter: PackedFilter, bits: int) -> None:
-        """Pack `data` as `filter` declares; an element has `bits` bits."""
-        self.data = data
-        self.filter = filter
-        self.nbytes = int(np.prod(filter.physical_shape)) * bits // 8
+    data: Data
+    filter: PackedFilter
+    bits: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return prod(self.filter.physical_shape) * self.bits // 8
 
     def numpy(self) -> Array:
         """The physical array."""
@@ -210,66 +214,51 @@ class PackedFilterData:
 
 def packed_filter(op: Op) -> PackedFilter | None:
     """The packing of a convolution's filter, if no format describes its storage; otherwise None."""
-    rule = rule_of(op)
-    if rule is None or rule.family != "convolution" or op.domain or op.version < _STEPS_SINCE or op.signature is None:
+    rule, signature = rule_of(op), op.signature
+    if rule is None or rule.family != "convolution" or op.domain or op.version < _STEPS_SINCE or signature is None:
         return None
-    slot = rule.roles(op)["w"]
-    formats = {role: _format(op, each) for role, each in rule.roles(op).items()}
-    weight, fmt, x, y = op.operand(slot), formats["w"], formats["x"], formats["y"]
-    if weight is None or weight.data is None or weight.static_shape is None or fmt is None or x is None or y is None:
+    slots = [rule.roles(op)[role] for role in ("w", "x", "y")]
+    weight, (stored, x, y) = op.operand(slots[0]), (signature[slot] for slot in slots)
+    if weight is None or weight.data is None or weight.static_shape is None or stored is None or x is None or y is None:
         return None
     outputs, inputs, *kernel = weight.static_shape
-    if fmt.is_canonical or len(kernel) > 2 or _name(op, rule.roles(op)["y"]) != "NC1HWC0":
+    _, x_name, y_name = (_named(op.operand(slot), signature[slot]) for slot in slots)
+    if stored.format.is_canonical or len(kernel) > 2 or y_name != "NC1HWC0":
         return None
-    height, width = (1, *kernel)[-2:]
+    block, (height, width) = x.format.block(1), (1, *kernel)[-2:]
     shape = outputs, inputs, height, width
-    match rule.variant(op), _name(op, rule.roles(op)["x"]):
+    match rule.variant(op), x_name:
         case "depthwise", "NC1HWC0":
-            return PackedFilter(slot, "C1HWNCoC0", C1HWNCoC0(x.block(1)), shape)
+            return PackedFilter(slots[0], "C1HWNCoC0", C1HWNCoC0(block), shape)
         case "grouped", "NC1HWC0":
-            return PackedFilter(slot, "FRACTAL_Z", GroupedFractalZ(op.integer("group", 1), x.block(1)), shape)
+            return PackedFilter(slots[0], "FRACTAL_Z", GroupedFractalZ(op.integer("group", 1), block), shape)
         case "dense", "NC1HWC0_C04":
-            return PackedFilter(slot, "FRACTAL_Z_C04", FractalZC04(y.block(1)), shape)
+            return PackedFilter(slots[0], "FRACTAL_Z_C04", FractalZC04(y.format.block(1)), shape)
     return None
 
 
 def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedFilter) -> None:
     """Insert ops that unpack the packed filter before the recorded ops, which then read the result."""
     value, logical = builder.declared_input(filter.slot.index), op.operand(filter.slot)
-    assert value is not None and value.shape is not None and logical is not None and logical.shape is not None
+    assert value is not None and logical is not None
     recorded = list(builder.ops)
     builder.ops.clear()
-    plain = builder.reshape(_unpacked(builder, _packed_constant(graph, logical, filter), filter), logical.shape)
+    plain = builder.reshape(_unpacked(builder, _packed_constant(graph, logical, filter), filter), logical.dims)
     order = builder.format(filter.slot)
-    same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.shape), value.shape)
+    same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.dims), value.dims)
     for each in recorded:
         each.inputs = tuple(same if operand is value else operand for operand in each.inputs)
     builder.ops += recorded
-
-
-def _format(op: Op, slot: Slot) -> Format | None:
-    storage = op.signature[slot] if op.signature is not None else None
-    return None if storage is None else storage.format
-
-
-def _name(op: Op, slot: Slot) -> str | None:
-    value, format = op.operand(slot), _format(op, slot)
-    return None if value is None or value.dtype is None or format is None else format_name(format, value.dtype)
 
 
 def _packed_constant(graph: Graph, weight: Value, filter: PackedFilter) -> Value:
     """The constant with the packed filter, which all ops with the same packing of a filter share."""
     assert weight.data is not None and weight.dtype is not None
     stem = f"{weight.tensor}__{filter.name}"
-    known = graph.find(stem)
-    if (
-        known is not None
-        and isinstance(known.data, PackedFilterData)
-        and (known.data.data, known.data.filter) == (weight.data, filter)
-    ):
+    data, known = PackedFilterData(weight.data, filter, weight.dtype.bits), graph.find(stem)
+    if known is not None and known.data == data:
         return known
-    data = PackedFilterData(weight.data, filter, weight.dtype.bits)
-    return graph.new_value(stem, TensorType(weight.dtype, filter.physical_shape), data=data, tensor=weight.tensor)
+    return graph.new_value(stem, weight.type_with(filter.physical_shape), data=data, tensor=weight.tensor)
 
 
 def _unpacked(builder: OpBuilder, packed: Value, filter: PackedFilter) -> Value:
@@ -324,10 +313,9 @@ def _unpack_few_channels(builder: OpBuilder, packed: Value, shape: tuple[int, ..
 
 def _diagonal(builder: OpBuilder, value: Value, extent: int) -> Value:
     """The diagonal of a square matrix whose elements are the first axis, flattened."""
-    assert isinstance(value.type, TensorType) and value.shape is not None
     if extent == 1:
         return value
-    type = TensorType(value.type.dtype, (extent, *value.shape[1:]))
+    type = value.type_with((extent, *value.dims[1:]))
     numbers = [builder.constant(np.asarray([number], np.int64), "slice") for number in (0, extent**2, 0, extent + 1)]
     (result,) = builder.op("Slice", [value, *numbers], [type])
     return result
@@ -377,26 +365,23 @@ class Ascend(Functions):
 
 def _cast(op: Op) -> Label | None:
     """The label of a TransData; None if a format has no name, or if only the padding state changes."""
-    assert op.signature is not None
-    value, source, result = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
-    assert value is not None and value.dtype is not None and source is not None and result is not None
-    found = common_origin([source.format, result.format], value.dtype)
-    if found is None:
+    source, result, dtype = op.x.storage, op.y.storage, op.x.dtype
+    assert dtype is not None and source is not None and result is not None
+    found = common_origin([source.format, result.format], dtype)
+    if found is None or found[1][0] == found[1][1]:
         return None
     origin, (src, dst) = found
     attributes: dict[str, Attribute] = {"src_format": src, "dst_format": dst, "src_subformat": 0, "dst_subformat": 0}
-    return (
-        None
-        if src == dst
-        else Label(CAST, attributes | {"groups": 1, "origin_format": origin}, ASCEND, has_overloads=True)
-    )
+    return Label(CAST, attributes | {"groups": 1, "origin_format": origin}, ASCEND, has_overloads=True)
 
 
 def _call(op: Op) -> Label | None:
     """The label of an op with the names of all its formats; None if a format has no name."""
     assert op.signature is not None
-    inputs = [_named(value, storage) for value, storage in zip(op.inputs, op.signature.inputs, strict=True)]
-    outputs = [_named(value, storage) for value, storage in zip(op.outputs, op.signature.outputs, strict=True)]
+    inputs, outputs = (
+        [*map(_named, values, storages)]
+        for values, storages in ((op.inputs, op.signature.inputs), (op.outputs, op.signature.outputs))
+    )
     filter = packed_filter(op)
     if filter is not None:
         inputs[filter.slot.index] = filter.name

@@ -6,6 +6,8 @@ time where an op requires them as numbers.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -108,50 +110,41 @@ class RuntimeExtents:
     """
 
     def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], operands: Sequence[Value | None]) -> None:
-        """Begin with no recorded ops."""
         self._build = build
-        self._axis_of: dict[Extent, tuple[Value, int]] = {}
-        self._elements: dict[Extent, tuple[Value, int]] = {}
-        self._shapes: dict[Value, Value] = {}
-        self._lists: dict[Value, Value] = {}
+        self._sources: dict[
+            Extent, tuple[Value, int, bool]
+        ] = {}  # an array, and an axis or else the index of an element
+        self._lists: dict[tuple[Value, bool], Value] = {}
         for value in (each for each in arrays if each is not None):
             for axis, dim in enumerate(value.shape or ()):
                 if isinstance(dim, Extent):
-                    self._axis_of.setdefault(dim, (value, axis))
+                    self._sources.setdefault(dim, (value, axis, True))
         for operand, array in zip(operands, arrays[-len(operands) :] if operands else (), strict=True):
             for position, element in enumerate((operand.elements if operand is not None else None) or ()):
                 if isinstance(element, Extent) and array is not None:
-                    self._elements.setdefault(element, (array, position))
-        self._known = {*self._axis_of, *self._elements}
+                    self._sources.setdefault(element, (array, position, False))
 
     def of(self, dim: Dim) -> Value | None:
         """An extent as a tensor; None if it cannot be computed."""
-        return self._extent(Extent.of(dim)) if is_computable(dim, self._known) else None
+        return self._extent(Extent.of(dim)) if is_computable(dim, {*self._sources}) else None
 
     def _extent(self, extent: Extent) -> Value:
         if extent.number is not None:
             return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
-        if (found := self._read_extent(extent)) is not None:
-            return found
-        total: Value | None = None
-        for factors, coefficient in reversed(extent.terms):
-            term = self._product(factors, coefficient)
-            total = term if total is None else self._arithmetic("Add", total, term)
-        assert total is not None
-        return total
+        if extent in self._sources:
+            return self._element(*self._sources[extent])
+        terms = (self._product(factors, coefficient) for factors, coefficient in reversed(extent.terms))
+        return reduce(partial(self._arithmetic, "Add"), terms)
 
     def _product(self, factors: tuple[Atom, ...], coefficient: int) -> Value:
         pieces = [self._atom(factor) for factor in factors]
         if coefficient != 1 or not pieces:
             pieces.append(self._extent(Extent.of(coefficient)))
-        whole = pieces[0]
-        for piece in pieces[1:]:
-            whole = self._arithmetic("Mul", whole, piece)
-        return whole
+        return reduce(partial(self._arithmetic, "Mul"), pieces)
 
     def _atom(self, atom: Atom) -> Value:
         extent = Extent.of_atom(atom)
-        if isinstance(atom, FloorDiv) and self._read_extent(extent) is None:
+        if isinstance(atom, FloorDiv) and extent not in self._sources:
             return self._arithmetic("Div", self._extent(atom.dividend), self._extent(atom.divisor))
         return self._extent(extent)
 
@@ -159,39 +152,28 @@ class RuntimeExtents:
         (result,) = self._build.op(op_type, [one, other], [_ONE])
         return result
 
-    def _read_extent(self, dim: Extent) -> Value | None:
-        """An extent that is an extent or an element of an operand; None if there is no such operand."""
-        if dim in self._axis_of:
-            value, axis = self._axis_of[dim]
-            return self._element(self._shape(value), axis)
-        if dim in self._elements:
-            value, position = self._elements[dim]
-            return self._element(self._as_list(value), position)
-        return None
-
-    def _element(self, numbers: Value, position: int) -> Value:
+    def _element(self, array: Value, position: int, is_axis: bool) -> Value:
+        """The extent of an axis of an array, or one of its elements."""
+        key = array, is_axis
+        if key not in self._lists:
+            self._lists[key] = self._shape(array) if is_axis else self._as_list(array)
+        numbers = self._lists[key]
         if numbers.shape == (1,):
             return numbers
-        (result,) = self._build.op(
-            "Gather", [numbers, self._build.constant(np.asarray([position], np.int64), "index")], [_ONE]
-        )
+        index = self._build.constant(np.asarray([position], np.int64), "index")
+        (result,) = self._build.op("Gather", [numbers, index], [_ONE])
         return result
 
     def _shape(self, value: Value) -> Value:
-        if value not in self._shapes:
-            assert value.shape is not None
-            (self._shapes[value],) = self._build.op("Shape", [value], [TensorType(DType.INT64, (len(value.shape),))])
-        return self._shapes[value]
+        (result,) = self._build.op("Shape", [value], [TensorType(DType.INT64, (len(value.dims),))])
+        return result
 
     def _as_list(self, value: Value) -> Value:
         """An operand with extents as a vector of int64."""
-        if value not in self._lists:
-            assert value.shape is not None
-            result = value if value.shape else self._build.reshape(value, (1,))
-            if value.dtype is not DType.INT64:
-                (result,) = self._build.op("Cast", [result], [TensorType(DType.INT64, result.shape)], {"to": 7})
-            self._lists[value] = result
-        return self._lists[value]
+        result = value if value.shape else self._build.reshape(value, (1,))
+        if value.dtype is not DType.INT64:
+            (result,) = self._build.op("Cast", [result], [TensorType(DType.INT64, result.shape)], {"to": 7})
+        return result
 
 
 # Records the ops on physical arrays that layout rules lower an op to.
@@ -258,17 +240,27 @@ class OpBuilder:
 
     def input(self, index: int) -> Value | None:
         """The physical input."""
-        value, format, logical = self._inputs[index], self._formats.get(Slot("in", index)), self._op.inputs[index]
-        if value is None or logical is None or logical.shape is None or format is None:
-            return value
-        return self.reshape(value, format.physical_shape(logical.shape))
+        return self._input(index, Format.physical_shape)
 
     def declared_input(self, index: int) -> Value | None:
         """The input in the shape that the dialect gives to arrays of its format."""
+        return self._input(index, self._shape)
+
+    def _input(self, index: int, shape_of: ArrayShape) -> Value | None:
         value, format, logical = self._inputs[index], self._formats.get(Slot("in", index)), self._op.inputs[index]
         if value is None or logical is None or logical.shape is None or format is None:
             return value
-        return self.reshape(value, self._shape(format, logical.shape))
+        return self.reshape(value, shape_of(format, logical.shape))
+
+    def declared_inputs(self) -> list[Value | None]:
+        """All inputs in the shapes that the dialect gives to arrays of their formats."""
+        return [self.declared_input(index) for index in range(len(self._inputs))]
+
+    def declared(self, slot: Slot) -> Shape:
+        """The shape that the dialect gives to the array of an operand."""
+        value = self._op.operand(slot)
+        assert value is not None
+        return self._shape(self.format(slot), value.dims)
 
     def padded(self, index: int) -> Value | None:
         """The input in the canonical format, its axes still padded up to their blocks."""
@@ -308,10 +300,9 @@ class OpBuilder:
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         """The same elements in another shape."""
-        assert isinstance(value.type, TensorType) and value.shape is not None
         if value.shape == shape:
             return value
-        type = TensorType(value.type.dtype, shape)
+        type = value.type_with(shape)
         if 0 in shape:  # there are no elements; Reshape copies an extent for a 0
             (result,) = self.op("Identity", [self._zeros(value, shape)], [type])
             return result
@@ -322,35 +313,30 @@ class OpBuilder:
 
     def expand(self, value: Value, like: Value, axes: int) -> Value:
         """The elements of `value`, repeated along the last `axes` axes to the extents of `like`."""
-        assert isinstance(value.type, TensorType) and value.shape is not None and like.shape is not None
-        extents = like.shape[-axes:]
-        if value.shape[-axes:] == extents:
+        extents, rank = like.dims[-axes:], len(like.dims)
+        if value.dims[-axes:] == extents:
             return value
         if all(isinstance(extent, int) for extent in extents):
             target = self.constant(np.asarray(extents, dtype=np.int64), "extents")
         else:
-            rank = len(like.shape)
             (whole,) = self.op("Shape", [like], [TensorType(DType.INT64, (rank,))])
             target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
-        shape = (*value.shape[:-axes], *extents)
-        (result,) = self.op("Expand", [value, target], [TensorType(value.type.dtype, shape)])
+        (result,) = self.op("Expand", [value, target], [value.type_with((*value.dims[:-axes], *extents))])
         return result
 
     def prepend_flatten(self, value: Value) -> Value:
         """Record a Flatten of a value and a Reshape back, before all ops recorded so far; returns the result."""
-        assert isinstance(value.type, TensorType) and value.shape is not None
         recorded, self.ops = self.ops, []
-        (flat,) = self.op("Flatten", [value], [TensorType(value.type.dtype, (1, product(value.shape)))], {"axis": 0})
-        result = self.reshape(flat, value.shape)
+        (flat,) = self.op("Flatten", [value], [value.type_with((1, product(value.dims)))], {"axis": 0})
+        result = self.reshape(flat, value.dims)
         self.ops += recorded
         return result
 
     def transpose(self, value: Value, perm: Sequence[int]) -> Value:
         """The axes in another order."""
-        assert isinstance(value.type, TensorType) and value.shape is not None
         if list(perm) == list(range(len(perm))):
             return value
-        type = TensorType(value.type.dtype, tuple(value.shape[axis] for axis in perm))
+        type = value.type_with(tuple(value.dims[axis] for axis in perm))
         return self._move("Transpose", value, [], type, {"perm": tuple(perm)})
 
     def convert(self, value: Value, src: Format, dst: Format, shape: Shape) -> Value:
@@ -370,20 +356,20 @@ class OpBuilder:
 
     def resize_axis(self, value: Value, axis: int, extent: int) -> Value:
         """Cut or zero-pad the end of an axis."""
-        assert isinstance(value.type, TensorType) and value.shape is not None
-        old = value.shape[axis]
+        shape = value.dims
+        old = shape[axis]
         if old == extent:
             return value
         assert isinstance(old, int), f"the extent of axis {axis} of {value.name} is unknown"
-        type = TensorType(value.type.dtype, (*value.shape[:axis], extent, *value.shape[axis + 1 :]))
+        type = value.type_with((*shape[:axis], extent, *shape[axis + 1 :]))
         if extent < old:
             return self._slice(value, axis, 0, extent, type)
-        if value.type.dtype not in _PAD_TYPES and promoted_type(value.type.dtype, "Pad", self._opset) is None:
-            missing = (*value.shape[:axis], extent - old, *value.shape[axis + 1 :])
+        if type.dtype not in _PAD_TYPES and promoted_type(type.dtype, "Pad", self._opset) is None:
+            missing = (*shape[:axis], extent - old, *shape[axis + 1 :])
             (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
             return result
-        pads = [0] * (2 * len(value.shape))
-        pads[len(value.shape) + axis] = extent - old
+        pads = [0] * (2 * len(shape))
+        pads[len(shape) + axis] = extent - old
         if self._opset < 11:
             return self._move("Pad", value, [], type, {"pads": tuple(pads)})
         return self._move("Pad", value, [self.constant(np.asarray(pads, dtype=np.int64), "pads")], type)
@@ -402,21 +388,6 @@ class OpBuilder:
             value = self.reshape(value, tuple(target[position] for position in gather))
             value = self.transpose(value, [gather.index(position) for position in range(len(gather))])
         self.set_output(index, value)
-
-    def mask(self, value: Value, storage: Storage, shape: Shape) -> Value:
-        """The tensor in the same format with its padding set to zero: the padding is sliced off and added again."""
-        format = storage.format
-        gather = format.logical_order
-        padded = format.padded_shape(shape)
-        physical = value.shape
-        assert physical is not None
-        value = self.reshape(self.transpose(value, gather), padded)
-        for axis in format.blocked_axes:
-            logical, whole = shape[axis], padded[axis]
-            assert isinstance(logical, int) and isinstance(whole, int)
-            value = self.resize_axis(self.resize_axis(value, axis, logical), axis, whole)
-        value = self.reshape(value, tuple(physical[position] for position in gather))
-        return self.transpose(value, [gather.index(position) for position in range(len(gather))])
 
     def prune(self) -> None:
         """Remove the recorded ops and constants that no output depends on."""
@@ -471,15 +442,9 @@ class OpBuilder:
 
     def _target(self, value: Value, shape: Shape) -> Value:
         """The shape input of a Reshape. One symbolic extent is -1; several are copied from the input or computed."""
-        source = value.shape
-        assert source is not None
-        unknown = [position for position, dim in enumerate(shape) if not isinstance(dim, int)]
-        copied = [position for position in unknown if position < len(source) and source[position] == shape[position]]
-        rest = [position for position in unknown if position not in copied]
-        if len(rest) <= 1:
-            numbers = [
-                dim if isinstance(dim, int) else 0 if position in copied else -1 for position, dim in enumerate(shape)
-            ]
+        pairs = zip_longest(shape, value.dims[: len(shape)])
+        numbers = [dim if isinstance(dim, int) else 0 if dim == source else -1 for dim, source in pairs]
+        if numbers.count(-1) <= 1:
             return self.constant(np.asarray(numbers, dtype=np.int64), "shape")
         return self._extents_tensor(value, shape)
 
@@ -494,15 +459,12 @@ class OpBuilder:
 
     def _zeros(self, value: Value, shape: Shape) -> Value:
         """Zeros of the element type of a value, symbolic extents being those of the value."""
-        assert isinstance(value.type, TensorType)
-        known = tuple(dim if isinstance(dim, int) else 1 for dim in shape)
-        zeros = self.constant(np.zeros(known, dtype=value.type.dtype.numpy), "zeros")
+        known, type = tuple(dim if isinstance(dim, int) else 1 for dim in shape), value.type_with(shape)
+        zeros = self.constant(np.zeros(known, dtype=type.dtype.numpy), "zeros")
         if known == shape:
             return zeros
         repeats = tuple(1 if isinstance(dim, int) else dim for dim in shape)
-        (result,) = self.op(
-            "Tile", [zeros, self._extents_tensor(value, repeats)], [TensorType(value.type.dtype, shape)]
-        )
+        (result,) = self.op("Tile", [zeros, self._extents_tensor(value, repeats)], [type])
         return result
 
 

@@ -49,7 +49,7 @@ class Functions(Dialect):
         """The label of a call: CastData with two formats; for other ops the first formats in the name, and the signature."""
         assert op.signature is not None
         if is_cast(op):
-            source, result = op.signature.inputs[0], op.signature.outputs[0]
+            source, result = op.x.storage, op.y.storage
             assert source is not None and result is not None
             return Label(CAST, {"src_format": str(source.format), "dst_format": str(result.format)})
         return Label(f"{op.op_type}_{_formats(op)}", {"formats": str(op.signature)})
@@ -199,7 +199,6 @@ def _structure(draft: _Draft) -> str:
         reads = ", ".join("" if value is None else value.name for value in op.inputs)
         writes = ", ".join("" if value is None else value.name for value in op.outputs)
         lines.append(f"{writes} = {op.op_type}({reads}){{{attributes}}}")
-    lines += [f"{value.name} = {value.data.numpy().tolist()}" for value in draft.body.values if value.data is not None]
     returned = ", ".join(value.name for value in draft.body.outputs)
     return f"({', '.join(draft.attributes)}) " + "; ".join(lines) + f"; return {returned}"
 

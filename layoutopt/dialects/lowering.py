@@ -7,14 +7,14 @@ Constants are packed when they are read, so lowering does not allocate memory fo
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import pairwise
 from math import prod
 
 from layoutopt.dialects.builder import OpBuilder, Packed, first_name, write_plain
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
-from layoutopt.ir.types import DType, Op, Slot, TensorType, Value
+from layoutopt.ir.types import DType, Op, Slot, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops import (
     LayoutRule,
@@ -61,16 +61,12 @@ def stop_qdq_propagation(graph: Graph, builder: OpBuilder) -> None:
 def _is_dequantized(graph: Graph, value: Value) -> bool:
     """Whether a value is the output of such a DequantizeLinear, past view ops."""
     op = graph.producer(value)
-    while op is not None and isinstance(rule_of(op), View) and op.inputs[0] is not None:
-        op = graph.producer(op.inputs[0])
-    return op is not None and is_dequantizer(op) and _is_copied(op)
-
-
-def _is_copied(dequantizer: Op) -> bool:
-    """Whether onnxruntime copies a DequantizeLinear wrongly: per tensor, of int8, with a zero point."""
-    x, scale, zero = (*dequantizer.inputs, None)[:3]
-    is_int8 = x is not None and x.dtype is DType.INT8 and zero is not None
-    return not dequantizer.domain and dequantizer.version >= _COPIED_SINCE and is_int8 and is_per_tensor(scale)
+    while op is not None and isinstance(rule_of(op), View):
+        op = graph.producer(op.x)
+    if op is None or not is_dequantizer(op) or op.domain or op.version < _COPIED_SINCE:
+        return False
+    scale, zero = (*op.inputs, None)[1:3]  # a copy per tensor, of int8, with a zero point, is wrong
+    return op.x.dtype is DType.INT8 and zero is not None and is_per_tensor(scale)
 
 
 # Lowers a planned graph, whose values have formats, to a plain graph, whose values have physical shapes.
@@ -171,12 +167,11 @@ class _Lowering:
         if Slot("out", index) not in self.exposed or value.storage is None or value.shape is None:
             return result
         shape = value.storage.format.physical_shape(value.shape)
-        if result.shape == shape or value.storage.format.is_canonical or not isinstance(value.type, TensorType):
+        if result.shape == shape or value.storage.format.is_canonical:
             return result
-        exposed = self.target.new_value(f"{result.name}__exposed", TensorType(value.type.dtype, shape))
-        op = Op(
-            "Reshape", (result,), (exposed,), version=self.opset, name=exposed.name, order=(len(self.source), index)
-        )
+        exposed = self.target.new_value(f"{result.name}__exposed", value.type_with(shape))
+        order = (len(self.source), index)
+        op = Op("Reshape", (result,), (exposed,), version=self.opset, name=exposed.name, order=order)
         builder = OpBuilder(op, [result], [exposed], {}, self.opset, exposed.name, self.dialect.shape)
         builder.set_output(0, builder.reshape(result, shape))
         stop_qdq_propagation(self.target, builder)
@@ -188,13 +183,12 @@ class _Lowering:
         storage = value.storage
         if storage is None or storage.format.is_canonical:
             return Value(value.name, value.type, data=value.data, origin=value.origin, tensor=value.tensor)
-        assert isinstance(value.type, TensorType) and value.shape is not None
-        shape_of = storage.format.physical_shape if is_exposed else partial(self.dialect.shape, storage.format)
-        shape = shape_of(value.shape)
-        data = None
-        if value.data is not None:
-            data = Packed(value.data, storage.format, shape, value.type.dtype.bits * estimated_volume(shape) // 8)
-        return Value(value.name, TensorType(value.type.dtype, shape), data=data, tensor=value.tensor)
+        format = storage.format
+        shape = format.physical_shape(value.dims) if is_exposed else self.dialect.shape(format, value.dims)
+        type = value.type_with(shape)
+        nbytes = type.dtype.bits * estimated_volume(shape) // 8
+        data = None if value.data is None else Packed(value.data, format, shape, nbytes)
+        return Value(value.name, type, data=data, tensor=value.tensor)
 
     def _lower(self, op: Op) -> None:
         inputs = tuple(value and self.values[value] for value in op.inputs)
@@ -261,16 +255,16 @@ class _Lowering:
         return True
 
     def _convert(self, op: Op, builder: OpBuilder) -> None:
-        source, copy = op.inputs[0], op.outputs[0]
-        value = builder.input(0)
-        assert source is not None and copy is not None and value is not None and source.shape is not None
-        assert source.storage is not None and copy.storage is not None
-        src, dst, shape = source.storage, copy.storage, source.shape
+        value, src, dst, shape = builder.input(0), op.x.storage, op.y.storage, op.x.dims
+        assert value is not None and src is not None and dst is not None
         extents = zip(src.format.padded_shape(shape), dst.format.padded_shape(shape), shape, strict=True)
+        formats = [src.format, dst.format]
         if src.padding > dst.padding and any(old == new != dim for old, new, dim in extents):
             # A conversion does not change an axis that both formats pad to the same extent.
-            value = builder.mask(value, src, shape)
-        builder.set_output(0, builder.convert(value, src.format, dst.format, shape))
+            formats.insert(1, Format.canonical(len(shape)))
+        for before, after in pairwise(formats):
+            value = builder.convert(value, before, after, shape)
+        builder.set_output(0, value)
 
 
 def _is_unchanged(op: Op, rule: LayoutRule) -> bool:
@@ -321,14 +315,20 @@ class Lower(Pass):
 _BYTE = 8
 
 
-def _is_lowered(graph: Graph) -> bool:
-    return graph.stage == "lowered"
+def _ops(graph: Graph) -> Sequence[Op]:
+    """The ops of a lowered graph; none of any other."""
+    return graph.ops if graph.stage == "lowered" else ()
+
+
+def _values(graph: Graph) -> Iterable[Value]:
+    """The values of a lowered graph; none of any other."""
+    return graph.values if graph.stage == "lowered" else ()
 
 
 @invariant
 def lowered_values_have_no_format(graph: Graph) -> Iterator[str]:
     """A lowered value is an array in row-major order; its shape is the physical one."""
-    for value in graph.values if _is_lowered(graph) else ():
+    for value in _values(graph):
         if value.storage is not None and not value.storage.format.is_canonical:
             yield f"{value.name}: {value.storage}"
 
@@ -336,7 +336,7 @@ def lowered_values_have_no_format(graph: Graph) -> Iterator[str]:
 @invariant
 def lowered_ops_have_no_signature(graph: Graph) -> Iterator[str]:
     """A lowered op has no signature; its formats are expanded to ops, or are attributes of a function call."""
-    for op in graph.ops if _is_lowered(graph) else ():
+    for op in _ops(graph):
         if op.signature is not None:
             yield f"{op!r}: {op.signature}"
 
@@ -344,10 +344,8 @@ def lowered_ops_have_no_signature(graph: Graph) -> Iterator[str]:
 @invariant
 def lowered_ops_of_layoutopt_are_calls(graph: Graph) -> Iterator[str]:
     """An op in a domain of layoutopt is a call of a function in the graph, with the function's parameters and attributes."""
-    if not _is_lowered(graph):
-        return
     functions = {(each.domain, each.name, each.overload): each for each in graph.functions}
-    for op in graph.ops:
+    for op in _ops(graph):
         if op.domain != DOMAIN and not op.domain.startswith(f"{DOMAIN}."):
             continue
         function = functions.get((op.domain, op.op_type, op.overload))
@@ -360,7 +358,7 @@ def lowered_ops_of_layoutopt_are_calls(graph: Graph) -> Iterator[str]:
 @invariant
 def lowered_ops_have_a_version(graph: Graph) -> Iterator[str]:
     """The model imports the domain of every op."""
-    for op in graph.ops if _is_lowered(graph) else ():
+    for op in _ops(graph):
         if op.domain not in graph.opsets:
             yield f"{op!r}: {op.domain or 'ai.onnx'}"
 
@@ -368,7 +366,7 @@ def lowered_ops_have_a_version(graph: Graph) -> Iterator[str]:
 @invariant
 def lowered_constants_fill_their_shapes(graph: Graph) -> Iterator[str]:
     """A constant that layoutopt created has the bytes of its shape; element types of less than a byte may be unpacked."""
-    for value in graph.values if _is_lowered(graph) else ():
+    for value in _values(graph):
         dtype, shape = value.dtype, value.static_shape
         if value.data is None or value.origin is not None or shape is None or dtype is None:
             continue
@@ -381,14 +379,13 @@ def lowered_constants_fill_their_shapes(graph: Graph) -> Iterator[str]:
 @invariant
 def lowered_arrays_have_the_shapes_that_views_give_them(graph: Graph) -> Iterator[str]:
     """A Transpose that layoutopt created permutes the extents of its input, a Reshape keeps the number of elements."""
-    for op in graph.ops if _is_lowered(graph) else ():
+    for op in _ops(graph):
         if op.origin is None and op.kind in ("Reshape", "Transpose") and not _is_consistent(op):
             yield f"{op!r}"
 
 
 def _is_consistent(op: Op) -> bool:
-    x, y = op.inputs[0], op.outputs[0]
-    before, after = (None if value is None else value.static_shape for value in (x, y))
+    before, after = op.x.static_shape, op.y.static_shape
     if before is None or after is None:
         return True
     if op.kind == "Reshape":

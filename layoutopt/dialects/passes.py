@@ -9,7 +9,7 @@ from layoutopt.dialects.builder import OpBuilder, Packed, write_plain
 from layoutopt.formats import Format
 from layoutopt.ir.constants import LARGE, Deferred, Rearranged, expanded_constant, with_narrow_elements
 from layoutopt.ir.graph import DOMAIN, Graph
-from layoutopt.ir.types import Attribute, DType, Op, TensorType, Value
+from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops import Inapplicable, X, Y, estimated_extent, rule_of
 from layoutopt.ops.elementwise import Cast, Clip, Nary, Unary
 from layoutopt.passes import RemoveDead, ShareConstants
@@ -35,13 +35,14 @@ class EqualizeMatmulRanks(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the products whose operands are both float16."""
         for op in graph.ops:
-            if op.kind == "MatMul" and all(value is not None and value.dtype is DType.FLOAT16 for value in op.inputs):
-                one, other = (value for value in op.inputs if value is not None)
-                if one.rank is None or other.rank is None or min(one.rank, other.rank) < 2:
-                    continue
-                smaller, larger = sorted((one, other), key=lambda value: value.rank or 0)
-                if smaller.rank != larger.rank and _is_inserted(graph, larger):
-                    graph.set_input(op, op.inputs.index(smaller), _unsqueezed(graph, op, smaller, larger.rank or 0))
+            operands = [
+                value for value in op.inputs if value is not None and value.dtype is DType.FLOAT16 and value.rank
+            ]
+            if op.kind == "MatMul" and len(operands) == 2:
+                smaller, larger = sorted(operands, key=lambda value: len(value.dims))
+                missing = len(larger.dims) - len(smaller.dims)
+                if len(smaller.dims) > 1 and missing and _is_inserted(graph, larger):
+                    graph.set_input(op, op.inputs.index(smaller), _unsqueezed(graph, op, smaller, missing))
 
 
 def _is_inserted(graph: Graph, value: Value) -> bool:
@@ -50,11 +51,9 @@ def _is_inserted(graph: Graph, value: Value) -> bool:
     return op is not None and op.origin is None and (op.kind == "Transpose" or op.domain.startswith(DOMAIN))
 
 
-def _unsqueezed(graph: Graph, op: Op, value: Value, rank: int) -> Value:
+def _unsqueezed(graph: Graph, op: Op, value: Value, missing: int) -> Value:
     """The output of a new Unsqueeze that adds axes of extent 1 in front."""
-    assert isinstance(value.type, TensorType) and value.shape is not None
-    missing = rank - len(value.shape)
-    type = TensorType(value.type.dtype, (*(1 for _ in range(missing)), *value.shape))
+    type = value.type_with((*(1 for _ in range(missing)), *value.dims))
     inputs: tuple[Value, ...] = (value,)
     attributes: dict[str, Attribute] = {"axes": tuple(range(missing))}
     if graph.opsets.get("", 0) >= _AXES_ARE_AN_INPUT_SINCE:
@@ -79,15 +78,12 @@ class FoldTransposes(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the Transposes in topological order, so that chains are folded."""
         for op in graph.ops if context.mode == "inference" else ():
-            source, result = op.inputs[0] if op.inputs else None, op.outputs[0]
-            if op.kind != "Transpose" or source is None or source.data is None or result is None:
+            data = op.x.data if op.kind == "Transpose" and not graph.is_output(op.y) else None
+            if data is None or op.y.static_shape is None:
                 continue
-            if graph.is_output(result) or not isinstance(result.type, TensorType) or result.static_shape is None:
-                continue
-            perm = op.integers("perm") or tuple(reversed(range(len(result.static_shape))))
-            data = Packed(source.data, Format.plain(perm), result.static_shape, source.data.nbytes)
-            folded = graph.new_value(f"{result.name}__folded", result.type, data=data)
-            graph.replace_uses(result, folded)
+            perm = op.integers("perm") or tuple(reversed(range(len(op.y.dims))))
+            packed = Packed(data, Format.plain(perm), op.y.static_shape, data.nbytes)
+            graph.replace_uses(op.y, graph.new_value(f"{op.y.name}__folded", op.y.type, data=packed))
             graph.remove_op(op)
 
 
@@ -108,65 +104,46 @@ class RematerializeConstants(Pass):
         """Visit the constants above 1 KiB."""
         for value in graph.values:
             deferred = expanded_constant(value.data) if value.data is not None else None
-            if deferred is not None and value.data is not None and value.data.nbytes > LARGE:
-                _expand(graph, value, deferred)
-
-
-def _expand(graph: Graph, value: Value, deferred: Deferred) -> None:
-    """Replace a constant that is no graph output by ops that compute it."""
-    if graph.is_output(value) or not isinstance(value.type, TensorType):
-        return
-    if deferred.narrow_source is not None:
-        _cast(graph, value, deferred, deferred.narrow_source)
-    else:
-        _compute(graph, value, deferred)
+            if deferred is None or value.data is None or value.data.nbytes <= LARGE or graph.is_output(value):
+                continue
+            if deferred.narrow_source is not None:
+                _cast(graph, value, deferred, deferred.narrow_source)
+            else:
+                _compute(graph, value, deferred)
 
 
 def _cast(graph: Graph, value: Value, deferred: Deferred, narrow: Value) -> None:
     """Store the narrow elements in the format that readers of the wide ones require."""
     assert value.data is not None and value.dtype is not None and narrow.dtype is not None
     data = with_narrow_elements(value.data, value.dtype, narrow)
-    stored = graph.new_value(f"{value.name}__{narrow.dtype.label}", TensorType(narrow.dtype, value.shape), data=data)
+    stored = graph.new_value(f"{value.name}__{narrow.dtype.label}", narrow.type_with(value.shape), data=data)
     (cast,) = deferred.graph.ops
     value.data = None
-    name = f"{value.name}__cast"
-    attributes = dict(cast.attributes)
-    graph.add_op(
-        Op("Cast", (stored,), (value,), version=graph.opsets[""], name=name, attributes=attributes), first=True
-    )
+    name, version, attributes = f"{value.name}__cast", graph.opsets[""], dict(cast.attributes)
+    graph.add_op(Op("Cast", (stored,), (value,), version=version, name=name, attributes=attributes), first=True)
 
 
 def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
     """Insert the ops that compute the constant, then those that move it."""
     moves: list[Rearranged] = []
-    data = value.data
+    data, part = value.data, deferred.graph
     while isinstance(data, Rearranged):
         moves.append(data)
         data = data.data
-    source = _insert_copies(graph, value, deferred)
-    shape = source.static_shape
-    assert shape is not None and value.shape is not None
-    op = Op("Identity", (source,), (value,), name=f"{value.name}__layout", order=(-1, len(graph)))
-    builder = OpBuilder(op, [source], [value], {}, graph.opsets[""], op.name, Format.physical_shape)
-    result = source
-    for move in reversed(moves):
-        if isinstance(move, Packed):
-            result = builder.convert(result, Format.canonical(len(shape)), move.format, shape)
-    result = builder.reshape(result, tuple(estimated_extent(dim) for dim in value.shape))
-    value.data = None
-    builder.outputs[0] = result
-    write_plain(graph, op, builder, [value])
-
-
-def _insert_copies(graph: Graph, value: Value, deferred: Deferred) -> Value:
-    """Copy the ops that compute a constant into the graph; returns their result."""
-    part = deferred.graph
     copies = {each: graph.new_value(f"{value.name}/{each.name}", each.type, data=each.data) for each in part.values}
     for number, op in enumerate(part.ops):
         inputs, outputs = (tuple(each and copies[each] for each in side) for side in (op.inputs, op.outputs))
         copy = op.copy(inputs, outputs, name=f"{value.name}/{op.name or number}", order=(), origin=None)
         graph.add_op(copy, first=True)
-    return copies[part.outputs[0]]
+    source = result = copies[part.outputs[0]]
+    op = Op("Identity", (source,), (value,), name=f"{value.name}__layout", order=(-1, len(graph)))
+    builder = OpBuilder(op, [source], [value], {}, graph.opsets[""], op.name, Format.physical_shape)
+    for move in reversed(moves):
+        if isinstance(move, Packed):
+            result = builder.convert(result, Format.canonical(len(source.dims)), move.format, source.dims)
+    value.data = None
+    builder.outputs[0] = builder.reshape(result, tuple(estimated_extent(dim) for dim in value.dims))
+    write_plain(graph, op, builder, [value])
 
 
 class ShareTransposes(Pass):
@@ -185,24 +162,14 @@ class ShareTransposes(Pass):
         """Visit the ops in topological order, so that equal Transposes of equal Reshapes are found."""
         kept: dict[Hashable, Value] = {}
         for op in graph.ops:
-            key, result = _content(op), op.outputs[0] if op.outputs else None
-            if key is None or result is None:
+            target = op.constant(1) if op.kind == "Reshape" else None
+            effect = None if target is None else (*target.tolist(), op.integer("allowzero"))
+            if op.kind != "Transpose" and effect is None:
                 continue
-            first = kept.setdefault(key, result)
-            if first is not result and not graph.is_output(result):
-                graph.replace_uses(result, first)
+            first = kept.setdefault((op.x, op.kind, op.integers("perm"), effect), op.y)
+            if first is not op.y and not graph.is_output(op.y):
+                graph.replace_uses(op.y, first)
                 graph.remove_op(op)
-
-
-def _content(op: Op) -> Hashable | None:
-    """The operand and the effect of a Transpose, or of a Reshape to a constant shape; None for any other op."""
-    x = op.inputs[0] if op.inputs else None
-    if x is None or op.kind not in ("Transpose", "Reshape"):
-        return None
-    if op.kind == "Transpose":
-        return x, op.kind, tuple(op.integers("perm") or ())
-    target = op.constant(1) if len(op.inputs) > 1 else None
-    return None if target is None else (x, op.kind, tuple(target.tolist()), op.integer("allowzero", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +193,9 @@ class SimplifyReshapes(Pass):
         """Visit the Reshapes to constant, positive extents, whose outputs do not depend on the shape of their inputs."""
         for op in graph.ops:
             if op.kind == "Transpose" and _moves_nothing(op):
-                _replace_by_reshape(graph, op)
+                target = graph.new_constant(np.asarray(op.y.static_shape, dtype=np.int64), f"{op.y.name}/shape")
+                op.op_type, op.version, op.origin, op.attributes = "Reshape", graph.opsets[""], None, {}
+                graph.set_inputs(op, (op.x, target))
         for op in graph.ops if self.moves_past_elementwise else ():
             if _is_fixed(op):
                 _move_behind_elementwise(graph, op)
@@ -234,51 +203,36 @@ class SimplifyReshapes(Pass):
             if _is_fixed(op):
                 _skip_chain(graph, op)
         for op in graph.ops:
-            if _is_fixed(op) and _keeps_shape(graph, op):
+            if _is_fixed(op) and op.x.shape is not None and op.x.shape == op.y.shape and not graph.is_output(op.y):
                 graph.bypass(op)
         for op in reversed(graph.ops):
-            if _is_fixed(op) and _is_unread(graph, op.outputs[0]):
+            if _is_fixed(op) and not graph.is_used(op.y):
                 graph.remove_op(op)
 
 
 def _skip_chain(graph: Graph, op: Op) -> None:
     """Let a Reshape read the source of the chain of Reshapes before it."""
-    source = op.inputs[0]
-    assert source is not None
-    before = graph.producer(source)
-    while before is not None and _is_fixed(before) and before.inputs[0] is not None:
-        source = before.inputs[0]
-        before = graph.producer(source)
-    if source is not op.inputs[0]:
-        graph.set_inputs(op, (source, *op.inputs[1:]))
+    source = op.x
+    while (before := graph.producer(source)) is not None and _is_fixed(before):
+        source = before.x
+    if source is not op.x:
+        graph.set_input(op, 0, source)
 
 
 def _move_behind_elementwise(graph: Graph, op: Op) -> None:
     """Move a Reshape behind the element-wise ops between it and another Reshape, which then bypasses it."""
-    source, reshaped = op.inputs[0], op.outputs[0]
-    assert source is not None and reshaped is not None
-    if source.rank is None:
-        return
+    source, value = op.x, op.y
     chain: list[Op] = []
-    value = reshaped
-    while graph.has_one_use(value):
-        reader = next(graph.readers(value))
-        if _is_fixed(reader):
-            break
-        if reader.inputs[0] is not value or not _is_elementwise(reader, source.rank):
+    while (reader := graph.only_reader(value)) is not None and not _is_fixed(reader):
+        if source.rank is None or reader.x is not value or not _is_elementwise(reader, source.rank):
             return
         chain.append(reader)
-        assert reader.outputs[0] is not None
-        value = reader.outputs[0]
-    else:
-        return
-    if not chain:
+        value = reader.y
+    if reader is None or not chain:
         return
     graph.set_input(chain[0], 0, source)
     for each in chain:
-        result = each.outputs[0]
-        assert result is not None and isinstance(result.type, TensorType)
-        result.give_type(TensorType(result.type.dtype, source.shape))
+        each.y.give_type(each.y.type_with(source.shape))
     graph.touch()
 
 
@@ -296,39 +250,17 @@ def _is_elementwise(op: Op, rank: int) -> bool:
 
 def _is_fixed(op: Op) -> bool:
     """Whether an op is a Reshape whose output shape does not depend on its input."""
-    if op.kind != "Reshape" or op.outputs[0] is None or op.inputs[0] is None:
-        return False
-    target = op.constant(1) if len(op.inputs) > 1 else None
+    target = op.constant(1) if op.kind == "Reshape" else None
     return target is not None and bool((target > 0).all())
 
 
 def _moves_nothing(op: Op) -> bool:
     """Whether a Transpose moves axes of extent 1 only."""
-    x, y = op.inputs[0], op.outputs[0]
-    if x is None or y is None or x.static_shape is None or y.static_shape is None or 0 in x.static_shape:
+    extents = op.x.static_shape
+    if extents is None or op.y.static_shape is None or 0 in extents:
         return False
-    perm = op.integers("perm") or tuple(reversed(range(len(x.static_shape))))
-    wide = [axis for axis in perm if x.static_shape[axis] != 1]
+    wide = [axis for axis in op.integers("perm") or reversed(range(len(extents))) if extents[axis] != 1]
     return wide == sorted(wide)
-
-
-def _replace_by_reshape(graph: Graph, op: Op) -> None:
-    x, y = op.inputs[0], op.outputs[0]
-    assert x is not None and y is not None and y.static_shape is not None
-    target = graph.new_constant(np.asarray(y.static_shape, dtype=np.int64), f"{y.name}/shape")
-    op.op_type, op.version, op.origin = "Reshape", graph.opsets[""], None
-    op.attributes = {}
-    graph.set_inputs(op, (x, target))
-
-
-def _is_unread(graph: Graph, value: Value | None) -> bool:
-    return value is None or not graph.is_used(value)
-
-
-def _keeps_shape(graph: Graph, op: Op) -> bool:
-    x, y = op.inputs[0], op.outputs[0]
-    assert x is not None and y is not None
-    return x.shape is not None and x.shape == y.shape and not graph.is_output(y)
 
 
 COMPACT: tuple[Pass, ...] = (ShareConstants(), RematerializeConstants(), ShareConstants(), RemoveDead())

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from layoutopt.explanation.alternatives import alternatives
+from layoutopt.explanation.changes import remedies
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
-from layoutopt.explanation.remedies import remedies
 from layoutopt.explanation.schema import ConversionReport
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from layoutopt.driver.finish import plan_report
 from layoutopt.driver.job import Job
 from layoutopt.driver.options import check, takes
+from layoutopt.explanation.changes import model_changes
 from layoutopt.explanation.conversions import conversion, ranked_casts
 from layoutopt.explanation.item import explain_item, find_item
-from layoutopt.explanation.model_changes import model_changes
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.planned_graph import ExplainOptions, PlannedGraph, planned_graph
 from layoutopt.explanation.schema import Explanation

@@ -1,6 +1,6 @@
 """The formats of one tensor or op: before and after planning, its candidates, and the best plan with each of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 from layoutopt.errors import ArgumentError
@@ -8,12 +8,13 @@ from layoutopt.explanation.alternatives import extra_of
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.planned_graph import PlannedGraph
 from layoutopt.explanation.reasons import reason_without_choice
-from layoutopt.explanation.schema import FormatChoice, ItemExplanation, Participant
+from layoutopt.explanation.schema import FormatChoice, ItemExplanation
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ir.types import Op, Signature, Value
 from layoutopt.ops import canonical_signature
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.planner.propagation import Key
+from layoutopt.report.builder import first_output
 
 _NEAREST = 3
 
@@ -51,22 +52,29 @@ def explain_item(view: PlanView, item: Value | Op, limit: int) -> ItemExplanatio
 
 
 def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
-    tensor = view.tensor_of(value)
     canonical = "" if value.rank is None else value.format_text(Format.canonical(value.rank))
+    tensor = view.formulation.index.get(value)
     if tensor is None:
-        readers = tuple(_constant_readers(view, value))
         reason = "a constant: it is packed ahead of time in the format of each reader"
         return ItemExplanation(
             kind="tensor",
             name=value.name,
             type=str(value.type),
             before=canonical,
-            after=", ".join(dict.fromkeys(each.format for each in readers)) or canonical,
+            after=canonical,
             note=reason if value.is_constant else "its rank is unknown",
-            consumers=readers,
         )
     writer, source = view.writers.get(tensor), view.produced(tensor)
-    choices, count = _interface_choices(view, tensor, limit) if writer is None else _result_choices(view, tensor, limit)
+    if writer is None:
+        choices, more = _input_choices(view, tensor, limit)
+        note = "an input that no op reads in another format"
+    else:
+        formats = view.formats_of(writer, tensor, is_read=False).values()
+        found = [(value.format_text(format), options) for format, options in formats]
+        choices, more = _choices(view, writer, found, limit)
+        unit = view.units[writer]
+        reason = f": {reason_without_choice(view, unit)}" if isinstance(unit, Op) else ""
+        note = f"{view.label(writer, tensor)} produces one format only{reason}"
     return ItemExplanation(
         kind="tensor",
         name=value.name,
@@ -74,143 +82,110 @@ def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
         type=str(value.type),
         before=canonical,
         after=view.text(tensor, source),
-        note="" if count > 1 else _why_fixed(view, tensor),
+        note="" if choices or more else note,
         producer=view.participant(writer, tensor, source, is_read=False),
         consumers=tuple(view.participant(op, tensor, state, is_read=True) for op, state in view.required(tensor)),
-        choices=tuple(sorted(choices, key=_by_extra)),
-        more_choices=count - len(choices) if count > 1 else 0,
+        choices=choices,
+        more_choices=more,
     )
-
-
-def _constant_readers(view: PlanView, value: Value) -> Iterator[Participant]:
-    """The ops that read a constant, with the format of each."""
-    tree, signatures = view.formulation.tree, view.formulation.signatures
-    for unit, index in tree.readers.get(value, ()) if value.is_constant else ():
-        number = view.number[unit]
-        storages = [signature.inputs[index] for signature in signatures[unit]]
-        texts = ["" if each is None else value.format_text(each.format) for each in storages]
-        yield Participant(
-            name=view.name(number),
-            kind=view.kind(number),
-            body=view.body_of_op(number),
-            format=texts[view.choice[number]],
-            candidates=tuple(dict.fromkeys(texts)),
-        )
-
-
-def _result_choices(view: PlanView, tensor: int, limit: int) -> tuple[list[FormatChoice], int]:
-    """The formats in which an op may produce a tensor, at most `limit` of them, and the number of all."""
-    writer, value = view.writers[tensor], view.values[tensor]
-    chosen, formats = view.key(tensor, view.produced(tensor)), view.formats_of(writer, tensor, is_read=False)
-    ranked = sorted(formats.items(), key=lambda each: each[0] != chosen)
-    choices = [
-        _choice(view, writer, options, value.format_text(format), is_chosen=key == chosen)
-        for key, (format, options) in ranked[: limit if len(formats) > 1 else 0]
-    ]
-    return choices, len(formats)
-
-
-def _interface_choices(view: PlanView, tensor: int, limit: int) -> tuple[list[FormatChoice], int]:
-    """The formats in which ops may read an input of the model, and which a pin may give it; as for `_result_choices`."""
-    value = view.values[tensor]
-    chosen = view.storage(tensor, view.produced(tensor)).format
-    formats = {chosen.key(value.shape or ()): chosen}
-    readers = [op for op, _ in view.required(tensor) if op != GRAPH_OUTPUT and not view.body_of(tensor)]
-    for op in dict.fromkeys(readers):
-        formats |= {
-            key: format for key, (format, _) in view.formats_of(op, tensor, is_read=True).items() if key not in formats
-        }
-    choices = []
-    for format in list(formats.values())[: limit if len(formats) > 1 else 0]:
-        seconds = view.planned.seconds if format is chosen else view.planned.seconds_with_pin(value, format)
-        extra = None if seconds is None else seconds - view.planned.seconds
-        choices.append(
-            FormatChoice(
-                format=value.format_text(format),
-                is_chosen=format is chosen,
-                kernel_seconds=None,
-                extra_seconds=extra,
-                extra_percent=None if extra is None else view.percent(extra),
-                is_proven=seconds is not None,
-            )
-        )
-    return choices, len(formats)
-
-
-def _why_fixed(view: PlanView, tensor: int) -> str:
-    """The reason why a tensor is produced in one format only."""
-    writer = view.writers.get(tensor)
-    if writer is None:
-        return "an input that no op reads in another format"
-    unit = view.units[writer]
-    reason = f": {reason_without_choice(view, unit)}" if isinstance(unit, Op) else ""
-    return f"{view.label(writer, tensor)} produces one format only{reason}"
 
 
 def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
     number = view.number.get(op)
-    signature = view.planned.found.plan.signatures[op]
-    before, after = _signature_text(op, canonical_signature(op)), _signature_text(op, signature)
+    choices, more = (), 0
     if number is None:
-        note = "the formats of its operands are chosen one by one: explain one of " + ", ".join(_operand_names(op))
-        return ItemExplanation(kind="op", name=op.name, op_type=op.kind, before=before, after=after, note=note)
-    groups: dict[tuple[Key, ...], tuple[str, set[int]]] = {}
-    for position, option in enumerate(view.problem.ops[number]):
-        text = _signature_text(op, view.formulation.signatures[op][position])
-        groups.setdefault(view.keys_of(option), (text, set()))[1].add(position)
-    is_chosen = {key: view.choice[number] in options for key, (_, options) in groups.items()}
-    ranked = sorted(groups, key=lambda key: (not is_chosen[key], _kernel_seconds(view, number, groups[key][1])))
-    choices = [
-        _choice(view, number, frozenset(groups[key][1]), groups[key][0], is_chosen=is_chosen[key])
-        for key in ranked[: limit if len(groups) > 1 else 0]
-    ]
+        names = ", ".join(value.name for value in (*op.inputs, *op.outputs) if value is not None)
+        note = f"the formats of its operands are chosen one by one: explain one of {names}"
+    else:
+        groups: dict[tuple[Key, ...], tuple[str, set[int]]] = {}
+        signatures = view.formulation.signatures[op]
+        for position, option in enumerate(view.problem.ops[number]):
+            text = _signature_text(op, signatures[position])
+            groups.setdefault(view.keys_of(option), (text, set()))[1].add(position)
+        choices, more = _choices(view, number, list(groups.values()), limit)
+        note = "" if len(groups) > 1 else f"it has one signature only: {reason_without_choice(view, op)}"
     return ItemExplanation(
         kind="op",
-        name=view.name(number),
+        name=op.name or first_output(op),
         op_type=op.kind,
-        body=view.body_of_op(number),
-        before=before,
-        after=after,
-        note="" if len(groups) > 1 else f"it has one signature only: {reason_without_choice(view, op)}",
-        choices=tuple(sorted(choices, key=_by_extra)),
-        more_choices=0 if len(groups) < 2 else len(groups) - len(choices),
+        body="" if number is None else view.body_of_op(number),
+        before=_signature_text(op, canonical_signature(op)),
+        after=_signature_text(op, view.planned.found.plan.signatures[op]),
+        note=note,
+        choices=choices,
+        more_choices=more,
     )
 
 
-def _choice(view: PlanView, op: int, options: frozenset[int], text: str, *, is_chosen: bool) -> FormatChoice:
-    found = view.planned.repricer.reprice(ProblemEdit(allowed_options={op: options}))
-    extra, percent = extra_of(view, found)
-    return FormatChoice(
-        format=text,
-        is_chosen=is_chosen,
-        kernel_seconds=_kernel_seconds(view, op, options),
-        extra_seconds=extra,
-        extra_percent=percent,
-        is_proven=found.is_proven,
+def _choices(
+    view: PlanView, op: int, candidates: Sequence[tuple[str, Collection[int]]], limit: int
+) -> tuple[tuple[FormatChoice, ...], int]:
+    """The priced candidates of an op, each given by its options, and the number of those beyond the limit; none of one."""
+    if len(candidates) < 2:
+        return (), 0
+
+    def kernel_seconds(options: Collection[int]) -> float:
+        return min(view.problem.ops[op][option].price for option in options)
+
+    chosen, found = view.choice[op], []
+    ranked = sorted(candidates, key=lambda each: (chosen not in each[1], kernel_seconds(each[1])))
+    for text, options in ranked[:limit]:
+        repriced = view.planned.repricer.reprice(ProblemEdit(allowed_options={op: frozenset(options)}))
+        extra, percent = extra_of(view, repriced)
+        found.append(
+            FormatChoice(
+                format=text,
+                is_chosen=chosen in options,
+                kernel_seconds=kernel_seconds(options),
+                extra_seconds=extra,
+                extra_percent=percent,
+                is_proven=repriced.is_proven,
+            )
+        )
+    return _sorted(found), len(ranked) - len(found)
+
+
+def _input_choices(view: PlanView, tensor: int, limit: int) -> tuple[tuple[FormatChoice, ...], int]:
+    """The formats in which ops may read an input of the model, and which a pin may give it; as for `_choices`."""
+    value, whole = view.values[tensor], view.planned.seconds
+    chosen = view.storage(tensor, view.produced(tensor)).format
+    formats = {chosen.key(value.shape or ()): chosen}
+    for op, _ in view.required(tensor):
+        if op != GRAPH_OUTPUT and not view.body_of(tensor):
+            read = view.formats_of(op, tensor, is_read=True)
+            formats = {key: format for key, (format, _) in read.items()} | formats
+    if len(formats) < 2:
+        return (), 0
+    found = []
+    for format in sorted(formats.values(), key=lambda each: each is not chosen)[:limit]:
+        seconds = whole if format is chosen else view.planned.seconds_with_pin(value, format)
+        found.append(
+            FormatChoice(
+                format=value.format_text(format),
+                is_chosen=format is chosen,
+                kernel_seconds=None,
+                extra_seconds=None if seconds is None else seconds - whole,
+                extra_percent=None if seconds is None else view.percent(seconds - whole),
+                is_proven=seconds is not None,
+            )
+        )
+    return _sorted(found), len(formats) - len(found)
+
+
+def _sorted(choices: Iterable[FormatChoice]) -> tuple[FormatChoice, ...]:
+    return tuple(
+        sorted(choices, key=lambda each: (not each.is_chosen, each.extra_seconds is None, each.extra_seconds or 0.0))
     )
-
-
-def _kernel_seconds(view: PlanView, op: int, options: Iterable[int]) -> float:
-    return min(view.problem.ops[op][option].price for option in options)
-
-
-def _by_extra(choice: FormatChoice) -> tuple[bool, bool, float]:
-    return not choice.is_chosen, choice.extra_seconds is None, choice.extra_seconds or 0.0
 
 
 def _signature_text(op: Op, signature: Signature) -> str:
     """The formats of the inputs and outputs of an op with the letters of their axes, without padding states."""
-    inputs = _texts(op.inputs, signature.inputs)
-    return f"({', '.join(inputs)}) -> ({', '.join(_texts(op.outputs, signature.outputs))})"
-
-
-def _texts(values: Iterable[Value | None], storages: Iterable[Storage | None]) -> Iterator[str]:
-    for value, storage in zip(values, storages, strict=True):
-        yield "-" if value is None or storage is None else value.format_text(storage.format)
-
-
-def _operand_names(op: Op) -> list[str]:
-    return [value.name for value in (*op.inputs, *op.outputs) if value is not None]
+    sides = []
+    for values, storages in ((op.inputs, signature.inputs), (op.outputs, signature.outputs)):
+        pairs = zip(values, storages, strict=True)
+        texts = ("-" if x is None or storage is None else x.format_text(storage.format) for x, storage in pairs)
+        sides.append(f"({', '.join(texts)})")
+    return " -> ".join(sides)
 
 
 __all__ = ["explain_item", "find_item"]

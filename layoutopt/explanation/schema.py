@@ -13,7 +13,7 @@ from layoutopt.report.schema import DimReport, NoteReport, PlanReport, ReportMod
 AlternativeKind = Literal["without the conversion", "without conversions around it", "other format"]
 RemedyKind = Literal["kernel", "rule", "opset", "interface", "pin", "channels"]
 ChangeMethod = Literal["planned again", "bound"]
-ChangeKind = Literal["rule", "opset", "interface", "pin", "channels"]
+ChangeKind = Literal["rule", "opset", "interface", "pin"]
 
 
 class Participant(ReportModel):

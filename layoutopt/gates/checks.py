@@ -9,6 +9,7 @@ from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.findings import Finding, Rule
 from layoutopt.gates.numbers import Numbers
 from layoutopt.report.schema import RemainingMove
+from layoutopt.report.units import size
 
 BYTES_TOLERANCE = 0.01
 """The growth of the bytes moved, as a fraction of those of the baseline, up to which it is no regression."""
@@ -45,7 +46,10 @@ def _counted(numbers: Numbers, budgets: Budgets) -> Iterator[Finding]:
     )
     for rule, count, limit, label in limits:
         if limit is not None and count > limit:
-            yield Finding.of(rule, f"{label}: {count}, the budget is {int(limit)}")
+            text = f"{label}: {count}, the budget is {int(limit)}"
+            if rule is Rule.MAX_BYTES_MOVED:
+                text = f"{label}: {size(count)}, {size(count - int(limit))} above the budget of {size(int(limit))}"
+            yield Finding.of(rule, text)
 
 
 def _speed_up(found: SpeedUp, budgets: Budgets) -> Iterator[Finding]:

@@ -429,7 +429,7 @@ class Graph(DefUseGraph):
         changes = {"name": "", "order": ()} | changes
         return self.add_op(op.copy(op.inputs if inputs is None else inputs, outputs, **changes), op)
 
-    def new_copy(self, op: Op, inputs: Operands, type: TensorType, stem: str, **changes: Any) -> Value:
+    def new_copy(self, op: Op, inputs: Operands, type: TensorType | OpaqueType, stem: str, **changes: Any) -> Value:
         """Add an op like `op`, which has no bodies, right behind it, on other inputs, and return its only output."""
         result = self.new_value(stem, type)
         self.add_copy(op, (result,), inputs, **changes)

@@ -18,8 +18,8 @@ import numpy as np
 
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
-from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
 from layoutopt.dialects.onnxruntime.winograd import alternatives
+from layoutopt.dialects.onnxruntime.writers import BlockedArrays
 from layoutopt.formats import Format
 from layoutopt.ir.graph import CAST, DOMAIN, Graph
 from layoutopt.ir.sizes import is_symbolic

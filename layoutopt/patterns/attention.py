@@ -12,7 +12,7 @@ from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Signature
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.signatures import X, Y
 from layoutopt.ops.view import View
-from layoutopt.patterns.base import FusionPattern, Match, multiple, number, other_input, register_pattern, result_of
+from layoutopt.patterns.base import FusionPattern, Match, multiple, number, other_input, register_pattern
 
 # Chains of view ops between a tensor with an axis of heads and a tensor in which the heads are adjacent.
 #
@@ -40,8 +40,10 @@ class ViewChain:
     inner: list[Op] = field(default_factory=list)
 
 
-def chain_before(graph: Graph, value: Value, format: Format, target: Shape) -> ViewChain | None:
+def chain_before(graph: Graph, value: Value | None, format: Format, target: Shape) -> ViewChain | None:
     """The chain backwards from a value in a format to a tensor of shape `target` with the same bytes; None if there is none."""
+    if value is None:
+        return None
     chain = ViewChain(value)
     while not (chain.value.shape == target and format.is_canonical):
         found = multiple(graph, chain.value)
@@ -53,10 +55,9 @@ def chain_before(graph: Graph, value: Value, format: Format, target: Shape) -> V
             chain.value, chain.scale = found.value, chain.scale * found.factor
             continue
         storage = _propagated(op, Y, format, X)
-        before = op.inputs[0]
-        if storage is None or before is None:
+        if storage is None:
             return None
-        chain.value, format = before, storage
+        chain.value, format = op.x, storage
     return chain
 
 
@@ -65,12 +66,11 @@ def chain_behind(graph: Graph, value: Value, format: Format, target: Shape) -> V
     chain = ViewChain(value)
     while not (chain.value.shape == target and format.is_canonical):
         op = graph.only_reader(chain.value)
-        after = result_of(op) if op is not None else None
         storage = _propagated(op, X, format, Y) if op is not None else None
-        if op is None or after is None or storage is None or len(chain.inner) == _MAX_OPS:
+        if op is None or storage is None or len(chain.inner) == _MAX_OPS:
             return None
         chain.inner.append(op)
-        chain.value, format = after, storage
+        chain.value, format = op.y, storage
     return chain
 
 
@@ -119,101 +119,77 @@ class Attention(FusionPattern):
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The scores before the softmax and the product with the values behind it, as one op."""
-        if not _is_along_rows(op):
+        shape = op.x.shape or ()
+        rank = len(shape)
+        if rank not in ROWS or op.x.dtype is not DType.FLOAT32:
             return None
-        scores, weighted_values = _scores(graph, op), _weighted_values(graph, op)
+        if op.integer("axis", -1 if op.version >= 13 else 1) % rank != rank - 1:
+            return None
+        scores, weighted_values = _scores(graph, op.x), _weighted_values(graph, op)
         if scores is None or weighted_values is None:
             return None
-        mask = _mask(scores)
-        if mask is None or (weighted_values.replaces_nan and not mask.has_finite_rows):
+        product, chain, addend = scores
+        ops, replaces_nan = weighted_values
+        is_supported, mask, has_finite_rows = _mask(addend, shape)
+        if not is_supported or (replaces_nan and not has_finite_rows):
             return None
-        return _attention_match(graph, scores, weighted_values, mask, op)
+        operands = (product.x, product.inputs[1], ops[-1].inputs[1])
+        q, k, v = (value.shape or () if value is not None else () for value in operands)
+        if not q or not v:
+            return None
+        leading, rows, columns, inner, outer = shape[:-2], shape[-2], shape[-1], q[-1], v[-1]
+        if q != (*leading, rows, inner) or k != (*leading, inner, columns) or v != (*leading, columns, outer):
+            return None
+        batch, heads = (1, *leading)[-2:]
+        if not (isinstance(heads, int) and isinstance(inner, int) and isinstance(outer, int)) or inner < MIN_HEAD_SIZE:
+            return None
+        joined = (batch, rows, heads * inner), (batch, columns, heads * inner), (batch, columns, heads * outer)
+        formats = ROWS[rank], COLUMNS[rank], ROWS[rank]
+        chains = [chain_before(graph, *each) for each in zip(operands, formats, joined, strict=True)]
+        end = chain_behind(graph, ops[-1].y, ROWS[rank], (batch, rows, heads * outer))
+        found = [each for each in chains if each is not None]
+        if len(found) < len(chains) or end is None or found[2].scale != 1.0:
+            return None
+        scale = chain.scale * prod(each.scale for each in found[:2])
+        inputs: list[Value | None] = [each.value for each in found]
+        if mask is not None:
+            inputs += [None, None, mask]  # bias and key_padding_mask
+        matched = dict.fromkeys([op, *ops, *(each for one in (chain, *found, end) for each in one.inner)])
+        attributes: dict[str, Attribute] = {"num_heads": heads, "scale": scale}
+        # A scale of 0 means the default scale.
+        return Match(end.value, list(matched), tuple(inputs), attributes) if scale else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Scores:
-    """The scores of attention.
-
-    Attributes:
-        product: the product of q and k.
-        chain: the view ops and scales from the product to the softmax.
-        masked: the input of the softmax.
-        addend: the tensor that is added behind the chain; None if there is none.
-    """
-
-    product: Op
-    chain: ViewChain
-    masked: Value
-    addend: Value | None
-
-
-@dataclass(frozen=True, slots=True)
-class _WeightedValues:
-    """The sums of the values by the attention weights, which are the results of the softmax.
-
-    Attributes:
-        product: the product of the attention weights and v.
-        ops_before: the ops between the softmax and the product.
-        replaces_nan: whether these replace NaN by zero.
-    """
-
-    product: Op
-    ops_before: tuple[Op, ...]
-    replaces_nan: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Mask:
-    """The tensor added to the scores; None where it is zero."""
-
-    tensor: Value | None
-    has_finite_rows: bool  # whether no row is minus infinity everywhere, which would make the attention weights NaN
-
-
-def _is_along_rows(op: Op) -> bool:
-    """Whether an op is a softmax of float32 scores along their last axis."""
-    x = op.inputs[0]
-    if x is None or x.rank is None or x.rank not in ROWS or x.dtype is not DType.FLOAT32:
-        return False
-    return op.integer("axis", -1 if op.version >= 13 else 1) % x.rank == x.rank - 1
-
-
-def _scores(graph: Graph, softmax: Op) -> _Scores | None:
-    """The scores: a multiple of a product, perhaps with a tensor added."""
-    x = softmax.inputs[0]
-    assert x is not None
+def _scores(graph: Graph, x: Value) -> tuple[Op, ViewChain, Value | None] | None:
+    """The product of q and k, the chain from it to the softmax, and the tensor that is added behind the chain, if any."""
     if (found := product_before(graph, x)) is not None:
-        return _Scores(*found, x, None)
+        return *found, None
     add = graph.producer(x)
-    if add is None or add.kind != "Add":
-        return None
-    for value in add.inputs:
+    for value in add.inputs if add is not None and add.kind == "Add" else ():
         found = product_before(graph, value) if value is not None and value.shape == x.shape else None
-        if value is not None and found is not None:
+        if value is not None and add is not None and found is not None:
             product, chain = found
             chain.inner.append(add)
-            return _Scores(product, chain, x, other_input(add, value))
+            return product, chain, other_input(add, value)
     return None
 
 
-def _weighted_values(graph: Graph, softmax: Op) -> _WeightedValues | None:
-    """The product that reads the attention weights, at once or behind the ops with which torch replaces NaN by zero."""
-    ops_before: list[Op] = []
-    weights = result_of(softmax)
+def _weighted_values(graph: Graph, softmax: Op) -> tuple[list[Op], bool] | None:
+    """The ops from the attention weights to their product with v, and whether they replace NaN by zero, as those of torch."""
+    ops: list[Op] = []
+    weights = softmax.y
     reader = graph.only_reader(weights)
-    while reader is not None and reader.kind == "Cast" and (after := result_of(reader)) is not None:
-        if after.dtype is not DType.FLOAT32:  # older exporters write Casts from float32 to float32 around a softmax
-            return None
-        ops_before.append(reader)
-        weights, reader = after, graph.only_reader(after)
-    replacement = _nan_replacement(graph, weights) if weights is not None and reader is None else ()
+    while reader is not None and reader.kind == "Cast" and reader.y.dtype is DType.FLOAT32:
+        ops.append(reader)  # older exporters write Casts from float32 to float32 around a softmax
+        weights, reader = reader.y, graph.only_reader(reader.y)
+    replacement = _nan_replacement(graph, weights) if reader is None else ()
     if replacement:
-        ops_before += replacement
-        weights = result_of(replacement[-1])
+        ops += replacement
+        weights = replacement[-1].y
         reader = graph.only_reader(weights)
-    if reader is None or reader.kind != "MatMul" or reader.inputs[0] is not weights:
+    if reader is None or reader.kind != "MatMul" or reader.x is not weights:
         return None
-    return _WeightedValues(reader, tuple(ops_before), bool(replacement))
+    return [*ops, reader], bool(replacement)
 
 
 def _nan_replacement(graph: Graph, weights: Value) -> tuple[Op, ...]:
@@ -223,69 +199,30 @@ def _nan_replacement(graph: Graph, weights: Value) -> tuple[Op, ...]:
     if test is None or choice is None or graph.use_count(weights) != 2:
         return ()
     condition, zero, otherwise = choice.inputs
-    return (test, choice) if condition is result_of(test) and number(zero) == 0.0 and otherwise is weights else ()
+    return (test, choice) if condition is test.y and number(zero) == 0.0 and otherwise is weights else ()
 
 
-def _mask(scores: _Scores) -> _Mask | None:
-    """The mask in the shape that the fused op requires, (B or 1, H or 1, S, L); None if it cannot be broadcast to that.
+def _mask(value: Value | None, shape: Shape) -> tuple[bool, Value | None, bool]:
+    """The mask in the shape that the fused op requires, (B or 1, H or 1, S, L), for scores of a shape.
 
     Without a mask, a row of the attention weights is NaN only if an activation is not finite, so the replacement has no effect.
+
+    Returns:
+        Whether it can be broadcast to that shape, the tensor (None where it is zero), and whether no row is minus infinity
+        everywhere, which would make the attention weights NaN.
     """
-    value, shape = scores.addend, scores.masked.shape
-    assert shape is not None
     if value is None:
-        return _Mask(None, has_finite_rows=True)
+        return True, None, True
     if value.data is None:
-        is_full = value.rank == len(shape) == 4 and value.shape is not None and value.shape[2:] == shape[2:]
-        return _Mask(value, has_finite_rows=False) if is_full else None
+        is_full = value.rank == len(shape) == 4 and value.dims[2:] == shape[2:]
+        return is_full, value, False
     array = value.data.numpy()
     if not array.any():
-        return _Mask(None, has_finite_rows=True)
+        return True, None, True
     rows, columns = shape[-2:]
     if array.ndim > len(shape) or not isinstance(rows, int) or not isinstance(columns, int):
-        return None
+        return False, None, False
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
     full: Array = np.ascontiguousarray(np.broadcast_to(array, (*array.shape[:2], rows, columns)))
     tensor = Value(f"{value.name}__mask", TensorType(DType.FLOAT32, full.shape), data=ArrayData(full))
-    return _Mask(tensor, bool((full < np.inf).all() and np.isfinite(full).any(axis=-1).all()))
-
-
-def _attention_match(
-    graph: Graph, scores: _Scores, weighted_values: _WeightedValues, mask: _Mask, softmax: Op
-) -> Match | None:
-    """The match, if operands and result are tensors in which the heads are adjacent."""
-    shape, y = scores.masked.shape, result_of(weighted_values.product)
-    operands = (scores.product.inputs[0], scores.product.inputs[1], weighted_values.product.inputs[1])
-    assert shape is not None
-    q, k, v = (value.shape if value is not None and value.shape is not None else () for value in operands)
-    if y is None or not q or not v:
-        return None
-    leading, rows, columns, inner, outer = shape[:-2], shape[-2], shape[-1], q[-1], v[-1]
-    if q != (*leading, rows, inner) or k != (*leading, inner, columns) or v != (*leading, columns, outer):
-        return None
-    batch, heads = (1, *leading)[-2:]
-    if not (isinstance(heads, int) and isinstance(inner, int) and isinstance(outer, int)) or inner < MIN_HEAD_SIZE:
-        return None
-    joined_shapes = (batch, rows, heads * inner), (batch, columns, heads * inner), (batch, columns, heads * outer)
-    formats = ROWS[len(shape)], COLUMNS[len(shape)], ROWS[len(shape)]
-    chains = [
-        chain
-        for value, format, joined in zip(operands, formats, joined_shapes, strict=True)
-        if value is not None and (chain := chain_before(graph, value, format, joined)) is not None
-    ]
-    end = chain_behind(graph, y, ROWS[len(shape)], (batch, rows, heads * outer))
-    scale = scores.chain.scale * prod(chain.scale for chain in chains[:2])
-    if len(chains) < len(operands) or end is None or chains[2].scale != 1.0 or not scale:  # 0 means the default scale
-        return None
-    inputs: list[Value | None] = [chain.value for chain in chains]
-    if mask.tensor is not None:
-        inputs += [None, None, mask.tensor]  # bias and key_padding_mask
-    all_chains = [scores.chain, *chains, end]
-    ops = [
-        *(op for chain in all_chains for op in chain.inner),
-        softmax,
-        *weighted_values.ops_before,
-        weighted_values.product,
-    ]
-    attributes: dict[str, Attribute] = {"num_heads": heads, "scale": scale}
-    return Match(end.value, list(dict.fromkeys(ops)), tuple(inputs), attributes)
+    return True, tensor, bool((full < np.inf).all() and np.isfinite(full).any(axis=-1).all())

@@ -8,7 +8,7 @@ are looked up once.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Value
@@ -87,6 +87,65 @@ def fusion_patterns() -> list[FusionPattern]:
     """All fusion patterns, sorted by name."""
     known = {id(each): each for found in EXTENSIONS.loaded_into(_PATTERNS).values() for each in found}
     return sorted(known.values(), key=lambda each: each.name)
+
+
+# --- expressions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """An expression to find: an op of a kind whose first inputs are computed by expressions.
+
+    A name is the expression of any value, the same one wherever the name occurs. A list contains alternatives.
+    """
+
+    kind: str
+    inputs: tuple["Expression", ...]
+
+
+Expression: TypeAlias = Tree | str | list[Tree]
+
+
+def tree(kind: str, *inputs: Expression) -> Tree:
+    """The expression of an op."""
+    return Tree(kind, inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An occurrence of an expression: the values by name, and the ops, the last one first."""
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    ops: tuple[Op, ...] = ()
+
+    def op(self, kind: str) -> Op:
+        """The first op of a kind."""
+        return next(each for each in self.ops if each.kind == kind)
+
+
+def find(graph: Graph, value: Value | None, expression: Expression, found: Found | None = None) -> Found | None:
+    """The occurrence of an expression that computes a value, in addition to those in `found`; None if there is none.
+
+    Operands of Add and Mul may have any order, and Casts that do nothing may be anywhere.
+    """
+    found = found or Found()
+    if isinstance(expression, str):
+        is_same = value is not None and found.values.get(expression, value) is value
+        return Found({**found.values, expression: value}, found.ops) if is_same and value is not None else None
+    if isinstance(expression, list):
+        return next((each for one in expression if (each := find(graph, value, one, found)) is not None), None)
+    op = graph.producer(value)
+    while op is not None and op.kind == "Cast" and op.x.dtype is op.y.dtype:
+        found, op = Found(found.values, (*found.ops, op)), graph.producer(op.x)
+    if op is None or op.kind != expression.kind:
+        return None
+    for inputs in (op.inputs, op.inputs[::-1]) if op.kind in ("Add", "Mul") else (op.inputs,):
+        whole: Found | None = Found(found.values, (*found.ops, op))
+        for operand, part in zip(inputs, expression.inputs, strict=False):
+            whole = find(graph, operand, part, whole) if whole is not None else None
+        if whole is not None:
+            return whole
+    return None
 
 
 # --- queries of the graph for patterns ---------------------------------------------------------------------------

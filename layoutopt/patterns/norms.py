@@ -1,16 +1,16 @@
 """Fusion patterns of normalisations: root mean square, and by groups of channels."""
 
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 import numpy as np
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.interfaces import Affine, affine_of, float_constant, folded_affine
 from layoutopt.ops.normalization import ExportedGroupNormalization
 from layoutopt.ops.view import Reshape
-from layoutopt.patterns.base import FusionPattern, Match, number, other_input, register_pattern, result_of
+from layoutopt.patterns.base import Expression, FusionPattern, Match, find, number, register_pattern, result_of, tree
 
 
 @register_pattern
@@ -27,71 +27,32 @@ class RmsNormalization(FusionPattern):
 
     name = "rms-norm"
     fused_op = "SimplifiedLayerNormalization"
-    root_ops: ClassVar[tuple[str, ...]] = ("Sqrt",)
+    root_ops: ClassVar[tuple[str, ...]] = ("Mul",)
     needs_kernel = True
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """The mean square before the root, and the quotient and the scale behind it."""
-        found = _mean_square(graph, op)
+        """The product with the scale."""
+        found = find(graph, op.y, _SCALED)
         if found is None:
             return None
-        x, epsilon, before = found
-        quotient = _quotient(graph, op, x)
-        if quotient is None:
+        x, scale, epsilon = (found.values[name] for name in ("x", "scale", "epsilon"))
+        if any(number(found.values.get(name)) not in (None, expected) for name, expected in _NUMBERS.items()):
             return None
-        normalized = result_of(quotient[-1])
-        reader = graph.only_reader(normalized)
-        while reader is not None and reader.kind == "Cast" and (after := result_of(reader)) is not None:
-            if after.dtype is not x.dtype:  # TorchScript writes Casts from float32 to float32 before the scale
-                return None
-            quotient.append(reader)
-            normalized, reader = after, graph.only_reader(after)
-        if normalized is None or reader is None or reader.kind != "Mul":
-            return None
-        scale, result = other_input(reader, normalized), result_of(reader)
-        if scale is None or result is None or not scale.is_constant or result.shape != x.shape or x.shape is None:
-            return None
-        if scale.shape != x.shape[-1:] or scale.dtype is not x.dtype:
-            return None
-        return Match(result, [*before, op, *quotient, reader], (x, scale), {"axis": -1, "epsilon": epsilon})
-
-
-def _mean_square(graph: Graph, root: Op) -> tuple[Value, float, list[Op]] | None:
-    """The tensor x, epsilon and the ops of Add(ReduceMean(x * x), epsilon), which a Sqrt reads; None for anything else."""
-    add = graph.producer(root.inputs[0])
-    if add is None or add.kind != "Add":
-        return None
-    for mean, constant in (add.inputs, add.inputs[::-1]):
-        epsilon, reduce = number(constant), graph.producer(mean)
-        if epsilon is None or reduce is None or reduce.kind != "ReduceMean" or reduce.inputs[0] is None:
-            continue
-        square = graph.producer(reduce.inputs[0])
-        x = square.inputs[0] if square is not None else None
-        if square is None or x is None or not x.shape or x.dtype is not DType.FLOAT32:
-            continue
-        is_square = (square.kind == "Mul" and square.inputs[1] is x) or (
-            square.kind == "Pow" and number(square.inputs[1]) == 2.0
-        )
+        reduce, added = found.op("ReduceMean"), number(epsilon) or 0.0
         axes = reduce.integers("axes") or reduce.elements(1) or ()
-        if is_square and axes in ((-1,), (len(x.shape) - 1,)) and reduce.integer("keepdims", 1) and epsilon > 0:
-            return x, epsilon, [square, reduce, add]
-    return None
+        if added <= 0 or not x.shape or axes not in ((-1,), (len(x.shape) - 1,)) or not reduce.integer("keepdims", 1):
+            return None
+        is_scale = scale.is_constant and scale.shape == x.shape[-1:] and scale.dtype is x.dtype is DType.FLOAT32
+        if not is_scale or op.y.shape != x.shape:
+            return None
+        return Match(op.y, found.ops, (x, scale), {"axis": -1, "epsilon": added})
 
 
-def _quotient(graph: Graph, root: Op, x: Value) -> list[Op] | None:
-    """The ops that divide x by a root: Div, or Mul by its Reciprocal; None for anything else."""
-    value = result_of(root)
-    op = graph.only_reader(value)
-    if value is None or op is None:
-        return None
-    if op.kind == "Div" and op.inputs[0] is x and op.inputs[1] is value:
-        return [op]
-    if op.kind == "Reciprocal" or (op.kind == "Div" and number(op.inputs[0]) == 1.0):
-        inverse = result_of(op)
-        product = graph.only_reader(inverse)
-        if inverse is not None and product is not None and product.kind == "Mul" and other_input(product, inverse) is x:
-            return [op, product]
-    return None
+_NUMBERS = {"two": 2.0, "one": 1.0}
+_SQUARE: Expression = [tree("Mul", "x", "x"), tree("Pow", "x", "two")]
+_ROOT = tree("Sqrt", tree("Add", tree("ReduceMean", _SQUARE), "epsilon"))
+_INVERSE: Expression = [tree("Reciprocal", _ROOT), tree("Div", "one", _ROOT)]
+_SCALED = tree("Mul", [tree("Div", "x", _ROOT), tree("Mul", "x", _INVERSE)], "scale")
 
 
 @register_pattern
@@ -111,15 +72,12 @@ class GroupNormalization(FusionPattern):
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The Reshapes around the normalisation, and the affines behind it."""
-        grouped, normalized = op.inputs[0], op.outputs[0]
         scale, bias = float_constant(op, 1), float_constant(op, 2)
-        if grouped is None or normalized is None or scale is None or bias is None:
+        before, after = graph.producer(op.x), graph.only_reader(op.y)
+        if scale is None or bias is None or before is None or not _is_reshape(before) or not _is_reshape(after):
             return None
-        before, after = graph.producer(grouped), graph.only_reader(normalized)
-        if before is None or after is None or not _is_reshape(before) or not _is_reshape(after):
-            return None
-        x, result = before.inputs[0], result_of(after)
-        if x is None or result is None or not _is_grouped(x, grouped) or not _is_restored(graph, after, result, x):
+        x, result = before.x, after.y
+        if not _is_grouped(x, op.x) or not _is_restored(graph, after, x):
             return None
         inner = [op, after]
         factor, shift = (np.repeat(numbers, _channels(x) // numbers.size) for numbers in (scale, bias))
@@ -129,15 +87,14 @@ class GroupNormalization(FusionPattern):
                 scales, shifts = affine.broadcast_to(_channels(x))
                 factor, shift = factor * scales, shift * scales + shifts
                 inner.append(each)
-        last = result_of(inner[-1])
-        assert last is not None
+        last = inner[-1].y
         attributes = {"num_groups": scale.size, "epsilon": op.attributes.get("epsilon", 1e-5)}
         parameters = (_parameter(last, "scale", factor), _parameter(last, "bias", shift))
         return Match(last, inner, (x, *parameters), attributes)
 
 
-def _is_reshape(op: Op) -> bool:
-    return isinstance(rule_of(op), Reshape)
+def _is_reshape(op: Op | None) -> TypeGuard[Op]:
+    return op is not None and isinstance(rule_of(op), Reshape)
 
 
 def _channels(x: Value) -> int:
@@ -154,9 +111,9 @@ def _is_grouped(x: Value, grouped: Value) -> bool:
     return isinstance(groups, int) and groups > 0 and channels > 0 and channels % groups == 0
 
 
-def _is_restored(graph: Graph, reshape: Op, result: Value, x: Value) -> bool:
-    """Whether a result has the shape of x: by its type, or because the target of the Reshape is that shape."""
-    if result.shape is not None and result.shape == x.shape:
+def _is_restored(graph: Graph, reshape: Op, x: Value) -> bool:
+    """Whether the result of a Reshape has the shape of x: by its type, or because the target is that shape."""
+    if reshape.y.shape is not None and reshape.y.shape == x.shape:
         return True
     target = reshape.inputs[1] if len(reshape.inputs) > 1 else None
     source = graph.producer(target)
@@ -185,7 +142,5 @@ def _can_fold(reader: Op | None, value: Value | None, affine: Affine) -> bool:
 
 
 def _parameter(result: Value, stem: str, numbers: Array) -> Value:
-    assert isinstance(result.type, TensorType)
-    dtype = result.type.dtype
-    array = numbers.astype(dtype.numpy)
-    return Value(f"{result.name}/{stem}", TensorType(dtype, array.shape), data=ArrayData(array))
+    type = result.type_with(numbers.shape)
+    return Value(f"{result.name}/{stem}", type, data=ArrayData(numbers.astype(type.dtype.numpy)))

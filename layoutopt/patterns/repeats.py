@@ -7,15 +7,14 @@ Heads of a group are adjacent in q, so both Reshapes move no bytes. Decoders wit
 this way, twice a layer. Transposes of the last two axes and scaling by a number may be between the Reshape and the product.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from layoutopt.formats import Dim, Extent, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
-from layoutopt.ir.types import Op, TensorType, Value
+from layoutopt.ir.types import Op, Value
 from layoutopt.ops.base import OLDEST_OPSET
+from layoutopt.patterns.base import find, tree
 
 _RANK = 4
 _MAX_ROWS = 512
@@ -25,138 +24,78 @@ _DEPTH = 8  # ops behind a value that are followed to find out whether they are 
 _LAST_TWO = (0, 1, 3, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeat:
-    """A repeated operand of a product.
-
-    Attributes:
-        source: the tensor (B, G, T, D) before it is repeated.
-        groups: G.
-        steps: the ops between the Reshape and the product, in the order in which they run.
-    """
-
-    source: Value
-    groups: int
-    steps: tuple[Op, ...]
+_REPEATED = tree("Reshape", tree("Expand", tree("Unsqueeze", "source")))
 
 
 def fold_repeated_operand(graph: Graph, op: Op, sizes: Sizes) -> None:
     """Let a matrix product of four axes read its right operand before heads are repeated, if its rows stay few."""
-    repeat = _repeat(graph, op) if op.kind == "MatMul" and op.version >= OLDEST_OPSET else None
-    left = op.inputs[0] if repeat is not None else None
-    if repeat is not None and left is not None and left.shape:
-        rows = _scaled(left.shape[2], left.shape[1], repeat.groups)
-        if all(sizes.at(rows, point) <= _MAX_ROWS for point in (*sizes.points, *sizes.guards)):
-            _fold(graph, op, repeat)
-
-
-def _repeat(graph: Graph, product: Op) -> _Repeat | None:
-    """The repeated right operand of a product, if nothing else reads it."""
-    left, right = product.inputs
-    if left is None or right is None or not _has_rank(left) or not _has_rank(right):
-        return None
+    if op.kind != "MatMul" or op.version < OLDEST_OPSET or op.x.rank != _RANK:
+        return
     steps: list[Op] = []
-    value = right
-    while (op := graph.producer(value)) is not None and _is_alone(graph, value) and op.inputs[0] is not None:
-        x = op.inputs[0]
-        if op.kind == "Reshape":
-            source = _unrepeated(graph, op)
-            alike = source is not None and left.shape is not None and right.shape is not None
-            if source is None or not alike or _heads(left) != _heads(right) or not source.shape:
-                return None
-            groups = source.shape[1]
-            return _Repeat(source, groups, tuple(reversed(steps))) if isinstance(groups, int) else None
-        is_transposed = op.kind == "Transpose" and op.integers("perm") == _LAST_TWO
-        is_scaled = op.kind in ("Mul", "Div") and _is_number(op.inputs[1])
-        if not (is_transposed or is_scaled) or not _has_rank(x):
-            return None
-        steps.append(op)
-        value = x
-    return None
+    value = op.inputs[1]
+    while value is not None and value.rank == _RANK and _is_alone(graph, value):
+        if (source := _unrepeated(graph, value)) is not None:
+            break
+        step = graph.producer(value)
+        if step is None or not _is_step(step):
+            return
+        steps.append(step)
+        value = step.x
+    else:
+        return
+    groups, heads = _heads(source), _heads(op.x)
+    if not isinstance(groups, int) or not isinstance(heads, int) or heads != _heads(op.inputs[1] or op.x):
+        return
+    times, rows = heads // groups, op.x.dims[2]
+    rows = rows * times if isinstance(rows, int) else Extent.of(rows) * times
+    if all(sizes.at(rows, point) <= _MAX_ROWS for point in (*sizes.points, *sizes.guards)):
+        _fold(graph, op, source, steps[::-1], rows)
 
 
-def _unrepeated(graph: Graph, reshape: Op) -> Value | None:
-    """The tensor (B, G, T, D) that an Expand repeats to (B, G, R, T, D), and a Reshape to (B, G * R, T, D)."""
-    repeated, result = reshape.inputs[0], reshape.outputs[0]
-    expand = graph.producer(repeated)
-    if (
-        repeated is None
-        or result is None
-        or expand is None
-        or expand.kind != "Expand"
-        or not _is_alone(graph, repeated)
-    ):
+def _is_step(op: Op) -> bool:
+    """Whether an op exchanges the last two axes of four, or multiplies by a number."""
+    is_transposed = op.kind == "Transpose" and op.integers("perm") == _LAST_TWO
+    return is_transposed or (op.kind in ("Mul", "Div") and _is_number(op.inputs[1]))
+
+
+def _unrepeated(graph: Graph, value: Value) -> Value | None:
+    """The tensor (B, G, T, D) that an Expand repeats to (B, G, R, T, D), and a Reshape to (B, G * R, T, D), the value."""
+    found = find(graph, value, _REPEATED)
+    source = found.values["source"] if found is not None else None
+    if found is None or source is None or source.rank != _RANK or not _is_alone(graph, found.op("Expand").y):
         return None
-    single = expand.inputs[0]
-    unsqueeze = graph.producer(single)
-    source = unsqueeze.inputs[0] if unsqueeze is not None and unsqueeze.kind == "Unsqueeze" else None
-    if single is None or source is None or not source.shape or not _has_rank(source):
+    batch, groups, rows, columns = source.dims
+    repeated = found.op("Expand").y.shape or ()
+    times = repeated[2] if len(repeated) > _RANK else None
+    if not isinstance(groups, int) or not isinstance(times, int) or repeated != (batch, groups, times, rows, columns):
         return None
-    batch, groups, rows, columns = source.shape
-    if single.shape != (batch, groups, 1, rows, columns) or not repeated.shape or not isinstance(groups, int):
-        return None
-    times = repeated.shape[2]
-    if repeated.shape != (batch, groups, times, rows, columns) or not isinstance(times, int):
-        return None
-    return source if result.shape == (batch, groups * times, rows, columns) else None
+    is_single = found.op("Unsqueeze").y.shape == (batch, groups, 1, rows, columns)
+    return source if is_single and value.shape == (batch, groups * times, rows, columns) else None
 
 
-def _fold(graph: Graph, product: Op, repeat: _Repeat) -> None:
-    left, result = product.inputs[0], product.outputs[0]
-    assert left is not None and result is not None and left.shape and result.shape and repeat.source.shape
-    right = repeat.source
-    for step in repeat.steps:
-        right = _copied(graph, step, right)
-    rows = _scaled(left.shape[2], left.shape[1], repeat.groups)
-    grouped = (left.shape[0], repeat.groups, rows, left.shape[3])
-    queries = _reshaped(graph, left, grouped, (0, repeat.groups, -1, 0), product)
-    type = _typed(result, (left.shape[0], repeat.groups, rows, result.shape[3]))
-    scores = graph.new_value(f"{result.name}__grouped", type)
-    inner = graph.add_copy(product, (scores,), (queries, right), name=product.name)
-    split = _reshaped(graph, scores, result.shape, (0, _heads(left), -1, 0), inner)
-    graph.replace_value(result, split)
-
-
-def _copied(graph: Graph, step: Op, x: Value) -> Value:
-    """The result of a copy of a step that reads `x`."""
-    assert x.shape
-    shape = tuple(x.shape[axis] for axis in _LAST_TWO) if step.kind == "Transpose" else x.shape
-    old = step.outputs[0]
-    assert old is not None
-    result = graph.new_value(f"{old.name}__grouped", _typed(old, shape))
-    graph.add_copy(step, (result,), (x, *step.inputs[1:]))
-    return result
+def _fold(graph: Graph, product: Op, source: Value, steps: list[Op], rows: Dim) -> None:
+    left, result, right, groups = product.x, product.y, source, _heads(source)
+    for step in steps:
+        shape = tuple(right.dims[axis] for axis in _LAST_TWO) if step.kind == "Transpose" else right.dims
+        right = graph.new_copy(step, (right, *step.inputs[1:]), step.y.type_with(shape), f"{step.y.name}__grouped")
+    grouped = (left.dims[0], groups, rows, left.dims[3])
+    queries = _reshaped(graph, left, grouped, (0, groups, -1, 0), product)
+    type = result.type_with((left.dims[0], groups, rows, result.dims[3]))
+    scores = graph.new_copy(product, (queries, right), type, f"{result.name}__grouped", name=product.name)
+    graph.replace_value(result, _reshaped(graph, scores, result.dims, (0, _heads(left), -1, 0), product))
 
 
 def _reshaped(graph: Graph, x: Value, shape: Shape, target: tuple[Dim, ...], near: Op) -> Value:
     """The result of a Reshape, whose target has 0 for the extents that it keeps."""
-    numbers = np.array(target, np.int64)
-    constant = graph.new_constant(numbers, f"{x.name}__target")
-    result = graph.new_value(f"{x.name}__rows", _typed(x, shape))
-    producer = graph.producer(x)
-    graph.add_op(
-        Op("Reshape", (x, constant), (result,), version=near.version), producer or near, first=producer is None
-    )
+    constant = graph.new_constant(np.array(target, np.int64), f"{x.name}__target")
+    result, producer = graph.new_value(f"{x.name}__rows", x.type_with(shape)), graph.producer(x)
+    reshape = Op("Reshape", (x, constant), (result,), version=near.version)
+    graph.add_op(reshape, producer or near, first=producer is None)
     return result
 
 
-def _typed(like: Value, shape: Shape) -> TensorType:
-    assert like.dtype is not None
-    return TensorType(like.dtype, shape)
-
-
-def _scaled(rows: Dim, heads: Dim, groups: int) -> Dim:
-    assert isinstance(heads, int)
-    return rows * (heads // groups) if isinstance(rows, int) else Extent.of(rows) * (heads // groups)
-
-
 def _heads(value: Value) -> Dim:
-    assert value.shape
-    return value.shape[1]
-
-
-def _has_rank(value: Value) -> bool:
-    return value.shape is not None and len(value.shape) == _RANK
+    return value.dims[1]
 
 
 def _is_number(value: Value | None) -> bool:

@@ -2,9 +2,9 @@
 
 from layoutopt.formats import product
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Value
+from layoutopt.ir.types import Op
 from layoutopt.ops.contraction import permutation
-from layoutopt.patterns.base import FusionPattern, Match, register_pattern, result_of
+from layoutopt.patterns.base import FusionPattern, Match, find, register_pattern, result_of, tree
 
 
 @register_pattern
@@ -17,28 +17,20 @@ class BatchedTranspose(FusionPattern):
 
     name = "batched-transpose"
     fused_op = "Transpose"
-    root_ops = ("Transpose",)
+    root_ops = ("Reshape",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """The Reshapes around the Transpose."""
-        merged, exchanged = op.inputs[0], op.outputs[0]
-        if merged is None or exchanged is None or op.integers("perm") != (0, 2, 1):
-            return None
-        before, after = graph.producer(merged), graph.only_reader(exchanged)
-        if before is None or after is None or before.kind != "Reshape" or after.kind != "Reshape":
-            return None
-        x, y = before.inputs[0], result_of(after)
-        if x is None or y is None or not x.shape or not merged.shape or after.inputs[0] is not exchanged:
+        """The Reshapes around the Transpose, from the last one."""
+        found = find(graph, op.y, tree("Reshape", tree("Transpose", tree("Reshape", "x"))))
+        x, transpose = (found.values["x"], found.op("Transpose")) if found is not None else (op.x, op)
+        if found is None or not x.shape or transpose.integers("perm") != (0, 2, 1):
             return None
         *leading, rows, columns = x.shape
-        if (
-            len(leading) < 2
-            or merged.shape != (product(leading), rows, columns)
-            or y.shape != (*leading, columns, rows)
-        ):
+        is_merged = len(leading) > 1 and transpose.x.shape == (product(leading), rows, columns)
+        if not is_merged or op.y.shape != (*leading, columns, rows):
             return None
         rank = len(x.shape)
-        return Match(y, (before, op, after), (x,), {"perm": (*range(rank - 2), rank - 1, rank - 2)})
+        return Match(op.y, found.ops, (x,), {"perm": (*range(rank - 2), rank - 1, rank - 2)})
 
 
 @register_pattern
@@ -82,31 +74,18 @@ class ResizedAxes(FusionPattern):
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         """The Resize with the last piece of the sizes, if that has the sizes of all axes that change."""
-        x, y = op.inputs[0], result_of(op)
-        sizes = op.inputs[3] if len(op.inputs) > 3 else None
-        if (
-            op.version < _SINCE
-            or sizes is None
-            or sizes.is_constant
-            or x is None
-            or y is None
-            or "axes" in op.attributes
-        ):
+        sizes = op.inputs[3] if len(op.inputs) > 3 and op.version >= _SINCE and "axes" not in op.attributes else None
+        if sizes is None or sizes.is_constant or op.x.shape is None or op.y.shape is None:
             return None
-        if op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch" or x.shape is None or y.shape is None:
+        if op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
             return None
         if op.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
             return None
-        last = _last_piece(graph, sizes)
+        x, y, concat = op.x, op.y, graph.producer(sizes)
+        last = concat.inputs[-1] if concat is not None and concat.kind == "Concat" else None
         count = last.static_shape[0] if last is not None and last.static_shape else 0
-        kept = len(x.shape) - count
-        if not count or kept <= 0 or x.shape[:kept] != y.shape[:kept]:
+        kept = len(x.dims) - count
+        if not count or kept <= 0 or x.dims[:kept] != y.dims[:kept]:
             return None
-        axes = tuple(range(kept, len(x.shape)))
+        axes = tuple(range(kept, len(x.dims)))
         return Match(y, (op,), (x, None, None, last), {**op.attributes, "axes": axes})
-
-
-def _last_piece(graph: Graph, sizes: Value) -> Value | None:
-    """The last tensor of those that sizes are concatenated from."""
-    concat = graph.producer(sizes)
-    return concat.inputs[-1] if concat is not None and concat.kind == "Concat" else None

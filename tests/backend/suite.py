@@ -23,12 +23,12 @@ from onnx.backend.test.case.node import _NodeTestCases
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
-from optimizing_backend import Prepared
 
 import layoutopt
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.onnxruntime.blocked_passes import NAME
+from layoutopt.runtime.session import Session
 
 Configuration: TypeAlias = tuple[str | RandomTarget, str | None]
 Outcome: TypeAlias = Literal["passes", "fails", "cannot be loaded"]
@@ -163,12 +163,13 @@ def target_name(configuration: Configuration) -> str:
 def outcome(model: onnx.ModelProto, case: Case) -> tuple[Outcome, str]:
     """The outcome of a model in onnxruntime against the expected outputs of a case, and the error message."""
     try:
-        prepared = Prepared(model.SerializeToString())
+        session = Session(model.SerializeToString(), threads=1)
+        names = [each.name for each in session.get_inputs()]
     except Exception as error:  # onnxruntime's exceptions have no common base
         return "cannot be loaded", _line(error)
     try:
         for given, wanted in case.sets:
-            got = prepared.run(list(given))
+            got = session.run(None, dict(zip(names, given, strict=False)))
             rtol = max(case.rtol, _HALF) if any(_is_half(each) for each in wanted) else case.rtol
             Runner.assert_similar_outputs(wanted, got, rtol, case.atol)
     except Exception as error:

@@ -13,7 +13,6 @@ from typing import Any
 
 import onnx
 import pytest
-import zoo
 from command_line import convolutions
 from html_pages import residual_network
 
@@ -24,7 +23,6 @@ from layoutopt.page import page_html
 pytestmark = pytest.mark.browser
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing: layoutopt[browser]")
 
-FIRST_PICTURE = 2.0  # seconds
 SYSTEM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ROOT = [] if sys.platform == "win32" or os.geteuid() else ["--no-sandbox"]
 
@@ -74,22 +72,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ("optimize", str(folder / "model.onnx"), "--html", str(folder / "p.html"), "-t", "ascend-910b", "-q")
     assert main(command) == 0
     return folder / "p.html"
-
-
-def first_picture(browser: Any, path: Path) -> float:
-    """The processor time of the page's process up to the first picture, in seconds.
-
-    That is the time on a machine with nothing else to do; the wall time of a busy one is no property of the page.
-    """
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-ready]")
-    assert page.locator(".node").count() > 3
-    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
-    page.close()
-    return float(metrics["ProcessTime"])
 
 
 def test_search_finds_and_a_click_explains(opened: Any, small: Path) -> None:
@@ -152,14 +134,3 @@ def generated(folder: Path, ops: int) -> Path:
     graph = residual_network(ops)
     (folder / "large.html").write_text(page_html(report, graph, graph), "utf-8")
     return folder / "large.html"
-
-
-def test_the_first_picture_of_3000_ops(browser: Any, tmp_path: Path) -> None:
-    assert first_picture(browser, generated(tmp_path, 3000)) < FIRST_PICTURE
-
-
-def test_the_first_picture_of_resnet50(browser: Any, tmp_path: Path) -> None:
-    path = tmp_path / "resnet50.html"
-    model = str(zoo.save("resnet50", tmp_path))
-    assert main(("inspect", model, "-t", "gpu-hopper", "--html", str(path))) == 0
-    assert first_picture(browser, path) < FIRST_PICTURE

@@ -4,18 +4,15 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from mutations import Subject, outcomes
 from networks import NETWORKS, network, optimized
 from onnx import numpy_helper, parser
 
-import layoutopt
 from layoutopt.certificate.checker.check import Verdict, check, parse
 from layoutopt.certificate.checker.model import of_message
 from layoutopt.certificate.producer import certificate_text, to_json
-from layoutopt.certificate.testing import fitting_sizes
 from layoutopt.cli import main
 from layoutopt.errors import CertificateError
 
@@ -134,36 +131,3 @@ def test_tested_claims_need_an_option(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "--allow-tested" in capsys.readouterr().err
     assert main([*arguments, "--allow-tested"]) == 0
     assert "proven except 1 tested" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("extent", [4, 6])
-def test_sizes_fit_the_model(extent: int) -> None:
-    """A Reshape to rows of `extent` columns runs for some sizes only."""
-    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]> g (float[N,M] x) => (float[A,B] y)
-        <int64[2] shape = {{-1, {extent * 4}}}> {{ y = Reshape (x, shape) }}""")
-    found = fitting_sizes(of_message(model), 3)
-    assert len(found) == 3 and all(sizes["N"] * sizes["M"] % (extent * 4) == 0 for sizes in found)
-
-
-def test_the_result_has_a_certificate(tmp_path: Path) -> None:
-    model = network()
-    result = layoutopt.optimize(model, "cpu", runtime="any", measure=False, calibrate=False)
-    with pytest.raises(layoutopt.errors.ArgumentError, match="the original was no file"):
-        result.certificate()
-    check(parse(result.certificate(model)), of_message(model), of_message(result.proto))
-
-
-def test_an_unchanged_model_has_the_certificate_of_its_copy(tmp_path: Path) -> None:
-    """The copy has what the compiler does not keep, such as names of graph inputs that are initializers."""
-    message = parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Relu(x) }'
-    )
-    message.graph.input.append(onnx.helper.make_tensor_value_info("unread", onnx.TensorProto.FLOAT, [1]))
-    message.graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), "unread"))
-    path, out, certificate = (tmp_path / name for name in ("model.onnx", "out.onnx", "out.json"))
-    onnx.save(message, path)
-    result = layoutopt.optimize(path, "cpu-avx2", runtime="any")
-    assert not result.report.changed
-    result.save(out)
-    certificate.write_text(result.certificate())
-    assert main(["certify", str(path), str(out), str(certificate)]) == 0

@@ -10,7 +10,6 @@ from onnx import helper, numpy_helper
 
 TARGET = "gpu-hopper"
 PLANNED = ("--target", TARGET, "--runtime", "compiler")
-CONV = "Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Models whose files grow unless an optimiser avoids it: shared, repeated and narrow weights."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -160,12 +159,6 @@ def in_branches() -> onnx.ModelProto:
     return model(nodes, {"w": filters(), "zero": np.zeros((), np.float32)}, IMAGES)
 
 
-def wide_filters() -> onnx.ModelProto:
-    """Filters of 2.4 MB together, more than the growth that is always permitted."""
-    weights = {f"w{layer}": random(128, 128, 3, 3, seed=layer) for layer in range(4)}
-    return model(chain(4, lambda layer: ([], f"w{layer}")), weights, [1, 128, 28, 28])
-
-
 def with_own_biases() -> onnx.ModelProto:
     """One filter read by layers that add different numbers to its results."""
     return _with_affines("Add", {})
@@ -187,36 +180,6 @@ def _with_affines(kind: str, weights: dict[str, Array]) -> onnx.ModelProto:
         ]
     numbers = {f"b{layer}": random(1, CHANNELS, 1, 1, seed=layer) + 1 for layer in range(6)}
     return model(nodes, {**(weights or {"w": filters()}), **numbers}, IMAGES)
-
-
-def save_large(folder: Path) -> Path:
-    """A chain of matrix products with 1.2 GB of different weights in external data."""
-    numbers = np.random.default_rng(0).standard_normal(4096 * 4096, dtype=np.float32) / 64
-    nodes: Nodes = []
-    tensors = []
-    with (folder / "weights").open("wb") as file:
-        for layer in range(20):
-            array = np.roll(numbers, 977 * layer).astype(np.float16 if layer % 4 == 2 else np.float32)
-            tensor = TensorProto(name=f"w{layer}", dims=[4096, 4096], data_location=TensorProto.EXTERNAL)
-            tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
-            entries = {"location": "weights", "offset": str(file.tell()), "length": str(array.nbytes)}
-            for key, value in entries.items():
-                tensor.external_data.add(key=key, value=value)
-            array.tofile(file)
-            tensors.append(tensor)
-            kind, fields = [("Identity", {}), ("Transpose", {"perm": [1, 0]}), ("Cast", {"to": 1}), ("Identity", {})][
-                layer % 4
-            ]
-            nodes += [
-                helper.make_node(kind, [f"w{layer}"], [f"v{layer}"], **fields),
-                helper.make_node("MatMul", [f"h{layer}" if layer else "x", f"v{layer}"], [f"m{layer}"]),
-                helper.make_node("Relu", [f"m{layer}"], [f"h{layer + 1}" if layer < 19 else "y"]),
-            ]
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64, 4096])] for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "g", *ends, tensors)
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    return path
 
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {

@@ -1,6 +1,5 @@
 """Batches: worker processes write the bytes of one process, entries of the cache are verified, interruptions leave nothing."""
 
-import errno
 import json
 import os
 import shutil
@@ -164,26 +163,6 @@ def test_a_damaged_entry_is_removed_and_computed_again(folder: Path, damage: str
     assert files(folder / "first") == files(folder / "second")
     assert run("m/a.onnx", output="third", cache="cache")["a.onnx"].is_cached
     assert files(folder / "first") == files(folder / "third")
-
-
-def test_a_full_disk_keeps_no_entry_and_fails_no_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path) -> str:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("layoutopt.batch.cache.file_digest", full)
-        outcome = run("m/a.onnx", output="out", cache="cache")["a.onnx"]
-    assert outcome.report is not None and Path("out/a.onnx").exists()
-    assert outcome.notes == ("cache: the outcome of m/a.onnx is not kept: no space left on device",)
-    assert os.listdir("cache") == ["CACHEDIR.TAG"]
-
-
-def test_external_data_is_restored(folder: Path) -> None:
-    options = {"external_data": "w.bin", "cache": "cache"}
-    assert not run("m/a.onnx", output="first", **options)["a.onnx"].is_cached
-    assert run("m/a.onnx", output="second", **options)["a.onnx"].is_cached
-    assert files(folder / "first").keys() == {"a.onnx", "w.bin"}
-    assert files(folder / "first") == files(folder / "second")
 
 
 def test_keys_depend_on_content_and_options(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,21 +145,3 @@ def test_a_model_that_kills_its_workers_is_the_only_one_that_fails(
     assert [each["model"] for each in lines if "error" in each] == ["m/bomb.onnx"]
     alone = files(models / "alone")
     assert files(folder / "out") == {each: alone[each] for each in names}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
-def test_a_full_disk_of_the_cache_fails_no_model(models: Path) -> None:
-    cache = models / "small"
-    cache.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", cache], check=True)
-    try:
-        with started(models, "-o", "full", "--cache", "small", "--jobs", "2") as process:
-            assert process.wait() == 0
-        err = (models / "stderr").read_text().splitlines()
-        kept = Cache(cache).entries()
-        assert 0 < len(kept) < COUNT and len(err) == COUNT - len(kept)
-        assert all("is not kept: no space left on the device" in line for line in err)
-        assert files(models / "full") == files(models / "alone")
-        assert not list(cache.glob("layoutopt-*"))
-    finally:
-        subprocess.run(["umount", cache], check=True)

@@ -1,8 +1,6 @@
 """`layoutopt ci`: models, budgets, the baseline, and the files that it writes."""
 
 import json
-import sys
-from hashlib import sha256
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,7 +9,6 @@ import pytest
 from command_line import PLANNED, TARGET, Cli, assert_one_line, convolutions, files, relu
 
 import layoutopt
-from layoutopt.cli.gating import file_hash
 from layoutopt.report.schema import Report
 
 BASELINE = ("--baseline", "baseline.json")
@@ -82,18 +79,6 @@ def test_numbers_are_those_of_the_report_of_optimize(
         assert numbers["bytes_moved"] >= casts and bool(numbers["bytes_moved"]) == bool(nodes)
 
 
-def test_a_model_that_stays_unchanged_keeps_its_transposes(cli: Cli, tmp_path: Path) -> None:
-    moved = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[3,2] y) { y = Transpose<perm=[1,0]>(x) }'
-    )
-    onnx.save(moved, tmp_path / "t.onnx")
-    assert cli("ci", "t.onnx", *PLANNED, "--max-transposes", "0", "--json", "r.json").code == 13
-    found = record(tmp_path)["t.onnx"]
-    assert not found["is_rewritten"]
-    assert found["numbers"] | {"speed_up": 1.0} == found["numbers"]  # type: ignore[operator]
-    assert (found["numbers"]["transposes"], found["numbers"]["bytes_moved"]) == (1, 48)  # type: ignore[index]
-
-
 def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
     assert cli("ci", "models/net.onnx", *PLANNED, *BASELINE).code == 2  # there is no such file
     assert cli("ci", "models", *PLANNED, *BASELINE, "--update-baseline").code == 0
@@ -118,12 +103,6 @@ def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
     assert cli("ci", "models", *PLANNED, *BASELINE).code == 0
 
 
-def test_the_hash_of_a_model_includes_its_external_data(tmp_path: Path) -> None:
-    onnx.save(convolutions(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
-    content = (tmp_path / "m.onnx").read_bytes() + (tmp_path / "m.data").read_bytes()
-    assert (tmp_path / "m.data").stat().st_size and file_hash(tmp_path / "m.onnx") == sha256(content).hexdigest()
-
-
 def test_results_are_written_where_requested(cli: Cli, models: Path, tmp_path: Path) -> None:
     before = files(tmp_path)
     assert cli("ci", "models", *PLANNED, "--write", "out").code == 0
@@ -134,13 +113,6 @@ def test_results_are_written_where_requested(cli: Cli, models: Path, tmp_path: P
     assert done.code == 13 and "out/net.onnx: min-speedup is not checked" in done.out
     assert cli("ci", "models", *PLANNED, "--write", "models/out").code == 2
     assert cli("ci", "out/net.onnx", *PLANNED, "--write", "out").code == 2
-
-
-def test_measured_speed_up(cli: Cli, models: Path) -> None:
-    """Without a measurement, the budget limits the estimate, with a warning."""
-    done = cli("ci", "models/net.onnx", *PLANNED, "--measured", "--min-speedup", "1.1")
-    assert done.code == 0
-    assert "min-speedup is checked on the estimate, since the result was not measured: " in done.out
 
 
 def test_github(cli: Cli, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,14 +166,6 @@ def test_commands_that_are_refused_before_a_model_is_planned(
     assert files(tmp_path) == before
 
 
-def test_without_the_library_of_junit_reports(cli: Cli, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "layoutopt.gates.exporters.junit", raising=False)
-    monkeypatch.setitem(sys.modules, "junitparser", None)
-    done = cli("ci", "models", *PLANNED, "--junit", "j.xml")
-    assert done.code == 1
-    assert "need the package junitparser; install it with: pip install 'layoutopt[ci]'" in done.err
-
-
 def test_models_are_found_once_and_names_may_contain_anything(cli: Cli, models: Path, tmp_path: Path) -> None:
     (models / ".hidden").mkdir()
     for name in (".hidden/h.onnx", "sub/a%::b,\nc.onnx"):
@@ -211,13 +175,6 @@ def test_models_are_found_once_and_names_may_contain_anything(cli: Cli, models: 
     assert done.code == 0 and len(done.out.splitlines()) == 2 + 1 + 4
     found = ["models/net.onnx", "models/sub/a%::b,\nc.onnx", "models/sub/relu.onnx", "link.onnx"]
     assert list(record(tmp_path)) == found
-
-
-def test_an_error_names_the_model(cli: Cli, models: Path) -> None:
-    done = cli("ci", "models/net.onnx", *PLANNED, "--dim", "height=8")
-    assert done.code == 2
-    assert done.err.startswith("error: models/net.onnx: height: no such symbolic dimension")
-    assert "error: models/net.onnx: height: no such" in done.out
 
 
 def test_a_fault_of_layoutopt_is_a_result_of_one_model(
@@ -244,19 +201,3 @@ def test_the_configuration_sets_options_and_budgets(cli: Cli, models: Path, tmp_
     assert found["models/net.onnx"]["budgets"] == {}
     assert cli("ci", "models", "--min-speedup", "1").code == 0  # the command line comes before the configuration
     assert cli("ci", "models", "--config", "none", "-t", TARGET).code == 0
-
-
-def test_models_of_two_targets_are_refused(cli: Cli, models: Path, tmp_path: Path) -> None:
-    (tmp_path / "layoutopt.toml").write_text('[models."relu.onnx"]\ntarget = "gpu-ampere"\n')
-    done = cli("ci", "models")
-    assert done.code == 2
-    assert "is configured for another target, runtime or dialect than models/net.onnx" in done.err
-
-
-def test_the_options_of_a_model_in_the_configuration_hold(cli: Cli, models: Path, tmp_path: Path) -> None:
-    """A model is checked as `optimize` writes it, with the pins of its table."""
-    assert cli("ci", "models/net.onnx", *PLANNED, "--json", "r.json").code == 0
-    (tmp_path / "layoutopt.toml").write_text('[models."net.onnx"]\npin = ["nowhere=NHWC"]\n')
-    done = cli("ci", "models/net.onnx", *PLANNED)
-    assert done.code == 6
-    assert "models/net.onnx: nowhere: there is no such tensor to pin" in done.err

@@ -2,12 +2,10 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import onnx
-import pytest
-from command_line import CONV, PLANNED, TARGET, Cli, CommandResult, assert_one_line, convolutions, files, relu
+from command_line import PLANNED, TARGET, Cli, CommandResult, assert_one_line, convolutions, files, relu
 
 import layoutopt
 from layoutopt.report.schema import Report
@@ -44,14 +42,6 @@ def test_same_bytes_and_nothing_more_to_do(cli: Cli, model: str, tmp_path: Path)
         assert "optimised like this before" in cli(*command[:-1], "first.onnx", "--dry-run").out
 
 
-def test_onto_itself(cli: Cli, model: str, tmp_path: Path) -> None:
-    before = (tmp_path / model).read_bytes()
-    assert cli("optimize", model, "-o", "other.onnx", *PLANNED).code == 0
-    assert cli("optimize", model, "-o", model, *PLANNED).code == 0
-    assert files(tmp_path).keys() == {"model.onnx", "other.onnx"}
-    assert before != (tmp_path / model).read_bytes() == (tmp_path / "other.onnx").read_bytes()
-
-
 def test_left_alone_is_a_copy(cli: Cli, tmp_path: Path) -> None:
     onnx.save(relu(), tmp_path / "relu.onnx")
     done = cli("optimize", "relu.onnx", "-o", "out.onnx", *PLANNED)
@@ -72,41 +62,6 @@ def test_report(cli: Cli, model: str, tmp_path: Path) -> None:
     assert Report.model_validate_json(printed.out).mode == "training"
     assert "no model is written" in cli("optimize", model, *PLANNED, "--dry-run", "--no-verify").out
     assert files(tmp_path).keys() == {"model.onnx", "out.onnx", "report.json"}
-
-
-def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
-    """A plan for a range is verified at its ends; inferred sizes are marked, and given sizes are recorded in the file."""
-    net = convolutions()
-    for value, axes in ((net.graph.input[0], (1, 2)), (net.graph.output[0], (2, 3))):
-        value.type.tensor_type.shape.dim[axes[0]].dim_param = "height"
-        value.type.tensor_type.shape.dim[axes[1]].dim_param = "width"
-    onnx.save(net, tmp_path / "dynamic.onnx")
-    assert (
-        cli("optimize", "dynamic.onnx", "-o", "out.onnx", *PLANNED, "--dim", "height=8:32", "--json", "r.json").code
-        == 0
-    )
-    record = json.loads((tmp_path / "r.json").read_text())
-    assert [(each["name"], each["low"], each["high"], each["assumed"]) for each in record["dims"]] == [
-        ("height", 8, 32, False),
-        ("width", 224, 224, True),
-    ]
-    assert [sizes["height"] for sizes in record["verification"]["sizes"]][::2] == [8, 32]
-    shown = cli("optimize", "dynamic.onnx", "-o", "again.onnx", *PLANNED, "--dim", "height=8:32", "-v")
-    assert "height 8:32" in shown.out and "width 224?" in shown.out
-    assert (tmp_path / "again.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
-    assert (
-        "optimised like this before"
-        in cli("optimize", "out.onnx", "-o", "o.onnx", *PLANNED, "--dim", "height=8:32").out
-    )
-    assert "before" not in cli("optimize", "out.onnx", "-o", "o.onnx", *PLANNED, "--dim", "height=8").out
-    assert "height 8:32" in cli("inspect", "out.onnx").out
-    planned = json.loads(cli("inspect", "dynamic.onnx", *PLANNED, "--dim", "width=16", "--json").out)
-    assert [(each["name"], each["low"]) for each in planned["dims"]] == [("height", 224), ("width", 16)]
-    compared = json.loads(
-        cli("verify", "dynamic.onnx", "out.onnx", "--dim", "height=9:11", "--dim", "width=10", "--json").out
-    )
-    assert compared["status"] == "passed"
-    assert compared["sizes"][0] == {"height": 9, "width": 10}
 
 
 def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
@@ -201,27 +156,6 @@ def test_formats(cli: Cli) -> None:
     }
 
 
-def test_figures(cli: Cli, tmp_path: Path) -> None:
-    assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "format.svg").code == 0
-    assert "memory" in (tmp_path / "format.svg").read_text()
-    assert cli("formats", "NCHW4c", "--plot", "without_shape.svg").code == 2
-    assert cli("formats", "NCHW4c", "--shape", "1,99,99,99", "--plot", "too_large.svg").code == 5
-    assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "no/folder.svg").code == 8
-    assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["format.svg"]
-
-
-def test_figures_without_the_plot_library(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("layoutopt.plot", "drawsvg"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "drawsvg", None)
-    command = ("formats", "NCHW4c", "--shape", "1,6,3,4")
-    result = cli(*command, "--plot", "figure.svg")
-    assert result.code == 1
-    assert "figures need the package drawsvg; install it with: pip install 'layoutopt[plot]'" in result.err
-    assert cli(*command).code == 0
-    assert not (tmp_path / "figure.svg").exists()
-
-
 def test_one_format(cli: Cli) -> None:
     command = ("formats", "NC1HWC0", "--shape", "1,17,5,4", "--dtype", "float16")
     output = cli(*command).out
@@ -252,28 +186,6 @@ def test_targets(cli: Cli) -> None:
     assert TARGET in {target["name"] for target in json.loads(cli("targets", "--json").out)["targets"]}
 
 
-def test_a_target_explained_for_an_op(cli: Cli) -> None:
-    output = cli("targets", "--explain", TARGET).out
-    assert "memory.bandwidth" in output and "x:NHWC w:NHWC y:NHWC" in output
-    record = json.loads(cli("targets", TARGET, "--json", "--op", CONV).out)
-    best = min(record["kernels"], key=lambda each: each["seconds"])
-    assert best["formats"] == {"x": "NHWC", "w": "NHWC", "y": "NHWC"}
-    assert best["operations"] == 2 * 64 * 64 * 9 * 56 * 56
-    assert best["bytes"] == 2 * (2 * 64 * 56 * 56 + 64 * 64 * 9)
-    for each in record["kernels"]:
-        parts = (each["arithmetic_seconds"], each["traffic_seconds"])
-        both = max(parts) if each["overlaps"] else sum(parts)
-        assert each["seconds"] == pytest.approx(each["overhead_seconds"] + both)
-    odd = cli("targets", TARGET, "--op", CONV.replace("64", "63")).out
-    assert "not multiples of 8" in odd
-    for op in (
-        "Relu (float32[N,3] x)",
-        "MatMul (float[4,8,16] a, float[16,5] b)",
-        "MaxPool <kernel_shape=[2]> (float[1,8,6] x)",
-    ):
-        assert cli("targets", TARGET, "--op", op).code == 0, op
-
-
 def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
     """A fast session is a reason to rewrite a model that no plan makes faster; weights go where the options say."""
     onnx.save(relu(), tmp_path / "relu.onnx")
@@ -290,19 +202,3 @@ def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
     report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
     assert report.changed and report.sessions == "fast"
     assert files(tmp_path).keys() == {"relu.onnx", "out.onnx", "report.json"}
-
-
-def test_passes_and_dialects(cli: Cli) -> None:
-    output = cli("list", "passes").out
-    assert output.index("fold-constants") < output.index("assign-formats") < output.index("pretransform-weights")
-    assert "Remove ops and constants that no output depends on." in output
-    assert (
-        output.index("pretransform-weights")
-        < output.index("check-gain")
-        < output.index("lower")
-        < output.index("winograd")
-    )
-    assert {"functions", "ops"} <= {
-        each["name"] for each in json.loads(cli("list", "dialects", "--json").out)["dialects"]
-    }
-    assert TARGET in cli("list", "dialects").out

@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import onnx
 import pytest
-from command_line import PLANNED, Cli, assert_one_line, convolutions, files
+from command_line import PLANNED, Cli, assert_one_line, files
 
 from layoutopt.cli.exit_codes import exit_codes
 from layoutopt.errors import LayoutoptError
@@ -140,27 +139,6 @@ def test_unexpected_errors(
         assert "in fail" in cli(*command).err
 
 
-def test_a_result_that_differs_is_not_written(
-    cli: Cli, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("layoutopt.verification.verdict.Comparison.passed", property(lambda each: False))
-    failed = cli("optimize", model, "-o", "out.onnx", *PLANNED, "--json", "report.json")
-    assert failed.code == 7
-    assert_one_line(failed.err)
-    assert files(tmp_path).keys() == {"model.onnx"}
-
-
-def test_names_cannot_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
-    evil = convolutions()
-    evil.graph.node[1].name = "conv\033[2J[bold]\n"
-    onnx.save(evil, tmp_path / "evil.onnx")
-    output = cli("inspect", "evil.onnx", *PLANNED, "--all").out
-    assert "\033" not in output
-    assert "[2J[bold]" in output
-    dump = cli("inspect", "evil.onnx", *PLANNED, "--dump-ir", "all")
-    assert "\033" not in dump.err + dump.out
-
-
 # --- the process -------------------------------------------------------------------------------------------
 
 
@@ -221,12 +199,3 @@ def test_nobody_reads_the_output() -> None:
         done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60)
         os.close(write)
         assert (done.returncode, done.stderr) == (141, b"")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_no_space_for_the_output() -> None:
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "layoutopt", "formats"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert done.returncode == 8
-    assert_one_line(done.stderr)

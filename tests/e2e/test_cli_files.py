@@ -96,16 +96,6 @@ def test_what_belongs_to_somebody_is_kept(cli: Cli, folder: Path, case: str) -> 
         assert files(folder) == before
 
 
-def test_force(cli: Cli, folder: Path) -> None:
-    forced = ("--force", "-q", *PLANNED)
-    assert cli("optimize", "a.onnx", "-o", "notes.txt", "--json", "config.json", *forced).code == 0
-    assert np.allclose(computed("notes.txt"), computed("a.onnx"), atol=1e-3)
-    assert json.loads(Path("config.json").read_text())["changed"]
-    assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "logo.svg", "--force").code == 0
-    assert cli("optimize", "single.onnx", "-o", "b.onnx", "--external-data", "v.bin", *forced).code == 0
-    assert np.allclose(computed("b.onnx"), computed("single.onnx"), atol=1e-3)
-
-
 def test_every_command_replaces_what_it_wrote(cli: Cli, folder: Path) -> None:
     for command in (
         f"optimize a.onnx -o b.onnx --external-data u.bin --json r.json -t {TARGET} --runtime compiler",
@@ -135,20 +125,6 @@ def test_in_place_with_external_data(cli: Cli, folder: Path) -> None:
     assert cli("optimize", "sibling.onnx", "-o", "sibling.onnx", "--external-data", "v.bin", *PLANNED).code == 0
     for name, output in {**expected, "shares.onnx": expected["sibling.onnx"]}.items():
         assert np.allclose(computed(name), output, atol=1e-3)
-
-
-def test_in_place_and_left_alone(cli: Cli, folder: Path) -> None:
-    assert cli("optimize", "a.onnx", "-o", "a.onnx", *PLANNED, "--external-data", "u.bin", "-q").code == 0
-    before = files(folder)
-    assert "left unchanged" in cli("optimize", "a.onnx", "-o", "a.onnx", *PLANNED).out
-    assert files(folder) == before
-
-
-def test_sizes_count_external_data(cli: Cli, folder: Path) -> None:
-    whole = f"was {(folder / 'single.onnx').stat().st_size / 1000:.1f} kB"
-    output = cli("optimize", "a.onnx", "-o", "b.onnx", *PLANNED, "--external-data", "u.bin", "-v").out
-    sizes = [float(part.split()[0]) for part in (output.split("u.bin")[1].strip(), output.split("was ")[1])]
-    assert all(abs(size - float(whole.split()[1])) < 5 for size in sizes), output
 
 
 # --- names -------------------------------------------------------------------------------------------------
@@ -276,51 +252,3 @@ def test_stdout_on_a_full_device(
     assert_one_line(failed.err)
     assert "no space left" in failed.err and (not written or f"{', '.join(written)} " in failed.err)
     assert files(tmp_path).keys() == {"model.onnx", *written}
-
-
-@full
-@pytest.mark.parametrize(
-    ("command", "code"), [("optimize none.onnx -o out.onnx", 3), ("inspect model.onnx --dump-ir all", 8)]
-)
-def test_stderr_on_a_full_device(
-    cli: Cli, model: str, command: str, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open("/dev/full", "w") as device:
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stderr", device)
-            failed = cli(*command.split())
-        os.dup2(os.open(os.devnull, os.O_WRONLY), device.fileno())
-    assert (failed.code, failed.out) == (code, "")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="a limit of POSIX")
-@pytest.mark.parametrize("data", [(), ("--external-data", "w.bin")])
-def test_a_limit_on_the_size_of_files(cli: Cli, model: str, tmp_path: Path, data: tuple[str, ...]) -> None:
-    import resource
-
-    before, limits = files(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))  # bytes; the weights have 20 kB
-    try:
-        failed = cli("optimize", model, "-o", "out.onnx", *PLANNED, "--no-verify", *data)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert failed.code == 8
-    assert_one_line(failed.err)
-    assert "larger than the file system or a limit allows" in failed.err
-    assert files(tmp_path) == before
-
-
-@full
-@pytest.mark.thorough
-def test_bench_and_its_record(cli: Cli, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rules for files hold for `bench`, which starts separate processes."""
-    os.rename(model, name := os.fsdecode(b"caf\xe9.onnx"))
-    for _ in range(2):
-        assert cli("bench", name, "--seconds", "0.01", "--json", "t.json").code == 0
-    assert json.loads(Path("t.json").read_text())["models"][0]["model"] == r"caf\xe9.onnx"
-    with open("/dev/full", "w") as device:
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", device)
-            failed = cli("bench", name, "--seconds", "0.01", "--json", "u.json")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), device.fileno())
-    assert failed.code == 8 and "u.json is written" in failed.err and Path("u.json").exists()

@@ -8,7 +8,6 @@ import pytest
 from command_line import Cli, assert_one_line, convolutions, relu
 
 from layoutopt.cli.config import Budgets, ConfigTable, ModelTable, find_config, keys, line_of, load_config
-from layoutopt.cli.exit_codes import UsageError
 from layoutopt.driver.options import Options, declared, key_of
 
 WHOLE = """\
@@ -132,10 +131,3 @@ def test_the_command_line_overrides_the_configuration(cli: Cli) -> None:
         failed = cli("a.onnx", *wrong)
         assert failed.code == 2
         assert_one_line(failed.err)
-
-
-def test_a_project_without_the_table(tmp_path: Path) -> None:
-    path = write(f"{tmp_path}/pyproject.toml", "[tool.ruff]")
-    assert find_config(tmp_path) is None or find_config(tmp_path).path.parent != tmp_path  # type: ignore[union-attr]
-    with pytest.raises(UsageError, match=r"has no table"):
-        load_config(path)

@@ -2,19 +2,15 @@
 
 from collections import Counter
 from itertools import product
-from pathlib import Path
 
 import control_flow_models
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import numpy_helper, parser
-from onnx.reference import ReferenceEvaluator
 
 import layoutopt
 from layoutopt.ir.graph import is_cast
-from layoutopt.ops import rule_of
 from layoutopt.verification import Comparison, Verification, gate
 from layoutopt.verification.difference import Difference
 
@@ -113,43 +109,6 @@ def test_the_block_guard_stands_outside_of_bodies() -> None:
     assert sum("packed for blocks" in name for name in names) == 1
 
 
-def test_a_result_that_a_body_gives_twice() -> None:
-    """The reference is onnx's evaluator, because onnxruntime leaves the first of the two results undefined."""
-    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
-        g (float[1,16,12,12] x, bool c) => (float[1,16,12,12] y, float[1,16,12,12] z) {
-          a = Conv <kernel_shape = [1, 1]> (x, w)
-          p, q = If (c) <
-            then_branch = t () => (float[1,16,12,12] r, float[1,16,12,12] r) { r = Relu(a) },
-            else_branch = e () => (float[1,16,12,12] a2, float[1,16,12,12] n) { a2 = Identity(a) n = Neg(a2) }>
-          y = Conv <kernel_shape = [1, 1]> (p, w)
-          z = Conv <kernel_shape = [1, 1]> (q, w)
-        }""")
-    generator = np.random.default_rng(0)
-    model.graph.initializer.append(
-        numpy_helper.from_array(generator.normal(size=(16, 16, 1, 1)).astype(np.float32), "w")
-    )
-    result = layoutopt.optimize(model, "ascend-910b", dialect="ops", verify=False)
-    assert result.report.changed
-    session = onnxruntime.InferenceSession(result.proto.SerializeToString())
-    x = generator.normal(size=(1, 16, 12, 12)).astype(np.float32)
-    for condition in (True, False):
-        feed = {"x": x, "c": np.asarray(condition)}
-        for want, got in zip(ReferenceEvaluator(model).run(None, feed), session.run(None, feed), strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-
-
-def test_inspect_shows_bodies(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from layoutopt.cli import main
-
-    path = tmp_path / "loop.onnx"
-    onnx.save(wide_loop(monkeypatch), path)
-    main(["inspect", str(path), "--target", "gpu-hopper", "--all"])
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in ("stem", "one", "two", "head"))
-
-
 # --- functions ---------------------------------------------------------------------------------------------------------
 
 FUNCTIONS = """<domain: "my", opset_import: ["" : {block}, "my" : 1]>
@@ -223,26 +182,6 @@ def test_functions_are_inlined(way: tuple[str, str | None], block: int) -> None:
     assert {function.name for function in result.proto.functions if function.domain == "my"} <= {"unused"}
     assert Counter(op.kind for graph in result.graph.regions() for op in graph.ops)["Conv"] == 3
     assert result.report.after.casts == 2
-
-
-def test_a_model_that_is_left_alone_keeps_its_functions() -> None:
-    model = calling()
-    result = layoutopt.optimize(model, "gpu-hopper", runtime="compiler")
-    assert not result.report.changed and result.proto == model
-
-
-def test_functions_in_place_of_kernels_stay_calls() -> None:
-    model = calling()
-    model.functions.append(
-        parser.parse_function('<domain: "com.microsoft", opset_import: ["" : 18]> Odd (x) => (y) { y = Relu(x) }')
-    )
-    model.graph.node[-1].output[0] = "z"
-    model.graph.node.append(onnx.helper.make_node("Odd", ["z"], ["y"], domain="com.microsoft"))
-    result = layoutopt.optimize(model, "ascend-910b", dialect="ops")
-    assert result.report.verification.status == "passed"
-    notes = {note.where: note.reason for note in result.report.notes if note.source == "inline"}
-    assert notes == {"com.microsoft::Odd": "runtimes have kernels for ops of the domain com.microsoft"}
-    assert [op.kind for op in result.graph.ops if rule_of(op) is None and not is_cast(op)] == ["com.microsoft::Odd"]
 
 
 BRANCHES = """<ir_version: 8, opset_import: ["" : 17]>

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import dynamic
@@ -13,7 +12,6 @@ import onnxruntime
 import pytest
 
 import layoutopt
-from layoutopt.cost_models import registry
 from layoutopt.report.schema import Report
 
 PLANNED = (1, 224, 224)
@@ -23,7 +21,6 @@ QUICK = [("mobilenetv2", *WAYS[0]), ("mobilenetv2", *WAYS[1])]
 FRACTALS = {"ascend-910b": -8}
 """How many more moves segformer has where the number of tokens has no number: FRACTAL_NZ has blocks of 16 of them, so the
 products of attention take plain operands. Where no kernel prefers such blocks, there are as many."""
-SYMBOLS = ("batch only", "image only", "both")
 
 
 @cache
@@ -104,48 +101,6 @@ def test_a_network_is_planned_as_with_numbers(name: str, target: str, dialect: s
 @pytest.mark.parametrize(("name", "way"), list(product(dynamic.NAMES, WAYS)))
 def test_every_network_is_planned_as_with_numbers(name: str, way: tuple[str, str | None]) -> None:
     planned_alike(name, *way)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "symbols", "way"), list(product(dynamic.EXPORTED, SYMBOLS[:2], WAYS)))
-def test_some_names_are_planned_as_numbers(name: str, symbols: str, way: tuple[str, str | None]) -> None:
-    target, dialect = way
-    model, dims = with_symbols(name, symbols, PLANNED)
-    report = layoutopt.optimize(model, target, dialect=dialect, dims=dims, verify=False).report
-    more = FRACTALS.get(target, 0) if symbols == "image only" else 0
-    assert_planned_alike(report, with_numbers(name, target, dialect), more)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", dynamic.EXPORTED)
-def test_without_fractals_there_are_as_many_moves(name: str, tmp_path: Path) -> None:
-    """The plan with symbols has no more moves on an Ascend whose kernels need no blocks of 16 tokens."""
-    text = (registry.TARGETS / "ascend-910b.toml").read_text()
-    head, *kernels = text.split("[[kernel]]")
-    kept = [kernel for kernel in kernels if "NM16m" not in kernel]
-    assert len(kept) == len(kernels) - 2
-    chip = tmp_path / "no_fractals.toml"
-    chip.write_text("[[kernel]]".join((head, *kept)))
-    model, dims = with_symbols(name, "both", PLANNED)
-    report = layoutopt.optimize(model, str(chip), dialect="ops", dims=dims, verify=False).report
-    assert sum(moves(report)) == sum(moves(with_numbers(name, str(chip), "ops")))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "symbols", "target"), list(product(dynamic.NAMES, SYMBOLS, ("gpu-hopper", "cpu"))))
-def test_some_dimensions_are_symbolic(name: str, symbols: str, target: str) -> None:
-    """Plans are right with the batch alone, or height and width alone, symbolic over a range."""
-    model = dynamic.load(name)
-    batch, height, width = dynamic.names(model)
-    numbers = {"batch only": {2: 96, 3: 160}, "image only": {0: 2}, "both": {}}[symbols]
-    dynamic.rename(model, numbers)
-    ranges = {batch: (1, 8), height: (64, 256), width: (64, 512)}
-    asked = {name: range for name, range in ranges.items() if name in dynamic.names(model)}
-    result = layoutopt.optimize(model, target, dims=asked)
-    assert result.report.changed
-    assert result.report.verification.status == "passed"
-    sizes = [tuple(numbers.get(axis, extent) for axis, extent in zip((0, 2, 3), size, strict=True)) for size in SIZES]
-    assert_right(model, result.proto, sizes)
 
 
 def test_a_range_is_planned_for_and_remembered() -> None:

@@ -7,11 +7,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper, parser
+from onnx import parser
 
 from layoutopt import optimize
 from layoutopt.errors import ModelError
-from layoutopt.inference import lift
 from layoutopt.onnx_io import read, weights
 
 SIZE = 32 * 16 * 3 * 3 * 4
@@ -128,50 +127,3 @@ def test_a_path_that_leads_out_of_the_folder_is_refused_even_if_it_reaches_the_c
     """ONNX Runtime reads it, but then the model file itself selects a file outside of its folder."""
     with pytest.raises(ModelError, match=r"the model gives '../../blobs/data' as the path"):
         read(stored(hub, "../../blobs/data", linked=True))
-
-
-def test_external_data_counts_where_there_is_other_data_too(hub: Path) -> None:
-    proto = model("plain")
-    proto.graph.initializer[0].float_data.append(1.0)
-    (hub / "model.onnx").write_bytes(proto.SerializeToString())
-    graph = lift(read(hub / "model.onnx"))
-    assert graph.repairs == [("w", "has data in external_data and in float_data: external_data is used")]
-    constant = graph.value("w").data
-    assert constant is not None
-    assert constant.numpy().tobytes() == (hub / "plain").read_bytes()
-
-
-def test_linked_tensors_of_attributes_are_read(hub: Path) -> None:
-    proto = model("link")
-    tensor = onnx.TensorProto.FromString(proto.graph.initializer.pop().SerializeToString())
-    proto.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
-    (hub.parent.parent / "blobs" / "model").write_bytes(proto.SerializeToString())
-    (hub / "model.onnx").symlink_to("../../blobs/model")
-    constant = lift(read(hub / "model.onnx")).value("w").data
-    assert constant is not None
-    assert constant.numpy().tobytes() == (hub / "plain").read_bytes()
-
-
-def test_a_model_that_is_left_alone_is_saved_elsewhere_with_its_data(hub: Path, tmp_path: Path) -> None:
-    proto = parser.parse_model(
-        '<ir_version: 10, opset_import: ["" : 18]> g (float[4] x) => (float[4] y) <float[4] w> { y = Add (x, w) }'
-    )
-    tensor = numpy_helper.from_array(np.zeros(4, np.float32), "w")
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="link")
-    tensor.external_data.add(key="length", value="16")
-    proto.graph.initializer.append(tensor)
-    (hub.parent.parent / "blobs" / "model").write_bytes(proto.SerializeToString())
-    (hub / "model.onnx").symlink_to("../../blobs/model")
-    before = listing(hub.parent.parent)
-    result = optimize(hub / "model.onnx", "cpu-avx512")
-    assert not result.report.changed
-    (tmp_path / "out").mkdir()
-    result.save(tmp_path / "out" / "model.onnx")
-    x = np.ones(4, np.float32)
-    (expected,), (found,) = (
-        session(path).run(None, {"x": x}) for path in (hub / "model.onnx", tmp_path / "out" / "model.onnx")
-    )
-    np.testing.assert_array_equal(found, expected)
-    assert {name: content for name, content in listing(tmp_path).items() if "/out/" not in name} == before

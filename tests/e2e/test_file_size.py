@@ -1,12 +1,7 @@
 """No byte without a reason: equal content is stored once, stored types stay, and growth has a limit."""
 
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -21,12 +16,11 @@ import layoutopt
 from layoutopt import inference
 from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.builder import Packed
-from layoutopt.formats import Format, pack, packed_elements
-from layoutopt.ir.constants import chunks, representatives, stored_bytes
+from layoutopt.formats import Format
+from layoutopt.ir.constants import representatives, stored_bytes
 from layoutopt.ir.graph import insert_cast, is_cast
 from layoutopt.ir.types import Array, ArrayData, DType, Storage, TensorType
-from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts, folding
+from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts
 from layoutopt.passes.base import PassContext
 
 SLACK = 1 << 20  # bytes
@@ -74,17 +68,6 @@ def test_equal_content_is_stored_once(name: str, target: str) -> None:
     assert_small(result.proto, source, 2.2)
 
 
-def test_growth_that_the_limit_permits_has_its_price() -> None:
-    """The seconds of a packed filter are those of its conversion, also if every filter fits."""
-    text = """<ir_version: 10, opset_import: ["" : 18]>
-    net (float[1,256,14,14] x) => (float[1,129,14,14] y) { y = Conv (x, w) }"""
-    source = onnx.parser.parse_model(text)
-    source.graph.initializer.append(numpy_helper.from_array(np.ones((129, 256, 1, 1), np.float32), "w"))
-    report = layoutopt.optimize(source, "ascend-910b", pins={"x": "NCHW8c"}, verify=False).report
-    assert report.growth is not None and report.growth.accepted
-    assert all(0 < each.seconds < 1e-3 for each in report.growth.accepted)
-
-
 @pytest.mark.parametrize(("name", "target"), [*OFTEN, *SELDOM])
 def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: str) -> None:
     source = shared_weights.MODELS[name]()
@@ -114,40 +97,6 @@ def test_a_shared_weight_is_packed_once(name: str) -> None:
     result = layoutopt.optimize(source, "cpu-avx512", dialect="ops", max_growth=1.0, verify=False)
     weights = [array for array in constants(result.proto) if array.size >= shared_weights.filters().size]
     assert len(weights) == 1
-
-
-def test_biases_do_not_copy_a_shared_weight() -> None:
-    source = shared_weights.with_own_biases()
-    result = layoutopt.optimize(source, "cpu-avx512", dialect="ops", max_growth=1.0, verify=False)
-    assert sum(array.size >= shared_weights.filters().size for array in constants(result.proto)) == 1
-    assert "Add" not in {node.op_type for node in result.proto.graph.node}
-
-
-def test_folded_weights_need_not_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = shared_weights.scaled_channels()
-    held = layoutopt.optimize(source, "cpu-avx512", dialect="ops", verify=False)
-    monkeypatch.setattr(folding._Budget, "in_memory", lambda budget, array: None)
-    computed = layoutopt.optimize(source, "cpu-avx512", dialect="ops", verify=False)
-    assert "Mul" not in {node.op_type for node in held.proto.graph.node}
-    assert computed.proto == held.proto
-
-
-def test_without_growth_there_are_no_transformed_filters() -> None:
-    source = shared_weights.wide_filters()
-    reports = {
-        growth: layoutopt.optimize(source, "cpu", max_growth=growth, verify=False).report for growth in (1.0, 4.0)
-    }
-    bought, declined = {}, {}
-    for growth, report in reports.items():
-        assert report.growth is not None
-        assert report.growth.bytes_after <= growth * report.growth.bytes_before + SLACK
-        bought[growth] = [each for each in report.growth.accepted if each.source == "winograd"]
-        declined[growth] = [each for each in report.growth.declined if each.source == "winograd"]
-    if not bought[4.0]:
-        pytest.skip("no blocked kernels on this machine")
-    assert len(bought[1.0]) < len(bought[4.0])
-    assert declined[1.0] and not declined[4.0]
-    assert all(each.seconds > 0 for each in bought[4.0])
 
 
 def test_a_table_may_take_its_place_only_within_the_total() -> None:
@@ -194,35 +143,6 @@ def test_only_equal_content_has_one_representative(contents: list[int], period: 
     for first, second in product(range(len(data)), repeat=2):
         is_same = found[data[first]] is found[data[second]]
         assert is_same == (arrays[first].tobytes() == arrays[second].tobytes())
-
-
-@pytest.mark.parametrize("name", ["NCHW", "NHWC", "NCHW16c", "NCHW8c8n", "HWCN", "NHW2cC"])
-def test_samples_of_packed_constants_are_their_elements(name: str) -> None:
-    format = Format.parse(name)
-    array = np.arange(1, 1 + 24 * 10 * 9, dtype=np.float32).reshape(24, 10, 3, 3)
-    packed = pack(array, format).ravel()
-    places = np.arange(packed.size)
-    assert np.array_equal(packed_elements(array, format, places), packed)
-    shape = format.physical_shape(array.shape)
-    data = Packed(ArrayData(array), format, shape, packed.nbytes)
-    assert b"".join(chunk.tobytes() for chunk in chunks(data)) == packed.tobytes()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("target", ["cpu", "gpu-hopper"])
-def test_weights_are_never_all_in_memory(target: str, tmp_path: Path) -> None:
-    """1.2 GB of float32 and float16 weights behind Identity, Transpose, Cast and nothing; anonymous memory only."""
-    path = shared_weights.save_large(tmp_path)
-    command = [sys.executable, "-m", "layoutopt", "optimize", str(path), "-o", str(tmp_path / "out.onnx"), "-q"]
-    process = subprocess.Popen([*command, "-t", target, "--no-verify", "--external-data", "out.data"])
-    peak = 0
-    while process.poll() is None:
-        with suppress(OSError):
-            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            peak = max([peak, *(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))])
-        time.sleep(0.02)
-    assert process.returncode == 0
-    assert 0 < peak < 300e6
 
 
 @pytest.mark.thorough

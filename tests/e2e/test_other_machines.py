@@ -12,7 +12,6 @@ from command_line import Cli
 import layoutopt
 from layoutopt.cost_models import registry
 from layoutopt.cost_models.registry import host_target
-from layoutopt.ir.types import DType
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 from layoutopt.runtime.session import Session
 
@@ -93,34 +92,6 @@ def test_a_wrong_filter_of_another_machine_is_found(file: Path, cli: Cli) -> Non
     assert cli("verify", str(file), str(out)).code == 7
 
 
-@has_blocks
-def test_check_and_bench_refuse_the_blocks_of_another_machine(file: Path, cli: Cli) -> None:
-    other, out = OTHER[host_target()], file.with_name("out.onnx")
-    layoutopt.optimize(file, other).save(out)
-    for command, code in ((("check", str(out)), 10), (("bench", str(file), str(out), "--seconds", "0.1"), 3)):
-        refused = cli(*command)
-        assert refused.code == code
-        assert refused.err.count("\n") == 1
-        assert f"it is packed for blocks of {BLOCKS[other]} channels" in refused.err
-
-
-def test_arm_has_no_blocks() -> None:
-    """The stock wheels for Linux on Arm have none; what is left are plain kernels and fused operators."""
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,8,8,32] x) => (float[1,8,8,32] y)
-        <float s = {1.4142135381698608}, float o = {1.0}, float h = {0.5}> {
-        t = Transpose <perm = [0,3,1,2]> (x) c = Conv <pads = [1,1,1,1]> (t, w1) u = Transpose <perm = [0,2,3,1]> (c)
-        d = Div (u, s) e = Erf (d) p = Add (e, o) m = Mul (u, p) y = Mul (m, h) }"""
-    model = onnx.parser.parse_model(text)
-    weight = np.random.default_rng(0).normal(size=(32, 32, 3, 3), scale=0.06).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w1"))
-    result = layoutopt.optimize(model, "cpu-neon")
-    assert result.report.dialect == "onnxruntime"
-    assert result.report.verification.status == "passed" and result.report.changed
-    found = {(node.domain, node.op_type) for node in result.proto.graph.node}
-    assert ("com.microsoft", "Gelu") in found and not native_ops(result.proto)
-    assert not any(format and format[-1].islower() for op in result.report.ops for format in op.outputs)
-
-
 def test_a_machine_whose_onnxruntime_has_no_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "blocked_channels", lambda: None)
     target = layoutopt.load_target("cpu")
@@ -134,9 +105,3 @@ def test_several_cpus_get_one_file_without_blocks() -> None:
     result = layoutopt.optimize(network(), "cpu-avx2,cpu-avx512")
     assert result.report.dialect == "functions"
     assert Session(result.proto.SerializeToString()).run(None, {"x": np.ones((1, 3, 32, 32), np.float32)})
-
-
-@pytest.mark.parametrize("target", BLOCKS)
-def test_blocks_of_the_targets(target: str) -> None:
-    model = layoutopt.load_target(target)
-    assert (model.dialect, model.spec.block(DType.FLOAT32)) == ("onnxruntime", BLOCKS[target])

@@ -16,7 +16,6 @@ import layoutopt
 from layoutopt.cost_models.registry import host_target
 from layoutopt.driver import portability
 from layoutopt.onnx_io.messages import nodes
-from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.runtime.session import Session
 from layoutopt.verification.gate import without_native_schemas
@@ -134,45 +133,6 @@ def test_outputs_that_are_inputs_constants_or_equal() -> None:
     assert_runs_everywhere(network_of(body, more=more))
 
 
-def test_an_input_with_a_default() -> None:
-    model = network_of(f"a = {CONV} (x, w) m = Mul (a, s) y = {CONV} (m, w)")
-    model.graph.input.append(onnx.helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, [1, 32, 1, 1]))
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full((1, 32, 1, 1), 2, np.float32), "s"))
-    result = assert_runs_everywhere(model)
-    given = feeds(model) | {"s": np.full((1, 32, 1, 1), 3, np.float32)}
-    np.testing.assert_allclose(outputs(result, given)[0], outputs(model, given)[0], atol=1e-4)
-
-
-def test_an_old_version_lists_its_weights_as_inputs() -> None:
-    model = network_of(f"a = {CONV} (x, w) r = Relu (a) y = {CONV} (r, w)")
-    model.ir_version, model.opset_import[0].version = 3, 9
-    model.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [32, 32, 3, 3]))
-    result = assert_runs_everywhere(model)
-    assert [info.name for info in result.graph.input] == ["x"]
-
-
-def test_convolutions_in_a_loop() -> None:
-    body = f"a = {CONV} (s, w) r = Relu (a) t = {CONV} (r, w) go_on = Identity (go)"
-    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[1,32,16,16] x) => (float[1,32,16,16] y)
-        <int64 n = {{4}}, bool yes = {{1}}> {{
-        y = Loop (n, yes, x) <body = b (int64 i, bool go, float[1,32,16,16] s) => (bool go_on, float[1,32,16,16] t)
-        {{ {body} }}> }}"""
-    model = onnx.parser.parse_model(text)
-    model.graph.initializer.extend(network_of("y = Relu (x)").graph.initializer)
-    assert_runs_everywhere(model)
-
-
-def test_a_pinned_input() -> None:
-    model = network_of(f"a = {CONV} (x, w) r = Relu (a) y = {CONV} (r, w)")
-    result = layoutopt.optimize(model, portable=True, pins={"x": "NHWC"})
-    assert result.report.verification.status == "passed"
-    given = feeds(model)
-    (want,) = outputs(model, given)
-    for each in (result.proto, renamed(result.proto), swapped(result.proto)):
-        got = outputs(each, {"x": given["x"].transpose(0, 2, 3, 1)})[0]
-        np.testing.assert_allclose(got, want, atol=2e-5 * float(np.abs(want).max()))
-
-
 def test_weights_of_both_branches_are_stored_once(tmp_path: Path) -> None:
     """Those of the matrix product; a convolution's have another order in each."""
     model = network()
@@ -188,21 +148,6 @@ def test_weights_of_both_branches_are_stored_once(tmp_path: Path) -> None:
         assert Session(out).run(None, feeds(model))
     convolutions = sum(tensor.ByteSize() for tensor in network().graph.initializer)
     assert sizes[True] < sizes[False] + 1.3 * convolutions
-
-
-def test_fast_sessions() -> None:
-    """For the native branch; standard operators have none."""
-    assert_runs_everywhere(network(), sessions="fast")
-
-
-def test_without_blocks_there_is_one_form() -> None:
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,16,8] x) => (float[1,16,16,8] y) {
-        t = Transpose <perm = [0,3,1,2]> (x) r = Tanh (t) u = Transpose <perm = [0,2,3,1]> (r) y = Relu (u) }"""
-    )
-    result = layoutopt.optimize(model, portable=True)
-    assert result.report.portable is None
-    assert "If" not in {node.op_type for node in result.proto.graph.node}
 
 
 def test_a_second_run_and_other_options() -> None:
@@ -224,19 +169,6 @@ def test_a_wrong_standard_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(portability, "portable_model", spoiled)
     with pytest.raises(layoutopt.VerificationError, match="where blocks have another size"):
-        layoutopt.optimize(network(), portable=True)
-
-
-def test_a_missing_function_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without blocks would refuse the model."""
-
-    def spoiled(native: Any, standard: Any, block: int) -> Any:
-        model = portable_model(native, standard, block)
-        del model.functions[BLOCKED_DOMAIN, "ReorderInput", ""]
-        return model
-
-    monkeypatch.setattr(portability, "portable_model", spoiled)
-    with pytest.raises(layoutopt.LayoutoptError, match="where there are no blocks"):
         layoutopt.optimize(network(), portable=True)
 
 

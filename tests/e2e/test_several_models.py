@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -36,20 +35,6 @@ def test_the_default_output_is_next_to_the_model(cli: Cli, model: str, tmp_path:
     assert cli(*FAST, model).code == 0  # options may come first, and its own result is replaced
 
 
-def test_a_model_in_a_folder(cli: Cli, model: str) -> None:
-    Path("out").mkdir()
-    assert cli(model, "-o", "out", *FAST).code == cli(model, "-o", "new/", *FAST).code == 0
-    assert Path("out/model.onnx").read_bytes() == Path("new/model.onnx").read_bytes()
-
-
-def test_misspelt_commands(cli: Cli) -> None:
-    for wrong, right in (("optimise", "optimize"), ("inspct", "inspect"), ("targest", "targets")):
-        failed = cli(wrong, "a b.onnx")
-        assert failed.code == 2
-        assert f"type: layoutopt {right} 'a b.onnx'" in failed.err
-        assert_one_line(failed.err)
-
-
 # --- several models ----------------------------------------------------------------------------------------
 
 
@@ -58,14 +43,6 @@ def test_placements(cli: Cli) -> None:
     expected = {"m/b.onnx": "out/b.onnx", "m/sub/c.onnx": "out/sub/c.onnx"}
     assert outputs("m", output="out") == outputs("m/**/*.onnx", output="out") == expected
     assert outputs("a.onnx", "m", output="out") == {"a.onnx": "out/a.onnx", **expected}
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
-def test_pipes_in_a_folder_are_not_read(cli: Cli) -> None:
-    save("m/a.onnx")
-    os.mkfifo("m/pipe.onnx")
-    Path("m/missing.onnx").symlink_to("nowhere.onnx")
-    assert outputs("m").keys() == {"m/a.onnx", "m/missing.onnx"}
 
 
 def test_results_are_no_models(cli: Cli, tmp_path: Path) -> None:

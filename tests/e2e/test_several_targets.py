@@ -1,8 +1,6 @@
 """One plan for several targets: it reports the time on each target, and the result is equivalent."""
 
-import json
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import light
 import onnx
@@ -10,11 +8,9 @@ import pytest
 
 import layoutopt
 from layoutopt.cli import main
-from layoutopt.cost import MultiTargetCostModel
 from layoutopt.cost_models import find_target, load_target
 from layoutopt.cost_models.registry import EXTENSIONS
 from layoutopt.errors import TargetError
-from layoutopt.report.schema import Report
 
 BOTH = "gpu-hopper,ascend-910b"
 
@@ -52,42 +48,11 @@ def test_alone_a_target_takes_no_longer_than_its_own_plan(model: onnx.ModelProto
         assert own.seconds_before == pytest.approx(each.seconds_before)
 
 
-def test_the_same_target_twice_regrets_nothing(model: onnx.ModelProto) -> None:
-    twin = load_target("gpu-hopper")
-    plan = layoutopt.optimize(model, MultiTargetCostModel([twin, twin]), verify=False).plan
-    assert plan is not None
-    assert [each.regret for each in plan.outcomes] == pytest.approx([0.0, 0.0], abs=1e-6)
-
-
 def test_without_time_nothing_is_chosen_otherwise(model: onnx.ModelProto) -> None:
     plan = layoutopt.optimize(model, BOTH, time_limit=1e-9, verify=False).report.plan
     assert plan is not None
     assert [(each.regret, each.differing) for each in plan.targets] == [(0.0, 0)] * 2
     assert plan.gap > 0 and not plan.optimal
-
-
-def test_on_the_command_line(model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, out, report = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "report.json"
-    onnx.save(model, path)
-    assert main(["optimize", str(path), "-o", str(out), "-t", BOTH, "--json", str(report), "-v"]) == 0
-    printed = capsys.readouterr().out
-    assert "worst regret" in printed and "agreement" in printed
-    assert [each.target for each in Report.model_validate(json.loads(report.read_text())).plan.targets] == BOTH.split(
-        ","
-    )  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("gpu-hopper,", "a name is missing"),
-        ("gpu-hopper,gpu-hopper", "gpu-hopper is named twice"),
-        ("gpu-hopper,gpu-turin", "did you mean gpu-turing?"),
-    ],
-)
-def test_names_that_are_wrong(text: str, expected: str) -> None:
-    with pytest.raises(TargetError, match=expected):
-        find_target(text)
 
 
 class _Npu:

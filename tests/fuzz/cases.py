@@ -136,7 +136,7 @@ def _first_inputs(g: GraphBuilder) -> None:
 
 def _grow(g: GraphBuilder) -> bool:
     """Add one step, and return whether that succeeded."""
-    makers = [*LAYERS, *MOTIFS, (add_op_sample, 12)]
+    makers = [*LAYERS, *MOTIFS, (add_op_sample, 45)]
     makers += [(lambda inner, m=maker: m(inner, _grow_inside), 3) for maker in (branch, loop, function)]
     count = len(g.nodes)
     try:

@@ -24,7 +24,7 @@ class Choices(Protocol):
 class Seeded:
     """Choices from a seeded random generator."""
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(self, seed: object) -> None:
         """Seed the generator."""
         self._random = random.Random(str(seed))
 

@@ -30,12 +30,10 @@ from layoutopt.runtime.session import Session
 from layoutopt.verification.edits import add_outputs
 from layoutopt.verification.runs import Request, run_original
 
-from .campaign.isolation import CHUNK, Outcome
-from .campaign.part import Part, Verdict
 from .cases import case_of
 from .choices import Choices, Seeded, chance, pick, weighted
-from .messages import damage
-from .wire import BYTE_EDITS, FIELD_EDITS
+from .isolation import Verdict
+from .mutations import damage
 
 MODELS = 60  # models from which files are made
 _LARGEST = 60_000  # bytes of a file that is damaged
@@ -68,10 +66,50 @@ def damaged(choices: Choices) -> bytes:
             return content
     other = _content(choices.number(0, MODELS - 1))
     for _ in range(pick(choices, (1, 1, 1, 2, 4))):
-        content = pick(choices, BYTE_EDITS if chance(choices, 40) else FIELD_EDITS)(choices, content, other)
+        content = pick(choices, BYTE_EDITS)(choices, content, other)
         if not content:
             break
     return content
+
+
+def _flip(choices: Choices, content: bytes, other: bytes) -> bytes:
+    damaged = bytearray(content)
+    for _ in range(pick(choices, (1, 1, 2, 8, 40))):
+        damaged[choices.number(0, len(damaged) - 1)] ^= 1 << choices.number(0, 7)
+    return bytes(damaged)
+
+
+def _overwrite(choices: Choices, content: bytes, other: bytes) -> bytes:
+    damaged = bytearray(content)
+    for _ in range(pick(choices, (1, 1, 2, 8))):
+        damaged[choices.number(0, len(damaged) - 1)] = choices.number(0, 255)
+    return bytes(damaged)
+
+
+def _truncate(choices: Choices, content: bytes, other: bytes) -> bytes:
+    return content[: choices.number(0, len(content) - 1)]
+
+
+def _cut_out(choices: Choices, content: bytes, other: bytes) -> bytes:
+    start = choices.number(0, len(content) - 1)
+    return content[:start] + content[start + choices.number(1, 40) :]
+
+
+def _repeat(choices: Choices, content: bytes, other: bytes) -> bytes:
+    start = choices.number(0, len(content) - 1)
+    return content[:start] + content[start : start + choices.number(1, 40)] * 2 + content[start:]
+
+
+def _put_in(choices: Choices, content: bytes, other: bytes) -> bytes:
+    start = choices.number(0, len(content))
+    return content[:start] + bytes(choices.number(0, 255) for _ in range(choices.number(1, 12))) + content[start:]
+
+
+def _splice(choices: Choices, content: bytes, other: bytes) -> bytes:
+    return content[: choices.number(0, len(content))] + other[choices.number(0, len(other)) :]
+
+
+BYTE_EDITS = (_flip, _overwrite, _truncate, _cut_out, _repeat, _put_in, _splice)
 
 
 def evaluate(choices: Choices, content: bytes, folder: Path) -> Verdict:
@@ -229,7 +267,7 @@ def _put_outside(choices: Choices, model: onnx.ModelProto) -> None:
                 tensor.external_data.add(key=key, value=value)
 
 
-def keep(seed: int, outcome: Outcome, folder: Path) -> None:
+def keep(seed: int, outcome: Verdict, folder: Path) -> None:
     """Save a failing file with the files that it may refer to."""
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
@@ -243,13 +281,3 @@ def load() -> None:
     """Import the modules of all commands once, before processes are started."""
     for each in pkgutil.iter_modules(cli.__path__):
         importlib.import_module(f"{cli.__name__}.{each.name}")
-
-
-PART = Part(
-    title="damaged files",
-    criterion="a command on the file ends with a documented exit code, one line if that is an error, and no other file",
-    examine=examine,
-    keep=keep,
-    prepare=load,
-    chunk=4 * CHUNK,
-)

@@ -6,7 +6,7 @@ more runs test whether noise moves every differing element as far.
 """
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,10 @@ from layoutopt.formats import pack, unpack
 from layoutopt.onnx_io import to_bytes
 from layoutopt.testing.rules import compare
 
-from .campaign.isolation import in_separate_process
-from .cases import Case
+from .cases import Case, case_of
 from .choices import Seeded, chance, pick
 from .graph_builder import Array, Arrays
+from .isolation import Verdict, in_separate_process
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL")
 _NOISES = 3
@@ -34,25 +34,35 @@ _MORE_NOISES = 64  # detects an element that one rounding in ten changes with pr
 _STABLE = 0.2  # accepted effect of noise, as a fraction of the tolerance
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome of an example.
+def verdict(kind: str, detail: str = "") -> Verdict:
+    """The verdict on a random graph.
 
-    Attributes:
+    Args:
         kind: "equal", "not compared" if no output can be compared, "refused" if pins cannot be satisfied, "runtime" for a fault
             of onnxruntime; otherwise the kind of failure.
         detail: the details.
-        rewritten: whether the model was rewritten.
     """
+    return Verdict(kind, detail, is_failure=kind not in ("equal", "not compared", "refused", "runtime"))
 
-    kind: str
-    detail: str = ""
-    rewritten: bool = False
 
-    @property
-    def is_failure(self) -> bool:
-        """Whether the example failed."""
-        return self.kind not in ("equal", "not compared", "refused", "runtime", "no graph")
+def examine(seed: int) -> Verdict:
+    """The verdict on the example of a seed."""
+    case = case_of(seed)
+    return Verdict("no graph") if case is None else evaluate(case)
+
+
+def explain(seed: int, outcome: Verdict) -> Verdict:
+    """The outcome with the component that ended the process."""
+    case = case_of(seed)
+    return outcome if case is None else explained(case)
+
+
+def keep(seed: int, outcome: Verdict, folder: Path) -> None:
+    """Write the model of an example, and its text and options."""
+    case = case_of(seed)
+    assert case is not None
+    onnx.save(case.model, folder / "model.onnx")
+    (folder / "model.txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{case!r}\n")
 
 
 def evaluate(case: Case) -> Verdict:
@@ -60,7 +70,7 @@ def evaluate(case: Case) -> Verdict:
     try:
         expected_outputs = [_run(case.model.SerializeToString(), feed, LEVELS[0]) for feed in case.feeds[:1]]
     except Exception as error:  # onnxruntime's exceptions have no common base
-        return Verdict("runtime", f"cannot run the original, but its nodes one by one: {error}")
+        return verdict("runtime", f"cannot run the original, but its nodes one by one: {error}")
     feeds = case.feeds[:1]
     for feed in case.feeds[1:]:  # the graph may not suit other extents
         try:
@@ -71,7 +81,7 @@ def evaluate(case: Case) -> Verdict:
     if len(case.feeds) > 1:
         full = [index for index, feed in enumerate(feeds) if not _is_empty_somewhere(case, feed)]
         if not full:
-            return Verdict("not compared", "symbolic dimensions, and a tensor without elements at every size")
+            return verdict("not compared", "symbolic dimensions, and a tensor without elements at every size")
         feeds, expected_outputs = ([each[index] for index in full] for each in (feeds, expected_outputs))
     case = replace(case, feeds=feeds)
     stable = [_stable_outputs(case, feed, expected) for feed, expected in zip(feeds, expected_outputs, strict=True)]
@@ -91,17 +101,17 @@ def _evaluate(case: Case, expected_outputs: list[Arrays], stable: list[set[str]]
         declared = {each.name for each in (*case.model.graph.input, *case.model.graph.output)}
         is_inner = any(name not in declared for name in case.pins)
         is_expected = is_inner or "QDQ group" in str(error) or _has_default_inputs(case.model)
-        return Verdict("refused" if is_expected else "pins", str(error))
+        return verdict("refused" if is_expected else "pins", str(error))
     except LayoutoptError as error:
-        return Verdict(type(error).__name__, str(error))
+        return verdict(type(error).__name__, str(error))
     except Exception as error:
-        return Verdict("crash", f"{type(error).__name__}: {error}")
+        return verdict("crash", f"{type(error).__name__}: {error}")
     fault = _differs(case, result.proto.SerializeToString(), expected_outputs, stable) or _differs_again(
         case, result, choices, folder
     )
     if fault:
-        return Verdict(*fault, rewritten=result.report.changed)
-    return Verdict("equal" if any(stable) else "not compared", rewritten=result.report.changed)
+        return verdict(*fault)
+    return verdict("equal" if any(stable) else "not compared")
 
 
 def _has_default_inputs(model: onnx.ModelProto) -> bool:
@@ -109,35 +119,35 @@ def _has_default_inputs(model: onnx.ModelProto) -> bool:
     return bool({each.name for each in model.graph.input} & {each.name for each in model.graph.initializer})
 
 
-def explain(case: Case) -> Verdict:
-    """The component that ended the process of an example."""
+def explained(case: Case) -> Verdict:
+    """The verdict on an example that ends its process, with the component that does."""
 
     def ends(model: bytes, feed: Arrays) -> bool:
         return in_separate_process(
-            lambda: Verdict("equal", str([_runs(model, feed, level) for level in LEVELS]))
+            lambda: verdict("equal", str([_runs(model, feed, level) for level in LEVELS]))
         ).is_failure
 
     source = case.model.SerializeToString()
     feeds = [feed for feed in case.feeds if not ends(source, feed)]
     if not feeds:
-        return Verdict("runtime", "ends when it runs the original")
+        return verdict("runtime", "ends when it runs the original")
     if len(feeds) < len(case.feeds):  # the original crashes on some feeds
         case = replace(case, feeds=feeds)
         rest = in_separate_process(lambda: evaluate(case))
-        return rest if isinstance(rest, Verdict) else explain(case)
+        return explained(case) if rest.is_crash else rest
     with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
         path = Path(folder) / "result.onnx"
 
         def rewrites() -> Verdict:
             optimize(case, case.model).save(path)
-            return Verdict("equal")
+            return verdict("equal")
 
         ended = in_separate_process(rewrites)
         if ended.is_failure:
-            return Verdict(ended.kind, f"{ended.detail} while it was optimised")
+            return verdict(ended.kind, f"{ended.detail} while it was optimised")
         if any(ends(path.read_bytes(), _packed(case, feed)) for feed in feeds):
-            return Verdict("killed", "ends when it runs the result")
-    return Verdict("killed", "but neither by the original, nor by the result, nor by `optimize`")
+            return verdict("killed", "ends when it runs the result")
+    return verdict("killed", "but neither by the original, nor by the result, nor by `optimize`")
 
 
 def optimize(case: Case, model: Model, verify: bool = False) -> Result:

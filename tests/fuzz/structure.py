@@ -28,9 +28,8 @@ from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 
 from . import base_models
-from .campaign.isolation import CHUNK, Crash, Outcome, in_separate_process
-from .campaign.part import Part, Verdict
 from .choices import Choices, Seeded, chance, pick
+from .isolation import Verdict, in_separate_process
 from .mutations import mutate
 
 _TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
@@ -272,7 +271,7 @@ def _externalise(choices: Choices, model: onnx.ModelProto) -> bytes:
     return content
 
 
-def explain(seed: int, outcome: Outcome) -> Outcome:
+def explain(seed: int, outcome: Verdict) -> Verdict:
     """The outcome, or that the mutant itself crashes ONNX Runtime."""
 
     def original() -> Verdict:
@@ -284,23 +283,12 @@ def explain(seed: int, outcome: Outcome) -> Outcome:
             return Verdict("runs" if _runs(path)[1] else "does not run")
 
     context = in_separate_process(original)
-    return Verdict("ends ONNX Runtime") if isinstance(context, Crash) else outcome
+    return Verdict("ends ONNX Runtime") if context.is_crash else outcome
 
 
-def keep(seed: int, outcome: Outcome, folder: Path) -> None:
+def keep(seed: int, outcome: Verdict, folder: Path) -> None:
     """Save a mutant with its files."""
     given = example(seed)
     (folder / "m.onnx").write_bytes(given.model)
     (folder / "weights").write_bytes(given.weights)
     (folder / "options.txt").write_text(f"{dict(given.options)}\n")
-
-
-PART = Part(
-    title="structural mutants of real networks",
-    criterion="a mutant that stock ONNX Runtime runs is optimised to an equivalent model, any other is refused with one line",
-    examine=examine,
-    keep=keep,
-    prepare=base_models.prepare,
-    explain=explain,
-    chunk=CHUNK // 5,
-)

@@ -1,15 +1,16 @@
 """A damaged file results in an exit code and one line. The fuzzer is `python benchmarks/campaign.py --parts files`."""
 
+import os
+import signal
 from pathlib import Path
 
 import onnx
 import pytest
 
-from .campaign.isolation import in_separate_process, outcomes
 from .choices import Seeded
-from .files import evaluate, examine
-from .messages import damage
-from .wire import BYTE_EDITS, FIELD_EDITS, fields, replaced, varint
+from .files import BYTE_EDITS, evaluate, examine
+from .isolation import Limits, Verdict, in_separate_process, outcomes
+from .mutations import damage
 
 QUICK, THOROUGH = 120, 6000
 
@@ -63,24 +64,25 @@ def test_what_has_ended_a_process(text: str, tmp_path: Path) -> None:
     assert "too many for any memory" in verdict.detail
 
 
-def test_fields_are_found_and_replaced() -> None:
-    content = small().SerializeToString()
-    found = fields(content)
-    names = [each for each in found if content[each.value : each.end] == b"Softmax"]
-    assert len(names) == 1
-    longer = replaced(content, names[0], content[names[0].start : names[0].value - 1] + varint(200) + b"S" * 200)
-    node = onnx.ModelProto.FromString(longer).graph.node[1]
-    assert node.op_type == "S" * 200
-    assert replaced(content, names[0], b"") != content
-
-
 def test_every_kind_of_damage_changes_something() -> None:
     content = small().SerializeToString()
     other = onnx.helper.make_model(small().graph, producer_name="somebody").SerializeToString()
-    for each in (*BYTE_EDITS, *FIELD_EDITS):
+    for each in BYTE_EDITS:
         results = [each(Seeded(seed), content, other) for seed in range(8)]
         assert any(result != content for result in results), each
     models = [onnx.ModelProto.FromString(small().SerializeToString()) for _ in range(60)]
     for seed, model in enumerate(models):
         damage(Seeded(seed), model)
     assert sum(model != small() for model in models) > 40
+
+
+def test_a_crash_or_a_hang_is_the_outcome_of_one_example() -> None:
+    def examine(seed: int) -> Verdict:
+        if seed == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while seed == 3:
+            pass
+        return Verdict("equal")
+
+    kinds = [found.kind for _, found in outcomes(examine, range(5), limits=Limits(cpu=0.2))]
+    assert kinds == ["equal", "killed", "equal", "hangs", "equal"]

@@ -10,16 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from layoutopt.ops import rules
 
 from . import oracle
-from .campaign.isolation import in_separate_process, outcomes
 from .cases import OPSETS, Case, case_of, cases
 from .choices import Seeded
 from .graph_builder import GraphBuilder, Rejected, imports, info, since
-from .graphs import examine
+from .isolation import in_separate_process
 from .op_samples import add_sample
-from .oracle import evaluate, explain
+from .oracle import evaluate, explained
 
 QUICK = settings(
-    max_examples=20,
+    max_examples=15,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
@@ -31,7 +30,7 @@ def check_case(case: Case) -> None:
     """Runs in a separate process, which onnxruntime may crash."""
     verdict = in_separate_process(lambda: evaluate(case))
     if verdict.kind == "killed":
-        verdict = explain(case)
+        verdict = explained(case)
     assert not verdict.is_failure, f"{verdict.kind}: {verdict.detail}"
 
 
@@ -48,14 +47,8 @@ def test_many_random_graphs_compute_the_same(case: Case) -> None:
     check_case(case)
 
 
-def test_the_campaign_finds_nothing() -> None:
-    found = list(outcomes(examine, range(16)))
-    assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
-    assert sum(outcome.kind == "equal" for _, outcome in found) >= 13
-
-
 def test_a_number_makes_one_example() -> None:
-    first, second = case_of(7), case_of(7)
+    first, second = case_of(8), case_of(8)
     assert first is not None
     assert second is not None
     assert first.model == second.model

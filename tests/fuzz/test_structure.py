@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from . import base_models
-from .campaign.isolation import outcomes
 from .choices import Seeded
+from .isolation import outcomes
 from .mutations import MUTATIONS, mutate
 from .structure import Example, evaluate, examine
 

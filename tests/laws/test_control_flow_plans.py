@@ -109,7 +109,7 @@ def test_many_formats_may_cross(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_passes_build_what_was_priced(name: str) -> None:
-    for seed in range(1, 4):
+    for seed in (1, 2):
         graph = lifted(name)
         context = run_passes(graph, seed, "inference", whole=False)
         assert context.plan is not None

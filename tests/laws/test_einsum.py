@@ -87,15 +87,6 @@ def test_random_equations(equation: str) -> None:
     assert_equal(equation, TARGETS[place % len(TARGETS)], DIALECTS[place % len(DIALECTS)])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("target", TARGETS)
-def test_many_random_equations(target: str, dialect: str) -> None:
-    for count, operands in ((40, 1), (10, 2), (10, 3)):
-        for equation in equations(count, operands):
-            assert_equal(equation, target, dialect)
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("equation", "shape"),

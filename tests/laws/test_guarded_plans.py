@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, product
+from itertools import product
 from math import inf
 from random import Random
 
@@ -18,7 +18,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.planner import Deadline, Option, PlanRequest, Problem, ProblemEdit, Repricer, Tensor, make_plan
+from layoutopt.planner import Option, PlanRequest, Problem, ProblemEdit, Repricer, Tensor, make_plan
 from layoutopt.planner.planning import GuardLimit
 from layoutopt.planner.problem import Choice
 from layoutopt.planner.program import cheapest_within
@@ -144,21 +144,6 @@ def test_a_plan_that_loses_elsewhere_is_not_taken(graph: Graph) -> None:
     assert careful.is_limited_by_guards and not careful.improves and careful.seconds == careful.baseline
     assert careful.lower_bound <= careful.seconds
     assert make_plan(PlanRequest(graph, model, guards=[model])).seconds == greedy.seconds
-
-
-def test_the_deadline_ends_formulation_at_guard_points(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that was found to be slower there is rejected all the same: the ops keep the model's formats."""
-    plans = []
-    for seconds in range(1000):
-        monkeypatch.setattr("layoutopt.planner.problem.monotonic", count().__next__)
-        limit = Deadline(float(seconds), start=0.0)
-        plans.append(make_plan(PlanRequest(graph, model_at(graph, 5), guards=[model_at(graph, 50)], deadline=limit)))
-        if plans[-1].stopped is None:
-            break
-    ended = [plan for plan in plans if plan.is_limited_by_guards and plan.stopped is not None]
-    assert ended and {plan.stopped for plan in ended} == {"formulation"}
-    assert all(plan.seconds == plan.baseline and 0 < plan.lower_bound <= plan.seconds for plan in ended)
-    assert plans[-1].stopped is None and plans[-1].is_limited_by_guards
 
 
 def test_a_guess_is_guarded_and_a_size_that_is_given_is_not() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -84,6 +84,7 @@ def test_convolutions_of_every_opset(opset: int, activation: str) -> None:
 
 
 @runs_kernels
+@settings(max_examples=50)
 @given(st.data())
 def test_convolutions(data: st.DataObject) -> None:
     def pick(*values: Any) -> Any:

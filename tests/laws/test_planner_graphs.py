@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from tiers import tiered
 
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel, Prices
@@ -330,7 +331,7 @@ def passes_of(mode: Mode) -> Pipeline:
     return Pipeline(passes[first:])
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", tiered(range(BLOCKS), 4))
 def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build_it(block: int) -> None:
     compared = padded = 0
     for seed in range(block * GRAPHS_PER_BLOCK, (block + 1) * GRAPHS_PER_BLOCK):
@@ -360,7 +361,7 @@ def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build
 HOST_BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target())
 
 
-@pytest.mark.parametrize("seed", [*range(150), 689])
+@pytest.mark.parametrize("seed", tiered([689, *range(150)], 70))
 def test_planned_graphs_compute_what_they_did(seed: int) -> None:
     """In every dialect the result is equivalent, although logarithms and quotients write garbage into padding."""
     graph, mode = Generator(seed).build(), mode_of(seed)
@@ -398,7 +399,7 @@ def _run(graph: Graph, feed: dict[str, Array]) -> list[Array]:
 
 
 def test_without_time_there_is_a_plan_with_an_honest_bound() -> None:
-    for seed in range(100):
+    for seed in range(30):
         mode = mode_of(seed)
         case, best = plan_of(seed, mode, time_limit=0.0), plan_of(seed, mode)
         assert (case is None) == (best is None), seed
@@ -410,7 +411,7 @@ def test_without_time_there_is_a_plan_with_an_honest_bound() -> None:
 
 
 def test_planning_again_gives_the_same() -> None:
-    for seed in range(50):
+    for seed in range(15):
         first, second = plan_of(seed, "inference"), plan_of(seed, "inference")
         if first is not None and second is not None:
             assert [*first[3].signatures.values()] == [*second[3].signatures.values()], seed
@@ -431,7 +432,7 @@ class ScaledConversions(Prices):
 def test_candidates_that_were_collected_at_other_prices_give_the_same_plan() -> None:
     """With kernels and conversions at half and at twice their prices, so that most plans differ."""
     reused = different = 0
-    for seed in range(120):
+    for seed in range(40):
         case = plan_of(seed, mode_of(seed))
         if case is None:
             continue
@@ -445,5 +446,5 @@ def test_candidates_that_were_collected_at_other_prices_give_the_same_plan() -> 
             expected = make_plan(replace(again, memo=None))
             assert make_plan(again) == expected, seed
             different += expected.signatures != plan.signatures
-    assert reused > 60
-    assert different > 30
+    assert reused > 20
+    assert different > 10

@@ -74,7 +74,7 @@ def cheapest_of(problem: Problem) -> list[Choice]:
     return [choice for choice, price in prices.items() if price <= best * (1 + 1e-9)]
 
 
-@pytest.mark.parametrize("block", tiered(range(4), 2))
+@pytest.mark.parametrize("block", tiered(range(4), 1))
 def test_the_choice_moves_the_fewest_bytes_of_all_that_are_cheapest(block: int) -> None:
     tied = 0
     for seed in SEEDS[block::4]:
@@ -118,7 +118,7 @@ def reordered(problem: Problem, rng: random.Random) -> tuple[Problem, list[int],
 
 
 def test_the_order_of_ops_options_and_tensors_does_not_matter() -> None:
-    for seed in SEEDS[:400]:
+    for seed in SEEDS[:150]:
         problem = tied_problem(seed)
         other, ops, options = reordered(problem, random.Random(seed))
         first = solve(problem, [0] * len(problem.ops))
@@ -131,7 +131,7 @@ def test_without_time_the_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that ends early keeps the choice that it has, and the proof of its price."""
     monkeypatch.setattr(solver, "_MAX_TIE_NODES", 0)
     monkeypatch.setattr(solver._Selection, "_relaxation", lambda *_: None)
-    for seed in SEEDS[:200]:
+    for seed in SEEDS[:60]:
         problem = tied_problem(seed)
         solution = solve(problem, [0] * len(problem.ops))
         assert solution.optimal and solution.choice in cheapest_of(problem), seed
@@ -195,7 +195,7 @@ def candidates_of(graph: Graph, model: TiedCosts, pins: dict[Value, Format]) -> 
 
 def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:
     compared = 0
-    for seed in range(150):
+    for seed in range(60):
         graph = Generator(seed).build()
         pins, model, other = random_pins(graph, seed), TiedCosts(seed), TiedCosts(seed, is_reversed=True)
         turned = shuffled(graph, random.Random(seed))
@@ -210,11 +210,11 @@ def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:
         if third is not None and candidates_of(graph, model, pins) == candidates_of(turned, other, pins):
             assert without_constants(first) == without_constants(third), seed
             compared += 1
-    assert compared > 100
+    assert compared > 40
 
 
 def test_a_plan_of_a_target_is_the_same_for_every_order() -> None:
-    for seed in range(40):
+    for seed in range(15):
         graph, model = Generator(seed).build(), load_target("ascend-910b")
         first, second = (make_plan(PlanRequest(each, model)) for each in (graph, shuffled(graph, random.Random(seed))))
         assert without_constants(first) == without_constants(second), seed

@@ -70,18 +70,6 @@ def test_every_sample_and_every_signature_compute_the_same(kind: str) -> None:
     _expect_one(kind, proven)
 
 
-def test_samples_take_turns() -> None:
-    """Each has a few, each signature is somewhere, and enough is enough."""
-    many, few, others = range(_ENOUGH * 2), range(1), range(_ENOUGH * 2, _ENOUGH * 2 + 10)
-    found = shares([[*many], [*many], [*few], [*others], [*many], []], [_ENOUGH] * 4 + [3, 3])
-    assert {number for share in found for number in share} == {*many, *others}
-    assert all(len(share) == len({*share}) for share in found)
-    assert found[2:4] == [[*few], [*others]]
-    alike = shares([[*many]] * 9, [_ENOUGH] * 8 + [3])
-    assert sum(map(len, alike)) == len(many) and min(map(len, alike)) >= 3
-    assert sum(map(len, shares([[*range(50)]] * 100, [_ENOUGH] * 100))) == _ENOUGH
-
-
 def _by_opset(kind: str, is_thorough: bool) -> dict[int, list[Draft]]:
     """The samples at every opset at which the op changed, in an order that is always the same."""
     queues: dict[int, list[Draft]] = {version: [] for version in versions(kind)}

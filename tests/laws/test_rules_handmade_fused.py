@@ -7,8 +7,6 @@ import numpy as np
 import onnx
 from test_rules_handmade import Sample, floats, ints, made, random
 
-FLOAT = onnx.TensorProto.FLOAT
-
 
 def _convolutions() -> Iterator[Sample]:
     x, w = (2, 17, 5, 5), (19, 17, 3, 3)

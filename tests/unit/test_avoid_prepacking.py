@@ -13,7 +13,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking
-from layoutopt.dialects.onnxruntime.tables import measured_products, run_ratio
+from layoutopt.dialects.onnxruntime.tables import run_ratio
 from layoutopt.errors import ArgumentError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Mode, PassContext, Sessions
@@ -118,43 +118,6 @@ def test_constants_that_products_share_stay_shared() -> None:
     graph = after(proto)
     assert ranks(graph)["w"] == ranks(graph)["same"] == 3
     assert len({value.data for value in graph.values if value.name in ("w", "same")}) == 1
-
-
-BRANCHES = """(bool on, float[1,3,256] x) => (float[1,3,256] y) {
-    y = If (on) <
-        then_branch = one () => (float[1,3,256] a) { a = MatMul (x, w) },
-        else_branch = two () => (float[1,3,256] b) { b = {other} }
-    >
-}"""
-
-
-@pytest.mark.parametrize(("other", "rank"), [("MatMul (x, v)", 3), ("Add (x, v)", 2)])
-def test_weights_in_bodies(other: str, rank: int) -> None:
-    """A constant of a body counts with the equal ones of other bodies: a file stores them once."""
-    text = BRANCHES.replace("{other}", other)
-    proto = model(text, {})
-    weight = np.random.default_rng(0).normal(size=(256, 256) if rank == 3 else (1, 1, 256)).astype(np.float32)
-    matrix = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
-    for branch, name, array in zip(proto.graph.node[0].attribute, ("w", "v"), (matrix, weight), strict=True):
-        branch.g.initializer.append(onnx.numpy_helper.from_array(array, name))
-    assert ranks(after(proto))["w"] == 3
-
-
-def test_weights_of_the_main_graph_that_bodies_read_stay() -> None:
-    text = BRANCHES.replace("{other}", "Add (x, x)")
-    assert ranks(after(model(text, {"w": (256, 256)})))["w"] == 2
-
-
-def test_in_training_nothing_changes() -> None:
-    proto = model("(float[1,3,256] x) => (float[1,3,256] y) { y = MatMul (x, w) }", {"w": (256, 256)})
-    assert ranks(after(proto, mode="training"))["w"] == 2
-
-
-def test_the_table_has_every_size_for_one_row_and_falls_with_rows() -> None:
-    table = {(each.rows, each.inner, each.outer): each.ratio for each in measured_products()}
-    assert {rows for rows, *_ in table} >= {1, 2, 197, 3136}
-    assert table[2, 384, 1536] > table[16, 384, 1536] > table[197, 384, 1536] > table[784, 384, 1536] > 1
-    assert run_ratio(1, 384, 1536) == max(table[1, 384, 1536], table[1, 384, 1536])
 
 
 CHAIN = """(float[batch,5,256] x) => (float[batch,5,256] y) {

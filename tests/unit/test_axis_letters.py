@@ -13,12 +13,9 @@ from tiers import tiered
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cli.model_comparison import recorded_pins
-from layoutopt.errors import FormatError
 from layoutopt.formats import Format, as_shape, lookup
 from layoutopt.inference.axis_letters import infer_axis_letters, kept_axes
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op
-from layoutopt.report.schema import CastReport, OpReport
 
 CHANNELS_LAST = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -131,52 +128,6 @@ def test_letters_spread_through_the_boundary_of_a_loop() -> None:
     assert letters["x"] == letters["z"] == "NCHW"
 
 
-def test_letters_stay_when_a_graph_has_new_values() -> None:
-    graph, letters = letters_of(model_of(CHANNELS_LAST))
-    source = graph.find("sum")
-    assert source is not None
-    result = graph.new_value("new", source.type)
-    graph.add_op(Op("Abs", (source,), (result,), version=17))
-    infer_axis_letters(graph)
-    assert result.axis_letters == "NHWC"
-    assert {value.name: value.axis_letters or "" for value in graph.values} == {**letters, "new": "NHWC"}
-
-
-def test_an_unknown_axis_has_an_unused_letter() -> None:
-    model = model_of(
-        """
-        <ir_version: 8, opset_import: ["" : 17]>
-        tokens (float[2,8,4,4] image) => (float[2,16,8] rows)
-        <float[8,8,1,1] w, int64[3] merge = {2, 8, 16}>
-        {
-           x = Conv (image, w)
-           flat = Reshape (x, merge)
-           rows = Transpose <perm = [0, 2, 1]> (flat)
-        }"""
-    )
-    _, letters = letters_of(model)
-    assert (letters["flat"], letters["rows"]) == ("NCW", "NWC")
-
-
-def test_a_value_that_keeps_no_axis_has_no_letters() -> None:
-    model = model_of(
-        """
-        <ir_version: 8, opset_import: ["" : 17]>
-        windows (float[2,8,4,4] image) => (float[2,2,4,2,4,2] y)
-        <float[8,8,1,1] w, int64[6] cut = {2, 2, 4, 2, 2, 4}>
-        {
-           x = Conv (image, w)
-           pieces = Reshape (x, cut)
-           y = Transpose <perm = [0, 1, 2, 4, 5, 3]> (pieces)
-        }"""
-    )
-    graph, letters = letters_of(model)
-    assert letters["pieces"] == letters["y"] == ""
-    value = graph.find("y")
-    assert value is not None
-    assert value.format_text(Format.plain((0, 1, 2, 5, 3, 4))) == "d0,d1,d2,d5,d3,d4"
-
-
 LARGEST = ("detr", "upernet")
 
 
@@ -191,21 +142,6 @@ def test_letters_are_distinct_and_as_many_as_axes(name: str) -> None:
         assert Format.parse(
             value.format_text(Format.canonical(len(value.axis_letters))), value.axis_letters
         ).is_canonical
-
-
-def test_a_keras_model_is_channels_last_before_and_after_planning() -> None:
-    graph, letters = letters_of(zoo.load("keras_mobilenetv3s"))
-    images = [value for value in graph.values if value.rank == 4 and not value.is_constant]
-    around = {"NHWC", "NCHW", ""}  # the filters that a few convolutions compute have none
-    assert {value.axis_letters for value in images} == around
-    for op in graph.ops:
-        ends = [value for value in (*op.inputs, *op.outputs) if value is not None and value.rank == 4]
-        if op.op_type in ("Add", "HardSwish", "Relu", "ReduceMean"):
-            assert {letters[value.name] for value in ends} == {"NHWC"}
-    result = layoutopt.optimize(zoo.load("keras_mobilenetv3s"), "gpu-hopper", runtime="compiler", verify=False)
-    printed = {text for op in result.report.ops for text in op.outputs if text is not None and len(text) == 4}
-    assert printed <= {"NHWC", "NCHW"}
-    assert all(len(op.inputs) == len(op.input_axes) for op in result.report.ops)
 
 
 def same_axes(before: tuple[int | str, ...], after: tuple[int | str, ...]) -> list[tuple[int, int]]:
@@ -224,23 +160,6 @@ def test_a_reshape_keeps_axes_of_equal_extent_and_weight() -> None:
 
 
 # --- pins -----------------------------------------------------------------------------------------------------------
-
-
-def printed_formats(ops: list[OpReport], casts: list[CastReport]) -> list[tuple[str, str]]:
-    """Formats of a report with the letters of their axes."""
-    found = [pair for op in ops for pair in zip(op.outputs, op.output_axes, strict=True)]
-    pairs = [(text, axes) for text, axes in found if text is not None and axes is not None]
-    return pairs + [(text, cast.axes) for cast in casts for text in (cast.src, cast.dst)]
-
-
-def test_a_printed_format_is_read_with_its_letters() -> None:
-    report = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", verify=False).report
-    pairs = printed_formats(report.ops, report.casts)
-    assert ("NHWC", "NHWC") in pairs
-    assert ("NHWC", "NCHW") in pairs
-    for text, axes in pairs:
-        assert Format.parse(text, axes).text(axes if axes.isupper() else "") == text
-        assert (text == axes) == Format.parse(text, axes).is_canonical
 
 
 @pytest.mark.parametrize(
@@ -270,13 +189,6 @@ def test_a_pin_has_the_letters_of_its_tensor(pin: str | Format, order: tuple[int
     assert recorded_pins(metadata, result.graph) == {"image": value.storage.format}
 
 
-def test_a_pin_whose_letters_have_no_order_is_refused() -> None:
-    with pytest.raises(FormatError, match="the order of the axes"):
-        layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", pins={"image": "NSHD"})
-    with pytest.raises(FormatError, match="not a format"):
-        layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", pins={"image": "N?HW"})
-
-
 def test_the_stamp_has_the_letters_of_pins_and_is_recognised() -> None:
     pins = {"image": "NCHW", "y": Format.plain((0, 3, 1, 2))}
     result = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", pins=pins)
@@ -294,22 +206,6 @@ def test_the_stamp_has_the_letters_of_pins_and_is_recognised() -> None:
 
 
 # --- notation -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("format", "text"),
-    [
-        (Format.plain((2, 3, 4, 5, 0, 1)), "d2,d3,d4,d5,d0,d1"),
-        (Format.parse("NCHW16c"), "NCHW16c"),
-        (Format.parse("ABCDEF16b", "ABCDEF"), "d0,d1,d2,d3,d4,d5,16d1"),
-        (Format.parse("NC2_1c3_2cHW"), "NC2_1c3_2cHW"),
-        (Format.parse("scalar"), "scalar"),
-    ],
-)
-def test_formats_without_letters_have_numbers(format: Format, text: str) -> None:
-    assert format.text() == str(format) == text
-    assert Format.parse(text) == lookup(text) == format
-    assert Format.parse(format.numbered()) == lookup(format.numbered()) == format
 
 
 def test_a_name_of_the_catalogue_has_letters_too() -> None:

@@ -1,7 +1,5 @@
 """Models baked by onnxruntime's optimiser: a second optimisation changes nothing, and the interface is that of the original."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnx.parser
@@ -13,7 +11,7 @@ from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.baked import sort_nodes
-from layoutopt.runtime.baking import bake, drop_inner_types
+from layoutopt.runtime.baking import bake
 from layoutopt.verification import verify_models
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17], producer_name: "someone">
@@ -59,14 +57,6 @@ def test_callers_see_no_difference(model: onnx_ir.Model) -> None:
     assert set(baked.opset_imports) == {node.domain for node in baked.graph} | {""}
 
 
-def test_inner_types_can_be_dropped(model: onnx_ir.Model, tmp_path: Path) -> None:
-    baked = bake(model, packs=True)
-    whole = onnx_io.to_bytes(baked)
-    drop_inner_types(baked)
-    assert not onnx.load_from_string(onnx_io.to_bytes(baked)).graph.value_info
-    assert verify_models(whole, onnx_io.to_bytes(baked)).status == "passed"
-
-
 def test_in_old_models_every_initializer_is_an_input() -> None:
     """onnxruntime does not list a transposed weight that it puts into the file, and still lists a shape that two share."""
     old = onnx.parser.parse_model(
@@ -89,37 +79,6 @@ def test_in_old_models_every_initializer_is_an_input() -> None:
     assert verify_models(old.SerializeToString(), baked.SerializeToString()).status == "passed"
 
 
-def test_in_old_models_a_constant_becomes_one_input() -> None:
-    """onnxruntime makes an initializer of a Constant, and lists it, which the file before did not."""
-    old = onnx.parser.parse_model(
-        """<ir_version: 3, opset_import: ["" : 9]>
-        old (float[2,4] x) => (float[2,4] y) { c = Constant <value = float[4] {1, 2, 3, 4}> () y = Add (x, c) }"""
-    )
-    baked = onnx.load_from_string(onnx_io.to_bytes(bake(onnx_io.from_message(old), packs=True)))
-    assert [info.name for info in baked.graph.input] == ["x", *(tensor.name for tensor in baked.graph.initializer)]
-    assert verify_models(old.SerializeToString(), baked.SerializeToString()).status == "passed"
-
-
-def test_in_old_models_an_initializer_has_the_shape_that_it_was_given() -> None:
-    """onnxruntime takes a Transpose past the Add, and stores the other operand transposed under its old name."""
-    old = onnx.parser.parse_model(
-        """<ir_version: 3, opset_import: ["" : 9]> old (float[2,3,4] x, float[1,1,3] w) => (float[2,3,4] y)
-        { t = Transpose <perm = [0, 2, 1]> (x) s = Add (t, w) y = Transpose <perm = [0, 2, 1]> (s) }"""
-    )
-    weight = np.random.default_rng(0).normal(size=(1, 1, 3)).astype(np.float32)
-    old.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    baked = onnx.load_from_string(onnx_io.to_bytes(bake(onnx_io.from_message(old), packs=True)))
-    assert {tuple(tensor.dims) for tensor in baked.graph.initializer} == {(1, 3, 1)}
-    assert verify_models(old.SerializeToString(), baked.SerializeToString()).status == "passed"
-
-
-def test_what_cannot_be_loaded_is_said_in_one_line(model: onnx_ir.Model) -> None:
-    model.graph[0].op_type = "NoSuchOp"
-    with pytest.raises(ModelError, match="onnxruntime cannot load it") as found:
-        bake(model, packs=True)
-    assert "\n" not in str(found.value)
-
-
 FOREIGN = """<ir_version: 8, opset_import: ["" : 17, "theirs" : 1]>
 g (float[1,32,56,56] x) => (float[1,32,56,56] y) {
     a = Conv <pads = [1, 1, 1, 1]> (x, w)
@@ -139,15 +98,6 @@ def test_ops_of_others_are_no_reason_to_refuse() -> None:
     assert report.changed
     assert report.verification.status == "not verified"
     assert [note.source for note in report.notes if note.source == "bake"] == ["bake"]
-
-
-def test_models_that_the_optimiser_of_onnxruntime_makes_invalid_stay_unchanged() -> None:
-    """Onnxruntime 1.31 and 1.32 load a Reshape behind an int8 DequantizeLinear without their optimisations only."""
-    proto = onnx.parser.parse_model(
-        """<ir_version: 9, opset_import: ["" : 25]> g (int8[1,2,2,1] q, int64[2] shape) => (float[1,4] y)
-        <float scale = {0.5}, int8 zero = {0}> { x = DequantizeLinear (q, scale, zero) y = Reshape (x, shape) }"""
-    )
-    assert not layoutopt.optimize(proto, "cpu-avx512").report.changed
 
 
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>

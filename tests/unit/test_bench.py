@@ -1,7 +1,6 @@
 """`bench`: its report and its errors. No test depends on measured times."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from layoutopt.bench.bench_inputs import feeds, resolve_dimension_sizes
 from layoutopt.cli import main
 from layoutopt.errors import ArgumentError, DimensionError, InputError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
-from layoutopt.timing.interleaved import in_rounds, pinned
+from layoutopt.timing.interleaved import in_rounds
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
 PLAIN = "g (float[1,4,8,8] x) => (float[1,8,4,8] y) { r = Relu(x) y = Transpose <perm = [0, 2, 1, 3]> (r) }"
@@ -59,15 +58,6 @@ def test_a_report_has_every_number(save) -> None:
     assert b.profile.reorder_share == b.profile.movement_share == 0
     assert "B and A have different outputs" in report.warnings
     assert "running in turns" in steps
-
-
-def test_one_thread_is_confined_and_released() -> None:
-    before = os.sched_getaffinity(0)
-    with pinned(1) as cpu:
-        assert os.sched_getaffinity(0) == {cpu}
-    assert os.sched_getaffinity(0) == before
-    with pinned(2) as cpu:
-        assert cpu is None and os.sched_getaffinity(0) == before
 
 
 @pytest.mark.parametrize(("starts_last", "order"), [(False, "abcCBAabc"), (True, "cbaABCcba")])
@@ -114,39 +104,6 @@ def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
 def test_given_values_that_do_not_fit(save, name: str, value: np.ndarray, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         resolve_dimension_sizes([read_interface(save("a.onnx", SYMBOLIC))], {"batch": 5}, {name: value})
-
-
-def test_dimensions_without_a_name(tmp_path: Path) -> None:
-    model = parser.parse_model(HEADER + SHORT)
-    model.graph.input[0].type.tensor_type.shape.dim[2].ClearField("dim_value")
-    onnx.save(model, tmp_path / "a.onnx")
-    assert resolve_dimension_sizes([read_interface(tmp_path / "a.onnx")], {"x[2]": 7}, {}).sizes == {"x[2]": 7}
-
-
-def test_a_negative_extent_is_a_dimension_without_a_name(tmp_path: Path) -> None:
-    model = parser.parse_model(HEADER + SHORT)
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_value = -1
-    onnx.save(model, tmp_path / "m.onnx")
-    report = bench([tmp_path / "m.onnx"], seconds=0.01, dims={"x[0]": 3})
-    assert [each.shape for each in report.models[0].inputs] == [[3, 4, 8, 8]]
-
-
-def test_an_input_of_unknown_rank_takes_what_is_given(tmp_path: Path) -> None:
-    model = parser.parse_model(HEADER + SHORT)
-    model.graph.input[0].type.tensor_type.ClearField("shape")
-    onnx.save(model, tmp_path / "a.onnx")
-    found, x = read_interface(tmp_path / "a.onnx"), np.ones((2, 3, 4), np.float32)
-    (feed,) = feeds([found], resolve_dimension_sizes([found], {}, {"x": x}).sizes, 0, {"x": x})
-    assert feed["x"] is x
-
-
-def test_models_share_the_inputs_that_agree(save) -> None:
-    one = "g (float[3] x, float[4] y) => (float[3] z) { z = Relu(x) }"
-    other = "g (float[5] y, float[3] x) => (float[3] z) { z = Relu(x) }"
-    first, second = feeds([read_interface(save("a.onnx", one)), read_interface(save("b.onnx", other))], {}, 0, {})
-    assert first["x"] is second["x"]
-    assert second["y"].shape == (5,)
 
 
 def test_models_that_cannot_be_measured(save, tmp_path: Path) -> None:
@@ -242,10 +199,3 @@ def test_errors_are_one_line(save, arguments, code, expected, monkeypatch, tmp_p
     assert main(["bench", "a.onnx", *arguments]) == code
     output = capsys.readouterr()
     assert output.out == "" and expected in output.err and output.err.count("\n") == 1
-
-
-def test_models_may_have_inputs_and_dimensions_of_their_own(save) -> None:
-    other = "g (float[rows,3] x, float[wide] z) => (float[rows,3] y, float[wide] u) { y = Relu(x) u = Relu(z) }"
-    models = [save("a.onnx", SYMBOLIC), save("b.onnx", other)]
-    report = bench(models, seconds=0.01, dims={"wide": 4, "rows": 3}, inputs={"z": np.ones(4, np.float32)})
-    assert report.dims == {"batch": 1, "rows": 3, "wide": 4}

@@ -110,18 +110,6 @@ def test_the_hook_of_pre_commit() -> None:
     assert re.search(hook["files"], "models/a.onnx") and not re.search(hook["files"], "a.onnx.md")
 
 
-def test_the_image_contains_the_packages_and_is_not_run_as_root() -> None:
-    lines = (CHECKOUT / "Dockerfile").read_text().splitlines()
-    copied = {
-        path for line in lines if line.startswith("COPY ") and "--from" not in line for path in line.split()[1:-1]
-    }
-    assert {"layoutopt", "passes", "cost_models", "pyproject.toml"} <= copied
-    assert all((CHECKOUT / path).exists() for path in copied)
-    kept = {line[1:] for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert copied == kept
-    assert [line for line in lines if line.startswith("USER ")] == ["USER layoutopt"]
-
-
 def test_the_examples_of_the_documentation() -> None:
     """The workflow and the configuration of pre-commit use inputs and hooks that exist."""
     workflow, include, hooks = map(load, _YAML.findall((CHECKOUT / "docs" / "ci.md").read_text()))

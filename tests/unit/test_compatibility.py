@@ -16,7 +16,7 @@ from layoutopt.cli import main
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.tables import Kernel, kernels
 from layoutopt.errors import ModelError, TargetError
-from layoutopt.report.compatibility import check_kernels, check_model, op_name, this_machine
+from layoutopt.report.compatibility import check_kernels, check_model, this_machine
 from layoutopt.runtime.kernel_queries import blocked_channels
 
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
@@ -61,21 +61,6 @@ def test_the_blocks_of_a_file(save, is_for_this: bool) -> None:
     assert {(each.domain, each.op_type) for each in found.usages if each.domain.endswith(".nchwc")} <= in_table
 
 
-def test_blocked_kernels_without_a_word_about_blocks_do_not_fit(save) -> None:
-    body = "g (float[1,16,4,4] x) => (float[1,16,4,4] y) { y = com.microsoft.nchwc.ReorderInput(x) }"
-    found = check_model(save(body))
-    assert found.packed is None and "does not declare how many" in next(iter(found.problems))
-
-
-def test_a_plain_model_fits(save) -> None:
-    found = check_model(save(PLAIN))
-    assert not found.problems and not found.is_blocked and found.failure == ""
-    assert [(op_name(each), each.nodes) for each in found.usages] == [
-        ("Relu(float32)", 1),
-        ("Add(float32, float32)", 1),
-    ]
-
-
 def test_a_file_that_cannot_be_loaded(save) -> None:
     broken = model("g (float[2] x) => (float[2] y) { y = my.Op(x) }")
     found = check_model(save(broken))
@@ -93,23 +78,6 @@ def test_a_file_that_cannot_be_loaded(save) -> None:
 @on_x86
 def test_the_installed_onnxruntime_has_the_table() -> None:
     assert [each for each in check_kernels() if not each.is_present] == []
-
-
-def test_rows_are_told_apart() -> None:
-    rows = [(each.domain, each.op) for each in kernels()]
-    assert len(rows) == len(set(rows))
-    for row in kernels():
-        letters = {each for each in row.inputs if each.isupper()}
-        assert row.limits and all(binding.keys() == letters for binding in row.types)
-
-
-@pytest.mark.parametrize(
-    ("op", "inputs", "status"), [("Unheard", ("float32",), "missing"), ("Gelu", ("float16",), "composed")]
-)
-def test_a_row_that_is_not_so(op: str, inputs: tuple[str, ...], status: str) -> None:
-    row = Kernel(op=op, domain="com.microsoft", inputs=inputs, types=({},), since="1")
-    (found,) = check_kernels([row])
-    assert not found.is_present and found.support.status == status
 
 
 def fails(op: str, *inputs: np.ndarray, domain: str = "com.microsoft", **attributes: object) -> bool:

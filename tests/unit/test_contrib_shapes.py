@@ -78,12 +78,6 @@ def test_every_operator_whose_output_is_like_an_input_is_tried() -> None:
     assert known <= {name.split()[0] for name in LIKE_AN_INPUT}
 
 
-def test_a_product_keeps_the_rows_of_its_input() -> None:
-    body = "w = ConstantOfShape <value = float[1] {1}> (k) k2 = Identity (w) y = com.microsoft.FusedMatMul (a, w)"
-    (y,) = inference.lift(onnx_ir.from_proto(message(f"k = Constant <value_ints = [4, 7]> () {body}"))).outputs
-    assert y.shape == as_shape(("N", "H*W", 7))
-
-
 @pytest.mark.parametrize(
     ("attributes", "operands", "shape"),
     [
@@ -98,20 +92,3 @@ def test_a_product_reads_transposed_operands(attributes: str, operands: str, sha
     {{ y = com.microsoft.FusedMatMul <{attributes}> ({operands}) }}"""
     (y,) = inference.lift(onnx_ir.from_proto(onnx.parser.parse_model(text))).outputs
     assert y.shape == as_shape(shape)
-
-
-FUNCTIONS = {
-    "plain": "f (i) => (o) { b = Relu (i) o = Add (b, i) }",
-    "with an attribute": "f <axis> (i) => (o) { o = Softmax <axis : int = @axis> (i) }",
-    "with a default": "f <axis : int = 1> (i) => (o) { b = Exp (i) o = Softmax <axis : int = @axis> (b) }",
-}
-
-
-@pytest.mark.parametrize(("name", "text"), FUNCTIONS.items())
-def test_functions_of_the_model_are_walked_into(name: str, text: str) -> None:
-    """A function in a domain for which runtimes have kernels is not inlined."""
-    model = message(f"y = com.microsoft.own.f {'<axis = -1>' if name == 'with an attribute' else ''} (a)")
-    model.opset_import.add(domain="com.microsoft.own", version=1)
-    model.functions.append(onnx.parser.parse_function(f'<domain: "com.microsoft.own", opset_import: ["" : 17]> {text}'))
-    (y,) = inference.lift(onnx_ir.from_proto(model)).outputs
-    assert y.shape == as_shape(("N", "H*W", 4))

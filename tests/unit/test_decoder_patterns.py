@@ -58,11 +58,6 @@ def test_rms_normalisation_is_one_op_and_its_scale_stays(body: str) -> None:
     assert ops.count("SimplifiedLayerNormalization") == 1 and "Sqrt" not in ops and "Mul" not in ops
 
 
-def test_rms_normalisation_stays_several_ops_for_other_runtimes() -> None:
-    ops = optimized(ROWS, f"{NORMS['dynamo']} y = MatMul (w, matrix)", "gpu-hopper")
-    assert "SimplifiedLayerNormalization" not in ops
-
-
 @pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
 def test_other_normalisations_stay(body: str) -> None:
     ops = optimized(ROWS, f"{body} y = Relu (w)")

@@ -13,9 +13,7 @@ from layoutopt.ir.types import (
     Attribute,
     DType,
     Op,
-    Opaque,
     Padding,
-    Signature,
     Slot,
     Storage,
     TensorType,
@@ -67,31 +65,6 @@ def test_calls_that_differ_in_numbers_share_a_function(opset: int) -> None:
     assert lowered.ops[0].attributes["pads"] == (1, 1, 1, 1)
     assert str(lowered.ops[0].attributes["formats"]).startswith("(NHWC, ")
     check(emit(lowered))
-
-
-@pytest.mark.parametrize("opset", [8, 17])
-def test_the_paddings_of_a_convolution_are_not_those_of_the_pad_next_to_it(opset: int) -> None:
-    graph = chain("Conv", "NCHW", (1, 5, 5, 5), 1, opset, pads=(1, 1, 1, 1))
-    (op,) = graph.ops
-    rule = rule_of(op)
-    assert rule is not None
-    signature = rule.signature(op, {X: Format.parse("NCHW"), Slot("out", 0): Format.parse("NCHW8c")})
-    assert isinstance(signature, Signature)
-    op.signature = signature
-    graph.outputs[0].storage = signature.outputs[0]
-    graph.value("w0").storage = Storage(Format.parse("OIHW"))
-    lowered = lower(graph, "functions")
-    assert lowered.ops[0].attributes["pads"] == (1, 1, 1, 1)
-    check(emit(lowered))
-
-
-def test_an_empty_list_stands_in_the_body() -> None:
-    graph = chain("MaxPool", "NHWC", (1, 4, 5, 5), 1, 17, kernel_shape=(1, 1), pads=())
-    lowered = lower(graph, "functions")
-    (pool,) = (op for op in lowered.functions[0].body.ops if op.op_type == "MaxPool")
-    assert pool.attributes["pads"] == ()
-    assert isinstance(pool.attributes["kernel_shape"], Opaque)
-    assert "pads" not in lowered.ops[0].attributes
 
 
 def test_the_dialect_ops_knows_no_domain_but_onnx() -> None:

@@ -59,12 +59,6 @@ def test_values(graph: Graph, name: str, expected: np.ndarray) -> None:
     assert np.array_equal(found, expected)
 
 
-def test_several_at_once_in_the_order_asked_for(graph: Graph) -> None:
-    values = [graph.value(name) for name in ("rest", "w", "a", "rest")]
-    assert [array.tolist() for array in evaluate(graph, values)] == [[12], [1, 2, 3], [4, 8, 12], [12]]
-    assert evaluate(graph, []) == []
-
-
 @pytest.mark.parametrize("name", ["random", "many", "cond", "own", "dependent", "y", "x"])
 def test_what_is_not_constant(graph: Graph, name: str) -> None:
     with pytest.raises(ModelError, match="constants alone"):
@@ -74,12 +68,6 @@ def test_what_is_not_constant(graph: Graph, name: str) -> None:
 def test_what_can_be_folded(graph: Graph) -> None:
     folded = {op.outputs[0].name for op in graph.ops if op.outputs[0] is not None and is_foldable(op)}
     assert folded == {"a", "bf", "i4", "f8", "i8", "first", "strings", "dependent", "y"}
-
-
-def test_the_runtime_cannot(graph: Graph) -> None:
-    text = '<ir_version: 10, opset_import: ["" : 21]>\n g () => (bfloat16[1] y) <bfloat16[1] w = {1}> { y = Add(w, w) }'
-    other = lift(ir.from_proto(parser.parse_model(text)))
-    assert evaluate(other, other.outputs) == [None]
 
 
 def test_what_the_runtime_can_is_computed_beside_what_it_cannot() -> None:

@@ -6,10 +6,8 @@ import pytest
 from onnx import numpy_helper, parser
 
 import layoutopt
-from layoutopt import Explanation, explain, inference, onnx_io
-from layoutopt.cost_models import find_target
+from layoutopt import Explanation, explain
 from layoutopt.errors import ArgumentError, DimensionError, TargetError
-from layoutopt.explanation.channel_groups import resized, unfilled_groups
 
 TARGET = "ascend-310"
 
@@ -102,14 +100,6 @@ def test_an_input_in_another_format_saves_what_optimize_saves_with_that_pin() ->
     assert not any(each.tensor == "x" for each in again.conversions)
 
 
-def test_a_pin_that_costs_is_a_change_to_drop() -> None:
-    free, pinned = explained(without_strange_op()), explained(without_strange_op(), pins={"a": "NCHW"})
-    assert free.plan is not None and pinned.plan is not None
-    change = next(each for each in pinned.changes if each.kind == "pin")
-    assert change.what == "no --pin a=NCHW"
-    assert pinned.plan.seconds_after - change.saved_seconds == pytest.approx(free.plan.seconds_after)
-
-
 def test_the_chosen_candidate_of_a_tensor_or_op_costs_nothing_and_the_others_are_priced() -> None:
     for name in ("a", "first"):
         item = explained(declared(), name).item
@@ -133,9 +123,6 @@ def test_an_input_is_priced_in_the_formats_of_its_readers() -> None:
     assert fixed.note == "other::Strange strange produces one format only: there is no layout rule for its op type"
     weight = explained(declared(), "w").item
     assert weight is not None and weight.note.startswith("a constant")
-    assert [each.name for each in weight.consumers] == ["second"] and weight.after == weight.consumers[
-        0
-    ].format != "NCHW"
 
 
 def test_a_model_without_conversions_and_one_that_stays_unchanged() -> None:
@@ -145,19 +132,6 @@ def test_a_model_without_conversions_and_one_that_stays_unchanged() -> None:
     done = layoutopt.optimize(declared(), TARGET, verify=False)
     found = explained(done.proto)
     assert found.plan is None and found.reason == "it has been optimised like this before"
-
-
-def test_without_priced_conversions_there_are_the_conversions_alone() -> None:
-    found = explained(declared(), limit=0)
-    assert found.conversions and not found.changes
-    assert not any(each.is_priced or each.alternatives for each in found.conversions)
-
-
-def test_without_time_there_is_a_note() -> None:
-    found = explained(declared(), time_limit=1e-9)
-    assert found.plan is not None and found.plan.stopped
-    assert "time limit" in found.notes[0].reason
-    assert not found.changes
 
 
 def test_errors_name_the_fault_and_the_nearest_names() -> None:
@@ -195,34 +169,6 @@ def narrow() -> onnx.ModelProto:
     )
 
 
-def test_channels_are_resized_in_every_tensor_that_has_them_and_restored() -> None:
-    graph = inference.lift(onnx_io.from_message(narrow()))
-    (group,) = unfilled_groups(graph, find_target(TARGET))
-    assert (group.extent, group.next_extent, group.block) == (12, 16, 16)
-    assert {(value.name, axis) for value, axis in group.axes} == {
-        ("v", 0),
-        ("a", 1),
-        ("d", 0),
-        ("b", 1),
-        ("c", 1),
-        ("w", 1),
-    }
-    before = {value: str(value.type) for value in graph.values}
-    depthwise = next(op for op in graph.ops if op.name == "each")
-    with resized(graph, [group]):
-        assert {value.name: value.static_shape for value in graph.values if value.name in "abcdvw"} == {
-            "a": (1, 16, 28, 28),
-            "b": (1, 16, 28, 28),
-            "c": (1, 16, 28, 28),
-            "d": (16, 1, 3, 3),
-            "v": (16, 16, 1, 1),
-            "w": (16, 16, 1, 1),
-        }
-        assert depthwise.integer("group") == 16
-    assert {value: str(value.type) for value in graph.values} == before
-    assert depthwise.integer("group") == 12
-
-
 def test_a_mask_is_removed_by_channels_that_fill_the_blocks() -> None:
     masked = model(
         """net (float[1,16,56,56] x) => (float[1,16,56,56] y) {
@@ -238,18 +184,6 @@ def test_a_mask_is_removed_by_channels_that_fill_the_blocks() -> None:
     assert (mask.src, mask.dst) == ("NCHW16c(any padding)", "NCHW16c(finite padding)")
     (remedy,) = (each for each in mask.remedies if each.kind == "channels")
     assert remedy.what == "16 in place of 12 channels in axis 1 of b"
-    change = next(each for each in found.changes if each.kind == "channels")
-    assert change.method == "planned again" and change.what == "16 in place of 12 channels at in"
-    assert change.saved_seconds == pytest.approx(mask.seconds)  # blocks of 16 channels are computed whole in both
-
-
-def test_channels_of_inputs_and_behind_a_reshape_are_not_resized() -> None:
-    text = """net (float[1,12,28,28] x) => (float[12,784] y) <int64[2] s = {12, 784}> {
-        a = Conv (x, v)
-        y = Reshape (a, s)
-    }"""
-    graph = inference.lift(onnx_io.from_message(model(text, v=(12, 12, 1, 1))))
-    assert unfilled_groups(graph, find_target(TARGET)) == []
 
 
 def test_conversions_in_bodies_and_symbolic_sizes() -> None:

@@ -2,8 +2,6 @@
 
 import json
 import os
-import random
-import stat
 import subprocess
 import sys
 import time
@@ -22,12 +20,10 @@ from layoutopt.files import (
     Staging,
     external_files,
     external_locations,
-    is_onnx_file,
-    result_mark,
     scratch_folder,
     write_text,
 )
-from layoutopt.files.staging import remove_stale_files, remove_stale_folders, temporary_name
+from layoutopt.files.staging import remove_stale_folders, temporary_name
 
 JSON = json.dumps({"layoutopt_version": "1"})
 CONTENTS = {
@@ -96,17 +92,6 @@ def test_a_text_file_is_replaced_by_its_kind_and_source_only(tmp_path: Path, kin
     assert allowed(tmp_path / "empty", kind, rule) and allowed(tmp_path / "new", kind, rule)
 
 
-def test_a_mark_moves_with_its_folder(tmp_path: Path) -> None:
-    marks = []
-    for name in ("one", "two"):
-        folder = tmp_path / name / "in"
-        folder.mkdir(parents=True)
-        (tmp_path / f"{name}.link").symlink_to(tmp_path / name)
-        marks += [result_mark(root / "m.onnx", root / "in") for root in (tmp_path / name, tmp_path / f"{name}.link")]
-    assert len({*marks}) == 1
-    assert result_mark(tmp_path / "two" / "m.onnx", tmp_path / "one" / "in") not in marks
-
-
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("link", ["", "symbolic", "hard"])
 def test_what_a_command_reads_is_never_replaced(tmp_path: Path, link: str, force: bool) -> None:
@@ -136,19 +121,6 @@ def test_external_data_of_the_output_and_of_siblings(tmp_path: Path) -> None:
     named_like_a_model = tmp_path / "w.onnx"
     save(tmp_path, "sibling.onnx", "w.onnx")
     assert not allowed(named_like_a_model, FileKind.MODEL, Overwrite((), named_like_a_model))
-
-
-def test_a_text_file_is_whole_or_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "r.json"
-    write_text(path, JSON, FileKind.REPORT, Overwrite())
-    path.chmod(0o640)
-    write_text(path, f"{JSON}\n", FileKind.REPORT, Overwrite())
-    assert (path.read_text().endswith("\n"), stat.S_IMODE(path.stat().st_mode)) == (True, 0o640)
-    with pytest.raises(OutputError, match="the name is too long"):
-        write_text(tmp_path / ("n" * 300), JSON, FileKind.REPORT, Overwrite())
-    with pytest.raises(OutputError, match="not a file name"):
-        write_text(tmp_path / "a\0b", JSON, FileKind.REPORT, Overwrite())
-    assert os.listdir(tmp_path) == ["r.json"]
 
 
 # --- temporary names ---------------------------------------------------------------------------------------
@@ -189,10 +161,6 @@ def test_folders_that_a_dead_process_left_are_removed(tmp_path: Path, monkeypatc
     assert folder.name not in os.listdir(tmp_path)
 
 
-def test_a_folder_that_cannot_be_listed_is_no_obstacle(tmp_path: Path) -> None:
-    remove_stale_files(tmp_path / "none")
-
-
 # --- external data in a model file -------------------------------------------------------------------------
 
 
@@ -219,17 +187,3 @@ def test_external_data_is_found_wherever_it_is(tmp_path: Path, searched: int, mo
     assert sorted(external_locations(path) or ()) == sorted(expected)
     (tmp_path / "main").touch()
     assert external_files(path) == [tmp_path / "main"]
-
-
-def test_no_bytes_are_a_model_by_chance(tmp_path: Path) -> None:
-    path = save(tmp_path, "m.onnx")
-    content = path.read_bytes()
-    assert is_onnx_file(path)
-    generator = random.Random(0)
-    for length in range(0, len(content), 97):
-        path.write_bytes(content[:length])
-        is_onnx_file(path)  # a cut is a model or not, but no error
-        path.write_bytes(generator.randbytes(length + 1))
-        assert not is_onnx_file(path)
-    for name in ("none", "."):
-        assert not is_onnx_file(tmp_path / name)

@@ -9,11 +9,8 @@ from layoutopt.formats import (
     Entry,
     Format,
     Layout,
-    Pad,
     Part,
     Shape,
-    Slice,
-    Transpose,
     as_shape,
     entries,
     fractal_nz,
@@ -34,11 +31,6 @@ def test_every_entry_is_found_and_holds_any_tensor(entry: Entry) -> None:
     assert entry.system in entry.source
     array = np.arange(1, 1 + 3**fmt.rank).reshape((3,) * fmt.rank)
     assert np.array_equal(unpack(pack(array, fmt), fmt, array.shape), array)
-
-
-def test_names_are_unique() -> None:
-    names = [entry.name for entry in entries()]
-    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -78,10 +70,6 @@ def test_letters_are_only_for_people(text: str, axes: str | None, parts: tuple[i
     assert PARSE(text, axes) == Format.plain(parts)
 
 
-def test_fractal_nz_of_batches() -> None:
-    assert fractal_nz(4, c0=32) == PARSE("ABDC16c32d")
-
-
 def kinds(src: str, dst: str, shape: Shape, trust: bool = False) -> str:
     conversion = Conversion(PARSE(src), PARSE(dst))
     return " ".join(type(step).__name__ for step in conversion.steps(shape, padding_is_zero=trust))
@@ -112,23 +100,6 @@ def kinds(src: str, dst: str, shape: Shape, trust: bool = False) -> str:
 )
 def test_chains_are_short(src: str, dst: str, shape: tuple[int | str, ...], expected: str) -> None:
     assert kinds(src, dst, as_shape(shape)) == expected
-
-
-def test_trusted_padding_is_kept() -> None:
-    assert kinds("NCHW16c", "NCHW8c", (2, 17, 4, 5), trust=True) == "Reshape Transpose Reshape Slice"
-    assert kinds("NCHW8c", "NCHW16c", (2, 17, 4, 5), trust=True) == "Pad Reshape Transpose Reshape"
-
-
-def test_axes_that_travel_together_are_one() -> None:
-    steps = Conversion(PARSE("NCHW16c"), PARSE("NCHW8c")).steps((2, 32, 4, 5))
-    assert [step.perm for step in steps if isinstance(step, Transpose)] == [(0, 2, 1, 3)]
-
-
-def test_parameters_of_steps() -> None:
-    pad = Conversion(PARSE("NCHW"), PARSE("NCHW16c")).steps((2, 17, 4, 5))[0]
-    assert pad == Pad((2, 17, 4, 5), (2, 32, 4, 5), (0, 15, 0, 0))
-    cut = Conversion(PARSE("NCHW16c"), PARSE("NCHW")).steps(shape := as_shape(("N", 17, 4, 5)))[-1]
-    assert cut == Slice(as_shape(("N", 32, 4, 5)), shape, shape)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from layoutopt import inference, onnx_io
-from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, Inlined, is_too_large, large_functions
+from layoutopt.onnx_io.inlining import Inlined
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
 
@@ -49,17 +49,3 @@ def test_calls_stay_where_inlining_would_lead_to_too_many_ops(depth: int) -> Non
 def test_a_model_with_such_calls_is_lifted(depth: int) -> None:
     graph = inference.lift(inlined(depth).model)
     assert len(graph.ops) <= 2**11
-
-
-def test_functions_in_a_circle_are_left_to_the_inliner() -> None:
-    model = onnx_io.from_message(doubling(2))
-    functions = set(model.functions)
-    function = model.functions["my", "f0", ""]
-    function[0].domain, function[0].op_type = "my", "f2"
-    assert not is_too_large(model, functions)
-
-
-def test_inference_does_not_look_into_large_calls() -> None:
-    assert not large_functions(onnx_io.from_message(doubling(5)))
-    depth = MAX_INFERRED_OPS.bit_length()
-    assert large_functions(onnx_io.from_message(doubling(depth))) == {("my", f"f{depth}", "")}

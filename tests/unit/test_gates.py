@@ -1,7 +1,6 @@
 """Budgets, baselines and their reports, on numbers made up here."""
 
 import json
-import os
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -28,14 +27,13 @@ from layoutopt.gates import (
     check_baseline,
     check_budgets,
     failed_model,
-    model_key,
     read_baseline,
     status_of,
 )
 from layoutopt.gates.checks import BYTES_TOLERANCE, SPEED_UP_TOLERANCE
-from layoutopt.gates.exporters.github import annotations, markdown, summary, without_commands
+from layoutopt.gates.exporters.github import annotations, markdown, summary
 from layoutopt.gates.exporters.junit import junit
-from layoutopt.gates.exporters.location import model_uri, uri_path
+from layoutopt.gates.exporters.location import model_uri
 from layoutopt.gates.exporters.sarif import sarif
 
 SCHEMA = Path(__file__).parents[1] / "data" / "sarif-schema-2.1.0.json"
@@ -207,10 +205,6 @@ def test_a_broken_baseline(content: bytes, place: str, tmp_path: Path) -> None:
     assert place in raised.value.what and raised.value.where.endswith("b.json")
 
 
-def test_models_of_a_baseline_are_named_from_its_folder(tmp_path: Path) -> None:
-    assert model_key(tmp_path / "models/a.onnx", tmp_path / "ci/b.json") == "../models/a.onnx"
-
-
 # --- reports -----------------------------------------------------------------------------------------------
 
 
@@ -258,26 +252,6 @@ def test_sarif_is_valid_and_names_the_ops() -> None:
     assert unquote(run["artifacts"][1]["location"]["uri"]) == EVIL.replace("\x00", "")
 
 
-def test_fingerprints_do_not_depend_on_values() -> None:
-    def prints(now: int, sha256: str, size: int) -> set[str]:
-        found = report("a.onnx")
-        numbers = Numbers(transposes=now, casts=now, bytes_moved=now * 100, speed_up=1 / now)
-        then = entry(Numbers(transposes=1, casts=1, bytes_moved=100, speed_up=1))
-        found.models[0].findings[:] = check_baseline(numbers, sha256, {"n": (size, size)}, then)
-        results = sarif(found)["runs"][0]["results"]
-        assert len(results) == 2 + 4 + 1
-        return {each["partialFingerprints"]["primaryLocationLineHash"] for each in results}
-
-    first = prints(2, "a1" * 32, 3)
-    assert first == prints(3, "b2" * 32, 4) and len(first) == 7
-
-
-def test_a_model_outside_of_the_repository_has_a_whole_uri(tmp_path: Path) -> None:
-    uri = model_uri(tmp_path / "a b.onnx", tmp_path / "repository")
-    assert uri.startswith("file:///") and uri_path(uri) == str(tmp_path / "a b.onnx")
-    assert model_uri(tmp_path / "repository/a b.onnx", tmp_path / "repository") == "a%20b.onnx"
-
-
 def test_junit_is_xml_with_a_test_case_per_check() -> None:
     suites = ElementTree.fromstring(junit(report("models/a.onnx", EVIL)))
     assert {key: suites.get(key) for key in ("tests", "failures", "errors")} == {
@@ -294,23 +268,6 @@ def test_junit_is_xml_with_a_test_case_per_check() -> None:
         ("max-transposes", []),
         ("baseline", ["failure", "system-out"]),
     ]
-
-
-@pytest.mark.parametrize(
-    ("rule", "case", "tags"),
-    [
-        (Rule.NOT_CHECKED, "min-speedup", ["skipped", "system-out"]),
-        (Rule.NOT_MEASURED, "min-speedup", ["system-out"]),
-        (Rule.NOT_COMPARED, "baseline", ["system-out"]),
-    ],
-)
-def test_junit_has_every_warning(rule: Rule, case: str, tags: list[str]) -> None:
-    found = report("a.onnx")
-    found.models[0].findings[:] = [Finding.of(rule, "the warning")]
-    cases = ElementTree.fromstring(junit(found))[0].findall("testcase")
-    (only,) = [each for each in cases if len(each)]
-    assert (only.get("name"), [part.tag for part in only]) == (case, tags)
-    assert only.findtext("system-out") == "the warning"
 
 
 def parsed(command: str) -> tuple[str, dict[str, str], str]:
@@ -346,22 +303,3 @@ def test_the_summary_is_a_table_with_one_row_per_model() -> None:
     assert [row.count("|") for row in rows] == [3] * 4
     assert EVIL not in text and "<b>" not in text and "\x1b" not in text
     assert markdown("a|b") == "a&#124;b"
-
-
-def test_lines_of_the_table_are_no_commands() -> None:
-    assert without_commands("::error::x\n", "secret") == "::stop-commands::secret\n::error::x\n::secret::\n"
-
-
-def test_the_root_of_a_junit_report_has_the_attributes_that_jenkins_permits() -> None:
-    root = ElementTree.fromstring(junit(report("models/a.onnx", EVIL)))
-    assert set(root.attrib) == {"name", "tests", "failures", "errors", "time"}
-    assert {name for suite in root for name in suite.attrib} == {*root.attrib, "skipped"}
-
-
-def test_the_entry_of_a_model_whose_name_is_not_utf8_stays(tmp_path: Path) -> None:
-    model = tmp_path / os.fsdecode(b"caf\xe9.onnx")
-    model.write_bytes(b"")
-    zero = Numbers(transposes=0, casts=0, bytes_moved=0, speed_up=1)
-    found = entry(zero, model=model_key(model, tmp_path / "baseline.json"))
-    gone = entry(zero, model="gone.onnx")
-    assert Baseline(entries=[found, gone]).updated([], tmp_path).entries == [found]

@@ -99,18 +99,3 @@ def test_it_keeps_channels_last() -> None:
     assert result.report.after.casts <= 2
     calls = [node for node in result.proto.graph.node if node.op_type == "GroupNormalization_NHWC"]
     assert [{each.name for each in call.attribute} >= {"num_groups", "epsilon"} for call in calls] == [True]
-
-
-def test_it_is_found_again() -> None:
-    """A model that was optimised for another target is raised again."""
-    first = layoutopt.optimize(network(64, 8), "gpu-ampere", runtime="compiler", pins={"c": "NHWC", "h": "NHWC"}).proto
-    result = layoutopt.optimize(first, "cpu-avx512", dialect="ops")
-    assert [op.kind for op in result.report.ops].count("layoutopt::GroupNormalization") == 1
-
-
-def test_alone_it_is_no_reason_to_rewrite() -> None:
-    model = network(64, 8)
-    del model.graph.node[0], model.graph.node[-1]
-    model.graph.node[0].input[0] = model.graph.node[2].input[0] = "x"
-    model.graph.node[-1].output[0] = "y"
-    assert not layoutopt.optimize(model, "gpu-ampere", runtime="compiler").report.changed

@@ -1,7 +1,5 @@
 """Prices of algorithms and of fused ops: Winograd by measured times, and what costs nothing in blocked formats."""
 
-import gc
-import weakref
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +14,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_fusable_activation
-from layoutopt.dialects.onnxruntime.default_blocks import ACTIVATION_SHARES, find_fused_tensors, is_chosen_by_default
+from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.dialects.onnxruntime.winograd import (
     MACHINE_RATES,
     Site,
@@ -27,11 +24,10 @@ from layoutopt.dialects.onnxruntime.winograd import (
     site_of,
     tilings,
 )
-from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast
-from layoutopt.ir.types import ArrayData, DType, Op, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RequestedTimes
-from layoutopt.kernel_times.kernels import LoweredGraph, LoweredKernel
+from layoutopt.kernel_times.kernels import LoweredGraph
 from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.kernel_times.timer import KernelSession, ScratchMemory
 from layoutopt.ops import canonical_signature, rule_of
@@ -100,40 +96,12 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
 
 
 @needs_blocks
-@pytest.mark.parametrize("image", [(56, 56), (3000,)])
-@pytest.mark.parametrize("is_of_this_machine", [True, False])
-def test_images_and_signals_have_tilings_in_blocks_of_this_machine(
-    image: tuple[int, ...], is_of_this_machine: bool
-) -> None:
-    block = BLOCK if is_of_this_machine else 24 - BLOCK
-    letters, channels = "HW"[2 - len(image) :], 128
-    shapes = {"x": (1, channels, *image), "w": (channels, channels, *(3 for _ in image))}
-    x, y = (Value(name, TensorType(DType.FLOAT32, shapes["x"])) for name in "xy")
-    w = Value("w", TensorType(DType.FLOAT32, shapes["w"]), data=ArrayData(np.zeros(shapes["w"], np.float32)))
-    op = Op("Conv", (x, w), (y,), version=11, attributes={"pads": (1,) * 2 * len(image)})
-    blocked = Format.parse(f"NC{letters}{block}c")
-    formats = {Slot("in", 0): blocked, Slot("in", 1): Format.parse(f"OI{letters}{block}i{block}o")}
-    kernel = LoweredKernel.of(op, {**formats, Slot("out", 0): blocked}, OPSETS)
-    assert kernel is not None and bool(kernel.alternatives) == is_of_this_machine
-
-
-@needs_blocks
 def test_a_convolution_alone_computes_the_same_in_all_tilings() -> None:
     for site in sites(lowered()):
         direct = outputs(convolution_graph(site, None, BLOCK))
         found = [outputs(convolution_graph(site, each, BLOCK)) for each in tilings(site)]
         assert len(found) >= 4
         assert all(np.allclose(each, direct, rtol=0, atol=2e-5 * np.abs(direct).max()) for each in found)
-
-
-@needs_blocks
-def test_keys_tell_convolutions_and_tilings_apart() -> None:
-    found = [convolution_graph(site, each, BLOCK) for site in sites(lowered()) for each in (None, *tilings(site))]
-    keys = [LoweredGraph(each).key for each in found]
-    again = [LoweredGraph(convolution_graph(site, None, BLOCK)).key for site in sites(lowered())]
-    assert len(set(keys)) == len(keys)
-    assert set(again) <= set(keys)
-    assert not set(keys) & {LoweredGraph(convolution_graph(site, None, BLOCK)).key for site in sites(lowered(16))}
 
 
 def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) -> Graph:
@@ -163,19 +131,6 @@ def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     for site, found_tilings in zip(sites(lowered()), candidates, strict=True):
         expected += len(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
     assert len(found.ops) == expected
-
-
-@needs_blocks
-def test_no_tiling_that_is_slower_when_measured_is_used() -> None:
-    assert len(rewritten(lambda graphs: [1e-3 + 1e-3 * (len(each.ops) > 1) for each in graphs]).ops) == 2
-
-
-@needs_blocks
-def test_without_times_the_estimates_count() -> None:
-    kinds = [
-        [op.op_type for op in found.ops] for found in (rewritten(None), rewritten(lambda graphs: [None] * len(graphs)))
-    ]
-    assert kinds[0] == kinds[1]
 
 
 class Reversed(Prices):
@@ -267,16 +222,3 @@ def test_what_the_dialect_fuses_costs_less_in_blocks(body: str, fused: set[str])
         }
         left = {name for node in result.proto.graph.node for name in node.output if node.op_type in LEFT}
         assert not {name.split("__")[0] for name in left} & blocked_names & fused
-
-
-def test_every_activation_of_blocked_convolutions_has_a_share() -> None:
-    assert set(ACTIVATION_SHARES) == set(ACTIVATIONS)
-
-
-def test_an_op_whose_activation_was_looked_up_is_released() -> None:
-    op = Op("Relu", (), ())
-    assert is_fusable_activation(op)
-    released = weakref.ref(op)
-    del op
-    gc.collect()
-    assert released() is None

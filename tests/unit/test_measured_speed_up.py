@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,8 +9,7 @@ import pytest
 
 import layoutopt
 from layoutopt.driver.calibration import VARIABLE
-from layoutopt.driver.measuring import feed_at, reason_to_keep
-from layoutopt.errors import ArgumentError
+from layoutopt.driver.measuring import reason_to_keep
 from layoutopt.timing.speed_up import Feed, SizedFeed, SpeedUp, measure_speed_up
 
 
@@ -149,41 +147,6 @@ def test_a_busy_machine_takes_no_gain_away(
     assert what in next(each.text for each in report.facts if each.label == "speed")
 
 
-@pytest.mark.parametrize(("limit", "is_measured"), [(200, True), (100, False)])
-def test_the_weights_of_the_original_decide_whether_it_is_measured(
-    monkeypatch: pytest.MonkeyPatch, limit: int, is_measured: bool
-) -> None:
-    """The result may be larger than the limit."""
-    monkeypatch.delenv(VARIABLE)
-    sizes = iter([150, 1_000])
-    monkeypatch.setattr("layoutopt.driver.measuring.weight_bytes", lambda model: next(sizes))
-    monkeypatch.setattr("layoutopt.driver.measuring.MAX_PREPACKED_BYTES", limit)
-    monkeypatch.setattr("layoutopt.driver.measuring.measure_speed_up", lambda *_: speed_ups(2.0, 1.0)[:1])
-    report = layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu").report
-    assert report.measurement is not None and bool(report.measurement.sizes) == is_measured
-    assert ("MB of weights" in report.measurement.reason) != is_measured
-
-
-@pytest.mark.parametrize(("processor", "is_found"), [(0.4, True), (6.0, False)])
-def test_the_limit_of_a_run_is_processor_time(
-    monkeypatch: pytest.MonkeyPatch, processor: float, is_found: bool
-) -> None:
-    """A run of 60 s of wall time on a busy machine is measured if it takes 0.4 s of processor time."""
-    clock = FakeClock()
-
-    class Slow:
-        def run(self, names: None, feed: Feed, seconds: float) -> list[object]:
-            clock.now += processor
-            return []
-
-    class Samples:
-        def feed(self, *_: object) -> Feed:
-            return {"x": np.zeros(1)}
-
-    monkeypatch.setattr("layoutopt.driver.measuring.process_time", clock)
-    assert (feed_at(Slow(), Samples(), {}) is not None) == is_found  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [({"measure": False}, "off"), ({"runtime": "any"}, "any is not the onnxruntime of this machine")],
@@ -193,8 +156,3 @@ def test_the_reason_for_no_measurement(monkeypatch: pytest.MonkeyPatch, options:
     report = layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu", **options).report  # type: ignore[arg-type]
     assert report.changed and report.measurement is not None
     assert report.measurement.reason == reason and not report.measurement.sizes
-
-
-def test_threads_are_at_least_one(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="threads=0: should be greater than or equal to 1"):
-        layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu", threads=0)

@@ -100,7 +100,7 @@ def test_every_mode_by_scales_and_by_sizes(mode: str, roundings: Sequence[str], 
     """For integral scales the blocked kernel is used if it is equivalent; otherwise Resize runs on the blocked array."""
     for rounding in roundings:
         attributes = f'mode="{mode}", coordinate_transformation_mode="{pixels}", nearest_mode="{rounding}"'
-        for scales in ((2, 2), (3, 1), (1, 2), (1.5, 2), (0.5, 0.7)):
+        for scales in ((3, 2), (1.5, 2), (0.5, 0.7)):
             by_scales = constants(
                 network(f"Resize <{attributes}> (a, , s)", (6, 5), 19), s=np.asarray([1, 1, *scales], np.float32)
             )
@@ -117,8 +117,8 @@ def test_every_mode_by_scales_and_by_sizes(mode: str, roundings: Sequence[str], 
 
 
 @pytest.mark.parametrize("channels", [31, 40])
-@pytest.mark.parametrize("batch", ["1", "2", "N"])
-@pytest.mark.parametrize("image", [(4, 5), (1, 1), ("H", "W")])
+@pytest.mark.parametrize("batch", ["1", "N"])
+@pytest.mark.parametrize("image", [(1, 1), ("H", "W")])
 def test_any_channel_count_batch_and_image(channels: int, batch: str, image: tuple[int | str, int | str]) -> None:
     for mode, scale in product(("nearest", "linear"), (2, 1.5)):
         model = network(f'Resize <mode="{mode}"> (a, , s)', image, 18, channels, batch)
@@ -140,18 +140,3 @@ def test_every_opset(mode: str, scale: float) -> None:
         model = constants(network(node, (4, 5), opset), **{name: used[name] for name in used if f", {name}" in node})
         found = kinds(model)
         assert found["com.microsoft.nchwc:Upsample"] == (scale == 2) and not found["Transpose"], opset
-
-
-def test_what_the_kernels_cannot_do_is_left_alone() -> None:
-    for attributes in ('mode="cubic"', 'mode="linear", antialias=1'):
-        model = network(f"Resize <{attributes}> (a, , s)", (4, 5), 18)
-        assert not kinds(constants(model, s=np.asarray([1, 1, 2, 2], np.float32)))["com.microsoft.nchwc:Upsample"]
-
-
-def test_channels_last_imports_are_resampled_in_blocks_too() -> None:
-    """The resampling of a channels-last import also runs in blocks."""
-    node = 'Transpose <perm=[0,2,3,1]> (a) c = Resize <mode="linear"> (b, , s) d = Transpose <perm=[0,3,1,2]> (c)'
-    model = network(node, (40, 50), 18)
-    model.graph.node[-1].input[0] = "d"
-    found = kinds(constants(model, s=np.asarray([1, 2, 2, 1], np.float32)))
-    assert found["com.microsoft.nchwc:Upsample"] == 1 and not found["Transpose"]

@@ -5,7 +5,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import lookup, pack
-from layoutopt.systems.onednn import DATA_TYPES, MemoryDescriptor, tag_format
+from layoutopt.systems.onednn import MemoryDescriptor, tag_format
 
 LIBRARY = json.loads((Path(__file__).parents[1] / "published" / "onednn.json").read_text())
 TAGS = [row[0] for row in LIBRARY["tags"]]
@@ -95,17 +94,6 @@ def test_permuted_dimensions_are_the_same_memory(permutation: list[int], tag: st
     np.testing.assert_array_equal(
         md.permute_axes(permutation).read(md.pack(array)), array.transpose(np.argsort(permutation))
     )
-
-
-@pytest.mark.parametrize("name", DATA_TYPES)
-def test_data_types(name: str) -> None:
-    md = MemoryDescriptor.with_tag((1, 3, 2, 2), name, "nChw8c")
-    assert md.size == 8 * 4 * DATA_TYPES[name].itemsize
-    assert md.pack(np.ones((1, 3, 2, 2), DATA_TYPES[name])).dtype == DATA_TYPES[name]
-
-
-def test_bf16_is_two_bytes() -> None:
-    assert DATA_TYPES["bf16"] == ml_dtypes.bfloat16
 
 
 @pytest.mark.parametrize(

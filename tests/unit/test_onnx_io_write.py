@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,10 @@ import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper
 
-from layoutopt import optimize
 from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.inference import lift
 from layoutopt.ir.types import Array, ArrayData
-from layoutopt.onnx_io import emit, read, to_bytes
+from layoutopt.onnx_io import emit, read
 from layoutopt.onnx_io import write as write_result
 from layoutopt.onnx_io.writer import write_tensor
 
@@ -37,14 +35,6 @@ def weight(read_back: ir.Model, name: str) -> Array:
     tensor = read_back.graph.initializers[name].const_value
     assert tensor is not None
     return tensor.numpy()
-
-
-def test_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    write(model(), path)
-    assert os.listdir(tmp_path) == ["m.onnx"]
-    assert path.read_bytes().startswith(to_bytes(model()))
-    assert np.all(weight(read(path), "w2") == 2)
 
 
 def test_external_data(tmp_path: Path) -> None:
@@ -77,21 +67,6 @@ def test_over_the_model_and_the_data_that_are_mapped(tmp_path: Path) -> None:
     assert np.all(weight(read(path), "w1") == 7)
 
 
-def test_external_data_comes_along_to_another_folder(tmp_path: Path) -> None:
-    write(model(), tmp_path / "m.onnx", external_data="weights")
-    other = tmp_path / "other"
-    other.mkdir()
-    write(emit(lift(read(tmp_path / "m.onnx"))), other / "m.onnx")
-    assert os.listdir(other) == ["m.onnx"]
-    assert np.all(weight(read(other / "m.onnx"), "w1") == 1)
-
-
-def test_large_models_get_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["layoutopt.onnx_io.writer"], "IN_ONE_FILE", SIZE)
-    write(model(), tmp_path / "m.onnx")
-    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
-
-
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
@@ -111,13 +86,6 @@ def test_bad_targets(tmp_path: Path, target: str, expected: str) -> None:
         write(model(), tmp_path / target)
     assert re.fullmatch(r".*", str(caught.value))
     assert sorted(os.listdir(tmp_path)) == before
-
-
-@pytest.mark.parametrize("name", ["", "..", "a/b", "/tmp/x", "m.onnx"])
-def test_bad_names_of_external_data(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OutputError, match="not a file name"):
-        write(model(), tmp_path / "m.onnx", external_data=name)
-    assert not os.listdir(tmp_path)
 
 
 class Broken:
@@ -152,14 +120,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="no space left"):
             write(model(), tmp_path / "m.onnx")
     assert not os.listdir(tmp_path)
-
-
-def test_permissions_stay(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    write(model(), path)
-    path.chmod(0o640)
-    write(model(), path)
-    assert path.stat().st_mode & 0o777 == 0o640
 
 
 # --- a model that is renewed -------------------------------------------------------------------------------
@@ -225,18 +185,6 @@ def test_a_file_of_unknown_content_is_no_place_for_weights(tmp_path: Path) -> No
     assert np.all(weight(read(tmp_path / "m.onnx"), "w2") == 2)
 
 
-def test_weights_that_nobody_has_named_replace_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["layoutopt.onnx_io.writer"], "IN_ONE_FILE", SIZE)
-    (tmp_path / "m.onnx.data").write_bytes(b"precious")
-    written = write(model(), tmp_path / "m.onnx")
-    assert (tmp_path / "m.onnx.data").read_bytes() == b"precious"
-    assert written.weights is not None and re.fullmatch(r"m\.onnx-[0-9a-f]{16}\.data", written.weights.name)
-    name = os.fsdecode(b"caf\xe9.onnx")
-    assert write(model(), tmp_path / name).files == (tmp_path / name, tmp_path / "caf_.onnx.data")
-    with pytest.raises(OutputError, match="not UTF-8"):
-        write(model(), tmp_path / "m.onnx", name)
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("dtype", [np.float32, np.int8])
 def test_a_full_disk_under_external_data_is_named(dtype: type) -> None:
@@ -290,12 +238,3 @@ def test_a_link_is_replaced_and_the_model_keeps_its_weights(tmp_path: Path, make
         assert np.all(weight(read(link), "w1") == fill)
         assert written.unused == unused and written.weights is not None
         unused = (written.weights,)
-
-
-def test_a_name_of_another_case_is_another_file(tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(to_bytes(model()))
-    result = optimize(str(tmp_path / "m.onnx"), "gpu-hopper")
-    if (tmp_path / "M.onnx").exists():
-        pytest.skip("names do not differ by case here")
-    result.save(tmp_path / "M.onnx")
-    assert sorted(os.listdir(tmp_path)) == ["M.onnx", "m.onnx"]

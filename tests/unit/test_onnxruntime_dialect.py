@@ -10,7 +10,6 @@ import pytest
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.blocked_passes import CHANNELS
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}
@@ -62,12 +61,6 @@ def test_squeeze_and_excite_needs_no_reorder() -> None:
     assert found["Mul"] == 0
 
 
-def test_affines_in_a_row_are_one() -> None:
-    body = f"a = {CONV} (x, w1) r = Tanh(a) m = Mul(r, s1) n = Sub(m, s2) o = Add(n, s3) q = Relu(o) y = {CONV} (q, w2)"
-    found = kinds(network(body))
-    assert found == {"ReorderInput": 1, "Conv": 3, "ReorderOutput": 1}
-
-
 @pytest.mark.parametrize("channels", [8, 20, 17, 40])
 @pytest.mark.parametrize("batch", ["1", "N"])
 def test_any_channel_count_and_batch(channels: int, batch: str) -> None:
@@ -77,51 +70,6 @@ def test_any_channel_count_and_batch(channels: int, batch: str) -> None:
         f"c = Concat <axis = 1> (k, p) y = Relu(c)"
     )
     assert kinds(network(body, channels, batch))
-
-
-@pytest.mark.parametrize(("channels", "size", "gates"), [(32, 64, 0), (256, 12, 1)])
-def test_gates_scale_what_is_smaller(channels: int, size: int, gates: int) -> None:
-    """A gate scales the smaller tensor: the filter of the next convolution, or the image."""
-    shape = f"1,{channels},{size},{size}"
-    model = onnx.parser.parse_model(
-        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{shape}] x) => (float[{shape}] y) {{
-            a = Conv (x, w1) r = Relu (a) p = GlobalAveragePool (r) z = Sigmoid (p) m = Mul (r, z) y = Conv (m, w2)
-        }}"""
-    )
-    for name in ("w1", "w2"):
-        weight = np.random.default_rng(0).normal(size=(channels, channels, 1, 1), scale=0.1).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
-    result = layoutopt.optimize(model, host_target(), dialect="onnxruntime")
-    groups = [attr.i for node in result.proto.graph.node for attr in node.attribute if attr.name == "group"]
-    assert sum(group > 1 for group in groups) == gates
-
-
-def test_a_gate_of_a_symbolic_batch_is_repeated_for_a_row() -> None:
-    gate = "p = GlobalAveragePool(a) z = Sigmoid(p)"
-    found = kinds(network(f"a = {CONV} (x, w1, b1) {gate} m = Mul(a, z) y = {CONV} (m, w2)", batch="N"))
-    assert found["ReorderInput"] == 1 and found["ReorderOutput"] == 1
-    assert found["Mul"] == found["Expand"] == 1
-
-
-@pytest.mark.parametrize("kind", ["Add", "Sub"])
-def test_a_computed_number_per_channel_is_repeated_for_a_row(kind: str) -> None:
-    found = kinds(network(f"a = {CONV} (x, w1, b1) p = GlobalMaxPool(a) m = {kind}(p, a) y = {CONV} (m, w2)"))
-    assert found[kind] == found["Expand"] == 1
-
-
-def test_identities_hide_nothing() -> None:
-    body = f"a = {CONV} (x, w1, b1) i = Identity(a) r = Relu(i) j = Identity(r) y = {CONV} (j, w2)"
-    assert kinds(network(body)) == {"ReorderInput": 1, "Conv": 2, "ReorderOutput": 1}
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-def test_every_sample_has_gates_of_its_own(batch: int) -> None:
-    gate = "p = GlobalAveragePool(a) z = Sigmoid(p)"
-    found = kinds(
-        network(f"a = {CONV} (x, w1, b1) {gate} m = Mul(a, z) r = Tanh(m) y = {CONV} (r, w2)", batch=str(batch))
-    )
-    assert found["ReorderInput"] == 1 and found["ReorderOutput"] == 1
-    assert found["Mul"] == 0
 
 
 def test_a_window_that_sees_all_is_a_global_pooling() -> None:
@@ -151,13 +99,6 @@ def test_signals_are_images_of_one_row(batch: str) -> None:
     found = kinds(model)
     assert found["ReorderInput"] == 1 and found["ReorderOutput"] == 1
     assert found["LeakyRelu"] == 0 and found["MaxPool"] == 1
-
-
-def test_both_blocks_are_told_apart() -> None:
-    for block, channels in CHANNELS.items():
-        other = 24 - block
-        assert channels < block or channels % block == 0
-        assert channels > other and channels % other != 0
 
 
 @pytest.mark.parametrize(("channels", "gate"), [(32, "Relu(a)"), (PADDED_OTHERWISE, "Mul(a, x)")])

@@ -63,7 +63,7 @@ def filters_of(kind: str) -> Array:
 
 @pytest.fixture
 def prefers_winograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = MachineRates(flops=1e6, min_speedup=1e-6, min_measured_speedup=1e-6, max_filter_growth=1e9)
+    rates = MachineRates(flops=1e6, min_speedup=1e-6, min_measured_speedup=1e-6)
     for block in (8, 16):
         monkeypatch.setitem(MACHINE_RATES, block, rates)
 
@@ -104,24 +104,6 @@ def test_sums_move_by_the_permitted_error(kind: str, seed: int) -> None:
 def run(model: onnx.ModelProto, x: Array) -> Array:
     (y,) = Session(model.SerializeToString(), is_optimised=False).run(None, {"x": x})
     return np.asarray(y)
-
-
-INTEGERS = "d = DequantizeLinear (q, s) e = DequantizeLinear (p, s) y = MatMul (d, e)"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"(int8[4,4] q, int8[4,4] p, float s) => (float[4,4] y) {{ {INTEGERS} }}",
-        "(int64[4] x, int64[1] axes) => (int64 y) { y = ReduceSum <keepdims = 0> (x, axes) }",
-        "(float[4] x) => (float[4] y) { y = Relu (x) }",
-    ],
-    ids=["dequantised", "integers", "no sums"],
-)
-def test_exact_sums_are_not_perturbed(text: str) -> None:
-    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> g {text}')
-    before = len(model.graph.node)
-    assert len(perturb_sums(model, 1, {}).graph.node) == before
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,14 @@ from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is
 from layoutopt.driver import calibration
 from layoutopt.driver.calibration import VARIABLE
 from layoutopt.errors import ArgumentError
-from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
 from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.prices import StoredPrices, plan_kernels, total_seconds
+from layoutopt.kernel_times.prices import StoredPrices, total_seconds
 from layoutopt.kernel_times.timer import TimedModel
-from layoutopt.ops import X, Y, rule_of
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.report.facts import TIME_IS_SPENT
 from layoutopt.verification import Runnable
@@ -230,17 +228,6 @@ def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
     assert cases[-1].price(model.with_measured(prices)) == pytest.approx(3.3 * cases[-1].price(model))
 
 
-HALF = """<ir_version: 10, opset_import: ["" : 18]>
-g (float16[4,3,5,6] x, float16[4,6,7] y) => (float16[3,4,5,7] z) { t = Transpose<perm=[1,0,2,3]>(x) z = MatMul(t, y) }"""
-
-
-def test_the_original_of_a_float16_model_in_memory_is_not_priced(cache: Path) -> None:
-    """Kernels of float16 are not timed, and an optimiser of onnxruntime 1.31 crashes on such models."""
-    given = onnx.parser.parse_model(HALF)
-    report = layoutopt.optimize(given, "cpu", measure=False).report
-    assert report.gain is not None and report.gain.baseline == "folded"
-
-
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own, with measuring on."""
@@ -299,18 +286,6 @@ def test_other_plans_have_the_prices_of_the_target(options: dict[str, str], reas
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"profile": 3}, "is no path"),
-        ({"profile": "a.jsonl", "target": "gpu-hopper"}, "the dialect has no kernel times"),
-    ],
-)
-def test_a_profile_that_cannot_count_is_refused(options: dict[str, str], error: str) -> None:
-    with pytest.raises(ArgumentError, match=error):
-        layoutopt.optimize(network(), **{"target": "cpu", **options})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
     ("content", "error"),
     [
         (None, "cannot be read: No such file or directory"),
@@ -350,33 +325,3 @@ def test_the_original_is_priced_as_onnxruntime_runs_it(tmp_path: Path) -> None:
     activations = [text for text in texts if text.startswith(("Relu", "Sigmoid"))]
     assert len(activations) == 2 and all("8c" in text or "16c" in text for text in activations)
     assert sum(each.total for each in found if each.is_move) > 0
-
-
-def test_an_op_with_the_structure_of_a_fused_one_is_not_timed_without_a_time() -> None:
-    """Prices are cached by structure: the second Relu has the price of the first, which is part of the convolution."""
-    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
-        g (float[1,32,14,14] x) => (float[1,32,14,14] y) <float[32,32,1,1] w>
-        { a = Conv(x, w)  b = Relu(a)  y = Relu(b) }""")
-    weights = np.random.default_rng(0).normal(size=(32, 32, 1, 1)).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
-    graph = inference.lift(onnx_io.from_message(model))
-    prices = StoredPrices(RequestedTimes(KernelStore(MACHINE), 0.0), OPSETS)
-
-    model_with_times = priced_with(
-        load_target("cpu-avx2").with_measured(prices), fused_tensors=find_fused_tensors(graph)
-    )
-    block = Format.parse("NCHW8c")
-    signatures = {op: found for op in graph.ops if isinstance(found := blocked_signature(op, block), Signature)}
-    assert len(signatures) == 3
-    used = plan_kernels(graph, model_with_times, NO_SIZES, prices, signatures)
-    relus = [each for each in used if each.priced_kernels and each.priced_kernels[0].kind[0] == "Relu"]
-    assert len(relus) == 2 and not any(each.is_timed for each in relus)
-
-
-def blocked_signature(op: Op, block: Format) -> object:
-    """The signature of an op with a blocked input and result."""
-    rule = rule_of(op)
-    assert rule is not None
-    kernels = [dict(each) for each in load_target("cpu-avx2").preferred_formats(op)] or [{}]
-    found = (rule.signature(op, {**each, X: block, Y: block}) for each in kernels)
-    return next((each for each in found if isinstance(each, Signature)), None)

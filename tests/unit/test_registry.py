@@ -3,29 +3,19 @@
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
-from types import ModuleType
 
 import pytest
 
-import layoutopt
-from layoutopt import dialects, patterns
-from layoutopt.cli import main
+from layoutopt import dialects
 from layoutopt.driver.pipeline import lowering_passes
 from layoutopt.errors import ExtensionError, LayoutoptError
-from layoutopt.extend import Functions, FusionPattern, Graph, Match, OneAxis, Op, Pass, PassContext, format_system
-from layoutopt.formats import catalog, entries, lookup
-from layoutopt.ops import base, rules
+from layoutopt.extend import Graph, OneAxis, Op, Pass, PassContext, format_system
+from layoutopt.formats import catalog
+from layoutopt.ops import base
 from layoutopt.passes import EXTENSIONS as PASSES
 from layoutopt.passes import default_pipeline
 from layoutopt.patterns import base as pattern_base
-from layoutopt.registry import EntryPoints, Registry, instance_of
-
-
-class Mirror(OneAxis):
-    """An op type."""
-
-    family = "rearrangement"
-    ops = ("registry.test::Mirror",)
+from layoutopt.registry import EntryPoints, instance_of
 
 
 class Second(OneAxis):
@@ -33,21 +23,6 @@ class Second(OneAxis):
 
     family = "softmax"
     ops = ("Softmax",)
-
-
-class Halves(FusionPattern):
-    """A fusion pattern."""
-
-    name, fused_op, root_ops = "halves", "registry.test::Halve", ("Mul",)
-
-    def match(self, graph: Graph, op: Op) -> Match | None:
-        return None
-
-
-class Plain(Functions):
-    """A dialect."""
-
-    name = "plain"
 
 
 class Step(Pass):
@@ -77,13 +52,6 @@ class Nowhere(Step):
     name, after = "nowhere", ""
 
 
-class Lost(Step):
-    """A pass next to a pass that does not exist."""
-
-    name, after = "lost", "no-such-pass"
-
-
-FORMATS = format_system("Test", "Test manual", ("T4", "NCHW4c", "NCHW", ""))
 NUMBER = 7
 
 
@@ -116,32 +84,11 @@ def _clean_after() -> object:
     catalog._extension_entries.cache_clear()
 
 
-def test_ops(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, base.EXTENSIONS, mirror="Mirror")
-    assert isinstance(rules()["registry.test::Mirror"], Mirror)
-    assert isinstance(base.rule_of(Op("Mirror", (), (), domain="registry.test")), Mirror)
-
-
-def test_a_module_registers_its_rules_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("registered_ops")
-    monkeypatch.setitem(sys.modules, "registered_ops", module)
-    base.register(Mirror)
-    monkeypatch.setattr(base.EXTENSIONS, "_found", {"all": EntryPoint("all", "registered_ops", "layoutopt.ops")})
-    monkeypatch.setattr(base.EXTENSIONS, "_loaded", {})
-    assert "registry.test::Mirror" in rules()
-
-
 def test_built_in_ops_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, base.EXTENSIONS, gone="nothing")
     assert base.rule_of(Op("Relu", (), (), version=18)) is not None
     with pytest.raises(ExtensionError):
         base.rule_of(Op("Relu", (), (), domain="registry.test"))
-
-
-def test_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, pattern_base.EXTENSIONS, halves="Halves")
-    assert [type(each) for each in patterns.patterns_at(Op("Mul", (), (), version=18))][-1] is Halves
-    assert "halves" in [each.name for each in patterns.fusion_patterns()]
 
 
 def test_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,28 +105,6 @@ def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {name: [each.name for each in lowering_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
     assert names["onnxruntime"][names["onnxruntime"].index("winograd") + 1] == "behind"
     assert all("behind" not in names[name] for name in ("functions", "ascend", "ops"))
-
-
-def test_dialects(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, dialects.EXTENSIONS, plain="Plain")
-    assert isinstance(dialects.DIALECTS["plain"], Plain)
-    assert [*dialects.DIALECTS] == [
-        "functions",
-        "ascend",
-        "onnxruntime",
-        "standard",
-        "ops",
-        "plain",
-    ]
-    assert len(dialects.DIALECTS) == 6 and "plain" in dialects.DIALECTS and "other" not in dialects.DIALECTS
-
-
-def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, catalog.EXTENSIONS, test="FORMATS")
-    assert str(lookup("t4")) == "NCHW4c"
-    assert entries()[-1].system == "Test"
-    with pytest.raises(layoutopt.FormatError, match="did you mean T4"):
-        lookup("T4?")
 
 
 @pytest.mark.parametrize(
@@ -208,28 +133,12 @@ def test_an_error_is_one_line_with_the_package(
     assert f"package {__name__}: entry point mine = {__name__}:{value} of {group.group}" in line
 
 
-def test_a_pass_next_to_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    install(monkeypatch, PASSES, lost="Lost")
-    assert main(["list", "passes"]) == ExtensionError.exit_code
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "pass lost: no pass 'no-such-pass' to run next to" in err
-
-
 def test_two_packages_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     group: EntryPoints[Pass] = EntryPoints("some.group", instance_of(Pass, ""))
     found = [EntryPoint("one", f"{package}:Step", "some.group") for package in ("first", "second")]
     monkeypatch.setattr("layoutopt.registry.entry_points", lambda group: found)
     with pytest.raises(ExtensionError, match=r"package second.* has the same name as that of first"):
         group.load_all()
-
-
-def test_a_built_in_name_refers_to_the_built_in_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    group: EntryPoints[int] = EntryPoints("some.group", int)
-    monkeypatch.setattr(group, "_found", {"one": EntryPoint("one", f"{__name__}:NUMBER", "some.group")})
-    registry = Registry({"one": 1, "two": 2}, group)
-    assert dict(registry) == {"one": 1, "two": 2} and len(registry) == 2
-    with pytest.raises(KeyError):
-        registry["three"]
 
 
 def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:

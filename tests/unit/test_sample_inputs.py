@@ -5,7 +5,6 @@ import json
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 from sized_models import HEADS, VOCABULARY, decoder, prepare, written
 
 import layoutopt
@@ -13,9 +12,8 @@ from layoutopt import inference, onnx_io
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError
 from layoutopt.runtime.session import Session
-from layoutopt.sample_inputs import RangeKind, SampleInputs, Style, value_ranges
+from layoutopt.sample_inputs import RangeKind, SampleInputs, value_ranges
 from layoutopt.verification import verify_models
-from layoutopt.verification.runs import Request, run_original
 
 # --- random values ------------------------------------------------------------------------------------------------------------
 
@@ -122,28 +120,6 @@ def test_a_mask_keeps_the_first_position_for_both_polarities(body: str, kept: bo
     session = Session(model.SerializeToString())
     assert (inputs.draw(session, 0, is_first=True)["x"] == kept).all()
     assert (inputs.draw(session, 1)["x"][:, 0] == kept).all()
-
-
-def test_a_sampling_grid_of_a_size_that_is_an_input() -> None:
-    """Verification passes although random sizes of 0 and 1 fail, because the sizes must agree with the other input."""
-    node = helper.make_node("AffineGrid", ["theta", "size"], ["y"])
-    declared = [
-        helper.make_tensor_value_info("theta", onnx.TensorProto.FLOAT, [2, 2, 3]),
-        helper.make_tensor_value_info("size", onnx.TensorProto.INT64, [4]),
-    ]
-    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None] * 4)
-    graph = helper.make_graph([node], "grid", declared, [result])
-    model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 20)])
-    assert verify_models(model.SerializeToString(), model.SerializeToString()).status == "passed"
-
-
-def test_ones_are_tried_if_a_model_does_not_run_on_random_values() -> None:
-    """Ones are tried if random repeats of 0 and 1 fail, as for a Tile whose result has a fixed shape; no graph is needed."""
-    model = written("float[2,3] w, int64[8] x", "t = Tile (w, x) y = Relu (t)", "float[2,3] y")
-    once = written("float[2,3] w, int64[2] x", "t = Tile (w, x) y = Add (t, w)", "float[2,3] y")
-    assert run_original(Session(once.SerializeToString()), Request(seed=7))[0]
-    assert not run_original(Session(model.SerializeToString()), Request())[0]
-    assert next(iter(Style)) is Style.RANDOM
 
 
 # --- given arrays ------------------------------------------------------------------------------------------------------

@@ -3,19 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
 import onnx.parser
 import pytest
 
-import layoutopt
 from layoutopt.cost import priced_with
 from layoutopt.errors import DimensionError
-from layoutopt.formats import Format, as_shape, parse_extent
-from layoutopt.ir.sizes import NO_SIZES, Sizes, Symbol, default_size, symbols
+from layoutopt.formats import Format
+from layoutopt.ir.sizes import Sizes, Symbol, default_size, symbols
 from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.sample_inputs import SampleInputs, sizes_to_compare, symbols_of
+from layoutopt.sample_inputs import sizes_to_compare
 from layoutopt.verification import verify_models
 
 NCHW, NHWC = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
@@ -45,23 +43,6 @@ def test_dimensions_without_a_name_are_called_by_their_place() -> None:
     assert sizes.assumed == ("W",)
     assert [point["?x[2]"] for point in sizes.points] == [16, 32, 64]
     assert [point["'a b'"] for point in sizes.points] == [2, 2, 2]
-
-
-def test_a_point_says_how_large_every_extent_is() -> None:
-    sizes = Sizes.of([image("N", 3, "H", "W")], {"N": (1, 4), "H": 30})
-    first, middle, last = sizes.points
-    assert (first["N"], middle["N"], last["N"]) == (1, 2, 4)
-    assert sizes.at(parse_extent("N*((H+3)//4)"), last) == 32
-    unknown = parse_extent("?7")
-    assert (
-        sizes.at(unknown, first) == 1
-        and sizes.at(unknown, first, 2) == 2
-        and sizes.at(parse_extent("H-40"), first) == 1
-    )
-    assert sizes.elements(as_shape(("N", 3))) == pytest.approx(3 * (1 + 2 + 4) / 3)
-    learned = sizes.with_inferred([{"?7": 5}, {}, {"?7": 6}])
-    assert [learned.at(unknown, point) for point in learned.points] == [5, 1, 6]
-    assert Sizes.of([image(1, 2)], {}) == NO_SIZES
 
 
 @pytest.mark.parametrize(
@@ -114,14 +95,6 @@ def test_a_price_is_the_mean_over_the_sizes() -> None:
     assert sized.kernel_seconds(op, Signature((NCHW,), (NCHW,))) == 32
 
 
-def test_a_conversion_that_moves_nothing_at_one_size_is_not_free() -> None:
-    """A conversion is free only if the extent is 1 at every size."""
-    x = image("N", 8, "H", "H")
-    sized = priced_with(Counting(), sizes=Sizes.of([x], {"N": 1, "H": 1}))
-    assert sized.conversion_seconds(x, NCHW, NHWC) > 0
-    assert sized.conversion_seconds(image("N", 8, 1, 1), NCHW, NHWC) == 0
-
-
 def test_trials_are_of_sizes_that_are_planned_for_and_of_others() -> None:
     asked = [Symbol("batch", "batch", 1), Symbol("H", "H", 224), Symbol("W", "W", 224)]
     fixed = sizes_to_compare(asked, {})
@@ -135,25 +108,6 @@ def test_trials_are_of_sizes_that_are_planned_for_and_of_others() -> None:
     assert all(64 <= sizes["H"] <= 512 and 1 <= sizes["batch"] <= 16 for sizes in ranged)
     assert ranged[1]["H"] % 2
     assert sizes_to_compare([], {}) == [{}]
-
-
-class Described:
-    """A description of an input as in a session of onnxruntime."""
-
-    def __init__(self, name: str, type: str, shape: list[int | str | None]) -> None:
-        self.name, self.type, self.shape = name, type, shape
-
-    def get_inputs(self) -> list["Described"]:
-        return [self]
-
-
-def test_inputs_are_drawn_in_the_sizes_asked_for() -> None:
-    described = Described("x", "tensor(float)", ["N", 3, None, "N"])
-    assert [each.name for each in symbols_of(described)] == ["N", "x[2]"]
-    inputs = SampleInputs()
-    assert inputs.draw(described, 0, {"N": 5, "x[2]": 7})["x"].shape == (5, 3, 7, 5)
-    assert inputs.draw(described, 0)["x"].shape == (2, 3, 2, 2)
-    assert np.array_equal(inputs.draw(described, 1, {"N": 5})["x"], inputs.draw(described, 1, {"N": 5})["x"])
 
 
 def model(body: str, inputs: str = "float[N,4] x") -> bytes:
@@ -189,28 +143,3 @@ def test_sizes_that_the_original_cannot_run_are_passed_over() -> None:
     verdict = verify_models(model(never), model(never))
     assert verdict.status == "not verified"
     assert "the original cannot be run at N = 1" in verdict.reason
-
-
-def test_dimensions_of_two_names_that_have_to_be_one_size() -> None:
-    twice = model("y = Add (x, z)", "float[N,4] x, float[M,4] z")
-    verdict = verify_models(twice, twice)
-    assert verdict.status == "passed"
-    assert verdict.depends_on_inputs
-
-
-def test_unknown_dimensions_are_refused_by_name() -> None:
-    net = model("y = Identity (x)")
-    with pytest.raises(DimensionError, match="no such symbolic dimension"):
-        verify_models(net, net, dims={"batch": 1})
-    with pytest.raises(DimensionError) as caught:
-        layoutopt.optimize(onnx.ModelProto.FromString(net), "gpu-hopper", dims={"batch": 1})
-    assert str(caught.value) == "batch: no such symbolic dimension; there are N"
-
-
-def test_what_is_assumed_is_noted() -> None:
-    net = onnx.ModelProto.FromString(model("y = Relu (x)"))
-    report = layoutopt.optimize(net, "gpu-hopper").report
-    assert [(each.name, each.low, each.high, each.assumed) for each in report.dims] == [("N", 1, 1, True)]
-    assert [note.where for note in report.notes if note.source == "sizes"] == ["N"]
-    report = layoutopt.optimize(net, "gpu-hopper", dims={"N": 7}).report
-    assert [note.where for note in report.notes if note.source == "sizes"] == []

@@ -57,18 +57,6 @@ def test_the_names_that_outputs_are_given_are_no_proof() -> None:
     assert [getattr(dim, "value", dim) for dim in inner.shape] == ["N", 8, None, None]
 
 
-def test_odd_names_go_in_and_out_as_they_are() -> None:
-    for name in ("past + 1", "H*W", "a b", "unk__0", "3"):
-        model = onnx.parser.parse_model(
-            f"{HEADER} net (float[N,4] x) => (float[N,4] y) {{ a = Relu (x) y = Relu (a) }}"
-        )
-        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = name
-        model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = name
-        emitted = onnx_io.emit(inference.lift(onnx_ir.from_proto(model)))
-        values = (*emitted.graph.inputs, *emitted.graph.outputs, *next(iter(emitted.graph)).outputs)
-        assert [getattr(value.shape[0], "value", None) for value in values if value.shape] == [name] * 3
-
-
 def test_what_only_dead_ops_need_is_not_taken_for_granted() -> None:
     """(H - 8) / 2 is rounded down if H is at least 8; a dead op with a window of 8 does not prove that."""
     arithmetic = NUMBERS + "e = Constant <value_int: int = -8> () " + HALF + "b = Add (h, e) d = Div (b, two) "
@@ -138,9 +126,3 @@ def test_a_type_function_of_an_extension() -> None:
     header = '<ir_version: 8, opset_import: ["" : 18, "test.types" : 1]>'
     _, graph = lifted("net (float[N] x) => (y) { h = test.types.Halve <by = 2> (x) y = Relu (h) }", header)
     assert str(graph.value("y").type) == "float16[N//2]"
-
-
-def test_element_types_that_a_schema_fixes() -> None:
-    header = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 1]>'
-    _, graph = lifted("net (float[N,3] x) => (y) { s = ai.onnx.ml.Normalizer (x) y = Relu (s) }", header)
-    assert str(graph.value("y").type) == "float32[?]"

@@ -57,16 +57,6 @@ def plain(value: object) -> str:
     return f"{value.dtype}[{'?' if shape is None else ','.join(dims)}]"  # type: ignore[attr-defined]
 
 
-def test_states_that_change_places() -> None:
-    op = bodied(
-        lifted("""g (float[1,8] x, float[2,8] z, int64 m) => (float[?,?] y, float[?,?] w) {
-        y, w = Loop (m, , x, z) <body = b (int64 i, bool c, s, u) => (bool d, p, q) {
-            d = Identity(c) p = Relu(u) q = Relu(s) }> }""")
-    )
-    assert [plain(value) for value in op.bodies["body"].inputs[2:]] == ["float32[?,8]", "float32[?,8]"]
-    assert [plain(value) for value in op.outputs] == ["float32[?,8]", "float32[?,8]"]
-
-
 def test_names_that_a_body_declares_are_not_believed() -> None:
     op = bodied(
         lifted("""g (float[N,8] x, int64 m) => (float[M,8] y) {
@@ -86,16 +76,6 @@ def test_outputs_of_iterations_are_put_together() -> None:
     assert types(op.outputs) == ["float32[1,8]", "float32[3,8,1]", "float32[3]"]
 
 
-def test_elements_of_a_sequence() -> None:
-    op = bodied(
-        lifted("""g (float[2,T,8] x, float[2,8] h) => (float[?,?] y, float[?,?,?] a) {
-        y, a = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [-1], body = b (s, e) => (r, o) {
-            r = Add(s, e) o = Relu(r) }> (h, x) }""")
-    )
-    assert types(op.bodies["body"].inputs) == ["float32[2,8]", "float32[2,8]"]
-    assert types(op.outputs) == ["float32[2,8]", "float32[2,8,T]"]
-
-
 def test_the_length_of_a_sequence_that_follows_from_other_shapes() -> None:
     """The first inference finds the length of the sequence; a second one finds nothing new."""
     first = lifted("""g (float[2,3,8] x, float[2,8] h) => (float[?,?] y, float[?,?,?] a) {
@@ -105,38 +85,6 @@ def test_the_length_of_a_sequence_that_follows_from_other_shapes() -> None:
             r = Add(s, e) u = Unsqueeze(e, n) o = Squeeze(u, n) }> (h, z) }""")
     assert types(bodied(first).outputs) == ["float32[2,8]", "float32[3,2,8]"]
     assert to_bytes(emit(lift(emit(first)))) == to_bytes(emit(first))
-
-
-def test_a_sequence_that_grows_in_a_loop_around() -> None:
-    op = bodied(
-        lifted("""g (float[1,8] x, float[8] h, int64 m) => (float[?,?] y) {
-        y = Loop (m, , x) <body = outer (int64 i, bool c, v) => (bool d, r) {
-            d = Identity(c)
-            w, a = Scan <num_scan_inputs = 1, body = b (s, e) => (n, o) { n = Add(s, e) o = Relu(n) }> (h, v)
-            r = Concat <axis = 0> (a, a)
-        }> }""")
-    )
-    scan = bodied(op.bodies["body"])
-    assert [plain(value) for value in scan.outputs] == ["float32[8]", "float32[?,8]"]
-    assert plain(op.outputs[0]) == "float32[?,8]"
-
-
-def test_a_batch_that_the_body_does_not_see() -> None:
-    graph = lift(ir.from_proto(control_flow_models.load("batched_scan")))
-    op = bodied(graph)
-    assert types(op.bodies["body"].inputs) == ["float32[1,16,6,6]", "float32[1,16,6,6]", "float32[16,16,3,3]"]
-    assert types(op.outputs) == ["float32[2,1,16,6,6]", "float32[2,3,1,16,6,6]"]
-
-
-def test_the_state_of_a_batched_scan_has_a_batch_and_no_axis_of_iterations() -> None:
-    op = bodied(
-        lifted(
-            """g (float[B,2] h, float[B,T,2] x) => (y, z) { y, z = Scan <num_scan_inputs = 1, body = b (s, e) => (r, o) {
-            r = Add(s, e) o = Relu(r) }> (, h, x) }""",
-            8,
-        )
-    )
-    assert types(op.outputs) == ["float32[B,2]", "float32[B,T,2]"]
 
 
 def test_branches_of_different_element_types() -> None:
@@ -153,18 +101,6 @@ def test_what_branches_have_in_common() -> None:
         }> }""")
     )
     assert plain(op.outputs[0]) == "float32[?,8]"
-
-
-def test_loops_in_loops() -> None:
-    op = bodied(
-        lifted("""g (float[1,8,H] x, int64 m) => (float[?,?,?] y) {
-        y = Loop (m, , x) <body = outer (int64 i, bool c, s) => (bool d, r) {
-            d = Identity(c)
-            r = Loop (m, , s) <body = inner (int64 j, bool k, u) => (bool l, p) { l = Identity(k) p = Add(u, s) }>
-        }> }""")
-    )
-    inner = bodied(op.bodies["body"])
-    assert types([*op.outputs, *inner.outputs, inner.bodies["body"].inputs[2]]) == ["float32[1,8,H]"] * 3
 
 
 def test_types_do_not_change_when_a_model_is_lifted_again() -> None:

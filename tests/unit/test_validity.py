@@ -15,7 +15,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cli import entry, exit_codes
 from layoutopt.driver import arguments
 from layoutopt.passes.base import Pass, Pipeline
-from layoutopt.runtime.errors import RUNTIME_ERRORS, error_message, is_about_the_model, is_out_of_memory
+from layoutopt.runtime.errors import RUNTIME_ERRORS, is_about_the_model
 from layoutopt.runtime.kernel_queries import blocked_channels
 
 Fail = next(each for each in RUNTIME_ERRORS if each.__name__ == "Fail")
@@ -57,13 +57,6 @@ MEMORY = [
 ]
 
 
-def test_a_message_is_one_short_line() -> None:
-    assert error_message(ValueError("no  such\n input")) == "no such input"
-    assert error_message(TimeoutError()) == "TimeoutError"
-    assert error_message(ValueError("n" * 300)) == "n" * 300
-    assert error_message(ValueError("n" * 301)) == "n" * 297 + "..."
-
-
 @pytest.mark.parametrize("body", [VALID, INVALID])
 @pytest.mark.parametrize("error", MEMORY, ids=lambda error: type(error).__name__)
 def test_out_of_memory_is_out_of_memory(body: str, error: Exception) -> None:
@@ -76,12 +69,6 @@ def test_the_system_is_not_the_model(body: str) -> None:
     for code in (errno.ENOMEM, errno.EIO):
         with pytest.raises((MemoryError, OSError)):
             stumble(body, OSError(code, "cannot"))
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_interrupts_pass(error: type[BaseException]) -> None:
-    with pytest.raises(error):
-        stumble(INVALID, error())
 
 
 @pytest.mark.parametrize("body", [VALID, UNREGISTERED, BEHIND_INDICES])
@@ -119,15 +106,6 @@ def test_errors_of_ours_are_never_the_models(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_refusals_that_are_not_about_the_model(text: str) -> None:
     assert not is_about_the_model(text)
-
-
-def test_a_cause_that_is_out_of_memory_is_found_and_loops_end() -> None:
-    first, second = ValueError("a"), ValueError("b")
-    first.__cause__, second.__cause__ = second, first
-    assert not is_out_of_memory(first)
-    second.__cause__ = MemoryError()
-    assert is_out_of_memory(first)
-    assert not is_out_of_memory(layoutopt.ModelError("out of memory is a name here"))
 
 
 @pytest.mark.parametrize("name", ["runtime.evaluate", "inference.lift", "runtime.kernel_queries", "runtime.baking"])

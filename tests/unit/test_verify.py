@@ -40,14 +40,6 @@ def passes(want: object, got: object, spread: float = 0.0) -> bool:
     return Comparison.against_spread("y", want, difference(want, got), Difference(spread, spread)).passed
 
 
-def test_a_model_equals_itself() -> None:
-    result = verify_models(model(CONV).SerializeToString(), model(CONV).SerializeToString())
-    assert result.status == "passed"
-    assert result.depends_on_inputs
-    assert [each.name for each in result.comparisons] == ["y", "y"]
-    assert result.worst is not None and result.worst.error == 0
-
-
 def test_one_percent_in_some_weights_fails() -> None:
     result = verify_models(model(CONV).SerializeToString(), model(CONV, w=1.01).SerializeToString())
     assert result.status == "failed"
@@ -77,17 +69,6 @@ def test_what_a_softmax_hides_is_seen_in_front_of_it() -> None:
     assert seen.reason.startswith("k differs")
 
 
-def test_an_observed_value_has_another_name_and_format_in_the_rewritten_model() -> None:
-    renamed = model("q = Conv(x, w) p = Transpose <perm = [0, 2, 3, 1]> (q) y = Relu(q)")
-    result = verify_models(
-        exposing(model("h = Conv(x, w) y = Relu(h)"), "h"),
-        exposing(renamed, "p"),
-        observed=[ObservedValue("h", "p", NHWC)],
-    )
-    assert result.status == "passed", result.reason
-    assert {each.name for each in result.comparisons} == {"y", "h"}
-
-
 def test_pinned_inputs_and_outputs_are_fed_and_read_in_their_format() -> None:
     pinned = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 18]> net (float[1,4,4,8] x) => (float[1,4,4,8] y) {'
@@ -114,18 +95,6 @@ def test_a_model_that_cannot_be_run_is_not_verified() -> None:
     assert "the rewritten model cannot" in broken.reason
 
 
-def test_a_model_that_would_end_the_process_is_verified() -> None:
-    """A model that crashes onnxruntime 1.31 at its default level is verified in a separate process."""
-    text = "g (float16[2,3,4] x) => (float16[3,2,5] y) { t = Transpose <perm = [1, 0, 2]> (x) y = MatMul (t, w) }"
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {text}')
-    weight = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float16)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    original = model.SerializeToString()
-    assert verify_models(original, original).status == "passed"
-    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight[::-1].copy(), "w"))
-    assert verify_models(original, model.SerializeToString()).status == "failed"
-
-
 def test_an_output_that_does_not_depend_on_the_input_is_told() -> None:
     constant = model("z = Sub(x, x) y = Add(z, z)")
     result = verify_models(constant.SerializeToString(), constant.SerializeToString())
@@ -140,14 +109,6 @@ def test_infinities_and_nans_keep_their_places() -> None:
     for other in ([1.0, 2.0, inf, -inf], [nan, nan, inf, -inf], [1.0, nan, -inf, -inf], [1.0, nan, inf, 5.0]):
         assert not passes(want, np.asarray(other, np.float32), spread=1.0)
     assert passes(want, np.asarray([1.00001, nan, inf, -inf], np.float32), spread=1e-5)
-
-
-def test_the_measure_is_relative_to_the_largest_element() -> None:
-    want = np.asarray([100.0, 1e-9], np.float32)
-    assert difference(want, want + np.float32(1e-3)).largest == pytest.approx(1e-5, rel=1e-2)
-    zeros = np.zeros(3, np.float32)
-    assert passes(zeros, zeros)
-    assert not passes(zeros, zeros + np.float32(1e-30))
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-5, 1e-3])
@@ -221,14 +182,3 @@ def test_every_element_type_goes_in_and_out(dtype: str) -> None:
     assert verify_models(plain, plain).status == "passed"
     other = transposed("t = Transpose <perm = [1, 0]> (x) f = Cast <to = 1> (t) n = Neg(f) y = CastLike(n, t)")
     assert verify_models(plain, other).reason.startswith("y differs")
-
-
-def test_inputs_on_which_the_original_breaks_its_word_prove_nothing() -> None:
-    """Inputs on which the original violates its declared shape are skipped; the number of elements is an input."""
-    head = '<ir_version: 10, opset_import: ["" : 21]> g (float[2,4] x, int64[1] k) => (float[2,3] y, int64[2,3] i)'
-    original = onnx.parser.parse_model(f"{head} {{ y, i = TopK(x, k) }}").SerializeToString()
-    promised = "t, j = TopK(x, k) s = Constant <value_ints = [2,3]> () y = Reshape(t, s) i = Reshape(j, s)"
-    rewritten = onnx.parser.parse_model(f"{head} {{ {promised} }}").SerializeToString()
-    result = verify_models(original, rewritten, inputs={"k": np.array([2])})
-    assert result.status == "not verified"
-    assert result.reason == "on random inputs the original computes y with the shape [2, 2], but declares [2, 3]"

@@ -1,7 +1,5 @@
 """Models in 16 bits are upcast to float32 for comparison if their rounding errors hide faults."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import onnx.parser
@@ -9,10 +7,8 @@ import pytest
 from onnx import numpy_helper
 
 from layoutopt.runtime.session import Session
-from layoutopt.verification import Comparison, Verification, verify_models
-from layoutopt.verification.difference import Difference, difference
+from layoutopt.verification import Verification, verify_models
 from layoutopt.verification.edits import upcast_to_float32
-from layoutopt.verification.gate import errors_of
 
 SIZE, DEPTH = 64, 6
 
@@ -70,43 +66,15 @@ def test_sums_in_another_order_differ_by_what_rounding_does_to_the_original() ->
     assert verdict.worst is not None and verdict.worst.error > 1e-3
 
 
-def test_so_they_do_beside_an_input_that_is_handed_out() -> None:
-    models = [onnx.load_from_string(chain(order=order)) for order in (0, 1)]
-    for model in models:
-        model.graph.output.append(model.graph.input[0])
-    assert judged(models[1].SerializeToString(), models[0].SerializeToString()).status == "passed"
-
-
 @pytest.mark.parametrize("factor", [0.0, -1.0, 2.0])
 def test_what_errors_hide_is_found(factor: float) -> None:
     assert judged(chain(order=1, wrong=factor)).status == "failed"
-
-
-def test_the_same_sums_need_no_second_look() -> None:
-    verdict = judged(chain(cancels=False, order=1), chain(cancels=False))
-    assert (verdict.status, verdict.reason) == ("passed", "")
 
 
 def test_a_rewritten_model_may_not_be_much_coarser_than_the_original() -> None:
     """A rewritten model with larger rounding errors than the original fails, even if it is equal in exact arithmetic."""
     verdict = judged(chain(), chain(cancels=False))
     assert verdict.status == "failed"
-
-
-def compared(want: np.ndarray, got: np.ndarray) -> Comparison:
-    one = Comparison.against_spread("y", want, difference(want, got), Difference())
-    return replace(one, magnitude=float(np.abs(want).max()))
-
-
-def test_a_sum_that_happens_to_cancel_is_measured_by_what_it_is_on_other_inputs() -> None:
-    """A sum that cancels on one input is judged by its magnitude on other inputs; infinite errors stay infinite."""
-    step = np.float16(2**-10)
-    want = [np.asarray([0.01], np.float16), np.asarray([1.0], np.float16)]
-    pairs = tuple(compared(each, each + step) for each in want)
-    assert pairs[0].error > 0.05 > 0.002 > pairs[1].error
-    assert errors_of(Verification("failed", "", pairs))["y"] < 0.002
-    infinite = compared(np.zeros(1, np.float16), np.full(1, np.inf, np.float16))
-    assert "y" not in errors_of(Verification("failed", "", (*pairs, infinite)))
 
 
 def test_wide_numbers_have_the_values_of_the_narrow_ones() -> None:

@@ -37,11 +37,6 @@ def test_the_reason(node: str) -> None:
     assert reason_without_signature(op) == NODES[node]
 
 
-def test_old_opsets() -> None:
-    (op,) = lift(from_message(model_of("y = Relu (x)", 6))).ops
-    assert "opset 7" in reason_without_signature(op)
-
-
 def test_the_report_and_inspect_show_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = model_of("d = Det (x) y = Relu (d)")
     report = layoutopt.optimize(model, "gpu-hopper", inputs={"x": np.ones((4, 3, 3), np.float32)}).report

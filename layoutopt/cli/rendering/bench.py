@@ -7,6 +7,7 @@ from rich.text import Text
 
 from layoutopt.bench.bench_report import BenchReport, MachineReport, ModelReport
 from layoutopt.cli.rendering.terminal import (
+    Cell,
     footnote,
     key_values,
     seconds,
@@ -15,7 +16,6 @@ from layoutopt.cli.rendering.terminal import (
     size,
     styled_line,
     table,
-    text,
 )
 from layoutopt.timing.statistics import CONFIDENCE, Estimate
 
@@ -28,13 +28,13 @@ def print_bench(report: BenchReport, shows_ops: bool) -> None:
     """Print models, conditions, speed-ups, times, session creation, memory and data movement."""
     models = report.models
     rounds = styled_line(str(report.rounds), (f"  in {report.blocks} blocks, each with new sessions", "dim"))
-    rows = [
-        *((each.label, text(_name(each, models), "bold")) for each in models),
+    rows: list[tuple[str, Cell]] = [
+        *((each.label, (_name(each, models), "bold")) for each in models),
         ("machine", _machine(report.machine)),
-        ("runtime", text(", ".join(dict.fromkeys(f"{each.runtime} {each.runtime_version}" for each in models)))),
+        ("runtime", ", ".join(dict.fromkeys(f"{each.runtime} {each.runtime_version}" for each in models))),
         ("inputs", _inputs(report)),
         ("rounds", rounds),
-        *(("" if number else "caveats", text(each, "yellow")) for number, each in enumerate(report.warnings)),
+        *(("" if number else "caveats", (each, "yellow")) for number, each in enumerate(report.warnings)),
     ]
     show(key_values(*rows))
     if len(models) > 1:
@@ -70,7 +70,7 @@ def _name(model: ModelReport, models: Sequence[ModelReport]) -> str:
 
 
 def _speed_ups(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, "=quartiles", "=")
+    rows: list[list[Cell]] = []
     for each in models[1:]:
         found = each.speed_up
         assert found is not None
@@ -79,21 +79,19 @@ def _speed_ups(models: Sequence[ModelReport]) -> Table:
             f"{found.low:.3f}…{found.high:.3f}",
             f"{found.lower_quartile:.3f}…{found.upper_quartile:.3f}",
         )
-        mean = text(f"{found.value:.3f}", f"bold {style}")
-        rows.add_row(
-            text(f"{models[0].label}/{each.label}", "dim"), mean, interval, quartiles, text(found.verdict, style)
-        )
-    return rows
+        mean = (f"{found.value:.3f}", f"bold {style}")
+        rows.append([(f"{models[0].label}/{each.label}", "dim"), mean, interval, quartiles, (found.verdict, style)])
+    return table(["=", ">mean", _INTERVAL, "=quartiles", "="], rows)
 
 
 def _times(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, "=quartiles", ">fastest")
+    rows: list[list[Cell]] = []
     for each in models:
         time = each.time
         quartiles = f"{seconds(time.lower_quartile)}…{seconds(time.upper_quartile)}"
         fastest = seconds(min(map(min, each.samples)))
-        rows.add_row(text(each.label, "dim"), seconds(time.value), _interval(time), quartiles, fastest)
-    return rows
+        rows.append([(each.label, "dim"), seconds(time.value), _interval(time), quartiles, fastest])
+    return table(["=", ">mean", _INTERVAL, "=quartiles", ">fastest"], rows)
 
 
 def _interval(spread: Estimate) -> str:
@@ -101,28 +99,24 @@ def _interval(spread: Estimate) -> str:
 
 
 def _sessions(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">mean", _INTERVAL, *((">speed-up", _INTERVAL, "=") if len(models) > 1 else ()))
+    rows: list[list[Cell]] = []
     for each in models:
-        cells = [text(each.label, "dim"), text(seconds(each.creation.value)), text(_interval(each.creation))]
+        cells: list[Cell] = [(each.label, "dim"), seconds(each.creation.value), _interval(each.creation)]
         if (gain := each.creation_speed_up) is not None:
             style = _STYLES[gain.verdict]
-            cells += [
-                text(f"{gain.value:.2f}", style),
-                text(f"{gain.low:.2f}…{gain.high:.2f}"),
-                text(gain.verdict, style),
-            ]
-        rows.add_row(*cells)
-    return rows
+            cells += [(f"{gain.value:.2f}", style), f"{gain.low:.2f}…{gain.high:.2f}", (gain.verdict, style)]
+        rows.append(cells)
+    return table(["=", ">mean", _INTERVAL, *([">speed-up", _INTERVAL, "="] if len(models) > 1 else [])], rows)
 
 
 def _memory_and_movement(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">peak memory", ">of which model", ">data movement", ">of which Transpose and Reorder")
+    rows: list[list[Cell]] = []
     for each in models:
         memory = each.memory
         model = size(max(memory.peak_bytes - memory.bytes_before, 0))
         shares = (f"{share:.1%}" for share in (each.profile.movement_share, each.profile.reorder_share))
-        rows.add_row(text(each.label, "dim"), size(memory.peak_bytes), model, *shares)
-    return rows
+        rows.append([(each.label, "dim"), size(memory.peak_bytes), model, *shares])
+    return table(["=", ">peak memory", ">of which model", ">data movement", ">of which Transpose and Reorder"], rows)
 
 
 def _ops(models: Sequence[ModelReport]) -> Table:
@@ -130,13 +124,13 @@ def _ops(models: Sequence[ModelReport]) -> Table:
     ops = [op for each in models for op in each.profile.ops]
     order = list(dict.fromkeys(op.op for op in sorted(ops, key=lambda op: (-op.seconds, op.op))))
     moving = {op.op for op in ops if op.moves_data}
-    rows = table("=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share")))
-    for name in order[:_MAX_ROWS]:
-        rows.add_row(styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name]))
-    if rest := order[_MAX_ROWS:]:
-        rows.add_row("other", *_cells(models, rest), style="dim")
-    rows.add_row("all", *_cells(models, order), style="bold")
-    return rows
+    columns = ["=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share"))]
+    rows: list[list[Cell]] = [
+        [styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name])]
+        for name in order[:_MAX_ROWS]
+    ]
+    rows += [["other", *_cells(models, rest)]] if (rest := order[_MAX_ROWS:]) else []
+    return table(columns, [*rows, ["all", *_cells(models, order)]], last="bold")
 
 
 def _cells(models: Sequence[ModelReport], names: Sequence[str]) -> list[str]:

@@ -8,15 +8,15 @@ from rich.table import Table
 
 from layoutopt.calibrate import CalibrationReport
 from layoutopt.calibrate.calibration import Agreement
-from layoutopt.cli.rendering.terminal import footnote, key_values, seconds, section, show, styled_line, table, text
+from layoutopt.cli.rendering.terminal import Cell, footnote, key_values, seconds, section, show, styled_line, table
 
 
 def print_calibration(report: CalibrationReport, output: Path) -> None:
     """Print the machine, and the quality of the fit by kernel family."""
-    rows = (
+    rows: tuple[tuple[str, Cell], ...] = (
         ("machine", styled_line(report.cpu, (f"  {report.threads} thread{'s' if report.threads > 1 else ''}", "dim"))),
-        ("runtime", text(f"onnxruntime {report.onnxruntime_version}")),
-        ("measured", styled_line(f"{len(report.kernels)} kernels in {seconds(report.seconds)}")),
+        ("runtime", f"onnxruntime {report.onnxruntime_version}"),
+        ("measured", f"{len(report.kernels)} kernels in {seconds(report.seconds)}"),
         ("written", styled_line((str(output), "bold"), (f"  inherits from {report.target}", "dim"))),
     )
     show(key_values(*rows))
@@ -26,8 +26,7 @@ def print_calibration(report: CalibrationReport, output: Path) -> None:
 
 
 def _fit_quality(families: Sequence[Agreement]) -> Table:
-    rows = table(
-        "=kernels",
+    columns = (
         ">fitted",
         ">held out",
         ">error",
@@ -36,18 +35,20 @@ def _fit_quality(families: Sequence[Agreement]) -> Table:
         ">built-in rank corr.",
         ">fitted error",
     )
-    for each in families:
-        cells = (
-            str(each.fitted),
-            str(each.held_out),
+    rows: list[list[Cell]] = [
+        [
+            each.family,
+            each.fitted,
+            each.held_out,
             _percent(each.error),
             _two_digits(each.rank_correlation),
             _percent(each.error_before),
             _two_digits(each.rank_correlation_before),
             _percent(each.fitted_error),
-        )
-        rows.add_row(each.family, *cells, style="bold" if each is families[-1] else "")
-    return rows
+        ]
+        for each in families
+    ]
+    return table(["=kernels", *columns], rows, last="bold")
 
 
 def _percent(value: float | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from layoutopt.certificate.checker.check import Verdict
 from layoutopt.certificate.checker.lemmas import BY_NAME
 from layoutopt.cli.output_files import JsonRecord
-from layoutopt.cli.rendering.terminal import key_values, section, show, styled_line, table, text
+from layoutopt.cli.rendering.terminal import Cell, key_values, section, show, styled_line, table
 
 
 def print_verdict(
@@ -33,19 +33,20 @@ def print_verdict(
     )
     if json.is_printed or is_quiet:
         return
-    rows = [
+    rows: list[tuple[str, Cell]] = [
         ("verdict", styled_line((headline, "yellow" if tested else "green"), f", {len(found.proofs)} claims")),
-        ("proven", text(f"{proven} of {found.nodes} ops")),
-        ("tested", text(f"{tested} of {found.nodes} ops" if tested else "none", "yellow" if tested else "")),
+        ("proven", f"{proven} of {found.nodes} ops"),
+        ("tested", (f"{tested} of {found.nodes} ops" if tested else "none", "yellow" if tested else "")),
     ]
     show(styled_line((str(result), "bold"), " against ", (str(original), "bold")), key_values(*rows))
     if lemmas:
-        rows_of_lemmas = table("lemma", ">claims", "statement")
-        for name, count in lemmas.items():
-            rows_of_lemmas.add_row(text(name), str(count), text(BY_NAME[name].statement))
-        section("lemmas", "identities that the proofs use", rows_of_lemmas)
+        content = table(
+            ["lemma", ">claims", "statement"],
+            [[name, count, BY_NAME[name].statement] for name, count in lemmas.items()],
+        )
+        section("lemmas", "identities that the proofs use", content)
     if found.tested:
-        rows_of = table("value", ">ops", ">largest difference")
-        for name, ops, error in measured:
-            rows_of.add_row(text(name), str(ops), f"{error:.1e}")
-        section("tested", "values that are compared on random inputs and not proven", rows_of)
+        content = table(
+            ["value", ">ops", ">largest difference"], [[name, ops, f"{error:.1e}"] for name, ops, error in measured]
+        )
+        section("tested", "values that are compared on random inputs and not proven", content)

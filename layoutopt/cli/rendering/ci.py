@@ -1,6 +1,6 @@
 """The output of `ci`: a table of the models, and the failed checks and warnings."""
 
-from layoutopt.cli.rendering.terminal import indented, rendered, size, styled_line, table, text
+from layoutopt.cli.rendering.terminal import Cell, indented, rendered, size, styled_line, table
 from layoutopt.gates import GateReport, ModelResult
 
 HEADER = ("model", "result", "layout changes", "bytes moved", "speed-up", "growth")
@@ -9,10 +9,11 @@ _STYLES = {"passed": "green", "error": "bold red", "over budget": "bold red", "r
 
 def gates_text(report: GateReport) -> str:
     """The table of the models, and one line per failed check and warning."""
-    rows = table(*HEADER[:2], *(f">{each}" for each in HEADER[2:]))
+    rows: list[list[Cell]] = []
     for model in report.models:
         name, status, *numbers = cells(model)
-        rows.add_row(text(name, "bold"), text(status, _STYLES[status]), *map(text, numbers))
+        rows.append([(name, "bold"), (status, _STYLES[status]), *numbers])
+    content = indented(table([*HEADER[:2], *(f">{each}" for each in HEADER[2:])], rows))
     lines = [
         styled_line(
             "  ", (f"{found.level}: ", "red" if found.level == "error" else "yellow"), f"{model.model}: {found.message}"
@@ -21,7 +22,7 @@ def gates_text(report: GateReport) -> str:
         for found in (*model.errors, *model.warnings)
     ]
     title = styled_line(("layoutopt ci", "bold"), (f"  {_aside(report)}", "dim"))
-    return rendered(title, styled_line(), indented(rows), *([styled_line(), *lines] if lines else []))
+    return rendered(title, styled_line(), content, *([styled_line(), *lines] if lines else []))
 
 
 def _aside(report: GateReport) -> str:

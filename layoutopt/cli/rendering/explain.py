@@ -9,6 +9,7 @@ from rich.text import Text
 from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.optimize import fact_rows
 from layoutopt.cli.rendering.terminal import (
+    Cell,
     footnote,
     indented,
     key_values,
@@ -26,9 +27,7 @@ from layoutopt.explanation import (
     Explanation,
     FormatChoice,
     ItemExplanation,
-    ModelChange,
     Participant,
-    Remedy,
 )
 from layoutopt.report.facts import proof_text, size_facts
 
@@ -46,7 +45,12 @@ def print_explained(found: Explanation, record: JsonRecord) -> None:
     if found.plan is None:
         show(indented(text(f"there is no plan to explain: {found.reason}")))
         return
-    show(key_values(*_summary(found)))
+    proof = (f"  {proof_text(found.plan)}", "dim")
+    rows: list[tuple[str, Cell]] = [("estimated time", styled_line(seconds(found.plan.seconds_after), proof))]
+    rows += [("conversions", _totals(found))] if found.item is None else []
+    rows += fact_rows(size_facts(found.dims))
+    rows += [("note", (note.reason, "yellow")) for note in found.notes if note.source == "plan"]
+    show(key_values(*rows))
     if found.item is not None:
         _print_item(found.item)
         return
@@ -56,37 +60,34 @@ def print_explained(found: Explanation, record: JsonRecord) -> None:
     if rest := [each for each in found.conversions if not each.is_priced]:
         section("more conversions", "without priced alternatives; see --limit and --config time-limit", _unpriced(rest))
     if found.changes:
-        aside = "the estimated time that each saves"
-        section("changes to the model", aside, _changes(found.changes))
+        changes: list[list[Cell]] = [
+            [
+                f"{_METHODS[each.method]}{seconds(each.saved_seconds)}",
+                _percent(each.saved_percent),
+                (each.method, "dim"),
+                each.what,
+                (each.reason, "dim"),
+            ]
+            for each in found.changes
+        ]
+        columns = [">saves", ">", "=", "change", "reason"]
+        section("changes to the model", "the estimated time that each saves", table(columns, changes))
 
 
-def _summary(found: Explanation) -> list[tuple[str, RenderableType]]:
-    plan = found.plan
-    assert plan is not None
-    rows: list[tuple[str, RenderableType]] = [
-        ("estimated time", styled_line(f"{seconds(plan.seconds_after)}  ", (proof_text(plan), "dim")))
-    ]
-    if found.item is None:
-        rows.append(("conversions", _totals(found)))
-    rows += fact_rows(size_facts(found.dims))
-    return rows + [("note", text(note.reason, "yellow")) for note in found.notes if note.source == "plan"]
-
-
-def _totals(found: Explanation) -> Text:
+def _totals(found: Explanation) -> str:
     count, free = len(found.conversions), found.free_conversions
     aside = f", and {free} that cost nothing" if free else ""
     if not count:
-        aside = aside or ": no two ops of the plan disagree about a format"
-        return text(f"none that costs anything{aside}")
+        return f"none that costs anything{aside or ': no two ops of the plan disagree about a format'}"
     whole, percent = sum(each.seconds for each in found.conversions), sum(each.percent for each in found.conversions)
-    return text(f"{count}, which take {seconds(whole)}, {_percent(percent)} of the time{aside}")
+    return f"{count}, which take {seconds(whole)}, {_percent(percent)} of the time{aside}"
 
 
 def _print_conversion(number: int, each: ConversionReport) -> None:
     name = f"cast of {each.tensor}" if each.kind == "cast" else f"{each.kind} {each.name}"
     body = f" in {each.body}" if each.body else ""
     cost = f"{seconds(each.seconds)}, {_percent(each.percent)} of the time, {size(each.nbytes)} moved"
-    rows: list[tuple[str, RenderableType]] = [("from", _participant(each.producer, "produces"))]
+    rows: list[tuple[str, Cell]] = [("from", _participant(each.producer, "produces"))]
     if each.views:
         aside = (f"  metadata only: {each.tensor} has {each.src}", "dim")
         rows.append(("through", styled_line(", ".join(each.views), aside)))
@@ -95,7 +96,17 @@ def _print_conversion(number: int, each: ConversionReport) -> None:
     if each.alternatives:
         parts += [text("best other plans", "dim"), indented(_alternatives(each.alternatives))]
     if each.remedies:
-        parts += [text("what would remove it, with the most that it saves", "dim"), indented(_remedies(each.remedies))]
+        remedies: list[list[Cell]] = [
+            [
+                "" if remedy.saved_seconds is None else seconds(remedy.saved_seconds),
+                "" if remedy.saved_percent is None else _percent(remedy.saved_percent),
+                remedy.what,
+                (remedy.reason, "dim"),
+            ]
+            for remedy in each.remedies
+        ]
+        parts += [text("what would remove it, with the most that it saves", "dim")]
+        parts += [indented(table([">saves", ">", "remedy", "reason"], remedies))]
     section(f"{number}. {name}{body}: {each.src} to {each.dst}", cost, Group(*parts))
 
 
@@ -111,92 +122,61 @@ def _participant(each: Participant, verb: str) -> Text:
 def _alternatives(found: Sequence[Alternative]) -> Table:
     """All alternatives without a conversion, and the cheapest ones with another format."""
     others = sorted((each for each in found if each.kind == "other format"), key=_extra)
-    shown = [each for each in found if each.kind != "other format"] + others[:_MAX_FORMATS]
-    rows = table(">extra", ">", "condition", "conversions of that plan instead")
-    for each in shown:
-        instead = text("; ".join(each.other_conversions) or ("none" if each.extra_seconds is not None else ""), "dim")
-        rows.add_row(*_extras(each), text(each.condition), instead)
-    if len(others) > _MAX_FORMATS:
-        rest = len(others) - _MAX_FORMATS
-        rows.add_row("", "", text(f"and {rest} more, which cost no less; see --json", "dim"))
-    return rows
+    rows: list[list[Cell]] = []
+    for each in [*(each for each in found if each.kind != "other format"), *others[:_MAX_FORMATS]]:
+        instead = "; ".join(each.other_conversions) or ("none" if each.extra_seconds is not None else "")
+        rows.append([*_extras(each), each.condition, (instead, "dim")])
+    if (rest := len(others) - _MAX_FORMATS) > 0:
+        rows.append(["", "", (f"and {rest} more, which cost no less; see --json", "dim")])
+    return table([">extra", ">", "condition", "conversions of that plan instead"], rows)
 
 
 def _extra(each: Alternative | FormatChoice) -> float:
     return float("inf") if each.extra_seconds is None else each.extra_seconds
 
 
-def _extras(each: Alternative | FormatChoice) -> tuple[Text, Text]:
+def _extras(each: Alternative | FormatChoice) -> tuple[Cell, Cell]:
     """The extra time of a plan, absolute and relative."""
     if each.extra_seconds is None or each.extra_percent is None:
-        return text("impossible" if each.is_proven else "no time left", "dim"), text("")
-    sign = "+" if each.is_proven else "at most +"
-    if each.extra_seconds < 0:
-        return text(f"-{seconds(-each.extra_seconds)}"), text(f"-{_percent(-each.extra_percent)}")
-    return text(f"{sign}{seconds(each.extra_seconds)}"), text(f"+{_percent(each.extra_percent)}")
-
-
-def _remedies(found: Sequence[Remedy]) -> Table:
-    rows = table(">saves", ">", "remedy", "reason")
-    for each in found:
-        cost = (
-            ("", "")
-            if each.saved_seconds is None
-            else (seconds(each.saved_seconds), _percent(each.saved_percent or 0.0))
-        )
-        rows.add_row(*cost, text(each.what), text(each.reason, "dim"))
-    return rows
+        return ("impossible" if each.is_proven else "no time left", "dim"), ""
+    sign = "-" if each.extra_seconds < 0 else "+"
+    caveat = "" if each.is_proven or sign == "-" else "at most "
+    return f"{caveat}{sign}{seconds(abs(each.extra_seconds))}", f"{sign}{_percent(abs(each.extra_percent))}"
 
 
 def _unpriced(found: Sequence[ConversionReport]) -> Table:
-    rows = table("tensor", ">time", ">bytes", "from", "to", "ops")
+    rows: list[list[Cell]] = []
     for each in found[:_MAX_ROWS]:
-        ops = f"{each.producer.kind} {each.producer.name} to " + ", ".join(
-            f"{to.kind} {to.name}" for to in each.consumers
-        )
+        readers = ", ".join(f"{to.kind} {to.name}" for to in each.consumers)
+        ops = f"{each.producer.kind} {each.producer.name} to {readers}"
         cost = (seconds(each.seconds), size(each.nbytes))
-        rows.add_row(text(each.tensor), *cost, text(each.src, "cyan"), text(each.dst, "cyan"), text(ops, "dim"))
+        rows.append([each.tensor, *cost, (each.src, "cyan"), (each.dst, "cyan"), (ops, "dim")])
     if len(found) > _MAX_ROWS:
-        rows.add_row(text(f"and {len(found) - _MAX_ROWS} more; see --json", "dim"))
-    return rows
-
-
-def _changes(found: Sequence[ModelChange]) -> Table:
-    rows = table(">saves", ">", "=", "change", "reason")
-    for each in found:
-        saved = f"{_METHODS[each.method]}{seconds(each.saved_seconds)}"
-        rows.add_row(
-            text(saved),
-            _percent(each.saved_percent),
-            text(each.method, "dim"),
-            text(each.what),
-            text(each.reason, "dim"),
-        )
-    return rows
+        rows.append([(f"and {len(found) - _MAX_ROWS} more; see --json", "dim")])
+    return table(["tensor", ">time", ">bytes", "from", "to", "ops"], rows)
 
 
 def _print_item(item: ItemExplanation) -> None:
     kind = f"tensor {item.type}" if item.kind == "tensor" else item.op_type
-    rows: list[tuple[str, RenderableType]] = [("before", text(item.before)), ("after", text(item.after, "cyan"))]
-    if item.producer is not None:
-        rows.append(("from", _participant(item.producer, "produces")))
+    rows: list[tuple[str, Cell]] = [("before", item.before), ("after", (item.after, "cyan"))]
+    rows += [("from", _participant(item.producer, "produces"))] if item.producer is not None else []
     rows += [("to", _participant(each, "reads")) for each in item.consumers]
-    if item.note:
-        rows.append(("no choice", text(item.note)))
+    rows += [("no choice", item.note)] if item.note else []
     section(item.name, f"{kind}{f' in {item.body}' if item.body else ''}", key_values(*rows))
     if item.choices:
-        section("candidates", "the best plan with each, relative to the plan", _choices(item))
+        choices: list[list[Cell]] = [
+            [
+                (each.format, "cyan" if each.is_chosen else ""),
+                *_extras(each),
+                "" if each.kernel_seconds is None else seconds(each.kernel_seconds),
+                ("chosen" if each.is_chosen else "", "dim"),
+            ]
+            for each in item.choices
+        ]
+        columns = ["=format", ">extra", ">", ">time of the op", ""]
+        section("candidates", "the best plan with each, relative to the plan", table(columns, choices))
     if item.more_choices:
         footnote(f"{item.more_choices} more candidates are not priced; see --limit.")
-
-
-def _choices(item: ItemExplanation) -> Table:
-    rows = table("=format", ">extra", ">", ">time of the op", "")
-    for each in item.choices:
-        kernel = "" if each.kernel_seconds is None else seconds(each.kernel_seconds)
-        style, mark = ("cyan", "chosen") if each.is_chosen else ("", "")
-        rows.add_row(text(each.format, style), *_extras(each), kernel, text(mark, "dim"))
-    return rows
 
 
 def _percent(value: float) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,7 @@ from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.notes import notes_table
 from layoutopt.cli.rendering.optimize import fact_rows, title
 from layoutopt.cli.rendering.terminal import (
+    Cell,
     footnote,
     key_values,
     seconds,
@@ -26,10 +27,12 @@ from layoutopt.cli.rendering.terminal import (
     text,
 )
 from layoutopt.report.facts import change_text, range_text
-from layoutopt.report.schema import CastReport, OpReport, Report
+from layoutopt.report.schema import CastReport, Report
 
 _MAX_ROWS = 12  # rows of a table without --all
 _OMITTED_FORMATS = ("C", "scalar")  # formats that are not printed
+_NOT_OF_PLANS = ("result", "speed", "verification", "measured time")  # facts of results
+_FIELDS = ("model", "target", "runtime", "dialect", "reason", "dims", "plan", "gain", "facts", "casts", "notes")
 
 
 def print_inspected(found: PlannedModel | StampedModel, show_all: bool, record: JsonRecord) -> None:
@@ -44,24 +47,13 @@ def print_inspected(found: PlannedModel | StampedModel, show_all: bool, record: 
 
 
 def _record(found: PlannedModel) -> dict[str, Any]:
-    report = found.report
-    return {
-        "model": report.model,
-        "target": report.target,
-        "runtime": report.runtime,
-        "dialect": report.dialect,
+    report, with_all_kernels = found.report, found.report_with_all_kernels
+    fields = _fields(report)
+    return {key: fields[key] for key in _FIELDS} | {
         "improves": report.changed,
-        "reason": report.reason,
-        "dims": [_fields(each) for each in report.dims],
-        "plan": _fields(report.plan),
-        "gain": _fields(report.gain),
-        "unlimited_plan": _fields(found.report_with_all_kernels.plan)
-        if found.report_with_all_kernels is not None
-        else None,
-        "counts": {"before": _fields(report.before), "after": _fields(report.after)},
+        "unlimited_plan": _fields(with_all_kernels.plan) if with_all_kernels is not None else None,
+        "counts": {"before": fields["before"], "after": fields["after"]},
         "ops": [{"before": _fields(each.before), "after": _fields(each.after)} for each in found.changes],
-        "casts": [_fields(cast) for cast in report.casts],
-        "notes": [_fields(note) for note in report.notes],
     }
 
 
@@ -70,35 +62,22 @@ def _fields(record: BaseModel | None) -> Any:
 
 
 def _print_planned(found: PlannedModel, show_all: bool) -> None:
-    report = found.report
-    planned = [each for each in report.facts if each.label not in ("result", "speed", "verification", "measured time")]
-    verdict = (
-        text("would be rewritten", "green") if report.changed else text(f"would be left unchanged: {report.reason}")
-    )
-    show(
-        title(report),
-        key_values(("result", verdict), *fact_rows(planned), *_plan_with_all_kernels(found.report_with_all_kernels)),
-    )
-    if show_all:
-        section("ops", "formats and estimated time, before and after planning", _each_op(found.changes))
-    else:
-        section(
-            "ops",
-            "formats and estimated time, before and after planning; --all lists each op",
-            _op_types(found.changes),
-        )
+    report, changes = found.report, found.changes
+    verdict = f"would be left unchanged: {report.reason}"
+    rows: list[tuple[str, Cell]] = [("result", ("would be rewritten", "green") if report.changed else verdict)]
+    rows += fact_rows(each for each in report.facts if each.label not in _NOT_OF_PLANS)
+    show(title(report), key_values(*rows, *_plan_with_all_kernels(found.report_with_all_kernels)))
+    aside = "formats and estimated time, before and after planning"
+    section("ops", aside if show_all else f"{aside}; --all lists each op", _ops(changes, show_all))
     if report.casts:
-        section(
-            "layout conversions",
-            "those of the plan, with reasons",
-            _conversions(report.casts, None if show_all else _MAX_ROWS),
-        )
-    if movements := [each for each in found.changes if each.before is not None and each.before.moves_data]:
-        section(
-            "data movement", "ops that moved data before planning, and their outcome", _movements(movements, show_all)
-        )
-    if fixed := [each for each in found.changes if each.op.reason and not each.op.moves_data]:
-        section("canonical formats", "ops without a choice of formats, with reasons", _without_choice(fixed, show_all))
+        limit = len(report.casts) if show_all else _MAX_ROWS
+        section("layout conversions", "those of the plan, with reasons", _conversions(report.casts, limit))
+    if moved := [each for each in changes if each.before is not None and each.before.moves_data]:
+        about = "ops that moved data before planning, and their outcome"
+        section("data movement", about, _by_op(moved, show_all, "outcome", _outcome, has_times=True))
+    if fixed := [each for each in changes if each.op.reason and not each.op.moves_data]:
+        about = "ops without a choice of formats, with reasons"
+        section("canonical formats", about, _by_op(fixed, show_all, "reason", lambda each: text(each.op.reason)))
     if report.notes:
         section("notes", "passes that did not apply, with reasons", notes_table(report.notes, show_all=show_all))
 
@@ -112,27 +91,53 @@ def _plan_with_all_kernels(report: Report | None) -> list[tuple[str, Text]]:
     return [("hardware's optimum", styled_line(change, aside))]
 
 
-def _each_op(changes: Sequence[OpChange]) -> Table:
-    rows = table("=op", "name", "formats before", "formats after", "preferred", ">time before", ">time after")
-    for each in changes:
-        times = (_time(each.before), _time(each.after))
-        rows.add_row(text(each.op.kind), text(each.op.name, "dim"), *_formats(each), *times)
-    return rows
+def _ops(changes: Sequence[OpChange], show_all: bool) -> Table:
+    """One row per op, or one row for all ops of one type with the same formats, the most expensive first."""
+    columns = ["formats before", "formats after", "preferred", ">time before", ">time after"]
+    if show_all:
+        rows: list[Sequence[Cell]] = [
+            [each.op.kind, (each.op.name, "dim"), *_formats(each), *_times([each])] for each in changes
+        ]
+        return table(["=op", "name", *columns], rows)
+    groups = _groups(changes, lambda each: (each.op.kind, *(cell.plain for cell in _formats(each))))
+    order = sorted(groups, key=lambda group: -max(_totals(group)))
+    rows = [[group[0].op.kind, len(group), *_formats(group[0]), *_times(group)] for group in order[:_MAX_ROWS]]
+    rest = [each for group in order[_MAX_ROWS:] for each in group]
+    rows += [["other", len(rest), "", "", "", *_times(rest)]] if rest else []
+    return table(["=op type", ">ops", *columns], rows)
 
 
-def _op_types(changes: Sequence[OpChange]) -> Table:
-    """One row for all ops of one type with the same formats, the most expensive first."""
-    groups: dict[tuple[str, ...], list[OpChange]] = {}
+def _by_op(
+    changes: Sequence[OpChange],
+    show_all: bool,
+    about: str,
+    cell: Callable[[OpChange], Text],
+    *,
+    has_times: bool = False,
+) -> Table:
+    """One row per op, or one row per op type and text about it."""
+    times = [">time before", ">time after"] if has_times else []
+    groups = [[each] for each in changes]
+    if not show_all:
+        groups = _groups(changes, lambda each: (each.op.kind, cell(each).plain))
+    second = "name" if show_all else ">ops"
+    rows: list[list[Cell]] = [
+        [
+            group[0].op.kind,
+            (group[0].op.name, "dim") if show_all else len(group),
+            *(_times(group) if has_times else []),
+            cell(group[0]),
+        ]
+        for group in groups
+    ]
+    return table(["=op", second, *times, about], rows)
+
+
+def _groups(changes: Iterable[OpChange], key: Callable[[OpChange], Hashable]) -> list[list[OpChange]]:
+    groups: dict[Hashable, list[OpChange]] = {}
     for each in changes:
-        groups.setdefault((each.op.kind, *(cell.plain for cell in _formats(each))), []).append(each)
-    order = sorted(groups.values(), key=lambda group: -max(_totals(group)))
-    rows = table("=op type", ">ops", "formats before", "formats after", "preferred", ">time before", ">time after")
-    for group in order[:_MAX_ROWS]:
-        times = map(seconds, _totals(group))
-        rows.add_row(text(group[0].op.kind), text(len(group)), *_formats(group[0]), *times)
-    if rest := [each for group in order[_MAX_ROWS:] for each in group]:
-        rows.add_row("other", text(len(rest)), "", "", "", *map(seconds, _totals(rest)), style="dim")
-    return rows
+        groups.setdefault(key(each), []).append(each)
+    return sorted(groups.values(), key=lambda group: -len(group))
 
 
 def _totals(changes: Sequence[OpChange]) -> tuple[float, float]:
@@ -140,17 +145,16 @@ def _totals(changes: Sequence[OpChange]) -> tuple[float, float]:
     return before, sum(each.after.seconds for each in changes if each.after is not None)
 
 
-def _time(op: OpReport | None) -> str:
-    return seconds(op.seconds) if op is not None else ""
+def _times(changes: Sequence[OpChange]) -> list[str]:
+    return [seconds(each) for each in _totals(changes)]
 
 
 def _formats(each: OpChange) -> tuple[Text, Text, Text]:
     """The formats before and after planning, and those that the hardware prefers."""
-    before = _sides(each.before.inputs, each.before.outputs) if each.before is not None else ""
+    before, after = (_sides(op.inputs, op.outputs) if op is not None else "" for op in (each.before, each.after))
     preferred = text(_sides(each.op.preferred_inputs, each.op.preferred_outputs), "dim")
     if each.after is None:
         return text(before, "dim"), text("folded", "green"), preferred
-    after = _sides(each.after.inputs, each.after.outputs)
     return text(before, "dim"), text(after, "dim" if after == before else "cyan"), preferred
 
 
@@ -161,33 +165,15 @@ def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str
     return ", ".join(outputs) if inputs in (outputs, []) else f"{', '.join(inputs)} → {', '.join(outputs)}"
 
 
-def _conversions(casts: Sequence[CastReport], limit: int | None) -> Table:
-    """All conversions in graph order, or the `limit` most expensive."""
-    rows = table("tensor", ">bytes", ">time", "reason")
-    for each in casts if limit is None else sorted(casts, key=lambda cast: -cast.seconds)[:limit]:
-        cost = (size(each.bytes), seconds(each.seconds))
+def _conversions(casts: Sequence[CastReport], limit: int) -> Table:
+    """The `limit` most expensive conversions."""
+    rows: list[list[Cell]] = []
+    for each in sorted(casts, key=lambda cast: -cast.seconds)[:limit]:
         why = styled_line((each.reason, "dim"), "" if each.moves_data else "; moves no data, changes only the shape")
-        rows.add_row(text(each.tensor), *cost, why)
-    if limit is not None and (rest := len(casts) - limit) > 0:
-        rows.add_row(text(f"and {rest} more", "dim"))
-    return rows
-
-
-def _movements(changes: Sequence[OpChange], show_all: bool) -> Table:
-    """One row per op, or one row per op type and outcome."""
-    if show_all:
-        rows = table("=op", "name", ">time before", ">time after", "outcome")
-        for each in changes:
-            times = (_time(each.before), _time(each.after))
-            rows.add_row(text(each.op.kind), text(each.op.name, "dim"), *times, _outcome(each))
-        return rows
-    groups: dict[tuple[str, str], list[OpChange]] = {}
-    for each in changes:
-        groups.setdefault((each.op.kind, _outcome(each).plain), []).append(each)
-    rows = table("=op type", ">ops", ">time before", ">time after", "outcome")
-    for group in groups.values():
-        rows.add_row(text(group[0].op.kind), text(len(group)), *map(seconds, _totals(group)), _outcome(group[0]))
-    return rows
+        rows.append([each.tensor, size(each.bytes), seconds(each.seconds), why])
+    if (rest := len(casts) - limit) > 0:
+        rows.append([(f"and {rest} more", "dim")])
+    return table(["tensor", ">bytes", ">time", "reason"], rows)
 
 
 def _outcome(each: OpChange) -> Text:
@@ -196,47 +182,26 @@ def _outcome(each: OpChange) -> Text:
     return text("still moves data", "yellow") if each.after.moves_data else text("metadata only", "green")
 
 
-def _without_choice(changes: Sequence[OpChange], show_all: bool) -> Table:
-    """One row per op, or one row per op type and reason."""
-    if show_all:
-        rows = table("=op", "name", "reason")
-        for each in changes:
-            rows.add_row(text(each.op.kind), text(each.op.name, "dim"), text(each.op.reason))
-        return rows
-    rows = table("=op type", ">ops", "reason")
-    for (kind, reason), count in Counter((each.op.kind, each.op.reason) for each in changes).most_common():
-        rows.add_row(text(kind), text(count), text(reason))
-    return rows
-
-
 def _print_stamped(found: StampedModel, show_all: bool) -> None:
-    stamp = found.stamp
-    casts = sum(op.is_cast for op in found.ops)
-    declared = sum(bool(op.formats) for op in found.ops) - casts
-    standard = len(found.ops) - declared - casts
-    intact = text("unchanged since it was written", "green")
-    rows = [
-        ("written by", text(f"layoutopt {stamp['version']}")),
-        ("target", text(f"{stamp['target']}, {stamp['mode']}, dialect {stamp['dialect']}")),
-        ("state", intact if found.is_intact else text("edited since it was written", "yellow")),
-        (
-            "ops",
-            text(f"{len(found.ops)}: {declared} with formats, {casts} CastData, {standard} standard ONNX"),
-        ),
+    stamp, ops = found.stamp, found.ops
+    casts = sum(op.is_cast for op in ops)
+    declared = sum(bool(op.formats) for op in ops) - casts
+    counts = f"{declared} with formats, {casts} CastData, {len(ops) - declared - casts} standard ONNX"
+    intact: Cell = ("unchanged since it was written", "green")
+    rows: list[tuple[str, Cell]] = [
+        ("written by", f"layoutopt {stamp['version']}"),
+        ("target", f"{stamp['target']}, {stamp['mode']}, dialect {stamp['dialect']}"),
+        ("state", intact if found.is_intact else ("edited since it was written", "yellow")),
+        ("ops", f"{len(ops)}: {counts}"),
     ]
     if stamp.get("dims"):
-        rows.append(("sizes", text(", ".join(f"{name} {range_text(*range)}" for name, range in stamp["dims"].items()))))
+        rows.append(("sizes", ", ".join(f"{name} {range_text(*range)}" for name, range in stamp["dims"].items())))
     if stamp["pins"]:
-        rows.append(("pinned", text(", ".join(f"{name} {format}" for name, format in stamp["pins"].items()))))
+        rows.append(("pinned", ", ".join(f"{name} {format}" for name, format in stamp["pins"].items())))
     show(styled_line((found.model, "bold")), key_values(*rows))
+    counted = Counter((op.kind, op.formats) for op in ops).most_common()
+    shown: list[list[Cell]] = [[kind, count, (formats, "cyan")] for (kind, formats), count in counted]
     if show_all:
-        ops = table("=op", "name", "formats")
-        for op in found.ops:
-            ops.add_row(text(op.kind), text(op.name, "dim"), text(op.formats, "cyan"))
-    else:
-        ops = table("=op type", ">ops", "formats")
-        counted = Counter((op.kind, op.formats) for op in found.ops)
-        for (kind, formats), count in counted.most_common():
-            ops.add_row(text(kind), text(count), text(formats, "cyan"))
-    section("ops", "", ops)
+        shown = [[op.kind, (op.name, "dim"), (op.formats, "cyan")] for op in ops]
+    section("ops", "", table(["=op", "name" if show_all else ">ops", "formats"], shown))
     footnote("Give --target to plan the model again.")

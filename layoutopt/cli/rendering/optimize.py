@@ -7,7 +7,7 @@ from rich.text import Text
 
 from layoutopt.cli.output_files import Outputs
 from layoutopt.cli.rendering.notes import notes_table
-from layoutopt.cli.rendering.terminal import key_values, seconds, section, show, size, styled_line, table, text
+from layoutopt.cli.rendering.terminal import Cell, key_values, seconds, section, show, size, styled_line, table, text
 from layoutopt.files import path_text
 from layoutopt.report.schema import Fact, Report
 
@@ -40,7 +40,7 @@ def title(report: Report) -> Text:
     return styled_line((report.model, "bold"), (aside, "dim"))
 
 
-def fact_rows(facts: Iterable[Fact]) -> list[tuple[str, Text]]:
+def fact_rows(facts: Iterable[Fact]) -> list[tuple[str, Cell]]:
     """Facts as rows of a label and a value."""
     return [
         (each.label, styled_line((each.value, TONES[each.tone]), (f"  {each.detail}" if each.detail else "", "dim")))
@@ -68,13 +68,13 @@ def _written(outputs: Outputs, report: Report) -> Text:
 
 
 def _print_passes(report: Report) -> None:
-    passes = table("=pass", "=result", ">time")
-    for each in report.passes:
-        outcome = text("changed", "green") if each.changed else text("nothing to do", "dim")
-        passes.add_row(text(each.name), outcome, seconds(each.seconds))
+    rows: list[list[Cell]] = [
+        [each.name, ("changed", "green") if each.changed else ("nothing to do", "dim"), seconds(each.seconds)]
+        for each in report.passes
+    ]
     rest = report.seconds - sum(each.seconds for each in report.passes)
-    passes.add_row(text("outside of passes: reading, timing, verifying, measuring", "dim"), "", seconds(max(rest, 0.0)))
-    section("passes", "in the order in which they ran", passes)
+    rows.append([("outside of passes: reading, timing, verifying, measuring", "dim"), "", seconds(max(rest, 0.0))])
+    section("passes", "in the order in which they ran", table(["=pass", "=result", ">time"], rows))
     if report.notes:
         section("notes", "passes that did not apply, with reasons", notes_table(report.notes, show_all=True))
 
@@ -96,16 +96,17 @@ class Row:
 
 def print_table(rows: Sequence[Row]) -> None:
     """Print one row per model, and the numbers of models that were rewritten, left unchanged and failed."""
-    shown = table("model", "=result", "=layout changes")
+    shown: list[list[Cell]] = []
     for row in rows:
         facts = {each.label: each for each in reversed(row.report.facts)} if row.report is not None else {}
         default = Fact(label="", value="unchanged") if facts else Fact(label="", value="failed", tone="bad")
         result, moves = facts.get("speed", default), facts.get("layout changes", Fact(label="", value=""))
         numbers = moves.value.replace(" layout changes", "")
-        shown.add_row(text(row.model), text(result.value, TONES[result.tone]), text(numbers))
+        shown.append([row.model, (result.value, TONES[result.tone]), numbers])
     changed = sum(row.report is not None and row.report.changed for row in rows)
     failed = sum(row.report is None for row in rows)
     counts = f"{len(rows)} models: {changed} rewritten, {len(rows) - changed - failed} unchanged"
     ends = [(f", {failed} failed", "bold red")] if failed else []
     cached = sum(row.is_cached for row in rows)
-    show(shown, styled_line(counts, *ends, *([f"; {cached} from the cache"] if cached else [])))
+    ends += [(f"; {cached} from the cache", "")] if cached else []
+    show(table(["model", "=result", "=layout changes"], shown), styled_line(counts, *ends))

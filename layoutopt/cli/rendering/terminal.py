@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from io import StringIO
-from typing import TextIO
+from typing import TextIO, TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -57,19 +58,24 @@ def show_text(content: str) -> None:
         raise StdoutError(what, where="stdout", hint="redirect it elsewhere") from error
 
 
+Cell: TypeAlias = Text | str | int | tuple[object, str]
+"""A text, or a pair of a text and its style."""
+
+
 def text(value: object, style: str = "") -> Text:
     """One span of text; control characters are replaced."""
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, tuple):
+        return text(*value)
     return Text(printable(str(value)), style)
 
 
-def styled_line(*spans: str | tuple[str, str] | Text) -> Text:
-    """One line of text and (text, style) pairs."""
+def styled_line(*spans: Cell) -> Text:
+    """One line of several spans."""
     whole = Text()
     for span in spans:
-        if isinstance(span, Text):
-            whole.append_text(span)
-        else:
-            whole.append_text(text(span) if isinstance(span, str) else text(*span))
+        whole.append_text(text(span))
     return whole
 
 
@@ -88,8 +94,11 @@ def indented(content: RenderableType) -> Padding:
     return Padding(content, (0, 0, 0, 2), expand=False)
 
 
-def table(*columns: str) -> Table:
-    """A table without rules. A column title may begin with `>` (right-aligned, never wrapped) or `=` (never wrapped)."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, last: str = "") -> Table:
+    """A table without rules, whose last row has the style `last`.
+
+    A column title may begin with `>` (right-aligned, never wrapped) or `=` (never wrapped).
+    """
     result = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for column in columns:
         title = column.lstrip(">=")
@@ -100,16 +109,20 @@ def table(*columns: str) -> Table:
             overflow="ellipsis" if title != column else "fold",
         )
     result.show_header = any(column.header for column in result.columns)
+    for row in rows:
+        result.add_row(*map(text, row))
+    if result.rows:
+        result.rows[-1].style = last
     return result
 
 
-def key_values(*rows: tuple[str, RenderableType]) -> Padding:
+def key_values(*rows: tuple[str, Cell]) -> Padding:
     """Rows of a label and a value."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, value in rows:
-        grid.add_row(label, value)
+        grid.add_row(label, text(value))
     return indented(grid)
 
 
@@ -119,6 +132,7 @@ def file_size(*paths: str | os.PathLike[str]) -> int:
 
 
 __all__ = [
+    "Cell",
     "console",
     "file_size",
     "footnote",

@@ -4,7 +4,7 @@ import math
 
 from layoutopt.cli.model_comparison import ModelComparison
 from layoutopt.cli.output_files import JsonRecord
-from layoutopt.cli.rendering.terminal import key_values, section, show, styled_line, table, text
+from layoutopt.cli.rendering.terminal import Cell, key_values, section, show, styled_line, table
 from layoutopt.report.facts import by_definition
 from layoutopt.sample_inputs import sizes_text
 from layoutopt.verification import Comparison
@@ -27,23 +27,24 @@ def print_comparison(found: ModelComparison, json: JsonRecord, *, is_quiet: bool
         return
     if not found.outputs:
         return  # the error message is the whole output
-    outputs = table("output", "=dtype", ">error", ">rounding spread", ">tolerance", "=verdict")
+    outputs: list[list[Cell]] = []
     for each in found.outputs:
-        mark = text("equal", "green") if each.passed else text("differs", "bold red")
-        numbers = (f"{each.error:.1e}", f"{each.spread.largest:.1e}", f"{each.tolerance:.1e}")
-        outputs.add_row(text(each.name), text(each.dtype), *numbers, mark)
+        mark = ("equal", "green") if each.passed else ("differs", "bold red")
+        numbers = (each.error, each.spread.largest, each.tolerance)
+        outputs.append([each.name, each.dtype, *(f"{number:.1e}" for number in numbers), mark])
     style = "green" if verdict.status == "passed" else "bold red"
     count = sum(max(len(each.sizes), 1) + 1 for each in found.verdicts)
-    rows = [("verdict", styled_line((verdict.status, style), f", on {count} random inputs"))]
+    rows: list[tuple[str, Cell]] = [("verdict", styled_line((verdict.status, style), f", on {count} random inputs"))]
     if verdict.sizes:
-        rows.append(("sizes", text("; ".join(sizes_text(dict(each)) for each in verdict.sizes))))
+        rows.append(("sizes", "; ".join(sizes_text(dict(each)) for each in verdict.sizes)))
     if verdict.defined_block:
-        rows.append(("kernels", text(by_definition(verdict.defined_block), "yellow")))
+        rows.append(("kernels", (by_definition(verdict.defined_block), "yellow")))
     if not found.depends_on_inputs:
         caveat = "the outputs do not depend on the inputs, so the comparison is weak evidence"
-        rows.append(("caveat", text(caveat, "yellow")))
+        rows.append(("caveat", (caveat, "yellow")))
     show(styled_line((str(found.original), "bold"), " and ", (str(found.rewritten), "bold")), key_values(*rows))
-    section("outputs", "largest error of each output, and how far rounding alone moves it", outputs)
+    columns = ["output", "=dtype", ">error", ">rounding spread", ">tolerance", "=verdict"]
+    section("outputs", "largest error of each output, and how far rounding alone moves it", table(columns, outputs))
 
 
 def _record(each: Comparison) -> dict[str, object]:

@@ -7,9 +7,9 @@ depthwise 1x1 convolution, whose filter may be computed: squeeze-and-excite need
 
 Ops without a native kernel are written as in the dialect `ops`, with reshapes around them. The modules:
 
-    arrays, writers                           the declared shapes of blocked arrays, and the writers by op type
+    writers                                   the declared shapes of blocked arrays, and the writers by op type
     blocked_passes, plain_passes, winograd    the passes on the lowered graph
-    integer                                   the passes on the baked graph of a quantised model
+    integer                                   the passes on quantised models
     default_blocks                            the ops that onnxruntime itself runs in blocks
     tables                                    kernels and measured costs
 """
@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 from layoutopt.dialects.builder import OpBuilder, write_plain
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, WRITERS, BlockedArrays
 from layoutopt.dialects.onnxruntime.blocked_passes import (
     CheckBlockSize,
     DeclarePaddedChannels,
@@ -30,7 +29,15 @@ from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, KeepSoftmaxIn
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
-from layoutopt.dialects.onnxruntime.writers import KINDS, write_elementwise, write_reorder
+from layoutopt.dialects.onnxruntime.writers import (
+    BLOCKS,
+    DOMAIN,
+    KINDS,
+    WRITERS,
+    BlockedArrays,
+    write_elementwise,
+    write_reorder,
+)
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyReshapes
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph, is_cast
@@ -90,13 +97,17 @@ class OnnxRuntime(Dialect):
         first = op.inputs[0] if op.inputs else None
         if first is None or first.dtype is not DType.FLOAT32 or op.signature is None:
             return False
-        if is_cast(op):
-            return write_reorder(op, builder, self.arrays)
-        write = WRITERS.get(op.kind)
-        if write is not None and write(op, builder, self.arrays):
-            return True
         rule = rule_of(op)
-        return rule is not None and rule.family == "elementwise" and write_elementwise(op, builder, self.arrays)
+        writers = [write_reorder] if is_cast(op) else [WRITERS[op.kind]] if op.kind in WRITERS else []
+        if rule is not None and rule.family == "elementwise":
+            writers.append(write_elementwise)
+        for write in writers:
+            if (results := write(op, builder, self.arrays)) is not None:
+                present = [index for index, value in enumerate(op.outputs) if value is not None]
+                for index, result in zip(present, results, strict=True):
+                    builder.set_output(index, result)
+                return True
+        return False
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """Write the recorded ops."""

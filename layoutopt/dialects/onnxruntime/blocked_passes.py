@@ -9,15 +9,18 @@ from math import prod
 import numpy as np
 
 from layoutopt.dialects.builder import Packed, add_reshape
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN
+from layoutopt.dialects.onnxruntime.writers import BLOCKS, DOMAIN, float32_type
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Attribute, DType, Op, OpaqueType, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, Op, OpaqueType, Value
 from layoutopt.ops import estimated_extent
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
+_CONV = f"{DOMAIN}::Conv"
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish")
+_PARAMETERS = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
+"""The attributes of activations, with their defaults, in the order of the convolution's `activation_params`."""
 _SINCE = {"HardSwish": (1, 31)}  # the first onnxruntime whose convolution has the activation
 
 
@@ -34,7 +37,7 @@ class FuseIntoConvolutions(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fuse per-channel convolutions first, then residuals, then activations."""
         for op in graph.ops:
-            if op.op_type == "Conv" and op.domain == DOMAIN:
+            if op.kind == _CONV:
                 _fuse_affine(graph, op)
         for op in graph.ops:
             if op.op_type == "Add":
@@ -46,7 +49,7 @@ class FuseIntoConvolutions(Pass):
 
 def _fuse_affine(graph: Graph, conv: Op) -> None:
     """Merge two depthwise 1x1 convolutions: (x * s1 + t1) * s2 + t2 is one."""
-    before = _fusable_conv(graph, conv.inputs[0])
+    before = _fusable_conv(graph, conv.x)
     first = _affine_of(before) if before is not None and len(before.inputs) <= 3 else None
     second = _affine_of(conv)
     if before is None or first is None or second is None:
@@ -55,8 +58,7 @@ def _fuse_affine(graph: Graph, conv: Op) -> None:
         array = numbers.astype(np.float32).reshape((-1, 1, 1, 1) if index == 1 else (-1,))
         value = graph.new_constant(array, f"{conv.name}/fused")
         graph.set_inputs(before, (*before.inputs[:index], value, *before.inputs[index + 1 :]))
-    assert conv.inputs[0] is not None
-    _replace_output(graph, conv, conv.inputs[0])
+    graph.replace_value(conv.y, conv.x)
 
 
 def _affine_of(conv: Op) -> tuple[Array, Array] | None:
@@ -75,9 +77,8 @@ def _affine_of(conv: Op) -> tuple[Array, Array] | None:
 def _fusable_conv(graph: Graph, value: Value | None) -> Op | None:
     """The blocked convolution without an activation that computes a value with one use; None if there is none."""
     producer = graph.only_producer(value)
-    if producer is None or producer.op_type != "Conv" or producer.domain != DOMAIN:
-        return None
-    return None if "activation" in producer.attributes else producer
+    is_fusable = producer is not None and producer.kind == _CONV and "activation" not in producer.attributes
+    return producer if is_fusable else None
 
 
 def _fuse_residual(graph: Graph, add: Op) -> None:
@@ -89,16 +90,15 @@ def _fuse_residual(graph: Graph, add: Op) -> None:
         if conv is None or x is None or other is None or len(conv.inputs) > 3 or x.shape != other.shape:
             continue
         graph.set_inputs(conv, (*conv.inputs, *(None,) * (3 - len(conv.inputs)), other))
-        _replace_output(graph, add, x)
+        graph.replace_value(add.y, x)
         return
 
 
 def _fuse_activation(graph: Graph, op: Op) -> None:
-    conv, x = _fusable_conv(graph, op.inputs[0]), op.inputs[0]
-    reshape = graph.only_producer(x)
+    conv, reshape = _fusable_conv(graph, op.x), graph.only_producer(op.x)
     if conv is None and reshape is not None and reshape.kind == "Reshape":
-        conv = _fusable_conv(graph, reshape.inputs[0])
-    if conv is None or x is None:
+        conv = _fusable_conv(graph, reshape.x)
+    if conv is None:
         return
     if op.op_type == "Clip":
         low, high = (op.constant(index) if len(op.inputs) > index else None for index in (1, 2))
@@ -106,16 +106,13 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
         if any(bound is None or bound.dtype == object or bound.size != 1 for bound in bounds):
             return
         conv.attributes["activation_params"] = tuple(float(bound.reshape(())) for bound in bounds if bound is not None)
-    elif op.op_type == "LeakyRelu":
-        conv.attributes["activation_params"] = (float(op.attributes.get("alpha", 0.01)),)  # type: ignore[arg-type]
-    elif op.op_type == "HardSigmoid":
-        alpha, beta = op.attributes.get("alpha", 0.2), op.attributes.get("beta", 0.5)
-        conv.attributes["activation_params"] = (float(alpha), float(beta))  # type: ignore[arg-type]
+    elif op.op_type in _PARAMETERS:
+        numbers = [op.attributes.get(name, default) for name, default in _PARAMETERS[op.op_type].items()]
+        conv.attributes["activation_params"] = tuple(float(each) for each in numbers if isinstance(each, float | int))
     conv.attributes["activation"] = op.op_type
-    result = conv.outputs[0]
-    if result is not None and result is not x:  # its name is that of the value before the activation
-        graph.rename(result, graph.fresh_name(f"{result.name}_{op.op_type}"))
-    _replace_output(graph, op, x)
+    if conv.y is not op.x:  # its name is that of the value before the activation
+        graph.rename(conv.y, graph.fresh_name(f"{conv.y.name}_{op.op_type}"))
+    graph.replace_value(op.y, op.x)
 
 
 def is_fusable_activation(op: Op) -> bool:
@@ -127,12 +124,6 @@ def is_fusable_activation(op: Op) -> bool:
 def _onnxruntime_version() -> tuple[int, ...]:
     """Major and minor version of the onnxruntime that is installed."""
     return tuple(int(number) for number in version("onnxruntime").split(".")[:2])
-
-
-def _replace_output(graph: Graph, op: Op, result: Value) -> None:
-    """Replace the output of an op that has been fused into a convolution by the convolution's `result`."""
-    assert op.outputs[0] is not None
-    graph.replace_value(op.outputs[0], result)
 
 
 # Seconds per element and per op, measured with onnxruntime 1.31.1 on one thread of an AMD EPYC with AVX-512.
@@ -160,60 +151,49 @@ class ScaleFilters(Pass):
         if context.block not in BLOCKS:
             return
         for op in graph.ops:
-            reader = _scaled_convolution(graph, op)
-            if reader is None:
+            reader, weight = graph.only_reader(op.y) if op.kind == _CONV else None, op.inputs[1:2]
+            if reader is None or reader.kind != _CONV or reader.x is not op.y or not _is_gate(op):
                 continue
-            image, filters, result = op.outputs[0], reader.inputs[1], reader.outputs[0]
-            assert image is not None and filters is not None and result is not None
-            if context.may_change_rounding(self, result) and is_filter_cheaper(image, filters):
+            filters, result = reader.inputs[1], reader.y
+            if reader.integer("group", 1) != 1 or filters is None or not filters.is_constant or weight[0] is None:
+                continue
+            if filters.dims[1] != weight[0].dims[0] or filters.static_shape is None:
+                continue
+            if context.may_change_rounding(self, result) and is_filter_cheaper(op.y, filters):
                 context.changed_rounding(self, result)
-                _scale_filter(graph, op, reader, context.block)
+                _scale_filter(graph, op, reader, filters, context.block)
 
 
-def _scaled_convolution(graph: Graph, gate: Op) -> Op | None:
-    """The convolution that is the only reader of a gate's output; None if the op is no gate or has other readers."""
-    if gate.op_type != "Conv" or gate.domain != DOMAIN:
-        return None
-    x, weight, y = gate.inputs[0], gate.inputs[1], gate.outputs[0]
-    if x is None or weight is None or y is None:
-        return None
-    if weight.is_constant or weight.static_shape is None or weight.static_shape[1:] != (1, 1, 1):
-        return None
-    plain = len(gate.inputs) == 2 and "activation" not in gate.attributes
-    if not plain or x.shape != y.shape or gate.integer("group", 1) != weight.static_shape[0] or graph.is_output(y):
-        return None
-    uses = graph.uses(y)
-    reader = uses[0].op if len(uses) == 1 and uses[0].index == 0 else None
-    if reader is None or reader.op_type != "Conv" or reader.domain != DOMAIN or reader.integer("group", 1) != 1:
-        return None
-    filters = reader.inputs[1]
-    if filters is None or not filters.is_constant or filters.static_shape is None:
-        return None
-    return reader if filters.static_shape[1] == weight.static_shape[0] else None
+def _is_gate(conv: Op) -> bool:
+    """Whether a convolution multiplies every channel of every sample by a computed number, and does nothing else."""
+    _, weight, *others = conv.inputs
+    if (
+        weight is None
+        or weight.is_constant
+        or others
+        or "activation" in conv.attributes
+        or conv.x.shape != conv.y.shape
+    ):
+        return False
+    return weight.static_shape == (conv.integer("group", 1), 1, 1, 1)
 
 
 def is_filter_cheaper(image: Value, filters: Value) -> bool:
     """Whether it takes less time to scale the filter of a convolution than the image that it reads."""
-    assert image.shape is not None and filters.shape is not None
-    return (
-        prod(map(estimated_extent, image.shape)) * _IMAGE > prod(map(estimated_extent, filters.shape)) * _FILTER + _OPS
-    )
+    pixels, weights = (prod(map(estimated_extent, each.dims)) for each in (image, filters))
+    return pixels * _IMAGE > weights * _FILTER + _OPS
 
 
-def _scale_filter(graph: Graph, gate: Op, reader: Op, block: int) -> None:
-    x, numbers, filters, y = gate.inputs[0], gate.inputs[1], reader.inputs[1], gate.outputs[0]
-    assert x is not None and numbers is not None and filters is not None and y is not None
-    assert filters.data is not None and filters.static_shape is not None
-    outputs, inputs, *kernel = filters.static_shape
+def _scale_filter(graph: Graph, gate: Op, reader: Op, filters: Value, block: int) -> None:
+    numbers, shape = gate.inputs[1], filters.static_shape
+    assert numbers is not None and shape is not None and filters.data is not None
+    outputs, inputs, *kernel = shape
     blocks = (outputs // block, inputs // block, prod(kernel), block, block)
-
-    data = Packed(filters.data, Format.canonical(len(filters.static_shape)), blocks, filters.data.nbytes)
-    packed = graph.new_value(f"{filters.name}/blocks", TensorType(DType.FLOAT32, blocks), data=data)
+    data, type = Packed(filters.data, Format.canonical(len(shape)), blocks, filters.data.nbytes), float32_type(blocks)
+    packed = graph.new_value(f"{filters.name}/blocks", type, data=data)
     factors = add_reshape(graph, numbers, (1, inputs // block, 1, block, 1), gate)
-    scaled = graph.new_result(
-        "Mul", (packed, factors), TensorType(DType.FLOAT32, blocks), f"{filters.name}/gated", gate
-    )
-    graph.set_inputs(reader, (x, add_reshape(graph, scaled, filters.static_shape, gate), *reader.inputs[2:]))
+    scaled = graph.new_result("Mul", (packed, factors), type, f"{filters.name}/gated", gate)
+    graph.set_inputs(reader, (gate.x, add_reshape(graph, scaled, shape, gate), *reader.inputs[2:]))
     graph.remove_op(gate)
 
 
@@ -255,15 +235,16 @@ class CheckBlockSize(Pass):
         blocked = [(each, op) for each in regions_with_rule(graph) for op in each.ops if op.domain == DOMAIN]
         if not blocked or block == 0:
             return
-        write = _PrologueWriter(graph)
         for owner, op in blocked:
             bias = _bias(op)
             if bias is not None:
-                flat = write.constant(np.asarray([-1], dtype=np.int64))
-                checked = _captured(graph, owner, write("Reshape", (write.checked_bias(block, bias), flat), bias.shape))
-                owner.set_inputs(op, (*op.inputs[:2], checked, *op.inputs[3:]))
+                flat = graph.new_constant(np.asarray([-1], dtype=np.int64), "block_guard/constant")
+                checked = _add(graph, "Reshape", (_checked_bias(graph, block, bias), flat), bias.shape)
+                captured = _captured(graph, owner, checked)
+                owner.set_inputs(op, (*op.inputs[:2], captured, *op.inputs[3:]))
                 return
-        _add_zero(graph, *blocked[0], write("ReduceSum", (write.checked_bias(block, np.zeros(block)),), (), keepdims=0))
+        zero = _add(graph, "ReduceSum", (_checked_bias(graph, block, np.zeros(block)),), (), keepdims=0)
+        _add_zero(graph, *blocked[0], zero)
 
 
 def packed_block(names: Iterable[str]) -> int | None:
@@ -280,11 +261,9 @@ def block_mismatch(packed: int, block: int | None, runtime: str) -> str:
 
 def _add_zero(graph: Graph, owner: Graph, op: Op, zero: Value) -> None:
     """Let an op read its first input plus a zero of the main graph."""
-    x = op.inputs[0]
-    assert x is not None and x.shape is not None
-    producer, inputs = owner.producer(x), (x, _captured(graph, owner, zero))
-    type, stem = TensorType(DType.FLOAT32, x.shape), "block_guard/result"
-    owner.set_input(op, 0, owner.new_result("Add", inputs, type, stem, producer, first=producer is None))
+    producer, inputs = owner.producer(op.x), (op.x, _captured(graph, owner, zero))
+    result = owner.new_result("Add", inputs, op.x.type, "block_guard/result", producer, first=producer is None)
+    owner.set_input(op, 0, result)
 
 
 def _captured(graph: Graph, owner: Graph, value: Value) -> Value:
@@ -306,57 +285,42 @@ def _bias(conv: Op) -> Array | None:
     if conv.op_type != "Conv":
         return None
     weight = conv.inputs[1]
-    assert weight is not None and weight.shape is not None
+    assert weight is not None
     if len(conv.inputs) < 3 or conv.inputs[2] is None:
-        return np.zeros(estimated_extent(weight.shape[0]), dtype=np.float32)
+        return np.zeros(estimated_extent(weight.dims[0]), dtype=np.float32)
     return conv.constant(2)
 
 
-class _PrologueWriter:
-    """Adds ops at the beginning of a graph, each behind the previous one."""
+def _checked_bias(graph: Graph, block: int, bias: Array) -> Value:
+    """A value of shape (1, len(bias), 1, 1) that is `bias`, computed by a kernel that refuses other block sizes."""
+    channels = CHANNELS[block]
+    numbers = _unfolded_numbers(graph, (1, channels, 1, 1))
+    arrays = np.zeros((bias.size, channels, 1, 1), dtype=np.float32), bias.astype(np.float32)
+    weights = (graph.new_constant(array, "block_guard/constant") for array in arrays)
+    return _add(graph, _CONV, (numbers, *weights), (1, bias.size, 1, 1), NAME.format(block), kernel_shape=(1, 1))
 
-    def __init__(self, graph: Graph) -> None:
-        """Begin in front of the first op of `graph`."""
-        self._graph = graph
-        self._last: Op | None = None
 
-    def constant(self, array: Array) -> Value:
-        """A constant of the graph."""
-        return self._graph.new_constant(array, "block_guard/constant")
+def _unfolded_numbers(graph: Graph, extents: tuple[int, ...]) -> Value:
+    """A tensor that onnxruntime does not fold."""
+    if graph.opsets[""] < _WITHOUT_RANDOM_KERNELS:
+        return _add(graph, "RandomUniform", (), extents, shape=extents, low=0.0, high=1.0, dtype=1)
+    arrays = np.ones(extents, dtype=np.float32), np.asarray(0, dtype=np.int64)
+    ones, first = (graph.new_constant(array, "block_guard/constant") for array in arrays)
+    return _add(graph, "SequenceAt", (_add(graph, "SequenceConstruct", (ones,), None), first), extents)
 
-    def checked_bias(self, block: int, bias: Array) -> Value:
-        """A value of shape (1, len(bias), 1, 1) that is `bias`, computed by a kernel that refuses other block sizes."""
-        channels = CHANNELS[block]
-        noise = self._unfolded_numbers((1, channels, 1, 1))
-        weight = self.constant(np.zeros((bias.size, channels, 1, 1), dtype=np.float32))
-        operands = (noise, weight, self.constant(bias.astype(np.float32)))
-        return self("Conv", operands, (1, bias.size, 1, 1), NAME.format(block), kernel_shape=(1, 1))
 
-    def _unfolded_numbers(self, extents: tuple[int, ...]) -> Value:
-        """A tensor that onnxruntime does not fold."""
-        if self._graph.opsets[""] < _WITHOUT_RANDOM_KERNELS:
-            return self("RandomUniform", (), extents, shape=extents, low=0.0, high=1.0, dtype=1)
-        ones = self.constant(np.ones(extents, dtype=np.float32))
-        sequence = self("SequenceConstruct", (ones,), None)
-        return self("SequenceAt", (sequence, self.constant(np.asarray(0, dtype=np.int64))), extents)
-
-    def __call__(
-        self, kind: str, inputs: tuple[Value, ...], extents: tuple[int, ...] | None, name: str = "", **fields: Attribute
-    ) -> Value:
-        """The output of a new op: a float32 tensor, or a sequence if `extents` is None."""
-        type = OpaqueType("sequence") if extents is None else TensorType(DType.FLOAT32, extents)
-        result = self._graph.new_result(
-            f"{DOMAIN}::Conv" if kind == "Conv" else kind,
-            inputs,
-            type,
-            f"block_guard/{kind}",
-            self._last,
-            first=self._last is None,
-            name=name,
-            attributes=fields,
-        )
-        self._last = self._graph.producer(result)
-        return result
+def _add(
+    graph: Graph,
+    kind: str,
+    inputs: tuple[Value, ...],
+    extents: tuple[int, ...] | None,
+    name: str = "",
+    **fields: Attribute,
+) -> Value:
+    """The output of a new op in front of those of the model: a float32 tensor, or a sequence if `extents` is None."""
+    type = OpaqueType("sequence") if extents is None else float32_type(extents)
+    stem = f"block_guard/{kind.rpartition('::')[2]}"
+    return graph.new_result(kind, inputs, type, stem, first=True, name=name, attributes=fields)
 
 
 class DeclarePaddedChannels(Pass):
@@ -378,24 +342,20 @@ class DeclarePaddedChannels(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the ReorderInput ops that an op other than a blocked convolution reads."""
         for op in graph.ops:
-            if op.op_type == "ReorderInput" and op.domain == DOMAIN and _depends_on_machine(op):
-                y = op.outputs[0]
-                assert y is not None
-                if any(use.op.op_type != "Conv" or use.op.domain != DOMAIN for use in graph.uses(y)):
-                    _declare(graph, op, y, NAME.format(context.block))
+            is_reorder = op.kind == f"{DOMAIN}::ReorderInput" and _depends_on_machine(op)
+            if is_reorder and any(reader.kind != _CONV for reader in graph.readers(op.y)):
+                _declare(graph, op, NAME.format(context.block))
 
 
 def _depends_on_machine(reorder: Op) -> bool:
     """Whether the channels of an image fill another number of channels in blocks of 8 than in blocks of 16."""
-    x = reorder.inputs[0]
-    assert x is not None and x.shape is not None
-    channels = x.shape[3 if reorder.integer("channels_last", 0) else 1]
+    channels = reorder.x.dims[3 if reorder.integer("channels_last", 0) else 1]
     return not isinstance(channels, int) or len({-(-channels // block) * block for block in BLOCKS}) > 1
 
 
-def _declare(graph: Graph, reorder: Op, y: Value, name: str) -> None:
-    """Let the readers of `y` read it behind a Reshape to its shape; 0 keeps an extent."""
-    assert isinstance(y.type, TensorType) and y.shape is not None
-    uses, shape = graph.uses(y), graph.new_constant(np.asarray([0, y.shape[1], 0, 0]), f"{y.name}/channels")
+def _declare(graph: Graph, reorder: Op, name: str) -> None:
+    """Let the readers of a reordered image read it behind a Reshape to its shape; 0 keeps an extent."""
+    y = reorder.y
+    uses, shape = graph.uses(y), graph.new_constant(np.asarray([0, y.dims[1], 0, 0]), f"{y.name}/channels")
     declared = graph.new_result("Reshape", (y, shape), y.type, f"{y.name}/declared", reorder, name=name)
     graph.replace_uses(y, declared, uses)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Set
 
-from layoutopt.dialects.onnxruntime.arrays import BlockedArrays
 from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_filter_cheaper, is_fusable_activation
-from layoutopt.dialects.onnxruntime.writers import KINDS, PER_CHANNEL_KINDS
+from layoutopt.dialects.onnxruntime.writers import KINDS, PER_CHANNEL_KINDS, BlockedArrays
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Signature, Storage, Value
 from layoutopt.ops import View, X, Y, rule_of
@@ -55,9 +54,9 @@ def is_chosen_by_default(op: Op, signature: Signature) -> bool:
 
 def _blocks_convolution(op: Op, channels: int, block: int) -> bool:
     w = op.inputs[1]
-    if w is None or not w.is_constant or w.shape is None or not all(isinstance(dim, int) for dim in w.shape[:2]):
+    if w is None or not w.is_constant or w.static_shape is None:
         return False
-    outputs, inputs_per_group = (int(dim) for dim in w.shape[:2] if isinstance(dim, int))
+    outputs, inputs_per_group, *_ = w.static_shape
     group = op.integer("group", 1)
     if group == 1:
         return channels < block or channels % _VECTOR == 0
@@ -74,45 +73,32 @@ def stays_blocked(op: Op, blocked: Set[Value], block: int) -> bool:
         blocked: the values that are blocked.
         block: the channels of a block.
     """
-    x = op.inputs[0] if op.inputs else None
+    x, rule = op.inputs[0] if op.inputs else None, rule_of(op)
     if x not in blocked:
         return False
+    if (
+        isinstance(rule, Resize) and op.op_type == "Resize"
+    ):  # which onnxruntime computes with a kernel for blocked arrays
+        kind, coordinates = rule.variant(op), rule.coordinate_mode(op)
+        is_repeated = kind == "repeat" and coordinates == "asymmetric"
+        return is_repeated or (kind == "whole linear" and coordinates != _NOT_IN_UPSAMPLE)
     if op.kind in _ACTIVATIONS or op.kind == "BatchNormalization":
         return True
-    if op.kind == "Resize":
-        return _stays_blocked_resized(op)
     operands = [each for each in op.inputs if each is not None]
     if not all(each in blocked for each in operands):
         return False
     if op.kind == "Concat":
-        are_whole = all(isinstance(dim := _dim(each, 1), int) and dim % block == 0 for each in operands)
-        return op.integer("axis") in (1, -3) and are_whole
+        channels = [each.dims[1] for each in operands]
+        return op.integer("axis") in (1, -3) and all(isinstance(dim, int) and dim % block == 0 for dim in channels)
     has_equal_shapes = len({each.shape for each in operands}) == 1
     return op.kind == "Add" or (op.kind in ("Mul", "Sum") and has_equal_shapes)
-
-
-def _stays_blocked_resized(op: Op) -> bool:
-    """Whether the resampling has a kernel for blocked arrays, which onnxruntime chooses."""
-    rule = rule_of(op)
-    if not isinstance(rule, Resize):
-        return False
-    coordinates = rule.coordinate_mode(op)
-    if rule.variant(op) == "repeat":
-        return coordinates == "asymmetric"
-    return rule.variant(op) == "whole linear" and coordinates != _NOT_IN_UPSAMPLE
 
 
 def _channels(op: Op) -> int | None:
     """The channels of a float32 image; None for any other operand."""
     x = op.inputs[0] if op.inputs else None
-    if x is None or x.rank != 4 or x.dtype != DType.FLOAT32:
-        return None
-    found = _dim(x, 1)
+    found = x.dims[1] if x is not None and x.rank == 4 and x.dtype is DType.FLOAT32 else None
     return found if isinstance(found, int) else None
-
-
-def _dim(value: Value, axis: int) -> object:
-    return None if value.shape is None else value.shape[axis]
 
 
 # The ops that `fuse-into-convolutions` or `scale-filters` makes part of blocked convolutions, and what they still cost.
@@ -155,7 +141,7 @@ def _fused_in(graph: Graph, by_runtime: bool) -> Iterator[tuple[str, float]]:
     affine: set[Value] = set()  # results of depthwise 1x1 convolutions that can still be multiplied and shifted
     for op in graph.ops:
         y, x = op.outputs[0] if op.outputs else None, op.inputs[0] if op.inputs else None
-        is_only_reader = x is not None and graph.only_reader(x) is op
+        is_only_reader = graph.only_reader(x) is op
         if y is None:
             continue
         if op.kind in KINDS and "activation" not in op.attributes:
@@ -173,14 +159,10 @@ def _fused_in(graph: Graph, by_runtime: bool) -> Iterator[tuple[str, float]]:
         elif op.kind == "Add" and _adds_residual(graph, op, residual):
             yield y.tensor, _RESIDUAL_SHARE
             active.add(y)
-        elif _is_activation(op, active, is_only_reader):
+        elif is_fusable_activation(op) and x in active and is_only_reader:
             yield y.tensor, ACTIVATION_SHARES[op.kind]
         elif not by_runtime and op.kind == "Mul" and _scales_filters(graph, op, y):
             yield y.tensor, 0.0
-
-
-def _is_activation(op: Op, active: set[Value], is_only_reader: bool) -> bool:
-    return is_fusable_activation(op) and op.inputs[0] in active and is_only_reader
 
 
 def _depthwise_input(op: Op) -> Value | None:
@@ -201,20 +183,15 @@ def _adds_residual(graph: Graph, add: Op, residual: set[Value]) -> bool:
 
 def _scales_filters(graph: Graph, mul: Op, y: Value) -> bool:
     """Whether a product with one number per channel is moved to the filter of the convolution that reads it."""
-    shapes = [each.shape for each in mul.inputs if each is not None]
-    if y.shape is None or len(shapes) != 2 or sum(shape != y.shape for shape in shapes) != 1:
+    if y.shape is None or sum(each is not None and each.shape != y.shape for each in mul.inputs) != 1:
         return False
-    result: Value | None = y
-    while result is not None:
-        reader = graph.only_reader(result)
-        if reader is None or graph.is_output(result):
-            return False
-        if reader.kind in KINDS:
-            filters = reader.inputs[1]
-            is_read = reader.inputs[0] is result and reader.integer("group", 1) == 1
-            return is_read and filters is not None and filters.is_constant and is_filter_cheaper(y, filters)
-        result = reader.outputs[0] if isinstance(rule_of(reader), View) else None
-    return False
+    result = y
+    while (reader := graph.only_reader(result)) is not None and isinstance(rule_of(reader), View):
+        result = reader.y
+    filters = reader.inputs[1] if reader is not None and reader.kind in KINDS and reader.x is result else None
+    if reader is None or filters is None or reader.integer("group", 1) != 1:
+        return False
+    return filters.is_constant and is_filter_cheaper(y, filters)
 
 
 __all__ = [

@@ -7,10 +7,10 @@ import numpy as np
 
 from layoutopt.dialects.builder import Packed
 from layoutopt.dialects.onnxruntime.tables import run_ratio
-from layoutopt.formats import Format
+from layoutopt.formats import Format, Shape
 from layoutopt.ir.constants import expanded_constant, share
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, Data, DType, Op, TensorType, Value
+from layoutopt.ir.types import Attribute, Data, DType, Op, Value
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext, Sessions
 
@@ -107,38 +107,31 @@ def _rewrite(data: Data, readers: list[tuple[Graph, Value, Op]]) -> None:
     expanded = Packed(data, format, (1, inner, outer), data.nbytes)
     for graph, value, op in readers:
         value.data = expanded
-        value.give_type(TensorType(DType.FLOAT32, expanded.shape))
-        x = op.inputs[0]
-        assert x is not None
-        if x.rank == 2:
-            _write_product(graph, op, x, value)
+        value.give_type(value.type_with(expanded.shape))
+        if op.x.rank == 2:
+            _write_product(graph, op, value)
         graph.touch()
 
 
-def _write_product(graph: Graph, op: Op, x: Value, factor: Value) -> None:
+def _write_product(graph: Graph, op: Op, factor: Value) -> None:
     """Write a product of matrices as one of rank 3, without the first axis, and the sum with the bias."""
-    y, opset = op.outputs[0], graph.root.opsets.get("", 0)
-    assert y is not None and x.shape is not None and isinstance(factor.type, TensorType) and factor.shape is not None
+    y, opset, shape = op.y, graph.root.opsets.get("", 0), (op.x.dims[0], factor.dims[-1])
     bias = op.inputs[2] if len(op.inputs) > 2 else None
-    shape = (x.shape[0], factor.shape[-1])
 
-    def add(kind: str, inputs: tuple[Value, ...], result: Value, attributes: dict[str, Attribute]) -> Value:
-        graph.add_op(
-            Op(kind, inputs, (result,), version=opset, name=result.name, attributes=attributes, order=op.order), near=op
+    def add(kind: str, inputs: tuple[Value, ...], stem: str, shape: Shape, **attributes: Attribute) -> Value:
+        name, type = f"{y.name}{stem}", y.type_with(shape)
+        return graph.new_result(
+            kind, inputs, type, name, op, name=name, version=opset, order=op.order, attributes=attributes
         )
-        return result
 
-    graph.set_outputs(op, (None,))
-    batched = graph.new_value(f"{y.name}/batched", TensorType(DType.FLOAT32, (1, *shape)))
-    add("MatMul", (x, factor), batched, {})
-    squeezed = y if bias is None else graph.new_value(f"{y.name}/product", TensorType(DType.FLOAT32, shape))
+    batched = add("MatMul", (op.x, factor), "/batched", (1, *shape))
+    stem = "" if bias is None else "/product"
     if opset >= _AXES_ARE_AN_INPUT_SINCE:
-        add("Squeeze", (batched, graph.new_constant(np.zeros(1, np.int64), f"{y.name}/axis")), squeezed, {})
+        axes = graph.new_constant(np.zeros(1, np.int64), f"{y.name}/axis")
+        result = add("Squeeze", (batched, axes), stem, shape)
     else:
-        add("Squeeze", (batched,), squeezed, {"axes": (0,)})
-    if bias is not None:
-        add("Add", (squeezed, bias), y, {})
-    graph.remove_op(op)
+        result = add("Squeeze", (batched,), stem, shape, axes=(0,))
+    graph.replace_value(y, result if bias is None else add("Add", (result, bias), "", shape))
 
 
 class AvoidSkipLayerNormalization(Pass):
@@ -158,15 +151,10 @@ class AvoidSkipLayerNormalization(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the sums of two tensors that are normalised; an operand with one axis is a bias, not a residual."""
         for op in graph.ops:
-            x = op.inputs[0] if op.kind == "LayerNormalization" else None
-            add = graph.producer(x)
-            if add is not None and add.kind == "Add" and _is_residual(add):
+            add = graph.producer(op.x) if op.kind == "LayerNormalization" else None
+            if add is not None and add.kind == "Add" and all(map(_is_tensor, add.inputs)):
                 add.op_type = "Sum"
                 graph.touch()
-
-
-def _is_residual(add: Op) -> bool:
-    return len(add.inputs) == 2 and all(map(_is_tensor, add.inputs))
 
 
 def _is_tensor(value: Value | None) -> bool:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.onnxruntime.arrays import DOMAIN, float32_type
+from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import elements_at, stored, stored_bytes
 from layoutopt.ir.graph import Graph
@@ -298,7 +298,6 @@ class MachineRates:
         op_seconds: the constant time of an op: 0.6 us measured, and a share of the 25 us that it adds to loading the model.
         min_speedup: the smallest estimated speed-up for which a convolution is rewritten.
         min_measured_speedup: the smallest measured speed-up, where the convolution and its tilings are timed.
-        max_filter_growth: the largest permitted ratio of the sizes of a transformed filter and the filter.
     """
 
     flops: float = 226e9
@@ -309,7 +308,6 @@ class MachineRates:
     op_seconds: float = 1.5e-6
     min_speedup: float = 1.1
     min_measured_speedup: float = 1.1
-    max_filter_growth: float = 4.0
 
 
 MACHINE_RATES = {16: MachineRates(), 8: MachineRates(min_speedup=1.2)}
@@ -361,8 +359,7 @@ def estimated_times(site: Site, rates: MachineRates) -> Times:
     """The estimated times of a convolution."""
     rows, columns = site.axes
     direct = _product_seconds(site, rows.output * columns.output, rows.kernel * columns.kernel, rates)
-    usable = [each for each in tilings(site) if filter_growth(each) <= rates.max_filter_growth]
-    return Times(direct, {each: _tiled_seconds(site, each, rates) for each in usable}, rates.min_speedup)
+    return Times(direct, {each: _tiled_seconds(site, each, rates) for each in tilings(site)}, rates.min_speedup)
 
 
 def _product_seconds(site: Site, pixels: int, taps: int, rates: MachineRates) -> float:

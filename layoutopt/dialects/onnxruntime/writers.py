@@ -1,174 +1,224 @@
-"""Writers of ops on blocked arrays, by op type."""
+"""Blocked arrays for onnxruntime, and the writers of ops on them, by op type.
 
+An array is declared as (N, C, H, W), C padded to the block, and stored as (N, C/b, H, W, b).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import lcm, prod
+from typing import TypeAlias
 
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import (
-    BLOCKS,
-    BlockedArrays,
-    float32_type,
-    image_attributes,
-    kernel_call,
-    native_writer,
-)
 from layoutopt.formats import Format, Part, Shape, pack, product
-from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.types import Array, Attribute, DType, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.feature_maps import Resize
-from layoutopt.ops.normalization import KIND, normalized, per_channel
+from layoutopt.ops.normalization import KIND, ExportedGroupNormalization, normalized, per_channel
 from layoutopt.ops.rearrangement import Slice
+
+DOMAIN = "com.microsoft.nchwc"
+BLOCKS = (8, 16)  # without and with AVX-512
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedArrays:
+    """The block sizes of onnxruntime's blocked kernels, and the declared shapes of blocked arrays.
+
+    Attributes:
+        blocks: the block sizes of the kernels. Formats with other blocks are not blocked arrays: a split of heads by
+            8 is none for kernels with blocks of 16.
+    """
+
+    blocks: tuple[int, ...] = BLOCKS
+
+    def declared_shape(self, format: Format, shape: Shape) -> Shape:
+        """The shape of an array: four axes for blocked feature maps and filters; signals are 1 high."""
+        if self.feature_block(format):
+            batch, channels, *image, block = format.physical_shape(shape)
+            return (batch, estimated_extent(channels) * estimated_extent(block), *(1,) * (2 - len(image)), *image)
+        if self.filter_block(format):
+            filters, channels, *kernel = format.padded_shape(shape)
+            return (filters, channels, *(1,) * (2 - len(kernel)), *kernel)
+        return format.physical_shape(shape)
+
+    def feature_block(self, format: Format) -> int:
+        """The block b of a format with the parts (N, C/b, H, W, b) or (N, C/b, W, b), for axes in any order; else 0."""
+        parts = format.parts
+        if format.rank not in (3, 4) or len(parts) != format.rank + 1 or any(part.block for part in parts[:-1]):
+            return 0
+        channels = parts[-1]
+        return channels.block if channels.axis == parts[1].axis and channels.block in self.blocks else 0
+
+    def filter_block(self, format: Format) -> int:
+        """The block of OIHW{b}i{b}o or OIHW{b}o, or of those without H; 0 for any other format."""
+        for block in self.blocks:
+            if str(format) in (
+                f"{axes}{blocks}" for axes in ("NCHW", "NCW") for blocks in (f"{block}c{block}n", f"{block}n")
+            ):
+                return block
+        return 0
+
+    def is_blocked(self, op: Op, slot: Slot) -> bool:
+        """Whether an operand is a blocked feature map."""
+        storage = op.signature[slot] if op.signature is not None else None
+        return storage is not None and bool(self.feature_block(storage.format))
+
+
+def float32_type(shape: Shape) -> TensorType:
+    """The float32 tensor type of a shape, which is the type of all operands of these kernels."""
+    return TensorType(DType.FLOAT32, shape)
+
+
+def kernel_call(
+    builder: OpBuilder, kind: str, inputs: Sequence[Value | None], shape: Shape, **fields: Attribute
+) -> Value:
+    """The output of a new kernel call of the domain."""
+    (result,) = builder.op(kind, inputs, [float32_type(shape)], fields, DOMAIN)
+    return result
+
 
 _W = Slot("in", 1)
 _SUM = Slot("in", 3)
 KINDS = ("Conv", "com.microsoft::FusedConv")
 """The op types whose filters are packed for a block."""
 
+NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], Sequence[Value] | None]
+"""Records an op with a kernel of the runtime; returns its outputs, or None if there is no kernel for these operands."""
+
+WRITERS: dict[str, NativeWriter] = {}
+
+
+def native_writer(*kinds: str) -> Callable[[NativeWriter], NativeWriter]:
+    """Decorator: register a writer for op types."""
+
+    def register(writer: NativeWriter) -> NativeWriter:
+        WRITERS.update(dict.fromkeys(kinds, writer))
+        return writer
+
+    return register
+
+
+def image_attributes(op: Op) -> dict[str, Attribute]:
+    """The attributes of a convolution or pooling, those of signals for images of height 1."""
+    attributes = dict(op.attributes)
+    for name in ("kernel_shape", "strides", "dilations"):
+        if len(numbers := op.integers(name)) == 1:
+            attributes[name] = (1, *numbers)
+    if len(pads := op.integers("pads")) == 2:
+        attributes["pads"] = (0, pads[0], 0, pads[1])
+    return attributes
+
 
 @native_writer(*KINDS)
-def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a convolution of a plain or blocked input with a blocked output, a residual and an activation if it has them.
 
     Formats are compared by the bytes that they store: for an image of a single element, plain and blocked formats are equal,
     and signatures contain the plain one.
     """
-    x, w, y = op.inputs[0], op.inputs[1], op.outputs[0]
-    block = _block(op, builder, arrays)
-    if not block or x is None or w is None or y is None or w.shape is None or x.shape is None or y.shape is None:
-        return False
-    is_depthwise = op.integer("group", 1) != 1 and w.shape[1] == 1
-    axes = "NCHW" if len(w.shape) == 4 else "NCW"
+    x, w, y = op.x, op.inputs[1], op.y
+    if w is None or not {x.rank, w.rank, y.rank} <= {3, 4}:
+        return None
+    block = max(
+        *(arrays.feature_block(builder.format(each)) for each in (X, Y)), arrays.filter_block(builder.format(_W))
+    )
+    if not block:
+        return None
+    is_depthwise = op.integer("group", 1) != 1 and w.dims[1] == 1
+    axes = "NCHW" if w.rank == 4 else "NCW"
     blocked = Format.parse(f"{axes}{block}c")
-    is_plain_input = builder.format(X).is_canonical and estimated_extent(x.shape[1]) < BLOCKS[0] and not is_depthwise
+    is_plain_input = builder.format(X).is_canonical and estimated_extent(x.dims[1]) < BLOCKS[0] and not is_depthwise
     filters = Format.parse(f"{axes}{block}n" if is_depthwise or is_plain_input else f"{axes}{block}c{block}n")
-    if not (_is_stored_in(builder, Y, y, blocked) and _is_stored_in(builder, _W, w, filters)):
-        return False
-    if not (is_plain_input or _is_stored_in(builder, X, x, blocked)):
-        return False
+    expected = {_W: filters, Y: blocked} if is_plain_input else {X: blocked, _W: filters, Y: blocked}
+    if not all(_is_stored_in(op, builder, slot, format) for slot, format in expected.items()):
+        return None
     image, weight = builder.declared_input(0), builder.declared_input(1)
     assert image is not None and weight is not None
-    target = arrays.declared_shape(blocked, y.shape)
+    target = arrays.declared_shape(blocked, y.dims)
     groups = estimated_extent(target[1]) if is_depthwise else op.integer("group", 1)
-    shape = (
-        (*x.shape[:2], *(1,) * (4 - len(x.shape)), *x.shape[2:])
-        if is_plain_input
-        else arrays.declared_shape(blocked, x.shape)
-    )
-    image = builder.reshape(image, shape)
-    inputs: list[Value | None] = [image, builder.reshape(weight, arrays.declared_shape(filters, w.shape))]
+    plain = (*x.dims[:2], *(1,) * (4 - len(x.dims)), *x.dims[2:])
+    image = builder.reshape(image, plain if is_plain_input else arrays.declared_shape(blocked, x.dims))
+    inputs: list[Value | None] = [image, builder.reshape(weight, arrays.declared_shape(filters, w.dims))]
     if len(op.inputs) > 2 and op.inputs[2] is not None:
         bias = op.constant(2)
         if bias is None:
-            return False
+            return None
         inputs.append(builder.constant(np.pad(bias, (0, estimated_extent(target[1]) - bias.size)), "bias"))
     if len(op.inputs) > 3 and (added := builder.declared_input(3)) is not None:
         if builder.format(_SUM) != builder.format(Y):
-            return False
+            return None
         inputs += [*[None] * (3 - len(inputs)), builder.reshape(added, target)]
-    kernel = (*(1,) * (4 - len(w.shape)), *map(estimated_extent, w.shape[2:]))
+    kernel = (*(1,) * (4 - len(w.dims)), *map(estimated_extent, w.dims[2:]))
     fields = {**image_attributes(op), "group": groups, "kernel_shape": kernel}
-    result = kernel_call(builder, "Conv", inputs, target, **fields)
-    builder.set_output(0, result)
-    return True
+    return [kernel_call(builder, "Conv", inputs, target, **fields)]
 
 
-def _block(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> int:
-    """The block of the operands; 0 if all are plain or an operand has another rank than 3 or 4."""
-    values = (op.inputs[0], op.inputs[1], op.outputs[0])
-    if any(value is None or value.rank not in (3, 4) for value in values):
-        return 0
-    formats = builder.format(X), builder.format(Y)
-    return max(*map(arrays.feature_block, formats), arrays.filter_block(builder.format(_W)))
-
-
-def _is_stored_in(builder: OpBuilder, slot: Slot, value: Value, format: Format) -> bool:
+def _is_stored_in(op: Op, builder: OpBuilder, slot: Slot, format: Format) -> bool:
     """Whether an operand has the bytes that it would have in a format."""
-    assert value.shape is not None
-    return format.fits(value.shape) and builder.format(slot).same_bytes(format, value.shape)
+    value = op.operand(slot)
+    return value is not None and format.fits(value.dims) and builder.format(slot).same_bytes(format, value.dims)
 
 
 @native_writer("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
-def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a pooling; not an AveragePool with `ceil_mode` that counts padding, which the kernel computes differently."""
     if not arrays.is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
-        return False
+        return None
     *outer, channels = builder.format(X).parts
     if [part.axis for part in outer] != list(range(len(outer))) or channels.axis != 1:
-        return False  # the windows run along other axes of the array than the kernels'
+        return None  # the windows run along other axes of the array than the kernels'
     kind = op.op_type
     if kind == "AveragePool" and _has_one_window(op):
         kind = "GlobalAveragePool"
     elif kind == "AveragePool" and op.integer("ceil_mode") and op.integer("count_include_pad"):
-        return False
+        return None
     attributes = {} if kind.startswith("Global") else image_attributes(op)
-    builder.set_output(
-        0, kernel_call(builder, kind, [builder.declared_input(0)], arrays.declared(op, builder, Y), **attributes)
-    )
-    return True
+    return [kernel_call(builder, kind, [builder.declared_input(0)], builder.declared(Y), **attributes)]
 
 
 def _has_one_window(op: Op) -> bool:
     """Whether there is one window, without padding, that contains the whole image."""
-    x, y, kernel = op.inputs[0], op.outputs[0], op.integers("kernel_shape")
-    if x is None or y is None or x.shape is None or y.shape is None:
+    if any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return False
-    if any(op.integers("pads")) or str(op.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", "VALID"):
-        return False
-    inside = all(isinstance(dim, int) and dim <= size for dim, size in zip(x.shape[2:], kernel, strict=True))
-    return inside and all(dim == 1 for dim in y.shape[2:])
+    extents = zip(op.x.dims[2:], op.integers("kernel_shape"), strict=True)
+    return all(isinstance(dim, int) and dim <= size for dim, size in extents) and set(op.y.dims[2:]) == {1}
 
 
 @native_writer("ReduceMean")
-def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a mean over the whole image as GlobalAveragePool."""
-    x, y = op.inputs[0], op.outputs[0]
-    if not arrays.is_blocked(op, X) or x is None or y is None or x.shape is None or y.shape is None:
-        return False
-    if len(y.shape) != len(x.shape):
-        return False
+    if not arrays.is_blocked(op, X) or op.x.rank != op.y.rank:
+        return None
     image = {part.axis for part in builder.format(X).parts[2:-1]}
-    kept = all(y.shape[axis] == x.shape[axis] for axis in range(len(x.shape)) if axis not in image)
-    if not kept or any(y.shape[axis] != 1 for axis in image):
-        return False
-    batch, channels, *_ = arrays.declared(op, builder, X)
-    builder.set_output(
-        0, kernel_call(builder, "GlobalAveragePool", [builder.declared_input(0)], (batch, channels, 1, 1))
-    )
-    return True
+    if op.y.dims != tuple(1 if axis in image else extent for axis, extent in enumerate(op.x.dims)):
+        return None
+    shape = (*builder.declared(X)[:2], 1, 1)
+    return [kernel_call(builder, "GlobalAveragePool", [builder.declared_input(0)], shape)]
 
 
-def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record the op on the declared arrays, if all operands have the format of the result or are scalars."""
     if not arrays.is_blocked(op, Y):
-        return False
-    y = op.outputs[0]
-    assert y is not None and y.shape is not None
+        return None
     for index, value in enumerate(op.inputs):
         if value is None:
             continue
-        is_full = value.shape == y.shape and op.signature is not None and op.signature.inputs[index] is not None
+        is_full = value.shape == op.y.shape and op.signature is not None and op.signature.inputs[index] is not None
         if is_full and builder.format(Slot("in", index)) != builder.format(Y):
-            return False
+            return None
         if not is_full and (value.static_shape is None or estimated_volume(value.static_shape) != 1):
-            return False
-    target = arrays.declared(op, builder, Y)
-    types = [None if each is None or each.dtype is None else TensorType(each.dtype, target) for each in op.outputs]
-    results = builder.op(
-        op.op_type, [builder.declared_input(index) for index in range(len(op.inputs))], types, op.attributes
-    )
-    present = [index for index, each in enumerate(op.outputs) if each is not None]
-    for index, result in zip(present, results, strict=True):
-        builder.set_output(index, result)
-    return True
+            return None
+    types = [None if each is None else each.type_with(builder.declared(Y)) for each in op.outputs]
+    return builder.op(op.op_type, builder.declared_inputs(), types, op.attributes)
 
 
 PER_CHANNEL_KINDS = ("Add", "Mul", "Sub")
 
 
 @native_writer(*PER_CHANNEL_KINDS)
-def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a product, sum or difference with one number per channel as a depthwise 1x1 convolution.
 
     A gate has computed numbers for each sample and channel. (N, C, H, W) has the same bytes as (1, NC, H, W), so every channel
@@ -176,43 +226,47 @@ def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool
     The groups of a convolution are an attribute, so with a symbolic batch, or computed numbers to add, the op runs on rows of
     the image.
     """
-    y = op.outputs[0]
-    if write_elementwise(op, builder, arrays):
-        return True
-    if not arrays.is_blocked(op, Y) or y is None or y.shape is None or len(op.inputs) != 2:
-        return False
+    found = write_elementwise(op, builder, arrays)
+    if found is not None or not arrays.is_blocked(op, Y) or len(op.inputs) != 2:
+        return found
     for index in (0, 1):
         x, other, array = op.inputs[index], op.inputs[1 - index], builder.declared_input(index)
-        if x is None or other is None or x.shape != y.shape or builder.format(Slot("in", index)) != builder.format(Y):
+        if x is None or other is None or array is None or x.shape != op.y.shape:
             continue
-        shape = arrays.declared(op, builder, Y)
-        filters = _scale_and_shift(op, builder, 1 - index, estimated_extent(shape[1])) or _gate(
-            op, builder, 1 - index, shape
-        )
-        if filters is None and array is not None and _write_by_rows(op, builder, arrays, index):
-            return True
-        if filters is None or array is None or filters[0].shape is None:
+        if builder.format(Slot("in", index)) != builder.format(Y):
             continue
-        groups = estimated_extent(filters[0].shape[0])
+        shape, numbers = builder.declared(Y), _aligned(other.dims, len(op.y.dims))
+        filters = _scale_and_shift(op, builder, 1 - index, numbers) or _gate(op, builder, 1 - index, numbers)
+        if filters is None:
+            block = arrays.feature_block(builder.format(Y))
+            if (result := _by_rows(op, builder, index, block, numbers)) is not None:
+                return [result]
+            continue
+        groups = estimated_extent(filters[0].dims[0])
         folded = shape if groups == shape[1] else (1, groups, *shape[2:])
         operands = [builder.reshape(array, folded), *filters]
         result = kernel_call(builder, "Conv", operands, folded, group=groups, kernel_shape=(1, 1))
-        builder.set_output(0, builder.reshape(result, shape))
-        return True
-    return False
+        return [builder.reshape(result, shape)]
+    return None
 
 
-def _scale_and_shift(op: Op, builder: OpBuilder, index: int, channels: int) -> list[Value] | None:
+def _aligned(shape: Shape, rank: int) -> Shape:
+    """A shape with extents of 1 in front, up to a rank."""
+    return (1,) * (rank - len(shape)) + tuple(shape)
+
+
+def _only(op: Op, builder: OpBuilder, count: int, first: int = 0) -> Shape:
+    """The shape of the result with extents of 1, but for the outer parts from `first` to `count`: batch and channels."""
+    kept = {part.axis for part in builder.format(Y).parts[first:count]}
+    return tuple(extent if axis in kept else 1 for axis, extent in enumerate(op.y.dims))
+
+
+def _scale_and_shift(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] | None:
     """Filter and bias of the convolution that multiplies by, adds or subtracts the constant input `index`, if it can."""
-    numbers, y = op.constant(index), op.outputs[0]
-    assert y is not None and y.shape is not None
-    axis = builder.format(Y).parts[1].axis
-    expected = tuple(y.shape[position] if position == axis else 1 for position in range(len(y.shape)))
-    if numbers is None or _aligned(numbers.shape, len(y.shape)) != expected:
+    numbers = op.constant(index)
+    if numbers is None or shape != _only(op, builder, 2, 1) or (op.op_type == "Sub" and index == 0):
         return None
-    if op.op_type == "Sub" and index == 0:
-        return None
-    flat: Array = np.pad(numbers.reshape(-1), (0, channels - numbers.size))
+    flat: Array = np.pad(numbers.reshape(-1), (0, estimated_extent(builder.declared(Y)[1]) - numbers.size))
     scale = flat if op.op_type == "Mul" else np.ones_like(flat)
     filters = [builder.constant(scale.reshape(-1, 1, 1, 1), "scale")]
     if op.op_type != "Mul":
@@ -222,148 +276,103 @@ def _scale_and_shift(op: Op, builder: OpBuilder, index: int, channels: int) -> l
 
 def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] | None:
     """The filter of the convolution that multiplies by the computed input `index`, a number per sample and channel."""
-    gate, value, y = builder.declared_input(index), op.inputs[index], op.outputs[0]
-    assert y is not None and y.shape is not None
-    if op.op_type != "Mul" or value is None or value.shape is None or gate is None or not isinstance(shape[0], int):
+    gate, (batch, channels, *_) = builder.declared_input(index), builder.declared(Y)
+    if op.op_type != "Mul" or gate is None or not isinstance(batch, int) or shape != _only(op, builder, 2):
         return None
-    batch, channels = (part.axis for part in builder.format(Y).parts[:2])
-    expected = tuple(y.shape[position] if position in (batch, channels) else 1 for position in range(len(y.shape)))
-    groups = shape[0] * estimated_extent(shape[1])
-    if _aligned(value.shape, len(y.shape)) != expected or estimated_volume(gate.shape or ()) != groups:
-        return None
-    return [builder.reshape(gate, (groups, 1, 1, 1))]
+    groups = batch * estimated_extent(channels)
+    return [builder.reshape(gate, (groups, 1, 1, 1))] if estimated_volume(gate.dims) == groups else None
 
 
-def _write_by_rows(op: Op, builder: OpBuilder, arrays: BlockedArrays, index: int) -> bool:
-    """Write an op with a number per channel on rows of input `index`, for which the numbers are repeated.
+def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -> Value | None:
+    """An op with a number per channel on rows of input `index`, for which the numbers are repeated.
 
     onnxruntime runs a broadcast in spans, as long as the innermost axes that are not broadcast: a row of W columns of a
     block each has W times as many elements as the block alone, which takes 5 times as long for W = 160.
     """
-    y, numbers, array = op.outputs[0], builder.declared_input(1 - index), builder.declared_input(index)
-    value = op.inputs[1 - index]
-    if y is None or y.shape is None or numbers is None or array is None or value is None or value.shape is None:
-        return False
-    batch, channels, height, width = arrays.declared(op, builder, Y)
-    block = arrays.feature_block(builder.format(Y))
-    first, second = (part.axis for part in builder.format(Y).parts[:2])
-    aligned = _aligned(value.shape, len(y.shape))
-    expected = tuple(extent if axis == second else 1 for axis, extent in enumerate(y.shape))
-    samples = aligned[first]
-    without = tuple(1 if axis == first else extent for axis, extent in enumerate(aligned))
-    if without != expected or samples not in (1, batch) or product(numbers.shape or ()) != product((samples, channels)):
-        return False
+    numbers, array = builder.declared_input(1 - index), builder.declared_input(index)
+    batch, channels, height, width = builder.declared(Y)
+    first = builder.format(Y).parts[0].axis
+    samples, without = shape[first], tuple(1 if axis == first else extent for axis, extent in enumerate(shape))
+    if numbers is None or array is None or without != _only(op, builder, 2, 1) or samples not in (1, batch):
+        return None
+    if product(numbers.dims) != product((samples, channels)):
+        return None
     blocks = estimated_extent(channels) // block
     image = builder.reshape(array, (batch, blocks, height, width, block))
     operands = [image]
     operands.insert(1 - index, builder.expand(builder.reshape(numbers, (samples, blocks, 1, 1, block)), image, 2))
-    (result,) = builder.op(op.op_type, operands, [float32_type(image.shape or ())])
-    builder.set_output(0, builder.reshape(result, arrays.declared(op, builder, Y)))
-    return True
-
-
-def _aligned(shape: Shape, rank: int) -> Shape:
-    """A shape with extents of 1 in front, up to a rank."""
-    return (1,) * (rank - len(shape)) + tuple(shape)
+    (result,) = builder.op(op.op_type, operands, [float32_type(image.dims)])
+    return builder.reshape(result, builder.declared(Y))
 
 
 @native_writer("Concat", "Split")
-def write_concat_or_split(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_concat_or_split(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a Concat or Split of whole blocks along the channels, or along the batch."""
-    storages = (
-        [] if op.signature is None else [op.signature[slot] for slot in op.slots() if slot in _operands_with_format(op)]
-    )
-    if any(storage is None or not arrays.feature_block(storage.format) for storage in storages) or not storages:
-        return False
-    format = builder.format(_operands_with_format(op)[0])
-    value = op.operand(_operands_with_format(op)[0])
-    assert value is not None and value.rank is not None
-    axis = op.integer("axis", 1 if op.op_type == "Concat" else 0) % value.rank
+    is_concat = op.op_type == "Concat"
+    slots = [slot for slot in op.slots() if is_concat or slot.side == "out" or slot.index == 0]
+    if not slots or not all(arrays.is_blocked(op, slot) for slot in slots):
+        return None
+    format = builder.format(slots[0])
+    axis = op.integer("axis", int(is_concat)) % format.rank
     position = next(number for number, part in enumerate(format.parts) if part.axis == axis)
     if position > 1:
-        return False  # the image is not an outer axis: its blocks are inner ones
-    shapes = [arrays.declared(op, builder, Slot("out", index)) for index in range(len(op.outputs))]
+        return None  # the image is not an outer axis: its blocks are inner ones
+    shapes = [builder.declared(Slot("out", index)) for index in range(len(op.outputs))]
     attributes: dict[str, Attribute] = {**op.attributes, "axis": position}
-    if op.op_type == "Concat":
-        inputs = [builder.declared_input(index) for index in range(len(op.inputs))]
-    else:
-        attributes.pop("split", None)
+    inputs = builder.declared_inputs()
+    if not is_concat:
         attributes.pop("num_outputs", None)
-        lengths = np.asarray([estimated_extent(shape[position]) for shape in shapes], dtype=np.int64)
+        attributes.pop("split", None)
+        lengths, inputs = tuple(estimated_extent(shape[position]) for shape in shapes), inputs[:1]
         if op.version < 13:
-            inputs, attributes["split"] = [builder.declared_input(0)], tuple(int(length) for length in lengths)
+            attributes["split"] = lengths
         else:
-            inputs = [builder.declared_input(0), builder.constant(lengths, "split")]
-    results = builder.op(op.op_type, inputs, [float32_type(shape) for shape in shapes], attributes)
-    for index, result in enumerate(results):
-        builder.set_output(index, result)
-    return True
+            inputs = [*inputs, builder.constant(np.asarray(lengths, dtype=np.int64), "split")]
+    return builder.op(op.op_type, inputs, [float32_type(shape) for shape in shapes], attributes)
 
 
 @native_writer("Slice")
-def write_slice(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_slice(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a Slice of whole blocks along the channels, as a range of the declared array."""
-    rule, source = rule_of(op), op.inputs[0]
-    if not isinstance(rule, Slice) or source is None or not arrays.is_blocked(op, X) or not arrays.is_blocked(op, Y):
-        return False
-    (axis, *others), channels = rule.sliced_axes(op) or (-1,), builder.format(X).parts[1].axis
-    found = rule.range_of(op, axis) if axis == channels and not others else None
+    rule = rule_of(op)
+    if not isinstance(rule, Slice) or not arrays.is_blocked(op, X) or not arrays.is_blocked(op, Y):
+        return None
+    channels, block = builder.format(X).parts[1].axis, arrays.feature_block(builder.format(X))
+    found = rule.range_of(op, channels) if rule.sliced_axes(op) == (channels,) else None
     if found is None:
-        return False
-    block = arrays.feature_block(builder.format(X))
-    start, stop = found[0], -(-found[1] // block) * block
-    target = [float32_type(arrays.declared(op, builder, Y))]
+        return None
+    bounds, target = (found[0], -(-found[1] // block) * block), [float32_type(builder.declared(Y))]
     if op.version < 10:
-        fields: dict[str, Attribute] = {"starts": (start,), "ends": (stop,), "axes": (1,)}
-        (result,) = builder.op("Slice", [builder.declared_input(0)], target, fields)
-    else:
-        numbers = [builder.constant(np.asarray([each], dtype=np.int64), "range") for each in (start, stop, 1)]
-        (result,) = builder.op("Slice", [builder.declared_input(0), *numbers], target)
-    builder.set_output(0, result)
-    return True
-
-
-def _operands_with_format(op: Op) -> list[Slot]:
-    """The operands with a format: all of a Concat, all but the lengths of a Split."""
-    return [slot for slot in op.slots() if op.op_type == "Concat" or slot.side == "out" or slot.index == 0]
+        fields: dict[str, Attribute] = {"starts": bounds[:1], "ends": bounds[1:], "axes": (1,)}
+        return builder.op("Slice", [builder.declared_input(0)], target, fields)
+    numbers = [builder.constant(np.asarray([each], dtype=np.int64), "range") for each in (*bounds, 1)]
+    return builder.op("Slice", [builder.declared_input(0), *numbers], target)
 
 
 _REORDERED_CHANNELS = 4  # the kernels accept multiples of 4 channels only
 
 
-def write_reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a CastData between a plain format, with channels first or last, and a blocked one."""
-    source, x = op.inputs[0], builder.declared_input(0)
-    src, dst = builder.format(X), builder.format(Y)
-    if (
-        source is None
-        or source.shape is None
-        or x is None
-        or src.same_bytes(dst, source.shape)
-        or bool(arrays.feature_block(src)) == bool(arrays.feature_block(dst))
-    ):
-        return False
-    blocked, plain = (src, dst) if arrays.feature_block(src) else (dst, src)
+    x, shape, src, dst = builder.declared_input(0), op.x.dims, builder.format(X), builder.format(Y)
+    blocks = arrays.feature_block(src), arrays.feature_block(dst)
+    if x is None or src.same_bytes(dst, shape) or bool(blocks[0]) == bool(blocks[1]):
+        return None
+    blocked, plain = (src, dst) if blocks[0] else (dst, src)
     batch, channels, *image = (part.axis for part in blocked.parts[:-1])
     is_channels_last = plain.order == (batch, *image, channels)
     if not plain.is_plain or not (is_channels_last or plain.order == (batch, channels, *image)):
-        return False
-    count = source.shape[channels]
+        return None
+    count = shape[channels]
     if not isinstance(count, int) or count % _REORDERED_CHANNELS:
-        return False
-    extents = (1,) * (2 - len(image)) + tuple(source.shape[axis] for axis in image)
-    plain_shape = (source.shape[batch], *extents, count) if is_channels_last else (source.shape[batch], count, *extents)
-    if arrays.feature_block(dst):
-        array = builder.reshape(x, plain_shape)
-        result = kernel_call(
-            builder, "ReorderInput", [array], arrays.declared(op, builder, Y), channels_last=int(is_channels_last)
-        )
-    else:
-        result = kernel_call(
-            builder, "ReorderOutput", [x], plain_shape, channels=count, channels_last=int(is_channels_last)
-        )
-    builder.set_output(0, result)
-    return True
+        return None
+    extents = (1,) * (2 - len(image)) + tuple(shape[axis] for axis in image)
+    plain_shape = (shape[batch], *extents, count) if is_channels_last else (shape[batch], count, *extents)
+    last = int(is_channels_last)
+    if blocks[1]:
+        operands = [builder.reshape(x, plain_shape)]
+        return [kernel_call(builder, "ReorderInput", operands, builder.declared(Y), channels_last=last)]
+    return [kernel_call(builder, "ReorderOutput", [x], plain_shape, channels=count, channels_last=last)]
 
 
 # Writers of resampling on blocked images.
@@ -373,117 +382,75 @@ def write_reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
 
 # The kernel's mode for each mode of ONNX. With integer scales the variants of half_pixel are equal: they differ only for
 # results of one element, or if the ratio of the extents differs from the given scale.
-_COORDINATES = {
-    "asymmetric": "asymmetric",
-    "align_corners": "align_corners",
-    "half_pixel": "half_pixel",
-    "pytorch_half_pixel": "half_pixel",
-    "half_pixel_symmetric": "half_pixel",
-}
+_COORDINATES = {each: each for each in ("asymmetric", "align_corners", "half_pixel")}
+_COORDINATES |= dict.fromkeys(("pytorch_half_pixel", "half_pixel_symmetric"), "half_pixel")
 
 
 @native_writer("Resize", "Upsample")
-def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a nearest or linear resampling of an image with blocked channels, which are not resized."""
     rule = rule_of(op)
-    if (
-        not isinstance(rule, Resize)
-        or builder.format(X).rank != 4
-        or not arrays.feature_block(builder.format(X))
-        or not arrays.feature_block(builder.format(Y))
-        or _resizes_outer_axis(op, builder)
-    ):
-        return False
-    return _write_integer_scales(op, builder, rule, arrays) or _write_any_scales(op, builder, rule, arrays)
-
-
-def _resizes_outer_axis(op: Op, builder: OpBuilder) -> bool:
-    """Whether an axis other than the two image axes of the array is resized."""
-    x, y = op.inputs[0], op.outputs[0]
-    assert x is not None and y is not None and x.shape is not None and y.shape is not None
-    outer = {part.axis for part in builder.format(X).parts[:2]}
-    return any(x.shape[axis] != y.shape[axis] for axis in outer)
-
-
-def _write_integer_scales(op: Op, builder: OpBuilder, rule: Resize, arrays: BlockedArrays) -> bool:
-    """Record a call of the kernel for blocked arrays, if all scales are integers."""
+    blocks = [arrays.feature_block(builder.format(slot)) for slot in (X, Y)]
+    if not isinstance(rule, Resize) or op.x.rank != 4 or not all(blocks):
+        return None
     batch, channels, height, width, _ = (part.axis for part in builder.format(X).parts)
+    if any(op.x.dims[axis] != op.y.dims[axis] for axis in (batch, channels)):
+        return None
     scales, coordinates = rule.integer_scales(op), _COORDINATES.get(rule.coordinate_mode(op))
-    if scales is None or scales[batch] != 1 or scales[channels] != 1:
-        return False
     if rule.is_repetition(op):
         coordinates = "asymmetric"
-    elif rule.variant(op) != "whole linear" or coordinates is None:
-        return False
+    elif rule.variant(op) != "whole linear":
+        coordinates = None
+    if scales is None or coordinates is None or scales[batch] != 1 or scales[channels] != 1:
+        return _write_any_scales(op, builder, rule, (height, width))
     fields: dict[str, Attribute] = {
         "mode": rule.mode(op),
         "coordinate_transformation_mode": coordinates,
         "scales": (1, 1, scales[height], scales[width]),
     }
-    builder.set_output(
-        0, kernel_call(builder, "Upsample", [builder.declared_input(0)], arrays.declared(op, builder, Y), **fields)
-    )
-    return True
+    return [kernel_call(builder, "Upsample", [builder.declared_input(0)], builder.declared(Y), **fields)]
 
 
-def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, arrays: BlockedArrays) -> bool:
+def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int, int]) -> Sequence[Value] | None:
     """Record the op itself on the array reshaped to (N * C/b, H, W, b)."""
-    x, y, raw = op.inputs[0], op.outputs[0], builder.declared_input(0)
-    assert x is not None and y is not None and raw is not None and x.shape is not None and y.shape is not None
-    batch, outer, _, _, block = builder.format(X).physical_shape(x.shape)
-    first = product((batch, outer))
-    image = tuple(part.axis for part in builder.format(X).parts[2:4])
-    numbers = _scales_or_sizes(op, rule, (None, *image, None), (first, *(y.shape[axis] for axis in image), block))
-    is_computed = numbers is None and op.version >= 18 and rule.has_sizes(op) and x.shape[0] == y.shape[0]
-    if rule.mode(op) not in ("nearest", "linear") or (numbers is None and not is_computed):
-        return False
+    raw = builder.declared_input(0)
+    batch, outer, _, _, block = builder.format(X).physical_shape(op.x.dims)
+    before, after = ((product((batch, outer)), *(each.dims[axis] for axis in image), block) for each in (op.x, op.y))
+    numbers = _scales_or_sizes(op, rule, image, after)
+    is_computed = op.version >= 18 and rule.has_sizes(op) and op.x.dims[0] == op.y.dims[0]
+    if raw is None or rule.mode(op) not in ("nearest", "linear") or (numbers is None and not is_computed):
+        return None
     attributes = dict(op.attributes)
-    inputs: list[Value | None] = [builder.reshape(raw, (first, *(x.shape[axis] for axis in image), block))]
+    inputs: list[Value | None] = [builder.reshape(raw, before)]
     if op.version >= 18:
         # Only the image axes: the first axis may be symbolic.
         attributes["axes"] = (1, 2)
         numbers = numbers[1:3] if numbers is not None else None
     if numbers is None:
-        inputs += [builder.declared_input(1), None, _computed_sizes(op, builder, image)]
+        named = op.integers("axes", (0, 1, 2, 3))
+        positions = builder.constant(np.asarray([named.index(axis) for axis in image], dtype=np.int64), "indices")
+        (sizes,) = builder.op("Gather", [builder.declared_input(3), positions], [TensorType(DType.INT64, (2,))])
+        inputs += [builder.declared_input(1), None, sizes]
     elif "scales" in attributes:
         attributes["scales"] = tuple(numbers.tolist())
     else:
-        position = _operand_index(op, numbers)
+        position = 1 if op.op_type == "Upsample" or op.version < 11 else 2 if numbers.dtype == np.float32 else 3
         inputs += [builder.declared_input(index) for index in range(1, position)]
         inputs.append(builder.constant(numbers, "scales"))
-    types = [float32_type((first, *(y.shape[axis] for axis in image), block))]
-    (result,) = builder.op(op.op_type, inputs, types, attributes)
-    builder.set_output(0, builder.reshape(result, arrays.declared(op, builder, Y)))
-    return True
+    (result,) = builder.op(op.op_type, inputs, [float32_type(after)], attributes)
+    return [builder.reshape(result, builder.declared(Y))]
 
 
-def _scales_or_sizes(op: Op, rule: Resize, axes: tuple[int | None, ...], target: Shape) -> Array | None:
+def _scales_or_sizes(op: Op, rule: Resize, image: tuple[int, int], target: Shape) -> Array | None:
     """The operand for the axes of the array: scales (float32) or sizes (int64); None if they are unknown."""
     scales = rule.scales(op)
     if scales is not None:
-        others = [scale for axis, scale in scales.items() if axis not in axes]
-        if any(scale != 1.0 for scale in others):
+        if any(scale != 1.0 for axis, scale in scales.items() if axis not in image):
             return None
-        return np.asarray([1.0 if axis is None else scales.get(axis, 1.0) for axis in axes], dtype=np.float32)
-    sizes = [estimated_extent(dim) for dim in target]
+        return np.asarray([1.0, *(scales.get(axis, 1.0) for axis in image), 1.0], dtype=np.float32)
     needed = target[1:3] if op.version >= 18 else target
-    return np.asarray(sizes, dtype=np.int64) if all(isinstance(dim, int) for dim in needed) else None
-
-
-def _computed_sizes(op: Op, builder: OpBuilder, axes: tuple[int, ...]) -> Value:
-    """The computed sizes of the given axes."""
-    named = op.integers("axes", (0, 1, 2, 3))
-    positions = np.asarray([named.index(axis) for axis in axes], dtype=np.int64)
-    sizes = [builder.declared_input(3), builder.constant(positions, "indices")]
-    (result,) = builder.op("Gather", sizes, [TensorType(DType.INT64, (len(axes),))])
-    return result
-
-
-def _operand_index(op: Op, numbers: Array) -> int:
-    """The index of the input with the scales or sizes."""
-    if op.op_type == "Upsample" or op.version < 11:
-        return 1
-    return 2 if numbers.dtype == np.float32 else 3
+    is_known = all(isinstance(dim, int) for dim in needed)
+    return np.asarray([estimated_extent(dim) for dim in target], dtype=np.int64) if is_known else None
 
 
 # Group normalisation on blocked images.
@@ -508,35 +475,33 @@ _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and n
 _LONGEST_SUM = 1024  # elements that one kernel adds up in sequence
 
 
-@native_writer(KIND, f"{DOMAIN}::{KIND}")
-def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+@native_writer(KIND, *ExportedGroupNormalization.ops)
+def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a group normalisation of blocked channels, whose number is known; batch and image may be symbolic."""
     format = builder.format(X)
     block = _block_of_channels(format)
     if block not in arrays.blocks or format != builder.format(Y) or (not op.domain and op.version < _PER_CHANNEL):
-        return False
-    shape, target = _image(op, builder, X), _image(op, builder, Y)
-    array = builder.declared_input(0)
-    if shape is None or target is None or array is None or not isinstance(shape[1], int) or shape[1] % block:
-        return False
+        return None
+    shape, target, array = _image(op.x, format), _image(op.y, format), builder.declared_input(0)
+    channels = op.x.dims[1]
+    if shape is None or target is None or array is None or not isinstance(channels, int) or channels % block:
+        return None
     array, type = builder.reshape(array, shape), float32_type(target)
     numbers = tuple(dim for dim in shape if isinstance(dim, int))
-    if shape[1] // op.integer("num_groups") % block == 0:
-        result = _scaled_and_shifted(op, builder, normalized(op, builder, array, type))
-    elif len(numbers) == len(shape) and (numbers[0] == 1 or op.constant(2) is not None):
-        result = _by_channels(op, builder, array, numbers)
-    else:
-        result = _reordered(op, builder, array, type)
-    builder.set_output(0, result)
-    return True
+    if channels // op.integer("num_groups") % block == 0:
+        return [_scaled_and_shifted(op, builder, normalized(op, builder, array, type))]
+    if len(numbers) == len(shape) and (numbers[0] == 1 or op.constant(2) is not None):
+        return [_by_channels(op, builder, array, numbers)]
+    # In plain order for a symbolic batch or image, for which there are no computed filters.
+    plain = kernel_call(builder, "ReorderOutput", [array], shape, channels=channels, channels_last=0)
+    result = normalized(op, builder, plain, type)
+    return [_scaled_and_shifted(op, builder, kernel_call(builder, "ReorderInput", [result], target, channels_last=0))]
 
 
-def _image(op: Op, builder: OpBuilder, slot: Slot) -> Shape | None:
-    """The shape (N, C, H, W) of an operand in the order of its format; None for other ranks with a symbolic image."""
-    value = op.operand(slot)
-    assert value is not None and value.shape is not None
-    batch, channels = value.shape[:2]
-    extents = [value.shape[part.axis] for part in builder.format(slot).parts[2:-1]]
+def _image(value: Value, format: Format) -> Shape | None:
+    """The shape (N, C, H, W) of a value in the order of its format; None for other ranks with a symbolic image."""
+    batch, channels = value.dims[:2]
+    extents = [value.dims[part.axis] for part in format.parts[2:-1]]
     if len(extents) == 2:
         return (batch, channels, *extents)
     known = [dim for dim in extents if isinstance(dim, int)]
@@ -561,8 +526,12 @@ def _by_channels(op: Op, builder: OpBuilder, x: Value, shape: tuple[int, ...]) -
     (deviations,) = builder.op("Sqrt", [variances], [float32_type(pixel)])
     scale = per_channel(op, builder, 1, (channels, 1, 1))
     (filters,) = builder.op("Div", [scale, deviations], [float32_type(pixel)])
-    filters = builder.reshape(filters, (folded[1], 1, 1, 1))
-    return builder.reshape(depthwise(centred, filters, _bias(op, builder, batch, channels)), shape)
+    filters, numbers = builder.reshape(filters, (folded[1], 1, 1, 1)), op.constant(2)
+    if numbers is None or batch == 1:
+        bias = per_channel(op, builder, 2, (channels,))
+    else:
+        bias = builder.constant(np.tile(numbers, batch), "bias")
+    return builder.reshape(depthwise(centred, filters, bias), shape)
 
 
 def _averaged(op: Op, builder: OpBuilder, value: Value, factor: float, added: float = 0.0) -> Value:
@@ -570,8 +539,7 @@ def _averaged(op: Op, builder: OpBuilder, value: Value, factor: float, added: fl
 
     A group of the convolution is the smallest number of channels that consists of whole groups and of whole blocks.
     """
-    assert value.shape is not None
-    channels, block = estimated_extent(value.shape[1]), _block_of_channels(builder.format(X))
+    channels, block = estimated_extent(value.dims[1]), _block_of_channels(builder.format(X))
     size = channels // op.integer("num_groups")
     width = lcm(size, block)
     averages = np.kron(np.eye(width // size, dtype=np.float32), np.full((size, size), factor / size, dtype=np.float32))
@@ -580,47 +548,30 @@ def _averaged(op: Op, builder: OpBuilder, value: Value, factor: float, added: fl
     operands = [value, builder.constant(packed, "average")]
     if added:
         operands.append(builder.constant(np.full(channels, added, dtype=np.float32), "epsilon"))
-    return kernel_call(builder, "Conv", operands, value.shape, group=channels // width, kernel_shape=(1, 1))
+    return kernel_call(builder, "Conv", operands, value.dims, group=channels // width, kernel_shape=(1, 1))
 
 
 def _sums_of_squares(builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> tuple[Value, int]:
     """The sum of squares per channel (1, C, 1, 1) and the number of summed elements; for large images, the mean over rows."""
     _, channels, height, width = shape
-    if height * width <= _LONGEST_SUM:
-        filters = builder.reshape(x, (channels, 1, height, width))
-        fields: dict[str, Attribute] = {"group": channels, "kernel_shape": (height, width)}
-        return kernel_call(builder, "Conv", [x, filters], (1, channels, 1, 1), **fields), height * width
-    rows = channels * height
-    operands = [builder.reshape(x, (1, rows, 1, width)), builder.reshape(x, (rows, 1, 1, width))]
-    sums = kernel_call(builder, "Conv", operands, (1, rows, 1, 1), group=rows, kernel_shape=(1, width))
+    is_short = height * width <= _LONGEST_SUM
+    rows, kernel = (channels, (height, width)) if is_short else (channels * height, (1, width))
+    image = x if is_short else builder.reshape(x, (1, rows, 1, width))
+    operands = [image, builder.reshape(x, (rows, 1, *kernel))]
+    sums = kernel_call(builder, "Conv", operands, (1, rows, 1, 1), group=rows, kernel_shape=kernel)
+    if is_short:
+        return sums, height * width
     by_row = builder.reshape(sums, (1, channels, height, 1))
     return kernel_call(builder, "GlobalAveragePool", [by_row], (1, channels, 1, 1)), width
 
 
-def _reordered(op: Op, builder: OpBuilder, x: Value, type: TensorType) -> Value:
-    """The value normalised in plain order, for a symbolic batch or image, for which there are no computed filters."""
-    assert x.shape is not None and type.shape is not None
-    plain = kernel_call(builder, "ReorderOutput", [x], x.shape, channels=estimated_extent(x.shape[1]), channels_last=0)
-    blocked = kernel_call(builder, "ReorderInput", [normalized(op, builder, plain, type)], type.shape, channels_last=0)
-    return _scaled_and_shifted(op, builder, blocked)
-
-
 def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
     """The value times scale plus bias, by a depthwise 1x1 convolution; the value itself if both are neutral."""
-    assert x.shape is not None
-    scale, bias, channels = op.constant(1), op.constant(2), estimated_extent(x.shape[1])
+    scale, bias, channels = op.constant(1), op.constant(2), estimated_extent(x.dims[1])
     if scale is not None and bias is not None and bool((scale == 1).all()) and not bias.any():
         return x
     operands = [x, per_channel(op, builder, 1, (channels, 1, 1, 1)), per_channel(op, builder, 2, (channels,))]
-    return kernel_call(builder, "Conv", operands, x.shape, group=channels, kernel_shape=(1, 1))
-
-
-def _bias(op: Op, builder: OpBuilder, batch: int, channels: int) -> Value:
-    """The bias of every channel of every sample; a batch of several samples requires a constant bias."""
-    numbers = op.constant(2)
-    if numbers is None or batch == 1:
-        return per_channel(op, builder, 2, (channels,))
-    return builder.constant(np.tile(numbers, batch), "bias")
+    return kernel_call(builder, "Conv", operands, x.dims, group=channels, kernel_shape=(1, 1))
 
 
 def _block_of_channels(format: Format) -> int:
@@ -628,6 +579,3 @@ def _block_of_channels(format: Format) -> int:
     *outer, last = format.parts
     has_leading_batch = outer[:2] == [Part(0), Part(1)] and not any(part.block for part in outer) and len(outer) > 2
     return last.block if has_leading_batch and last.axis == 1 else 0
-
-
-__all__ = ["write_group_norm"]

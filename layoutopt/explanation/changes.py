@@ -1,0 +1,217 @@
+"""Changes outside of the plan that remove conversions: another kernel, a layout rule, a pin, the interface, channels.
+
+An obstacle is an op at a conversion, or the interface of the model, that does not have the format of the other side. The
+remedies of a conversion are the prices of its obstacles, each without its requirement. The changes to the model join the
+obstacles of all conversions that have one reason, and plan again with other formats of the interface.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from layoutopt.explanation.plan_view import CastInPlan, PlanView
+from layoutopt.explanation.reasons import kind_of, reason_without_choice, refusal_of
+from layoutopt.explanation.schema import ChangeKind, ChangeMethod, ModelChange, Remedy, RemedyKind
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Value
+from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
+
+MAX_CHANGES = 5
+_MAX_READERS = 4  # that are priced one by one
+_NAMED = 3  # ops of a change that are named
+_LEAST_SHARE = 1e-6  # of the time of the plan that a change saves
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """An op or the interface of the model at a cast, which does not have the format of the other side at no cost.
+
+    Attributes:
+        op: the number of the op; None for the interface, and for an op whose other layout rule would not suffice.
+        kind: the kind of the change that removes the reason.
+        what: the change.
+        reason: the reason why it does not have the format.
+        edit: the problem without the requirement.
+        pin: the input or output of the model, and the format of the other side.
+    """
+
+    op: int | None
+    kind: RemedyKind
+    what: str
+    reason: str
+    edit: ProblemEdit
+    pin: tuple[Value, Format] | None = None
+
+
+def _of_readers(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
+    """The readers of a cast that do not have the format in which the tensor is produced."""
+    tensor, source = cast.tensor, view.storage(cast.tensor, cast.source).format
+    value = view.values[tensor]
+    given = value.format_text(source)
+    for op, required in cast.readers:
+        needed, edit = view.text(tensor, required), ProblemEdit(free_reads=frozenset({(op, tensor)}))
+        if op == GRAPH_OUTPUT:
+            what = f"an output {value.name} in {given}: --pin {value.name}={given}"
+            yield Obstacle(None, "interface", what, f"the model returns it in {needed}", edit, (value, source))
+        elif refusal := refusal_of(view, op, tensor, source, is_read=True):
+            yield Obstacle(
+                op, refusal[0], f"{view.label(op, tensor)} that reads {given} as fast as {needed}", refusal[1], edit
+            )
+
+
+def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
+    """The producer of a cast, if it does not have the format that the readers require."""
+    base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.readers[0][1]).format)
+    tensor, value = base.tensor, view.values[base.tensor]
+    edit = ProblemEdit(free_results=frozenset({cast.tensor}))
+    given = view.text(tensor, view.produced(tensor))
+    needed = "a format with these bytes" if base.format is None else value.format_text(base.format)
+    if tensor not in view.writers:
+        pin = None if base.format is None else (value, base.format)
+        what = f"an input {value.name} in {needed}{f': --pin {value.name}={needed}' if pin else ''}"
+        is_main = not view.body_of(tensor)
+        yield Obstacle(None, "interface", what, f"callers pass it in {given}", edit, pin if is_main else None)
+        return
+    op = view.writers[tensor]
+    what = f"{view.label(op, tensor)} that produces {needed} as fast as {given}"
+    if base.format is None:
+        names = ", ".join(view.name(each) for each in base.views)
+        yield Obstacle(None, "rule", what, f"no format of {value.name} has these bytes in front of {names}", edit)
+    elif refusal := refusal_of(view, op, tensor, base.format, is_read=False):
+        yield Obstacle(op, refusal[0], what, refusal[1], edit)
+
+
+# --- one conversion ----------------------------------------------------------------------------------------
+
+
+def remedies(view: PlanView, cast: CastInPlan) -> Iterator[Remedy]:
+    """The remedies for a cast, each with a bound on what it saves."""
+    value, request, state = view.values[cast.tensor], view.planned.request, cast.readers[0][1]
+    if view.key(cast.tensor, cast.source) == view.key(cast.tensor, state):
+        yield from _padding(view, cast, state)
+    if value in request.pins:
+        what = f"no --pin {value.name}={value.format_text(request.pins[value])}"
+        yield Remedy(kind="pin", what=what, reason="the tensor is pinned to it", saved_seconds=None)
+    readers = list(_of_readers(view, cast))
+    found = [remedy for each in readers[:_MAX_READERS] if (remedy := _priced(view, each)).saved_seconds]
+    if not found and len(cast.readers) > 1 and readers:
+        given = value.format_text(view.storage(cast.tensor, cast.source).format)
+        labels = ", ".join(view.label(op, cast.tensor) for op, _ in cast.readers)
+        reasons = "; ".join(dict.fromkeys(each.reason for each in readers))
+        edit = ProblemEdit(free_reads=frozenset((op, cast.tensor) for op, _ in cast.readers))
+        joint = Obstacle(None, readers[0].kind, f"{labels}, if all of them read {given} as fast", reasons, edit)
+        found.append(_priced(view, joint))
+    found += [_priced(view, each) for each in _of_producer(view, cast)]
+    yield from (each for each in found if each.saved_seconds)
+
+
+def _priced(view: PlanView, obstacle: Obstacle) -> Remedy:
+    saved = max(0.0, -view.planned.repricer.reprice(obstacle.edit).least_extra)
+    return Remedy(
+        kind=obstacle.kind,
+        what=obstacle.what,
+        reason=obstacle.reason,
+        saved_seconds=saved,
+        saved_percent=view.percent(saved),
+    )
+
+
+def _padding(view: PlanView, cast: CastInPlan, state: int) -> Iterator[Remedy]:
+    """The remedy for a mask: channel counts that fill the blocks."""
+    value, format = view.values[cast.tensor], view.storage(cast.tensor, state).format
+    for axis, extent in enumerate(value.static_shape or ()):
+        block = format.block(axis) if axis in format.blocked_axes else 1
+        if extent % block:
+            what = f"{-(-extent // block) * block} in place of {extent} channels in axis {axis} of {value.name}"
+            reason = f"{extent} do not fill blocks of {block}, and a reader does not accept the elements in the padding"
+            edit = ProblemEdit(free_reads=frozenset((op, cast.tensor) for op, _ in cast.readers))
+            yield _priced(view, Obstacle(None, "channels", what, reason, edit))
+
+
+# --- the model ---------------------------------------------------------------------------------------------
+
+
+def model_changes(view: PlanView, casts: Sequence[CastInPlan], limit: int) -> list[ModelChange]:
+    """The changes to the model that save most, the best first.
+
+    Args:
+        view: the plan.
+        casts: its casts with a cost, the most expensive first.
+        limit: the largest number of plans for changes of one kind.
+    """
+    obstacles = [each for cast in casts for each in (*_of_producer(view, cast), *_of_readers(view, cast))]
+    found = [*(_rules(view, obstacles, casts) if limit else ()), *_pins(view, obstacles, limit)]
+    ranked = sorted(found, key=lambda each: -each.saved_seconds)
+    least = _LEAST_SHARE * view.planned.seconds
+    return [each for each in ranked if each.saved_seconds > least][:MAX_CHANGES]
+
+
+def _rules(view: PlanView, obstacles: Sequence[Obstacle], casts: Sequence[CastInPlan]) -> Iterator[ModelChange]:
+    """Ops at casts whose formats are not those of a neighbour for want of a rule, priced as if they were: a bound."""
+    alike: dict[tuple[str, str], dict[int, ProblemEdit]] = {}
+    refusing = [
+        (each.op, each.reason, each.edit) for each in obstacles if each.op is not None and each.kind != "kernel"
+    ]
+    for op, reason, edit in (*refusing, *_without_choice(view, casts)):
+        if isinstance(unit := view.units[op], Op):
+            edits = alike.setdefault((unit.kind, reason), {})
+            edits[op] = edits[op].joined(edit) if op in edits else edit
+    for (kind, reason), edits in alike.items():
+        edit = reduce(ProblemEdit.joined, edits.values())
+        names = [view.name(op) for op in edits]
+        rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        what = f"{kind} in the formats of its neighbours, or replaced: {', '.join(names[:_NAMED])}{rest}"
+        seconds = view.planned.seconds + view.planned.repricer.reprice(edit).least_extra
+        yield _change(view, kind_of(reason), what, reason, "bound", seconds)
+
+
+def _without_choice(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tuple[int, str, ProblemEdit]]:
+    """The ops with one signature next to casts, or separated from them by ops that take the formats of their neighbours."""
+    tensors: set[int] = set()
+    for cast in casts:
+        if cast.tensor not in tensors:
+            tensors |= view.neighbourhood(cast.tensor)
+    for op, options in enumerate(view.problem.ops):
+        unit, option = view.units[op], options[0]
+        is_alone = not view.is_anchor(op) and len(set(map(view.keys_of, options))) == 1
+        if isinstance(unit, Op) and is_alone and tensors & view.tensors_of(op):
+            reads = frozenset((op, tensor) for tensor, _ in option.operand_states)
+            results = frozenset(tensor for tensor, _ in option.result_states)
+            yield op, reason_without_choice(view, unit), ProblemEdit(free_reads=reads, free_results=results)
+
+
+def _pins(view: PlanView, obstacles: Sequence[Obstacle], limit: int) -> Iterator[ModelChange]:
+    """Pins that are dropped; then inputs and outputs of the model in the formats of their first or last op."""
+    request = view.planned.request
+    for value, format in list(request.pins.items())[:limit]:
+        others = {each: own for each, own in request.pins.items() if each is not value}
+        what = f"no --pin {value.name}={value.format_text(format)}"
+        yield from _planned_again(view, "pin", what, "the plan has to meet it", others)
+    pins: dict[Value, tuple[Format, str]] = {}
+    for each in obstacles:
+        if each.pin is not None:
+            pins.setdefault(each.pin[0], (each.pin[1], each.reason))
+    for value, (format, reason) in list(pins.items())[: min(limit, MAX_CHANGES)]:
+        what = f"--pin {value.name}={value.format_text(format)}"
+        yield from _planned_again(view, "interface", what, reason, {**request.pins, value: format})
+
+
+def _planned_again(
+    view: PlanView, kind: ChangeKind, what: str, reason: str, pins: Mapping[Value, Format]
+) -> Iterator[ModelChange]:
+    seconds = view.planned.seconds_of_other_plan(replace(view.planned.request, pins=pins))
+    if seconds is not None:
+        yield _change(view, kind, what, reason, "planned again", seconds)
+
+
+def _change(
+    view: PlanView, kind: ChangeKind, what: str, reason: str, method: ChangeMethod, seconds: float
+) -> ModelChange:
+    """A change of the model, after which the best plan takes `seconds`."""
+    saved = view.planned.seconds - seconds
+    return ModelChange(
+        kind=kind, what=what, reason=reason, method=method, saved_seconds=saved, saved_percent=view.percent(saved)
+    )
+
+
+__all__ = ["MAX_CHANGES", "model_changes", "remedies"]

@@ -1,0 +1,422 @@
+"""Laws of formats, conversions and reshapes, each checked at every index, and of all formats that have a name."""
+
+import math
+import re
+from collections.abc import Callable
+from functools import cache
+from itertools import product
+
+import ml_dtypes
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from layoutopt.errors import FormatError
+from layoutopt.formats import (
+    Conversion,
+    Entry,
+    Extent,
+    Format,
+    Layout,
+    Part,
+    Transpose,
+    as_shape,
+    entries,
+    pack,
+    propagate_reshape,
+    run,
+    unpack,
+)
+from layoutopt.formats.extent import static_shape
+from layoutopt.ir.graph import Graph, insert_cast
+from layoutopt.ir.types import DType, Storage, TensorType
+from layoutopt.onnx_io import emit, to_bytes
+from layoutopt.testing.laws import check_conversion, check_format, check_keys, numbered
+from layoutopt.testing.rules import lower
+
+DTYPES = [
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128", "object", "U3", "S3"),
+    *(name for name in dir(ml_dtypes) if name.startswith(("bfloat", "float", "int", "uint"))),
+]
+
+
+@st.composite
+def formats(draw: Callable, rank: int | None = None, blocks: int = 3) -> Format:
+    rank = draw(st.integers(0, 4)) if rank is None else rank
+    parts = [Part(axis) for axis in draw(st.permutations(range(rank)))]
+    reach = [1] * rank
+    for _ in range(draw(st.integers(0, blocks)) if rank else 0):
+        axis, block = draw(st.integers(0, rank - 1)), draw(st.sampled_from((1, 2, 3, 4, 6)))
+        parts.insert(draw(st.integers(0, len(parts))), Part(axis, block, reach[axis]))
+        reach[axis] *= block
+    return Format(tuple(parts))
+
+
+def shapes(rank: int, least: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.tuples(*[st.sampled_from(range(least, 10))] * rank)
+
+
+@st.composite
+def bound(draw: Callable, least: int = 0) -> tuple[Format, tuple[int, ...]]:
+    fmt = draw(formats())
+    return fmt, draw(shapes(fmt.rank, least))
+
+
+@given(bound())
+def test_names_packing_and_offsets_agree(case: tuple[Format, tuple[int, ...]]) -> None:
+    check_format(*case)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_packs(dtype: str) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    fmt, shape = Format.parse("NCHW4c"), (1, 3, 2, 2)
+    values = np.random.default_rng(0).integers(0, 2, shape)
+    array = values.astype("U3").astype(object) if kind.hasobject else values.astype(kind)
+    physical = pack(array, fmt)
+    assert physical.dtype == kind
+    assert unpack(physical, fmt, shape).tobytes() == array.tobytes()
+    padding = physical[..., 3].ravel()
+    assert set(padding) == {""} if kind.hasobject else not any(padding.tobytes())
+
+
+def test_what_does_not_move_is_not_copied() -> None:
+    array = numbered((2, 3))
+    assert np.shares_memory(pack(array, Format.canonical(2)), array)
+    assert np.shares_memory(unpack(array, Format.canonical(2), (2, 3)), array)
+
+
+@given(bound(least=1), st.data())
+def test_offsets_of_padded_layouts_are_inverted(case: tuple[Format, tuple[int, ...]], data: st.DataObject) -> None:
+    fmt, shape = case
+    extents = tuple(data.draw(st.integers(dim, dim + 2)) for dim in fmt.physical_shape(shape))
+    layout = Layout.padded(fmt, shape, extents)
+    offsets = layout.offset(*np.indices(shape))
+    assert np.unique(offsets).size == layout.size == math.prod(shape)
+    assert offsets.max() < layout.capacity <= math.prod(extents)
+    assert all(map(np.array_equal, layout.inverse(offsets), np.indices(shape)))
+    everywhere = np.arange(-2, layout.capacity + 2)
+    assert np.array_equal(layout.holds(everywhere), np.isin(everywhere, offsets))
+
+
+@given(bound(least=1), st.data())
+def test_strides_may_come_in_any_order(case: tuple[Format, tuple[int, ...]], data: st.DataObject) -> None:
+    fmt, shape = case
+    physical = fmt.physical_shape(shape)
+    strides, stride = [0] * len(physical), 1
+    for part in data.draw(st.permutations(range(len(physical)))):
+        strides[part], stride = stride, stride * physical[part] + data.draw(st.integers(0, 2))
+    layout = Layout(fmt, shape, tuple(strides))
+    assert all(map(np.array_equal, layout.inverse(layout.offset(*np.indices(shape))), np.indices(shape)))
+
+
+@given(st.data())
+def test_keys_are_equal_exactly_if_the_bytes_are(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 3))
+    shape = data.draw(st.tuples(*[st.sampled_from((0, 1, 1, 2, 3, 4, 8))] * rank))
+    check_keys(data.draw(formats(rank, 2)), data.draw(formats(rank, 2)), shape)
+
+
+def test_keys_of_small_formats_are_exact() -> None:
+    """All formats of two axes with up to two blocks of 2, against all others, at all small shapes."""
+    blocks = [Part(0, 2), Part(1, 2)]
+    family = set()
+    for count in range(3):
+        for extra, order in product(product(blocks, repeat=count), ((0, 1), (1, 0))):
+            for places in product(range(5), repeat=count):
+                parts = [Part(axis) for axis in order]
+                reach = [1, 1]
+                for part, place in zip(extra, places, strict=True):
+                    parts.insert(place, Part(part.axis, part.block, reach[part.axis]))
+                    reach[part.axis] *= part.block
+                family.add(Format(tuple(parts)))
+    for shape in product(range(1, 6), repeat=2):
+        bytes_of = {fmt: pack(numbered(shape), fmt).tobytes() for fmt in family}
+        classes = {(fmt.key(shape), bytes_of[fmt]) for fmt in family}
+        assert len(classes) == len({key for key, _ in classes}) == len(set(bytes_of.values()))
+
+
+@given(bound(), st.data())
+def test_relabelling_is_a_transpose_of_the_same_bytes(
+    case: tuple[Format, tuple[int, ...]], data: st.DataObject
+) -> None:
+    fmt, shape = case
+    perm = data.draw(st.permutations(range(fmt.rank)))
+    array = numbered(shape)
+    assert np.array_equal(pack(array.transpose(perm), fmt.propagate_transpose(perm)), pack(array, fmt))
+
+
+@given(bound(least=1), st.data())
+def test_restriction_is_what_the_other_axes_leave(case: tuple[Format, tuple[int, ...]], data: st.DataObject) -> None:
+    fmt, shape = case
+    axes = sorted(data.draw(st.sets(st.sampled_from(range(fmt.rank))))) if fmt.rank else []
+    plain = fmt.without_blocks(set(range(fmt.rank)) - set(axes))
+    single = tuple(dim if axis in axes else 1 for axis, dim in enumerate(shape))
+    kept = tuple(shape[axis] for axis in axes)
+    inside = pack(numbered(kept), fmt.restrict(axes)).ravel()
+    assert np.array_equal(pack(numbered(single), plain).ravel(), inside)
+
+
+@given(formats(), st.data())
+def test_blocked_axes_need_known_extents(fmt: Format, data: st.DataObject) -> None:
+    shape = as_shape(data.draw(st.sampled_from((5, f"d{axis}"))) for axis in range(fmt.rank))
+    fits = all(isinstance(shape[axis], int) for axis in fmt.blocked_axes)
+    assert fmt.fits(shape) == fits
+    if fits:
+        assert [dim for dim in fmt.physical_shape(shape) if isinstance(dim, Extent)] == [
+            shape[axis] for axis in fmt.order if isinstance(shape[axis], Extent)
+        ]
+    else:
+        with pytest.raises(FormatError):
+            fmt.key(shape)
+
+
+@st.composite
+def conversions(draw: Callable) -> tuple[Conversion, tuple[int, ...]]:
+    src = draw(formats())
+    return Conversion(src, draw(formats(src.rank))), draw(shapes(src.rank))
+
+
+def dirty(conversion: Conversion, shape: tuple[int, ...]) -> np.ndarray:
+    """The source's memory of a numbered tensor, with arbitrary padding."""
+    physical = pack(numbered(shape), conversion.src)
+    return np.where(physical == 0, -1, physical)
+
+
+@given(conversions())
+def test_steps_do_what_packing_again_does(case: tuple[Conversion, tuple[int, ...]]) -> None:
+    conversion, shape = case
+    check_conversion(conversion.src, conversion.dst, shape)
+
+
+@given(conversions())
+def test_new_padding_is_zero_whatever_the_old_padding_held(case: tuple[Conversion, tuple[int, ...]]) -> None:
+    conversion, shape = case
+    assume(conversion.moves(shape))
+    src, dst = conversion.src.padded_shape(shape), static_shape(conversion.dst.padded_shape(shape))
+    result = conversion.apply(dirty(conversion, shape), shape)
+    assert np.array_equal(unpack(result, conversion.dst, shape), numbered(shape))
+    whole = unpack(result, conversion.dst, dst)
+    for axis, dim in enumerate(shape):
+        if src[axis] != dst[axis]:
+            assert not np.any(np.moveaxis(whole, axis, 0)[dim:])
+
+
+@given(conversions())
+def test_what_does_not_move_takes_at_most_a_reshape(case: tuple[Conversion, tuple[int, ...]]) -> None:
+    conversion, shape = case
+    if conversion.is_identity(shape):
+        assert not any(isinstance(step, Transpose) for step in conversion.steps(shape))
+        assert len(conversion.steps(shape)) == (
+            conversion.src.physical_shape(shape) != conversion.dst.physical_shape(shape)
+        )
+    assert conversion.inverse.is_identity(shape) == conversion.is_identity(shape)
+
+
+@given(conversions(), st.data())
+def test_conversions_compose(case: tuple[Conversion, tuple[int, ...]], data: st.DataObject) -> None:
+    first, shape = case
+    second = Conversion(first.dst, data.draw(formats(first.src.rank)))
+    physical = pack(numbered(shape), first.src)
+    there = second.apply(first.apply(physical, shape), shape)
+    assert np.array_equal(first.then(second).apply(physical, shape), there)
+    assert np.array_equal(first.inverse.apply(first.apply(physical, shape), shape), physical)
+
+
+@given(conversions(), st.data())
+def test_steps_for_symbolic_extents_hold_for_every_value(
+    case: tuple[Conversion, tuple[int, ...]], data: st.DataObject
+) -> None:
+    conversion, shape = case
+    free = set(range(len(shape))) - {*conversion.src.blocked_axes, *conversion.dst.blocked_axes}
+    symbolic = as_shape(
+        f"d{axis}" if axis in free and data.draw(st.booleans()) else dim for axis, dim in enumerate(shape)
+    )
+    values = dict(zip(symbolic, shape, strict=True))
+    array = pack(numbered(shape), conversion.src)
+    for step in conversion.steps(symbolic):
+        after = tuple(dim if isinstance(dim, int) else values[dim] for dim in step.after)
+        array = run(type(step)(**{**fields(step), "after": after}), array)
+    assert np.array_equal(array, pack(numbered(shape), conversion.dst))
+
+
+def fields(step: object) -> dict[str, object]:
+    return {name: getattr(step, name) for name in step.__dataclass_fields__}
+
+
+@given(st.data())
+def test_a_plain_conversion_is_one_transpose(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(2, 5))
+    src, dst = (Format.plain(data.draw(st.permutations(range(rank)))) for _ in range(2))
+    shape = data.draw(st.tuples(*[st.sampled_from((2, 3, Extent.of_atom("d")))] * rank))
+    steps = Conversion(src, dst).steps(shape)
+    assert len(steps) == (src != dst)
+    assert all(isinstance(step, Transpose) and len(step.perm) == rank for step in steps)
+
+
+PARSE = Format.parse
+
+
+@st.composite
+def cut(draw: Callable, primes: list[int]) -> tuple[int, ...]:
+    """A shape whose row-major elements are numbered by these factors, with some axes of extent 1."""
+    shape = [1]
+    for prime in primes:
+        if draw(st.booleans()):
+            shape.append(1)
+        shape[-1] *= prime
+    for _ in range(draw(st.integers(0, 1))):
+        shape.insert(draw(st.integers(0, len(shape))), 1)
+    return tuple(shape)
+
+
+@st.composite
+def reshapes(draw: Callable) -> tuple[Format, tuple[int, ...], tuple[int, ...]]:
+    primes = draw(st.lists(st.sampled_from((2, 3)), max_size=6))
+    before, after = (
+        draw(cut(primes)),
+        draw(cut(draw(st.permutations(primes)) if draw(st.booleans()) else primes)),
+    )
+    return draw(formats(len(before), 2)), before, after
+
+
+@given(reshapes())
+@example((PARSE("NCHW16c"), (2, 64, 3, 3), (2, 4, 16, 3, 3)))
+@example((PARSE("NCHW16c"), (2, 17, 3, 3), (2, 17, 9)))
+@example((PARSE("NHWC"), (2, 6, 4, 4), (2, 6, 16)))
+@example((Format.plain((0, 1, 3, 4, 2)), (2, 4, 16, 3, 3), (2, 64, 3, 3)))
+@example((Format.plain((0, 1, 3, 2)), (2, 4, 6, 5), (8, 6, 5)))
+def test_a_carried_format_reads_the_same_bytes(
+    case: tuple[Format, tuple[int, ...], tuple[int, ...]],
+) -> None:
+    fmt, before, after = case
+    carried = propagate_reshape(fmt, before, after)
+    array = numbered(before)
+    if carried is not None:
+        assert np.array_equal(pack(array.reshape(after), carried).ravel(), pack(array, fmt).ravel())
+    if fmt.is_canonical:
+        assert carried is not None and carried.is_canonical
+
+
+@given(reshapes())
+def test_carrying_back_gives_the_same_bytes(case: tuple[Format, tuple[int, ...], tuple[int, ...]]) -> None:
+    fmt, before, after = case
+    carried = propagate_reshape(fmt, before, after)
+    back = propagate_reshape(carried, after, before) if carried else None
+    assert back is None or back.key(before) == fmt.key(before)
+
+
+@given(st.data())
+def test_nothing_changes_without_a_change_of_shape(data: st.DataObject) -> None:
+    fmt = data.draw(formats())
+    shape = data.draw(shapes(fmt.rank))
+    assert propagate_reshape(fmt, shape, shape) == fmt
+
+
+@given(st.data())
+def test_a_split_of_a_plain_format_is_always_carried_and_merged_again(data: st.DataObject) -> None:
+    factors = [data.draw(st.lists(st.sampled_from((2, 3)), min_size=1, max_size=3)) for _ in range(3)]
+    before = tuple(int(np.prod(group)) for group in factors)
+    after = tuple(factor for group in factors for factor in group)
+    fmt = data.draw(formats(3, 0))
+    split = propagate_reshape(fmt, before, after)
+    assert split is not None
+    assert propagate_reshape(split, after, before) == fmt
+
+
+BLOCK_DTYPES = ("float16", "int8", "int4")
+"""They say what C0 is: 16, 32, 64."""
+
+SHAPES = {
+    "maps of 1 axis": ((2, 17, 3), (1, 32, 5)),
+    "maps of 2 axes": ((2, 33, 3, 2), (3, 7, 1, 5), (1, 64, 2, 2)),
+    "maps of 3 axes": ((2, 17, 2, 1, 3), (1, 32, 3, 2, 2)),
+    "filters": ((5, 7, 3, 1), (33, 17, 1, 2), (16, 32, 2, 2)),
+    "filters of groups": ((9, 3, 5, 1, 2), (2, 8, 16, 2, 1)),
+    "filters of 3 axes": ((17, 5, 1, 3, 2), (16, 32, 2, 1, 1)),
+    "matrices": ((17, 33), (5, 70), (32, 64)),
+}
+_LEVEL = re.compile(r"([A-Z])|([0-9]+)([a-z])")
+
+
+def kind(entry: Entry) -> str:
+    """The kind of tensors that a named format describes."""
+    letters, rank = entry.axes, len(entry.axes)
+    if set(letters) <= set("MNK"):
+        return "matrices"
+    if letters[0] == "N":
+        return f"maps of {rank - 2} {'axis' if rank == 3 else 'axes'}"
+    return "filters" if rank == 4 else "filters of groups" if letters[0] == "G" else "filters of 3 axes"
+
+
+@cache
+def named_formats(of: str) -> tuple[Format, ...]:
+    """The formats that tensors of a kind may have, each once."""
+    named = (entry for entry in entries() if kind(entry) == of)
+    return tuple(dict.fromkeys(entry.format(dtype) for entry in named for dtype in BLOCK_DTYPES))
+
+
+def numbered_array(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(1, 1 + math.prod(shape), dtype=np.int32).reshape(shape)
+
+
+def reference(notation: str, axes: str, shape: tuple[int, ...], index: tuple[int, ...]) -> int:
+    """The offset of an element: a number in mixed radix, whose digits are the levels from left to right."""
+    levels = [(upper or lower.upper(), int(block or 0)) for upper, block, lower in _LEVEL.findall(notation)]
+    offset = 0
+    for place, (letter, block) in enumerate(levels):
+        axis = axes.index(letter)
+        inner = math.prod(each for other, each in levels[place + 1 :] if other == letter and each)
+        extent = block or math.ceil(shape[axis] / inner)
+        offset = offset * extent + index[axis] // inner % extent
+    return offset
+
+
+def test_every_name_is_of_a_kind() -> None:
+    assert {kind(entry) for entry in entries()} == set(SHAPES)
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: f"{entry.system}-{entry.name}")
+def test_offsets(entry: Entry) -> None:
+    for dtype, shape in product(
+        BLOCK_DTYPES if "{C0}" in entry.notation else BLOCK_DTYPES[:1],
+        SHAPES[kind(entry)],
+    ):
+        format = entry.format(dtype)
+        layout = Layout.packed(format, shape)
+        offsets = np.asarray(layout.offset(*np.indices(shape)))
+        c0 = {"float16": "16", "int8": "32", "int4": "64"}[dtype]
+        for index in np.ndindex(shape):
+            assert offsets[index] == reference(entry.notation.replace("{C0}", c0), entry.axes, shape, index)
+        assert np.array_equal(
+            pack(numbered_array(shape), format).ravel()[offsets],
+            numbered_array(shape),
+        )
+
+
+def emitted(source: Format, shape: tuple[int, ...], targets: tuple[Format, ...]) -> list[np.ndarray]:
+    """The tensor in every other format, converted by onnxruntime with one model that has a cast to each."""
+    graph = Graph("casts", {"": 17})
+    value = graph.new_value("x", TensorType(DType.INT32, shape), storage=Storage(source))
+    graph.inputs = [value]
+    graph.outputs = [insert_cast(graph, value, Storage(format)) for format in targets]
+    graph.stage = "cast"
+    model = to_bytes(emit(lower(graph, "functions")))
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return list(session.run(None, {session.get_inputs()[0].name: pack(numbered_array(shape), source)}))
+
+
+@pytest.mark.parametrize(("of", "shape"), [(of, shape) for of in SHAPES for shape in SHAPES[of]], ids=str)
+def test_every_pair_of_formats_converts_alike(of: str, shape: tuple[int, ...]) -> None:
+    array = numbered_array(shape)
+    for source in named_formats(of):
+        memory = pack(array, source)
+        assert np.array_equal(unpack(memory, source, shape), array)
+        others = tuple(format for format in named_formats(of) if format != source)
+        for target, stored in zip(others, emitted(source, shape, others), strict=True):
+            expected = pack(unpack(memory, source, shape), target)
+            assert np.array_equal(Conversion(source, target).apply(memory, shape), expected), f"{source} to {target}"
+            assert np.array_equal(stored, expected), f"{source} to {target}"

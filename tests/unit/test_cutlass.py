@@ -1,0 +1,371 @@
+"""CUTLASS's layouts at every index, against its headers and the laws of the concept; TensorRef and TensorView."""
+
+import math
+import pickle
+import zlib
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layoutopt.errors import FormatError
+from layoutopt.formats import entries, lookup
+from layoutopt.systems import cute
+from layoutopt.systems.cutlass import (
+    ColumnMajor,
+    ColumnMajorInterleaved,
+    LayoutConcept,
+    MatrixCoord,
+    PitchLinear,
+    RowMajor,
+    RowMajorInterleaved,
+    TensorNCxHWx,
+    TensorNHWC,
+    TensorOpMultiplicandCrosswise,
+    TensorRef,
+    TensorView,
+    layout_type,
+    layout_types,
+)
+
+SAMPLES = {
+    1: ((2,), (4,), (32,)),
+    2: ((4, 64), (8, 32), (16, 32), (16, 64), (16, 16), (16, 8), (32, 8), (32, 32), (64, 16)),
+}
+LAYOUTS = [
+    kind[arguments] if arguments else kind
+    for kind in layout_types()
+    for arguments in (SAMPLES[len(kind.parameters)] if kind.parameters else ((),))
+]
+EXTENTS = {
+    2: ((1, 1), (5, 7), (32, 9), (33, 65)),
+    4: ((1, 1, 1, 1), (2, 3, 5, 7), (3, 2, 2, 33)),
+    5: ((1, 1, 1, 1, 1), (2, 3, 2, 5, 3)),
+}
+
+
+def every(extent: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return np.ix_(*map(np.arange, extent))
+
+
+# --- against the headers -----------------------------------------------------------------------------------
+
+
+def published(name: str) -> list[tuple[str, tuple[int, ...], tuple[int, ...], str]]:
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    cells = ([cell.strip() for cell in line.split("|")] for line in lines if not line.startswith("#"))
+    return [(kind, numbers(stride), numbers(extent), result) for kind, stride, extent, result in cells]
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))
+
+
+OFFSETS, CAPACITIES = published("cutlass_offsets.txt"), published("cutlass_capacities.txt")
+
+
+def test_offsets_are_those_of_the_headers() -> None:
+    for name, stride, extent, crc in OFFSETS:
+        offsets = layout_type(name)(*stride)(every(extent))
+        assert f"{zlib.crc32(offsets.astype('<i8').tobytes()):08x}" == crc, (name, stride, extent)
+
+
+def test_packed_strides_and_capacities_are_those_of_the_headers() -> None:
+    """For whole blocks and tiles; see the modules for where the headers presume them."""
+    for name, stride, extent, capacity in CAPACITIES:
+        layout = layout_type(name).packed(extent)
+        assert (layout.stride, layout.capacity(extent)) == (stride, int(capacity)), (name, extent)
+
+
+@pytest.mark.parametrize("headers", [OFFSETS, CAPACITIES])
+def test_every_layout_was_compared(headers: list[tuple]) -> None:
+    templates = {name.partition("<")[0] for name, *_ in headers}
+    missing = {kind.__name__ for kind in layout_types()} - templates
+    assert missing == {"TensorOpMultiplicand"}  # the base of Crosswise, which adds nothing
+
+
+# --- against numpy -----------------------------------------------------------------------------------------
+
+
+def blocks(count: int, k: int) -> int:
+    return -(-count // k)
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in entries() if entry.system == "CUTLASS"])
+def test_the_catalogue_of_formats_says_the_same(name: str) -> None:
+    """Formats are of tensors in logical order, (N, C, H, W) and (K, C, R, S); CUTLASS's coordinates have C last."""
+    kind, fmt = layout_type(name), lookup(name)
+    for extent in EXTENTS[kind.rank]:
+        shape = extent if kind.rank == 2 else (extent[0], extent[-1], *extent[1:-1])
+        offsets = cute.from_format(fmt, shape)(every(shape))
+        assert (
+            kind.packed(extent)(every(extent)) == (offsets if kind.rank == 2 else np.moveaxis(offsets, 1, -1))
+        ).all()
+
+
+# --- the laws of the concept -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.__name__)
+def test_the_concept(kind: type[LayoutConcept]) -> None:
+    for extent in EXTENTS[kind.rank]:
+        layout = kind.packed(extent)
+        offsets = layout(every(extent))
+        assert len(np.unique(offsets)) == layout.size(extent) == math.prod(extent)
+        assert offsets.min() >= 0 and offsets.max() + 1 == layout.cosize(extent) <= layout.capacity(extent)
+        found = layout.inverse(offsets)
+        assert type(found) is kind.coordinate
+        for axis, coord in enumerate(found):
+            assert (coord == np.indices(extent)[axis]).all()
+        assert len(layout.stride) == kind.stride_rank and kind(*layout.stride) == layout
+
+
+@pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.__name__)
+def test_a_leading_dimension_leaves_gaps(kind: type[LayoutConcept]) -> None:
+    extent = EXTENTS[kind.rank][1]
+    packed = kind.packed(extent)
+    wider = tuple(step + max(kind.tile) * (index + 1) for index, step in enumerate(packed.stride))
+    for index in range(1, len(wider)):  # each stride has to hold what the smaller ones do
+        ratio = -(-packed.stride[index] // packed.stride[index - 1])
+        wider = (*wider[:index], max(wider[index], ratio * wider[index - 1] + 1), *wider[index + 1 :])
+    layout = kind(*wider)
+    offsets = layout(every(extent))
+    assert len(np.unique(offsets)) == layout.size(extent)
+    assert layout.capacity(extent) > packed.capacity(extent) and layout.capacity(extent) > offsets.max()
+    for axis, coord in enumerate(layout.inverse(offsets)):
+        assert (coord == np.indices(extent)[axis]).all()
+
+
+@pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.__name__)
+def test_it_repeats_tile_by_tile(kind: type[LayoutConcept]) -> None:
+    """The offset of an element in another tile differs by the same amount for all elements, as pointer arithmetic requires."""
+    extent = tuple(2 * step + 1 for step in kind.tile)
+    layout = kind.packed(tuple(3 * step + 1 for step in kind.tile))
+    offsets = layout(every(extent))
+    for steps in product((0, 1), repeat=kind.rank):
+        moved = tuple(count * step for count, step in zip(steps, kind.tile, strict=True))
+        there = layout(tuple(axis + by for axis, by in zip(every(extent), moved, strict=True)))
+        assert (there == offsets + layout(moved)).all()
+
+
+def test_layouts_are_values() -> None:
+    layout = TensorNCxHWx[32].packed((2, 3, 5, 40))
+    assert TensorNCxHWx[32] is TensorNCxHWx[32] and issubclass(TensorNCxHWx[32], TensorNCxHWx)
+    assert layout == TensorNCxHWx[32](*layout.stride) != TensorNCxHWx[16](*layout.stride)
+    assert len({layout, TensorNCxHWx[32](*layout.stride)}) == 1
+    assert repr(layout) == "TensorNCxHWx<32>(160, 480, 960)"
+    for each in (layout, RowMajor(3)):
+        assert pickle.loads(pickle.dumps(each)) == each
+    with pytest.raises(AttributeError, match="frozen"):
+        layout.stride = (1, 2, 3)
+
+
+def test_a_stride_of_0_repeats_a_row() -> None:
+    assert (RowMajor(0)(every((3, 4))) == np.arange(4)).all()
+    with pytest.raises(FormatError, match="no inverse"):
+        RowMajor(0).inverse(2)
+    with pytest.raises(FormatError, match="overlap"):
+        RowMajor(0).capacity((3, 4))
+
+
+@pytest.mark.parametrize(
+    ("attempt", "expected"),
+    [
+        (lambda: RowMajor(3)((1, 2, 3)), "3 coordinates for 2 axes"),
+        (lambda: RowMajor(3)((1.5, 2)), "not float64"),
+        (lambda: RowMajor(3)(1), "1 coordinates for 2 axes"),
+        (lambda: RowMajor(3).inverse(-1), "below 0"),
+        (lambda: RowMajor(-3), "a stride is no integer of 0 or more"),
+        (lambda: RowMajor(1, 2), "has 1 strides, 2 are given"),
+        (lambda: RowMajor(3).capacity((2, 4)), "overlap"),
+        (lambda: RowMajor.packed((2, -4)), "not 2 integers of 0 or more"),
+        (lambda: TensorNHWC(3, 4, 100).capacity((1, 2, 2, 3)), "overlap"),
+        (lambda: ColumnMajorInterleaved[32](640).capacity((33, 20)), "does not hold"),
+        (lambda: TensorOpMultiplicandCrosswise[16, 32](40).capacity((64, 8)), "does not hold 64"),
+        (lambda: TensorOpMultiplicandCrosswise[16, 32](0).inverse(0), "the stride is 0"),
+        (lambda: RowMajorInterleaved(32), r"write RowMajorInterleaved\[Interleave\]"),
+        (lambda: RowMajorInterleaved.packed((3, 4)), "requires Interleave"),
+        (lambda: RowMajorInterleaved[2, 3], "takes the arguments Interleave"),
+        (lambda: RowMajorInterleaved[32][32], "takes the arguments"),
+        (lambda: RowMajorInterleaved[0], "not integers above 0"),
+        (lambda: RowMajor[32], "is no template"),
+        (lambda: TensorOpMultiplicandCrosswise[16, 48], "do not fill"),
+        (lambda: TensorOpMultiplicandCrosswise[12, 64], "do not fill"),
+        (lambda: layout_type("RowMayor"), "did you mean RowMajor"),
+        (lambda: layout_type("RowMajorInterleaved"), "requires Interleave"),
+        (lambda: layout_type("RowMajorInterleaved<,>"), "arguments are integers"),
+    ],
+)
+def test_errors_are_one_line(attempt: Callable[[], object], expected: str) -> None:
+    with pytest.raises(FormatError, match=expected) as caught:
+        attempt()
+    assert "\n" not in str(caught.value)
+
+
+DTYPES = ["bool", "int8", "uint64", "float16", "complex64", "U3", "object", "bfloat16", "float8_e4m3fn", "i4,f8"]
+
+
+def memory(size: int = 100) -> np.ndarray:
+    return np.arange(size)
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_dtype_is_referred_to_and_not_copied(dtype: str) -> None:
+    buffer = np.zeros((4, 5), getattr(ml_dtypes, dtype, dtype))
+    values = np.arange(20).astype("i4") if dtype != "i4,f8" else np.zeros(20, dtype)
+    buffer.reshape(-1)[:] = values.astype(buffer.dtype)
+    ref = TensorRef(buffer, RowMajor(5))
+    assert np.shares_memory(ref.memory, buffer) and ref.dtype == buffer.dtype
+    assert ref.at((2, 3)) == buffer[2, 3]
+    ref[3, 4] = buffer[0, 1]
+    assert buffer[3, 4] == buffer[0, 1]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda base: base,
+        lambda base: base.T,
+        lambda base: base.transpose(1, 2, 0),
+        lambda base: base[:, None, :, :],
+        lambda base: base[1],
+        lambda base: base[1:],
+        lambda base: base.reshape(-1)[3:50:7],
+        lambda base: base.reshape(-1)[::-1],
+        lambda base: base[:, 1, 2],
+        lambda base: base[1, 2, 3, ...],
+        lambda base: base.view("f4"),
+        lambda base: base[:0],
+    ],
+)
+def test_memory_is_seen_in_the_order_in_which_it_lies(view: Callable[[np.ndarray], np.ndarray]) -> None:
+    base = np.arange(60, dtype="f8").reshape(3, 4, 5)
+    data = view(base)
+    linear = TensorRef(data, PitchLinear(1)).memory
+    assert linear.ndim == 1 and linear.size == data.size
+    assert np.shares_memory(linear, data) or not data.size
+    if linear.size > 1 and data.ndim > 1:
+        assert linear.strides == (data.itemsize,)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (np.zeros((4, 5))[:, :3], "has gaps"),
+        (np.zeros((4, 5, 6))[:, ::2], "has gaps"),
+        (np.zeros((4, 5))[:, ::-1], "has gaps"),
+        (np.broadcast_to(np.zeros(4), (3, 4)), "has gaps or repeats"),
+        ([1, 2, 3], "not a numpy array but list"),
+        (np.zeros(4, ml_dtypes.int4), "int4: elements of 4 bits"),
+        (np.zeros(4, ml_dtypes.uint2), "uint2: elements of 2 bits"),
+        (np.zeros(4, ml_dtypes.float4_e2m1fn), "elements of 4 bits"),
+        (np.zeros(4, ml_dtypes.float6_e2m3fn), "elements of 6 bits"),
+    ],
+)
+def test_memory_that_cannot_be_referred_to(data: np.ndarray, expected: str) -> None:
+    with pytest.raises(FormatError, match=expected) as caught:
+        TensorRef(data, RowMajor(2))
+    assert "\n" not in str(caught.value)
+
+
+# --- TensorRef ---------------------------------------------------------------------------------------------
+
+
+def test_pointer_arithmetic() -> None:
+    ref = TensorRef(memory(), RowMajor(10))
+    there = ref + MatrixCoord(3, 4)
+    assert (there.pointer, there[0, 0], there[2, 1], ref.pointer) == (34, 34, 55, 0)
+    assert (there - (1, 2))[0, 0] == 22 and there.add_pointer_offset(-4)[0, 0] == 30
+    assert there[-1, -1] == 23  # as with any pointer
+    there += (1, 0)
+    assert there[0, 0] == 44
+
+
+def test_pointer_arithmetic_is_refused_where_the_layout_does_not_repeat() -> None:
+    ref = TensorRef(memory(4096), RowMajorInterleaved[4].packed((64, 64)))
+    assert (ref + MatrixCoord(8, 3))[0, 0] == ref[8, 3]
+    with pytest.raises(FormatError, match=r"\(6, 3\) is within a block.*multiples of \(4, 1\)"):
+        ref + MatrixCoord(6, 3)
+    swizzled = TensorRef(memory(4096), TensorOpMultiplicandCrosswise[16, 32].packed((64, 64)))
+    assert (swizzled + MatrixCoord(32, 16))[5, 3] == swizzled[37, 19]
+    with pytest.raises(FormatError, match="within a block"):
+        swizzled - (0, 1)
+
+
+# --- TensorView --------------------------------------------------------------------------------------------
+
+
+def view_of(rows: int = 5, columns: int = 7, ldm: int = 10) -> TensorView:
+    return TensorView(memory(), RowMajor(ldm), (rows, columns))
+
+
+@pytest.mark.parametrize("coord", [(5, 0), (0, 7), (-1, 0), (np.array([0, 9]), 0)])
+def test_a_view_has_bounds(coord: tuple) -> None:
+    view = view_of()
+    with pytest.raises(FormatError, match=r"outside the extent \(5, 7\)"):
+        view.at(coord)
+    with pytest.raises(FormatError, match=r"outside the extent \(5, 7\)"):
+        view[coord] = 0
+
+
+@pytest.mark.parametrize(
+    ("attempt", "expected"),
+    [
+        (lambda: view_of(11), "has 100 elements, 0 to 106 are needed"),
+        (lambda: TensorView(memory(), RowMajor(10), (5, 5), 60), "60 to 104 are needed"),
+        (lambda: TensorView(memory(), RowMajor(10), (5, 5, 5)), "not 2 integers"),
+        (lambda: view_of() + MatrixCoord(6, 0), "are needed"),
+        (lambda: view_of() - (1, 0), "are needed"),
+        (lambda: view_of().subview((1, 1), (6, 0)), "outside the extent"),
+        (lambda: view_of().subview((1, 1), (-1, 0)), "of 0 or more"),
+        (lambda: view_of().contains((1, 2, 3)), "3 coordinates for 2 axes"),
+        (lambda: list(view_of()), "1 coordinates for 2 axes"),
+    ],
+)
+def test_views_that_cannot_be(attempt: Callable[[], object], expected: str) -> None:
+    with pytest.raises(FormatError, match=expected) as caught:
+        attempt()
+    assert "\n" not in str(caught.value)
+
+
+@given(st.data())
+def test_subviews_are_slices(data: st.DataObject) -> None:
+    layouts = (
+        RowMajor.packed,
+        ColumnMajor.packed,
+        RowMajorInterleaved[3].packed,
+        TensorOpMultiplicandCrosswise[64, 4].packed,
+    )
+    extent = data.draw(st.tuples(st.integers(1, 40), st.integers(1, 40)))
+    layout = data.draw(st.sampled_from(layouts))(extent)
+    view = TensorView(memory(layout.capacity(extent)), layout, extent)
+    start = tuple(
+        step * data.draw(st.integers(0, (size - 1) // step)) for size, step in zip(extent, layout.tile, strict=True)
+    )
+    sizes = data.draw(st.tuples(st.integers(0, 40), st.integers(0, 40)))
+    part = view.subview(sizes, start)
+    whole = np.asarray(view)[start[0] : start[0] + sizes[0], start[1] : start[1] + sizes[1]]
+    assert part.extent == whole.shape and (np.asarray(part) == whole).all()
+
+
+def test_a_view_as_an_array() -> None:
+    values = np.arange(2 * 3 * 5 * 7, dtype="f4").reshape(2, 3, 5, 7)
+    for kind in (TensorNHWC, TensorNCxHWx[4]):
+        layout = kind.packed(values.shape)
+        buffer = np.full(layout.capacity(values.shape), np.nan, "f4")
+        view = TensorView(buffer, layout, values.shape)
+        view.assign(values)
+        assert (np.asarray(view) == values).all() and np.asarray(view, "f8").dtype == "f8"
+        assert np.isnan(buffer).sum() == layout.capacity(values.shape) - values.size
+    view.assign(0)
+    assert not np.asarray(view).any()
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(view, copy=False)

@@ -1,0 +1,293 @@
+"""The process and its machine: memory, processor, collector, telemetry, logger, files with holes, a checkout."""
+
+import gc
+import logging
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import layoutopt
+from layoutopt.driver.garbage_collection import reduced_garbage_collection
+from layoutopt.files import copy_range, staging, write_with_holes
+from layoutopt.ir import DType, Graph, Op, TensorType, Value
+from layoutopt.kernel_times import Machine
+from layoutopt.runtime import processor
+from layoutopt.runtime.available_memory import available_bytes
+
+KB = 1024
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with 8,000 kB available; the process has 300 kB of data."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "meminfo").write_text("MemTotal: 16000 kB\nMemAvailable: 8000 kB\n")
+    (tmp_path / "self/status").write_text("Name:\tpython\nVmSize:\t 900 kB\nVmData:\t 300 kB\n")
+    (tmp_path / "self/cgroup").write_text("")
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
+    return tmp_path
+
+
+def test_what_the_machine_has(system: Path) -> None:
+    assert available_bytes(system, system) == 8000 * KB
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "limit", "used"),
+    [
+        ("0::/a/b", "a", "memory.max", "memory.current"),
+        ("4:cpu,memory:/a/b", "memory/a", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_a_group_around_the_process(system: Path, line: str, folder: str, limit: str, used: str) -> None:
+    groups = system / "groups"
+    (groups / folder / "b").mkdir(parents=True)
+    (system / "self/cgroup").write_text(f"7:cpuset:/x\n{line}\n")
+    (groups / folder / "b" / limit).write_text("max\n")
+    (groups / folder / limit).write_text(f"{5000 * KB}\n")
+    (groups / folder / used).write_text(f"{2000 * KB}\n")
+    (groups / folder / "memory.stat").write_text(f"anon 7\ninactive_file {500 * KB}\n")
+    assert available_bytes(system, groups) == 3500 * KB
+
+
+@pytest.mark.parametrize(("kind", "left"), [(resource.RLIMIT_DATA, 1700), (resource.RLIMIT_AS, 1100)])
+def test_limits_of_the_process(system: Path, monkeypatch: pytest.MonkeyPatch, kind: int, left: int) -> None:
+    limits = {kind: (2000 * KB, 2000 * KB)}
+    monkeypatch.setattr(resource, "getrlimit", lambda asked: limits.get(asked, (resource.RLIM_INFINITY,) * 2))
+    assert available_bytes(system, system) == left * KB
+
+
+X86 = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 25
+model\t\t: 17
+model name\t: AMD EPYC 9R14
+flags\t\t: fpu avx avx2 fma avx512f
+
+processor\t: 1
+model name\t: another
+flags\t\t: fpu
+"""
+
+
+def describe(text: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the system report a processor."""
+    file = folder / "cpuinfo"
+    file.write_text(text)
+    monkeypatch.setattr(processor, "_CPUINFO", file)
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+
+
+def test_the_first_processor_of_linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    describe(X86, monkeypatch, tmp_path)
+    assert processor.processor_name() == "AMD EPYC 9R14"
+    assert processor.instruction_sets() == {"fpu", "avx", "avx2", "fma", "avx512f"}
+    machine = Machine.current()
+    assert (machine.cpu, machine.instructions) == ("AMD EPYC 9R14 25 17", "avx avx2 avx512f fma")
+
+
+def test_instruction_sets_of_other_systems_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known = processor.instruction_sets()
+    monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "none")
+    assert processor.processor_fields() == {} and processor.processor_name()
+    found = processor.instruction_sets()
+    assert {"avx2", "avx512f"} & found == {"avx2", "avx512f"} & known
+    assert Machine.current().instructions == ""
+
+
+@pytest.fixture(autouse=True)
+def thresholds() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def test_collections_are_rare_until_the_last_call_ends() -> None:
+    gc.set_threshold(700, 10, 10)
+    with pytest.raises(ValueError, match="inside"), reduced_garbage_collection():
+        rare = gc.get_threshold()
+        assert rare[0] > 100_000
+        with reduced_garbage_collection():
+            assert gc.get_threshold() == rare
+        assert gc.get_threshold() == rare
+        raise ValueError("inside")
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+def test_a_main_graph_is_freed_without_the_collector() -> None:
+    graph = Graph("net", {"": 18})
+    x, y = (graph.add_value(Value(name, TensorType(DType.FLOAT32, (1, 8)))) for name in ("x", "y"))
+    graph.add_op(Op("Relu", (x,), (y,)))
+    graph.inputs, graph.outputs = [x], [y]
+    assert len(graph.ops) == 1 and graph.is_output(y) and graph.root is graph
+    link = weakref.ref(graph)
+    gc.disable()
+    try:
+        del graph
+        assert link() is None
+    finally:
+        gc.enable()
+
+
+MODEL = '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+
+
+def run(tmp_path: Path, *arguments: str, **variables: str) -> list[str]:
+    """The files that a Python process writes to its home and temporary folders."""
+    folders = {name: tmp_path / name for name in ("HOME", "TMPDIR")}
+    for folder in folders.values():
+        folder.mkdir()
+    silent = ("ORT_DISABLE_TELEMETRY", "CI", "GITHUB_ACTIONS", "ORT_RUNNING_UNIT_TESTS", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in silent}
+    environment |= {name: str(folder) for name, folder in folders.items()} | variables
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return [str(path.relative_to(tmp_path)) for folder in folders.values() for path in folder.rglob("*")]
+
+
+def test_optimize_leaves_no_files(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
+    assert run(tmp_path, "-m", "layoutopt", "optimize", "m.onnx", "-o", "out.onnx", "-t", "cpu") == []
+
+
+def test_a_choice_of_the_user_is_kept(tmp_path: Path) -> None:
+    script = "import layoutopt, os; assert os.environ['ORT_DISABLE_TELEMETRY'] == '0'"
+    assert run(tmp_path, "-c", script, ORT_DISABLE_TELEMETRY="0") == []
+
+
+TWICE_RELU = onnx.parser.parse_model("""
+<ir_version: 9, opset_import: ["" : 18]>
+net (float[1,8,4,4] x) => (float[1,8,4,4] y) { a = Relu(x)  y = Neg(a) }
+""")
+
+
+def test_stages_and_passes_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "layoutopt"):
+        result = layoutopt.optimize(TWICE_RELU, measure=False, calibrate=False)
+    levels: dict[int, list[str]] = {}
+    for record in caplog.records:
+        levels.setdefault(record.levelno, []).append(record.getMessage())
+    assert "model: lifting" in levels[logging.INFO]
+    passes = [message for message in levels[logging.DEBUG] if message.startswith("model: pass ")]
+    assert len(passes) == len(result.report.passes) > 0
+
+
+def test_warnings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(TWICE_RELU)
+    wrong.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 9  # a fault that onnxruntime tolerates
+    with caplog.at_level(logging.WARNING, "layoutopt"):
+        layoutopt.optimize(wrong, verify=False, measure=False, calibrate=False)
+    assert any(record.getMessage().startswith("model: y: ") for record in caplog.records)
+
+
+def test_a_program_without_logging_prints_nothing() -> None:
+    program = (
+        f"import layoutopt, onnx; layoutopt.optimize(onnx.ModelProto.FromString({TWICE_RELU.SerializeToString()!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+PIECE = 1 << 12
+
+
+@given(parts=st.lists(st.tuples(st.booleans(), st.integers(1, 3 * PIECE)), min_size=1, max_size=6), data=st.data())
+def test_a_copy_of_a_range_has_its_bytes(
+    parts: list[tuple[bool, int]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("copies")
+    content = b"".join((b"\1" if is_stored else b"\0") * size for is_stored, size in parts)
+    with (folder / "source").open("wb") as file:
+        for is_stored, size in parts:
+            file.write(b"\1" * size) if is_stored else file.seek(size, os.SEEK_CUR)
+        file.truncate()
+    start = data.draw(st.integers(0, len(content)))
+    count = data.draw(st.integers(0, len(content) - start))
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        (folder / "source").open("rb") as source,
+        (folder / "target").open("x+b") as target,
+    ):
+        patch.setattr(staging, "_PIECE", PIECE)
+        target.write(b"head")
+        copy_range(source, start, count, target)
+        target.write(b"tail")
+    assert (folder / "target").read_bytes() == b"head" + content[start : start + count] + b"tail"
+
+
+@given(parts=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3 * PIECE)), max_size=6))
+def test_bytes_with_zeros_are_written_as_they_are(
+    parts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("files") / "file"
+    content = np.concatenate([np.zeros(0, np.uint8), *(np.full(size, value, np.uint8) for value, size in parts)])
+    with pytest.MonkeyPatch.context() as patch, path.open("x+b") as file:
+        patch.setattr(staging, "_PIECE", PIECE)
+        write_with_holes(content, file)
+        write_with_holes(content, file)
+    assert path.read_bytes() == 2 * content.tobytes()
+
+
+def test_holes_take_no_space(tmp_path: Path) -> None:
+    size = 1 << 25
+    with (tmp_path / "source").open("x+b") as source:
+        source.truncate(size)
+        if os.fstat(source.fileno()).st_blocks:
+            pytest.skip("this file system stores holes")
+        with (tmp_path / "target").open("x+b") as target:
+            copy_range(source, 0, size, target)
+            write_with_holes(np.zeros(size, np.uint8), target)
+            target.flush()
+            info = os.fstat(target.fileno())
+    assert info.st_size == 2 * size and info.st_blocks * 512 < size // 100
+
+
+def test_a_source_that_is_too_short(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"1234")
+    with (
+        (tmp_path / "source").open("rb") as source,
+        (tmp_path / "target").open("x+b") as target,
+        pytest.raises(OSError, match="shorter"),
+    ):
+        copy_range(source, 2, 3, target)
+
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def test_a_checkout_runs_from_its_root(tmp_path: Path) -> None:
+    """Without `site`, and so without the hook of an editable install; what layoutopt depends on is on the path."""
+    for name in ("layoutopt", "passes", "cost_models"):
+        shutil.copytree(CHECKOUT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
+
+    def python(*arguments: str) -> str:
+        command = [sys.executable, "-S", *arguments]
+        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    assert "assign-formats" in python("-m", "layoutopt", "list", "passes")
+    assert "gpu-hopper" in python("-m", "layoutopt", "targets")
+    probe = "import layoutopt.passes, layoutopt.cost_models as c; print(layoutopt.passes.__file__, c.__file__)"
+    places = [Path(each) for each in python("-c", probe).split()]
+    assert places == [tmp_path / "passes/__init__.py", tmp_path / "cost_models/__init__.py"]

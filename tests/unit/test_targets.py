@@ -1,0 +1,509 @@
+"""Targets and runtimes: files of users and those that are built in, and what onnxruntime makes of a file."""
+
+import platform
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import layoutopt
+from layoutopt.cost_models import (
+    RuntimeSpec,
+    TargetSpec,
+    find_runtime,
+    load_target,
+    registry,
+    runtime_names,
+    runtime_of,
+    target_names,
+)
+from layoutopt.cost_models.runtime_spec import read_runtime
+from layoutopt.cost_models.spec import KernelSpec, Sourced, SpecModel, check, expand
+from layoutopt.dialects import DIALECTS
+from layoutopt.driver.arguments import runtime_and_dialect
+from layoutopt.errors import ArgumentError, FormatError, TargetError
+from layoutopt.formats import Format
+from layoutopt.ir.types import DType, Op, Storage, TensorType, Value
+from layoutopt.ops import canonical_signature
+from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.data_movement import executed_data_movement
+from layoutopt.verification.runnable import Runnable
+
+
+def message(error: pytest.ExceptionInfo[TargetError]) -> str:
+    """The message of an error, which has one line."""
+    text = str(error.value)
+    assert "\n" not in text
+    assert error.value.exit_code == 4
+    return text
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "expected", "axes"),
+    [
+        ("N*C", 4, "NHWC", "NCHW"),
+        ("N*C", 2, "NC", "NC"),
+        ("N*C", 5, "NDHWC", "NCDHW"),
+        ("NC*{C0}c", 3, "NCW16c", "NCW"),
+        ("NDC*{C0}c", 5, "NDCHW16c", "NCDHW"),
+        ("NDC*{C0}c", 4, "NCHW16c", "NCHW"),
+        ("NDC*{C0}c", 2, "NC16c", "NC"),
+        ("NCHW4c", 4, "NCHW4c", "NCHW"),
+        ("I*O16o{C0}i", 4, "IHWO16o16i", "OIHW"),
+        ("*NM16m{C0}n", 2, "NM16m16n", "MN"),
+        ("*NM16m{C0}n", 4, "ABNM16m16n", "ABMN"),
+        ("N*C", 6, "NABEFC", "NCABEF"),
+    ],
+)
+def test_templates(text: str, rank: int, expected: str, axes: str) -> None:
+    assert expand(text, rank, 16) == Format.parse(expected, axes)
+
+
+@pytest.mark.parametrize("text", ["", "nhwc", "N**C", "NC*16x", "NXC*", "NC*{C1}c", "NNC", "16cN*", "NC*4_8c"])
+def test_bad_templates(text: str) -> None:
+    with pytest.raises(FormatError):
+        check(text)
+
+
+# --- files of users -----------------------------------------------------------------------------------------
+
+
+MINIMAL = """
+family = "npu"
+description = "a chip of ours"
+
+[memory]
+bandwidth = { value = 1e11, source = "datasheet" }
+kernel_efficiency = { value = 0.8, source = "estimate: usual" }
+plain_cast_efficiency = { value = 0.5, source = "estimate: usual" }
+blocked_cast_efficiency = { value = 0.5, source = "estimate: usual" }
+
+[launch]
+overhead = { value = 0, source = "datasheet" }
+
+[rates.vector]
+float32 = { value = 1e12, source = "datasheet" }
+
+[[kernel]]
+family = "convolution"
+dtypes = "float32"
+formats = { x = "NC*8c", w = "OI*8i8o", y = "NC*8c" }
+unit = "vector"
+efficiency = { value = 0.5, source = "estimate: usual" }
+"""
+
+
+ROW = """[[kernel]]
+family = "pooling"
+dtypes = "float32"
+formats = { x = "NC*", y = "NC*" }
+unit = "vector"
+efficiency = { value = 0.5, source = "estimate: usual" }
+"""
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_inheriting_a_file_and_replacing_a_row(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", MINIMAL)
+    text = """
+    inherits = "base.toml"
+    [[kernel]]
+    family = ["convolution"]
+    dtypes = ["float32"]
+    formats = { x = "NC*8c", w = "OI*8i8o", y = "NC*8c" }
+    unit = "vector"
+    efficiency = { value = 0.9, source = "measured: our lab" }
+    [[kernel]]
+    family = "pooling"
+    dtypes = ["float32"]
+    formats = { x = "NC*8c", y = "NC*8c" }
+    unit = "vector"
+    efficiency = { value = 0.5, source = "estimate: usual" }
+    """
+    rows: tuple[KernelSpec, ...] = load_target(write(tmp_path / "child.toml", text)).spec.kernel
+    assert [(row.family, row.efficiency.value) for row in rows] == [
+        (("convolution",), 0.9),
+        (("pooling",), 0.5),
+    ]
+
+
+def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", MINIMAL)
+    text = 'inherits = "base.toml"\n[memory]\nbandwidth = { value = 2e11 }'
+    with pytest.raises(TargetError, match=r"memory\.bandwidth\.source is missing"):
+        load_target(write(tmp_path / "child.toml", text))
+
+
+# --- malformed ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            '{ value = 1e11, source = "datasheet" }',
+            "1e11",
+            ["memory.bandwidth: expected a table", "1000", "source ="],
+        ),
+        (', source = "datasheet" }', " }", ["memory.bandwidth.source is missing"]),
+        ('source = "datasheet"', 'source = "  "', ["memory.bandwidth.source", "at least 1 character"]),
+        ("value = 1e11", "value = -1.0", ["memory.bandwidth.value", "greater than 0", "found -1.0"]),
+        ("value = 1e11", 'value = "fast"', ["memory.bandwidth.value", "valid number", "found 'fast'"]),
+        (
+            "value = 0.8",
+            "value = 80",
+            ["memory.kernel_efficiency.value", "less than or equal to 1", "found 80"],
+        ),
+        ("bandwidth =", "bandwith =", ["memory.bandwith is not a key", "did you mean bandwidth?", "1 more"]),
+        ('family = "npu"', 'family = "tpu"', ["family", "'gpu', 'cpu' or 'npu'", "found 'tpu'"]),
+        ('description = "a chip of ours"', "", ["description is missing"]),
+        ("NC*8c", "NC*8q", ["kernel[0].formats.x", "unknown axes", "found 'NC*8q'"]),
+        ("OI*8i8o", "OI*8ii", ["kernel[0].formats.w: not a format; write it", "found 'OI*8ii'"]),
+        ("x = ", "z = ", ["kernel[0].formats.z", "no operand"]),
+        (
+            'dtypes = "float32"',
+            'dtypes = "float33"',
+            ["kernel[0].dtypes[0]", "not an element type", "'float33'"],
+        ),
+        ('dtypes = "float32"', 'dtypes = "int8"', ["kernel[0] needs rates.vector.int8"]),
+        ('unit = "vector"', 'unit = "cube"', ["kernel[0] needs rates.cube.float32"]),
+        (
+            'family = "convolution"',
+            'family = "convolutoin"',
+            ["kernel[0].family[0]", "no family of operations"],
+        ),
+        ("NC*8c", "NC*{C0}c", ["kernel[0] needs c0.float32 or c0.default"]),
+        ("unit =", "direct = true\nunit =", ["kernel[0]", "either formats or strided"]),
+        ("unit =", "strided = true\nunit =", ["kernel[0]", "of the family matmul alone"]),
+        ("unit =", 'strided = "any"\nunit =', ["kernel[0].strided", "expected true, pointers or modes"]),
+        ("unit =", 'align = { value = 8, source = "x" }\nunit =', ["kernel[0]", "go together"]),
+        (
+            "unit =",
+            "effeciency = 1\nunit =",
+            ["kernel[0].effeciency is not a key", "did you mean efficiency?"],
+        ),
+        ("float32 = {", "float16 = {", ["rates.vector.float32 is missing"]),
+        ("[memory]", "[memory", ["ours.toml:5", "is not TOML"]),
+        ("[memory]", '[memory]\nbandwidth = { value = 1, source = "a" }', ["ours.toml:7", "is not TOML"]),
+        (
+            'family = "npu"',
+            'family = "npu"\ninherits = "gpu-hoper"',
+            ["no target 'gpu-hoper'", "did you mean gpu-hopper"],
+        ),
+        ('family = "npu"', 'family = "npu"\ninherits = 3', ["inherits: expected a name or a path, found 3"]),
+        ('family = "npu"', 'family = "npu"\ninherits = "ours.toml"', ["inherits itself"]),
+        ('family = "npu"', 'family = "npu"\ninherits = "no.toml"', ["no.toml", "cannot be read"]),
+        ("[[kernel]]", "[kernel]", ["kernel: expected rows, found a table", "[[...]]"]),
+    ],
+)
+def test_malformed_files_are_told_in_one_line(old: str, new: str, expected: list[str], tmp_path: Path) -> None:
+    assert old in MINIMAL
+    path = write(tmp_path / "ours.toml", MINIMAL.replace(old, new, 1))
+    with pytest.raises(TargetError) as error:
+        load_target(path)
+    text = message(error)
+    assert "toml" in text
+    assert "Traceback" not in text
+    for part in expected:
+        assert part in text
+
+
+def test_what_fits_into_a_cache_comes_from_there(tmp_path: Path) -> None:
+    level = """
+[[memory.level]]
+name = "L2"
+capacity = { value = 1000000, source = "datasheet" }
+bandwidth = { value = 1e12, source = "datasheet" }
+
+[launch]"""
+    models = [
+        load_target(write(tmp_path / "ours.toml", text)) for text in (MINIMAL, MINIMAL.replace("[launch]", level))
+    ]
+    plain, nhwc = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
+    for channels, times in ((8, 10.0), (1000, 1.0)):
+        x = Value("x", TensorType(DType.FLOAT32, (1, channels, 100, 100)))
+        main, cached = (model.conversion_seconds(x, plain, nhwc) for model in models)
+        assert main == pytest.approx(times * cached)
+        relu = Op("Relu", (x,), (Value("y", x.type),), version=14)
+        main, cached = (model.kernel_seconds(relu, canonical_signature(relu)) for model in models)
+        assert main == pytest.approx(times * cached)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("value = 1e11", "value = -1.0", "bandwidth"),
+        ("bandwidth =", "bandwith =", "bandwith"),
+        (', source = "datasheet" }', " }", "bandwidth"),
+        ("NC*8c", "NC*8q", "formats"),
+        ('dtypes = "float32"', 'dtypes = "float33"', "dtypes"),
+        ('dtypes = "float32"', 'dtypes = [\n  "float32",\n  "float33",\n]', "dtypes"),
+        ('unit = "vector"', 'unit = "cube"', "[[kernel]]"),
+        ("unit =", "strided = true\nunit =", "[[kernel]]"),
+        ('family = "npu"', 'family = "npu"\ninherits = 3', "inherits"),
+    ],
+)
+def test_errors_name_the_line(old: str, new: str, line: str, tmp_path: Path) -> None:
+    """An error names the file and line of the faulty entry, also in an inherited file."""
+    text = MINIMAL.replace(old, new, 1)
+    number = next(number for number, each in enumerate(text.splitlines(), 1) if each.startswith(line))
+    base = write(tmp_path / "base.toml", text)
+    child = write(tmp_path / "child.toml", f'inherits = "base.toml"\n{ROW}')
+    for path in (base, child):
+        with pytest.raises(TargetError) as error:
+            load_target(path)
+        assert f"base.toml:{number}: " in message(error)
+
+
+def test_a_circle_of_two(tmp_path: Path) -> None:
+    write(tmp_path / "a.toml", 'inherits = "b.toml"')
+    write(tmp_path / "b.toml", 'inherits = "a.toml"')
+    with pytest.raises(TargetError) as error:
+        load_target(str(tmp_path / "a.toml"))
+    assert "inherits itself by way of b" in message(error)
+
+
+def test_the_documentation_names_every_key() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
+    text = re.sub("```.*?```", "", text, flags=re.DOTALL)
+    quoted = {word for part in re.findall("`([^`]+)`", text) for word in re.findall(r"\w+", part)}
+    assert TargetSpec.known_keys() - {"value", "source"} <= quoted
+
+
+BUILT_IN = (
+    "ascend-310",
+    "ascend-910b",
+    "cpu-avx2",
+    "cpu-avx512",
+    "cpu-neon",
+    "gpu-ampere",
+    "gpu-hopper",
+    "gpu-turing",
+)
+BARE_NUMBER = re.compile(r"=\s*-?[0-9]")
+
+
+def test_the_built_in_targets() -> None:
+    assert target_names() == BUILT_IN
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_number_has_a_source(name: str) -> None:
+    numbers = list(load_target(name).spec.numbers())
+    assert len(numbers) > 20
+    assert all(isinstance(number, Sourced) and len(number.source) > 5 for _, number in numbers)
+
+
+def test_no_target_file_has_a_number_outside_a_sourced_table() -> None:
+    for path in registry.TARGETS.glob("*.toml"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if BARE_NUMBER.search(line.split("#")[0]):
+                assert re.search(r"\{ value = [^,]+, source = \".+\" \}$", line), f"{path.name}: {line}"
+
+
+def test_block_sizes() -> None:
+    dtypes = (DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.INT4, DType.INT2, DType.FLOAT32)
+    for target, float32 in (("ascend-310", 16), ("ascend-910b", 8)):  # the 910B's cube computes float32
+        ascend = load_target(target).spec
+        assert [ascend.block(dtype) for dtype in dtypes] == [16, 16, 32, 64, 128, float32]
+    assert load_target("gpu-hopper").spec.block(DType.FLOAT32) == 1
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_target() -> None:
+    with pytest.raises(TargetError) as error:
+        load_target("gpu-hoper")
+    text = message(error)
+    assert "no target 'gpu-hoper'" in text
+    assert "did you mean gpu-hopper?" in text
+    assert "cpu-avx2" in text
+
+
+@pytest.mark.parametrize(
+    ("machine", "features", "expected"),
+    [
+        ("aarch64", set(), "cpu-neon"),
+        ("arm64", set(), "cpu-neon"),
+        ("x86_64", {"avx2", "avx512f"}, "cpu-avx512"),
+        ("AMD64", {"avx2"}, "cpu-avx2"),
+    ],
+)
+def test_the_host(machine: str, features: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(registry, "instruction_sets", lambda: features)
+    assert load_target("cpu").name == expected
+
+
+RUNTIMES = [find_runtime(name) for name in runtime_names()]
+CONVOLUTIONS = """<ir_version: 10, opset_import: ["" : 18]>
+g (float16[1,64,56,56] x) => (float16[1,64,56,56] y) {
+    a = Conv <pads = [1, 1, 1, 1]> (x, w)
+    b = Relu (a)
+    y = Conv <pads = [1, 1, 1, 1]> (b, w)
+}"""
+TORN = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[1,16,16,8] x) => (float[1,16,16,8] y) {
+    a = Transpose <perm = [0, 3, 1, 2]> (x)
+    b = Relu (a)
+    c = Transpose <perm = [0, 2, 3, 1]> (b)
+    y = Tanh (c)
+}"""
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
+    if "w)" in text:
+        filters = np.random.default_rng(0).normal(size=(64, 64, 3, 3)).astype(np.float16)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(filters, "w"))
+    return model
+
+
+def test_every_dialect_has_one_runtime_of_its_own() -> None:
+    assert {name: runtime_of(name).name for name in DIALECTS} == {
+        "functions": "compiler",
+        "ascend": "compiler",
+        "onnxruntime": "onnxruntime",
+        "standard": "any",
+        "ops": "compiler",
+    }
+
+
+def test_runtime_and_dialect_follow_from_each_other() -> None:
+    gpu, npu = load_target("gpu-hopper"), load_target("ascend-910b")
+    assert runtime_and_dialect("compiler", None, gpu)[1].name == "functions"
+    assert runtime_and_dialect("any", None, npu)[1].name == "standard"
+    assert runtime_and_dialect(None, "ascend", gpu)[0].name == "compiler"
+    assert runtime_and_dialect("compiler", "ops", gpu)[1].name == "ops"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "dialect", "message"),
+    [
+        ("openvino", None, "openvino: no such runtime"),
+        ("any", "functions", "dialect functions: the runtime any does not read it"),
+        ("onnxruntime", "nhwc", "nhwc: no such dialect"),
+        (3, None, "runtime=3: should be a valid string"),
+    ],
+)
+def test_arguments_that_do_not_fit(runtime: object, dialect: object, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        layoutopt.optimize(model_of(TORN), "gpu-hopper", runtime=runtime, dialect=dialect)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", target_names())
+@pytest.mark.parametrize("text", [TORN, CONVOLUTIONS], ids=["torn", "convolutions"])
+def test_any_writes_standard_operators_alone(target: str, text: str) -> None:
+    """Whatever the hardware prefers, no convolution leaves the canonical format where that takes Transposes around it."""
+    result = layoutopt.optimize(model_of(text), target, runtime="any")
+    kinds = [node.op_type for node in result.proto.graph.node]
+    assert {opset.domain for opset in result.proto.opset_import} == {""} and not result.proto.functions
+    assert "Transpose" not in kinds
+    assert result.report.runtime == "any" and result.report.verification.status == "passed"
+    assert bool(result.report.runs_in) == result.report.changed == (text == TORN)
+
+
+def test_executed_data_movement_is_that_of_onnxruntime() -> None:
+    """The Transposes of the first model cancel in onnxruntime, too; those of the second one surround a Softmax."""
+    report = layoutopt.optimize(model_of(TORN), "gpu-hopper").report
+    assert report.before.transposes == 2
+    assert report.moved_before is not None and report.moved_after is not None
+    assert report.moved_before.ops == report.moved_after.ops == {}
+    moving = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> g (float[4,5,6] x) => (float[6,5,4] y)'
+        "{ a = Relu (x) b = Transpose <perm = [2, 1, 0]> (a) y = Softmax (b) }"
+    )
+    found = executed_data_movement(Runnable.of(moving.SerializeToString()), SampleInputs())
+    assert found is not None
+    assert (dict(found.ops), found.nbytes) == ({"Transpose": 1}, 2 * 4 * 5 * 6 * 4)
+
+
+ABSORBED = [
+    (spec.name, op, dtype) for spec in RUNTIMES for row in spec.absorbs for op in row.ops for dtype in row.dtypes
+]
+
+
+@pytest.mark.parametrize("operand", [0, 1])
+@pytest.mark.parametrize(("runtime", "op", "dtype"), ABSORBED)
+def test_onnxruntime_absorbs_the_transposes_that_a_runtime_file_lists(
+    runtime: str, op: str, dtype: str, operand: int
+) -> None:
+    label = {"float32": "float", "float64": "double"}[dtype]
+    shapes = ("2,5,4", "2,5,6") if operand == 0 else ("2,4,5", "2,6,5")
+    pair = "t, b" if operand == 0 else "a, t"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 18]> g ({label}[{shapes[0]}] a, {label}[{shapes[1]}] b) => ({label}[2,4,6] y)'
+        f"{{ t = Transpose <perm = [0, 2, 1]> ({'ab'[operand]}) y = {op} ({pair}) }}"
+    )
+    found = executed_data_movement(Runnable.of(model.SerializeToString()), SampleInputs())
+    assert found is not None and not found.ops, runtime
+
+
+FUSED = [
+    (spec.name, family, op)
+    for spec in RUNTIMES
+    if not spec.is_emulated
+    for row in spec.fuses
+    for family in row.family
+    for op in row.ops or ()
+]
+KERNELS = {
+    "convolution": ("1,8,14,14", "8,8,3,3", "Conv <pads = [1, 1, 1, 1]> (x, w)"),
+    "matmul": ("2,14,8", "8,8", "MatMul (x, w)"),
+}
+
+
+@pytest.mark.parametrize(("runtime", "family", "op"), FUSED)
+def test_onnxruntime_fuses_the_epilogues_that_a_runtime_file_lists(
+    runtime: str, family: str, op: str, tmp_path: Path
+) -> None:
+    shape, filters, kernel = KERNELS[family]
+    operands = {"Add": "a, c", "Clip": "a, low, high"}.get(op, "a")
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 18]> g (float[{shape}] x) => (float[{shape}] y) '
+        f"<float[{filters}] w, float[8] c, float low = {{0}}, float high = {{6}}> {{ a = {kernel} y = {op} ({operands}) }}"
+    )
+    for name, sizes in (("w", [int(each) for each in filters.split(",")]), ("c", [8])):
+        array = np.random.default_rng(0).normal(size=sizes).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    saved = tmp_path / "optimised.onnx"
+    Runnable.of(model.SerializeToString()).save_optimised(saved, {}, threads=1, disabled=("NchwcTransformer",))
+    kinds = [node.op_type for node in onnx.load(saved).graph.node]
+    assert op not in kinds and len([kind for kind in kinds if kind != "Reshape"]) == 1, runtime
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('runs_in = "x"\ndialects = ["ops"]\nkernels = "standard"\n', "description is missing"),
+        (
+            'descripton = "d"\nruns_in = "x"\ndialects = ["ops"]\nkernels = "standard"\n',
+            "descripton is not a key of a runtime",
+        ),
+        ('description = "d"\nruns_in = "x"\ndialects = []\nkernels = "standard"\n', "dialects"),
+        ('description = "d"\nruns_in = "x"\ndialects = "ops"\nkernels = "some"\n', "kernels"),
+        ("description = \n", "is not TOML"),
+    ],
+)
+def test_a_malformed_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(TargetError, match=message) as caught:
+        read_runtime(path)
+    assert "\n" not in str(caught.value) and str(path) in caught.value.where
+
+
+def test_every_key_of_the_file_is_documented() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "runtimes.md").read_text()
+    keys = RuntimeSpec.known_keys()
+    assert issubclass(RuntimeSpec, SpecModel) and {"dialects", "absorbs", "source"} <= keys
+    assert all(f"`{key}`" in page or f"[[{key}]]" in page for key in keys)
