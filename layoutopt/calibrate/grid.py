@@ -131,9 +131,8 @@ def _numbers(*numbers: float) -> Value:
     return Value("x", TensorType(DType.of(array), array.shape), data=ArrayData(array))
 
 
-def _case(
-    family: str, op_type: str, inputs: Sequence[Value | None], y: Value, domain: str = "", **attributes: Attribute
-) -> KernelCase:
+def _case(family: str, op_type: str, inputs: Sequence[Value | None], y: Value, **attributes: Attribute) -> KernelCase:
+    domain = DOMAIN if op_type == CAST else "com.microsoft" if op_type in _CONTRIB_OPS else ""
     op = Op(op_type, tuple(inputs), (y,), domain=domain, version=_OPSETS[domain], attributes=attributes)
     op.signature = Signature(tuple(None if each is None else each.storage for each in inputs), (y.storage,))
     return KernelCase(family, op)
@@ -222,13 +221,12 @@ def _matrices() -> Iterator[KernelCase]:
 
 def _elements(block: int) -> Iterator[KernelCase]:
     for number, op_type in enumerate((*_MEMORY_BOUND_OPS, *_COMPUTE_BOUND_OPS)):
-        domain = "com.microsoft" if op_type in _CONTRIB_OPS else ""
         for shape in (*((1, c, side, side) for c, side in _IMAGES[number % 2 :: 2]), *_TOKENS[number % 2 :: 2]):
             others: list[Value | None] = [_tensor(shape)] if op_type in _BINARY else []
             if op_type == "Clip":
                 others = [_tensor((), is_constant=True), None]
             family = "element-wise, light" if op_type in _MEMORY_BOUND_OPS else f"element-wise, {op_type}"
-            yield _case(family, op_type, [_tensor(shape), *others], _tensor(shape), domain)
+            yield _case(family, op_type, [_tensor(shape), *others], _tensor(shape))
     for number, (c, side) in enumerate(_IMAGES[::2]):
         for format in ("", "NHWC", f"NCHW{block}c"):
             inputs = [_image(c, side, format), _image(c, 1, format)]
@@ -276,4 +274,4 @@ def _moves(block: int) -> Iterator[KernelCase]:
 
 
 def _cast(family: str, shape: Sequence[int], a: str, b: str) -> KernelCase:
-    return _case(family, CAST, [_tensor(shape, a)], _tensor(shape, b), DOMAIN)
+    return _case(family, CAST, [_tensor(shape, a)], _tensor(shape, b))

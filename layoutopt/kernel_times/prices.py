@@ -108,7 +108,8 @@ class StoredPrices(MeasuredPrices):
 
     def has_all_times(self, kernel: LoweredKernel) -> bool:
         """Whether the kernel and the other algorithms for its op have times."""
-        return all(self._requested.get(each.key) is not None for each in (kernel, *kernel.alternatives))
+        keys = (kernel.key, *(each.key for each in kernel.alternatives))
+        return all(self._requested.get(each) is not None for each in keys)
 
     def correct_estimates(self) -> None:
         """Correct the estimates of all kinds by the times of the kernels that have been priced."""
