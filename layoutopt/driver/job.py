@@ -4,7 +4,7 @@ One call of `layoutopt.optimize`: its checked arguments, and the results of its 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -27,7 +27,6 @@ from layoutopt.errors import ExtensionError
 from layoutopt.files import path_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, as_range
-from layoutopt.ir.types import Op, Signature
 from layoutopt.passes import EXTENSIONS, CheckGain, default_pipeline, extensions_behind_lowering
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline
 from layoutopt.registry import package_of
@@ -107,7 +106,6 @@ class Job:
         verification: the verdict; None before verification.
         gain: the estimated gain of the plan, by cause; None before planning, and for several targets.
         calibration: the kernels that were timed for the plan; None before planning.
-        has_times: whether the price of an op under a signature consists of times of kernels.
         measurement: the measured speed-up; None before it.
         portable: the branches of a portable result; None for any other one.
     """
@@ -130,7 +128,6 @@ class Job:
     verification: Verification | None = None
     gain: GainReport | None = None
     calibration: PricesReport | None = None
-    has_times: Callable[[Op, Signature], bool] = lambda op, signature: False
     measurement: MeasurementReport | None = None
     portable: PortableReport | None = None
 

@@ -37,8 +37,8 @@ from layoutopt.kernel_times import (
     refine_prices,
     time_graphs,
 )
-from layoutopt.kernel_times.baseline import OptimisedOriginal, kernels_in_default_formats
-from layoutopt.kernel_times.plan_kernels import UsedKernel, total_seconds
+from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
+from layoutopt.kernel_times.prices import UsedKernel, total_seconds
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.casts import PretransformWeights
 from layoutopt.passes.planning import has_quantized_ops
@@ -61,7 +61,7 @@ def calibrated_plan(
     """The plan at measured prices with its cost model; the target's own prices if kernels of this machine do not count.
 
     Args:
-        job: the call of `optimize`, whose `calibration` and `gain` get the reports, and `has_times` the kernels with times.
+        job: the call of `optimize`, whose `calibration` and `gain` get the reports.
         source: the original.
         graph: the graph, unplanned.
         context: the state of the passes.
@@ -80,7 +80,6 @@ def calibrated_plan(
             found = refine_prices(graph, model, context.sizes, first, plan_with, times, original, job.progress)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
-            job.has_times = found.has_times
             context.time_graphs = partial(_tiling_times, job, RequestedTimes(store, MAX_SECONDS), job.calibration)
             return found.model, found.plan
         reason = "the time limit ended planning at the times of kernels"
@@ -113,7 +112,7 @@ def _tiling_times(
     return found
 
 
-def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> OptimisedOriginal | None:
+def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> Graph | None:
     """The original as onnxruntime runs it; None if it has float16, does not load, or is too large to be optimised for it."""
     if graph.has_dtype(DType.FLOAT16):  # its kernels are not timed
         return None
@@ -121,7 +120,7 @@ def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: P
     if original.is_large:
         return None
     try:
-        return OptimisedOriginal.of(original, folder)
+        return optimised_graph(original, folder)
     except RUN_OR_MEMORY_ERRORS:
         return None
 

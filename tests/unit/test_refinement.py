@@ -27,10 +27,9 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
-from layoutopt.kernel_times.baseline import OptimisedOriginal
+from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.plan_kernels import total_seconds
-from layoutopt.kernel_times.stored_prices import StoredPrices
+from layoutopt.kernel_times.prices import StoredPrices, total_seconds
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.report.facts import TIME_IS_SPENT
@@ -311,9 +310,10 @@ def test_what_is_no_profile_is_refused(content: bytes | str | None, error: str, 
 
 def test_the_original_is_priced_as_onnxruntime_runs_it(tmp_path: Path) -> None:
     """Convolutions and their activations are blocked, the Transposes cancel or run, and no other algorithm counts."""
-    original = OptimisedOriginal.of(Runnable.of(network().SerializeToString()), tmp_path)
+    original = optimised_graph(Runnable.of(network().SerializeToString()), tmp_path)
     prices = StoredPrices(RequestedTimes(KernelStore(MACHINE), 0.0), OPSETS)
-    found = original.kernels(load_target("cpu-avx2"), NO_SIZES, prices)
+    fused_tensors = find_fused_tensors(original, by_runtime=True)
+    found = kernels_in_default_formats(original, load_target("cpu-avx2"), fused_tensors, NO_SIZES, prices)
     texts = [
         priced.kernel.key.partition(": ")[2]
         for each in found
