@@ -22,8 +22,11 @@ from typing import Literal, TypeAlias
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import rule_of
-from layoutopt.ops.elementwise import Nary  # operands that broadcast against each other
+from layoutopt.ops import facts
+from layoutopt.ops.axiswise import Elementwise
+from layoutopt.ops.contraction import Contraction
+from layoutopt.ops.rearrangement import Concat
+from layoutopt.ops.signatures import shape_of
 
 Comparator: TypeAlias = Literal["=", ">=", "<="]
 
@@ -85,20 +88,12 @@ def relations_of(graph: Graph) -> list[Relation]:
 def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     shapes = [None if value is None else value.shape for value in op.inputs]
     yield from ((dim, ">=", 1) for dim in _computed(op))
-    if isinstance(rule_of(op), Nary):
-        result = [value.shape for value in op.outputs if value is not None]
-        yield from _broadcast([shape for shape in (*shapes, *result) if shape is not None])
+    yield from _same_axes(op)
     if op.domain not in _DOMAINS:
         return
     match op.op_type:
         case "Conv" | "ConvTranspose" | "FusedConv":
             yield from _channels(op, shapes)
-        case "MatMul" | "FusedMatMul" | "Gemm":
-            yield from _contracted(op, shapes)
-        case "Concat":
-            yield from _joined(op, shapes)
-        case "Einsum":
-            yield from _lettered(op, shapes)
         case "Reshape":
             yield from _reshaped(op)
         case "Expand":
@@ -118,6 +113,20 @@ def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
             yield from _recurrent(op, shapes)
         case "GroupQueryAttention":
             yield from _cached(op, shapes)
+
+
+def _same_axes(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
+    """Extents of one iteration axis of an element-wise op, a product or a Concat must be equal or 1."""
+    rule = facts(op)
+    if not isinstance(rule, Elementwise | Contraction | Concat) or rule.missing_rank(op):
+        return
+    dims: dict[int, list[Dim]] = {}
+    for slot, numbers in rule.axes(op).items():
+        for axis, dim in zip(numbers, shape_of(op.operand(slot)), strict=False):
+            if dim != 1 and axis != rule.concatenated_axis(op):
+                dims.setdefault(axis, []).append(dim)
+    for each in dims.values():
+        yield from _equal(each)
 
 
 def _computed(op: Op) -> Iterator[Dim]:
@@ -147,40 +156,6 @@ def _channels(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Com
         groups = op.integer("group", 1)
         in_channels = weight[0] if op.op_type == "ConvTranspose" else weight[1] * groups
         yield from _equal((in_channels, x[1]))
-
-
-def _contracted(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
-    a, b = shapes[0], shapes[1]
-    if a is None or b is None or not a or not b:
-        return
-    left = a[-2] if op.integer("transA") and len(a) > 1 else a[-1]
-    right = b[-1] if op.integer("transB") or len(b) == 1 else b[-2]
-    yield from _equal((left, right))
-    if op.op_type != "Gemm":
-        yield from _broadcast([a[:-2], b[:-2]])
-
-
-def _joined(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
-    known = [shape for shape in shapes if shape is not None]
-    rank = len(known[0]) if known else 0
-    if rank == 0 or any(len(shape) != rank for shape in known):
-        return
-    along = op.integer("axis", 1) % rank
-    for axis in range(rank):
-        if axis != along:
-            yield from _equal(shape[axis] for shape in known)
-
-
-def _lettered(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
-    equation = str(op.attributes.get("equation", "")).replace(" ", "")
-    if "." in equation:
-        return
-    dims: dict[str, list[Dim]] = {}
-    for letters, shape in zip(equation.partition("->")[0].split(","), shapes, strict=False):
-        for letter, dim in zip(letters, shape or (), strict=False):
-            dims.setdefault(letter, []).append(dim)
-    for each in dims.values():
-        yield from _equal(dim for dim in each if dim != 1)
 
 
 def _reshaped(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
