@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 from fuzz.choices import Seeded
-from fuzz.mutations import NoSuchPart, change_field
+from fuzz.mutations import MUTATIONS, Edit, NoSuchPart, change_field
 from onnx import helper, numpy_helper
 
 from layoutopt.certificate.checker.check import Certificate, check, parse
@@ -23,15 +23,6 @@ from layoutopt.errors import LayoutoptError
 
 Random = random.Random
 EQUAL = 2e-4  # of the largest absolute value of an output
-_SWAPPED = {
-    "Add": "Mul",
-    "Mul": "Add",
-    "Relu": "Sigmoid",
-    "Sigmoid": "Relu",
-    "Sub": "Add",
-    "HardSwish": "Relu",
-    "Softmax": "LogSoftmax",
-}
 
 
 @dataclass(frozen=True)
@@ -54,9 +45,18 @@ class Subject:
 
 def any_field(model: onnx.ModelProto, choose: Random) -> bool:
     """One field of one message: operands, attributes, types, extents, names, elements twice."""
+    return _has_changed(change_field, model, choose)
+
+
+def structure(model: onnx.ModelProto, choose: Random) -> bool:
+    """Nodes bypassed, inserted, replaced, moved into a function or a branch; defaults of inputs."""
+    return _has_changed(choose.choice(MUTATIONS), model, choose)
+
+
+def _has_changed(edit: Edit, model: onnx.ModelProto, choose: Random) -> bool:
     before = model.SerializeToString(deterministic=True)
     try:
-        change_field(Seeded(choose.random()), model)
+        edit(Seeded(choose.random()), model)
     except NoSuchPart:
         return False
     return model.SerializeToString(deterministic=True) != before
@@ -75,46 +75,6 @@ def mutated_constant(model: onnx.ModelProto, choose: Random) -> bool:
     else:
         array[place] = array[place] + 1 if array.dtype.kind != "b" else not array[place]
     tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-    return True
-
-
-def bypassed_node(model: onnx.ModelProto, choose: Random) -> bool:
-    position = choose.randrange(len(model.graph.node))
-    node = model.graph.node[position]
-    outputs = {value.name for value in model.graph.output}
-    if not node.input or node.output[0] in outputs:
-        return False
-    for other in model.graph.node:
-        for place, name in enumerate(other.input):
-            if name == node.output[0]:
-                other.input[place] = node.input[0]
-    if choose.random() < 0.5:
-        del model.graph.node[position]
-    return True
-
-
-def other_operator(model: onnx.ModelProto, choose: Random) -> bool:
-    node = choose.choice([node for node in model.graph.node if node.op_type in _SWAPPED and not node.domain] or [None])
-    if node is None:
-        return False
-    node.op_type = _SWAPPED[node.op_type]
-    return True
-
-
-def inserted_node(model: onnx.ModelProto, choose: Random) -> bool:
-    """A Neg, or an Identity, behind a value."""
-    position = choose.randrange(len(model.graph.node))
-    name = model.graph.node[position].output[0]
-    readers = [other for other in model.graph.node if name in other.input]
-    if not readers:
-        return False
-    for reader in readers:
-        for place, each in enumerate(reader.input):
-            if each == name:
-                reader.input[place] = f"{name}/inserted"
-    model.graph.node.insert(
-        position + 1, helper.make_node(choose.choice(("Neg", "Abs", "Identity")), [name], [f"{name}/inserted"])
-    )
     return True
 
 
@@ -187,56 +147,11 @@ def other_type(model: onnx.ModelProto, choose: Random) -> bool:
     )
 
 
-def function_call(model: onnx.ModelProto, choose: Random) -> bool:
-    """A node as a call of a function; its attributes can be defaults of the function, or others."""
-    node = choose.choice([each for each in model.graph.node if all(each.input)])
-    inner = onnx.NodeProto()
-    inner.CopyFrom(node)
-    if choose.random() < 0.3 and inner.attribute:
-        del inner.attribute[0]
-    domain = choose.choice(("local", node.domain, "ai.onnx.ml"))
-    names = list(dict.fromkeys(node.input))
-    function = helper.make_function(
-        domain, "F" if domain == "local" else node.op_type, names, list(node.output), [inner], model.opset_import
-    )
-    model.functions.append(function)
-    if domain not in {each.domain for each in model.opset_import}:
-        model.opset_import.append(helper.make_opsetid(domain, 1))
-    node.domain, node.op_type = domain, function.name
-    del node.attribute[:]
-    node.input[:] = names
-    return True
-
-
-def captured_value(model: onnx.ModelProto, choose: Random) -> bool:
-    """A node in both branches of an If, which capture its operands in another order in one of them."""
-    node = choose.choice([each for each in model.graph.node if len(each.output) == 1])
-    branches = []
-    for name in ("then", "else"):
-        inner = onnx.NodeProto()
-        inner.CopyFrom(node)
-        inner.output[0] = name
-        if name == "else" and choose.random() < 0.5:
-            inner.input[:] = list(inner.input)[::-1]
-        branches.append(helper.make_graph([inner], name, [], [helper.make_empty_tensor_value_info(name)]))
-    model.graph.initializer.append(numpy_helper.from_array(np.asarray(choose.random() < 0.5), "condition"))
-    outer = helper.make_node("If", ["condition"], list(node.output), else_branch=branches[1], then_branch=branches[0])
-    node.CopyFrom(outer)
-    return True
-
-
-def default_of_input(model: onnx.ModelProto, choose: Random) -> bool:
-    """An initializer that callers can override, with the same or another default."""
-    tensor = choose.choice(list(model.graph.initializer))
-    model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-    return choose.random() < 0.5 or mutated_constant(model, choose)
-
-
 MODEL_MUTATIONS: tuple[Callable[[onnx.ModelProto, Random], bool], ...] = (
     *([any_field] * 8),
-    *(mutated_constant, mutated_constant, bypassed_node, other_operator, inserted_node, cancelling_constants),
-    *(cancelling_constants, cancelling_weights, overflowing_product, special_number, other_type, function_call),
-    *(captured_value, default_of_input),
+    *([structure] * 6),
+    *(mutated_constant, mutated_constant, cancelling_constants, cancelling_constants, cancelling_weights),
+    *(overflowing_product, special_number, other_type),
 )
 
 
