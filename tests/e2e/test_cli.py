@@ -43,7 +43,9 @@ def test_same_bytes_and_nothing_more_to_do(cli: Cli, model: str, tmp_path: Path)
         assert "optimised like this before" in cli(*command[:-1], "first.onnx", "--dry-run").out
 
 
-def test_left_alone_is_a_copy(cli: Cli, tmp_path: Path) -> None:
+def test_left_alone_is_a_copy(cli: Cli, model: str, tmp_path: Path) -> None:
+    hasty = cli("optimize", model, "--dry-run", "-t", "ascend-910b", "--no-verify", "--config", "time-limit=1e-9")
+    assert "time limit" in hasty.out
     onnx.save(relu(), tmp_path / "relu.onnx")
     done = cli("optimize", "relu.onnx", "-o", "out.onnx", *PLANNED)
     assert done.code == 0

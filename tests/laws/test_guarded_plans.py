@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import inf
+from math import inf, isfinite
 from random import Random
 
 import onnx
 import pytest
 from onnx import parser
+from test_planner import choices, priced_anew, random_problem
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -18,7 +18,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.planner import Option, PlanRequest, Problem, ProblemEdit, Repricer, Tensor, make_plan
+from layoutopt.planner import PlanRequest, Problem, ProblemEdit, Repricer, make_plan
 from layoutopt.planner.planning import GuardLimit
 from layoutopt.planner.problem import Choice
 from layoutopt.planner.program import cheapest_within
@@ -27,80 +27,39 @@ NHWC = Format.parse("NHWC")
 RELU = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
 
 
-def repriced(problem: Problem, random: Random) -> Problem:
-    """The same ops, options and casts at other prices."""
-    return Problem(
-        [
-            [Option(random.random(), each.result_states, each.operand_states) for each in options]
-            for options in problem.ops
-        ],
-        [
-            Tensor(each.casts, [random.random() for _ in each.prices], each.source_state, each.required_states)
-            for each in problem.tensors
-        ],
-    )
-
-
-def chain(random: Random, length: int, states: int = 3) -> Problem:
-    """Ops in a row, each in one of some states; every change of state is a cast."""
-    casts = {(a, b): None if a == b else a * states + b for a, b in product(range(states), repeat=2)}
-    tensors = [Tensor(casts, [random.random() for _ in range(states**2)]) for _ in range(length - 1)]
-    ops = [
-        [
-            Option(
-                random.random(),
-                ((place, state),) if place < length - 1 else (),
-                ((place - 1, state),) if place else (),
-            )
-            for state in range(states)
-        ]
-        for place in range(length)
-    ]
-    return Problem(ops, tensors)
+def guarded(seed: int, count: int) -> tuple[Problem, list[GuardLimit], Choice, list[Choice]]:
+    """A problem, the limits of guards, a choice within them, and all of these choices, the cheapest first."""
+    problem = random_problem(seed)
+    every = [choice for choice in choices(problem) if isfinite(problem.price(choice))][:400]
+    start = Random(seed).choice(every)
+    guards = [priced_anew(problem, 1000 * number + seed) for number in range(1, count + 1)]
+    limits = [GuardLimit(each, each.price(start)) for each in guards]
+    allowed = [choice for choice in choices(problem) if all(limit.allows(choice) for limit in limits)]
+    return problem, limits, start, sorted(allowed, key=problem.price)
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_search_finds_what_brute_force_finds(seed: int) -> None:
-    random = Random(seed)
-    problem = chain(random, 5)
-    guards = [repriced(problem, random) for _ in range(3)]
-    start = tuple(random.randrange(3) for _ in problem.ops)
-    allowed = [
-        choice
-        for choice in product(range(3), repeat=5)
-        if all(guard.price(choice) <= guard.price(start) * (1 + 1e-9) for guard in guards)
-    ]
-    best = min(problem.price(choice) for choice in allowed)
-    limits = [GuardLimit(guard, guard.price(start)) for guard in guards]
+    problem, limits, start, allowed = guarded(seed, 3)
+    best = problem.price(allowed[0])
     choice, bound = cheapest_within(problem, limits, start, problem.price(start), 20.0)
-    assert all(guard.price(choice) <= guard.price(start) * (1 + 1e-6) for guard in guards)
-    assert min(problem.price(choice), problem.price(start)) == pytest.approx(min(best, problem.price(start)), rel=1e-5)
+    assert all(limit.allows(choice) for limit in limits)
+    assert min(problem.price(choice), problem.price(start)) == pytest.approx(best, rel=1e-5)
     assert bound <= best * (1 + 1e-5)
-
-
-def chain_with_guards(seed: int) -> tuple[Problem, list[GuardLimit], list[Choice]]:
-    """A chain of four ops, the limits of two guards, and the choices within them, the cheapest first."""
-    random = Random(seed)
-    problem = chain(random, 4)
-    start = tuple(random.randrange(3) for _ in problem.ops)
-    limits = [GuardLimit(each, each.price(start)) for each in (repriced(problem, random) for _ in range(2))]
-    allowed = [choice for choice in product(range(3), repeat=4) if all(limit.allows(choice) for limit in limits)]
-    return problem, limits, sorted(allowed, key=problem.price)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_other_choices_are_priced_within_the_limits_of_the_guards(seed: int) -> None:
-    problem, limits, allowed = chain_with_guards(seed)
+    problem, limits, _, allowed = guarded(seed, 2)
     best = allowed[0]
     repricer = Repricer(problem, best, limits=limits)
-    for op, option in product(range(4), range(3)):
-        found = repricer.reprice(ProblemEdit(allowed_options={op: frozenset({option})}))
-        others = [problem.price(choice) for choice in allowed if choice[op] == option]
-        assert found.is_proven
-        if others:
-            assert found.extra == pytest.approx(min(others) - problem.price(best), rel=1e-5, abs=1e-5)
-        else:
-            assert found.extra == inf
+    for op, options in enumerate(problem.ops):
+        for option in range(len(options)):
+            found = repricer.reprice(ProblemEdit(allowed_options={op: frozenset({option})}))
+            others = [problem.price(choice) for choice in allowed if choice[op] == option]
+            assert found.is_proven
+            least = min(others, default=inf) - problem.price(best)
+            assert found.extra == pytest.approx(least, rel=1e-5, abs=1e-5)
 
 
 @dataclass(frozen=True)

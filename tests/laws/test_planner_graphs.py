@@ -25,10 +25,12 @@ from layoutopt.ir import DType, Graph, Op, Signature, Slot, Storage, TensorType,
 from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import Array, ArrayData, Attribute
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
+from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.propagation import enforce_pins
+from layoutopt.planner.region_tree import Unit
 from layoutopt.testing.rules import lower
 
 BLOCKS = 10
@@ -38,6 +40,7 @@ FORMATS = {
     2: ["NM", "NM16m8n", "MN16m8n"],
     3: ["ACB", "BAC", "ABC8b"],
     4: ["NHWC", "NCHW8c", "NCHW16c", "CHWN", "NHWC8c"],
+    5: ["ABDEC", "ABCDE8c", "CDEAB"],
 }
 
 
@@ -232,71 +235,76 @@ def random_pins(graph: Graph, seed: int) -> dict[Value, Format]:
 
 
 def cheapest(
-    graph: Graph,
+    tree: RegionTree,
     model: CostModel,
-    signatures: Mapping[Op, Sequence[Signature]],
+    signatures: Mapping[Unit, Sequence[Signature]],
     pins: Mapping[Value, Format],
-    mode: Mode,
+    mode: Mode = "inference",
 ) -> float:
-    """The price of the cheapest combination by definition, from an array of all combinations with one axis per op."""
-    ops = list(signatures)
+    """The price of the cheapest combination by definition, from an array of all combinations with one axis per choice.
 
-    def along(op: Op | None, array: Array, other: Op | None = None) -> Array:
-        """An array over the signatures of one or two ops, reshaped to broadcast over all combinations."""
-        shape = [len(signatures[each]) if each is op or each is other else 1 for each in ops]
-        if op is not None and other is not None and ops.index(op) > ops.index(other):
+    Ops and distinct casts are weighted by the expected number of runs of their graph.
+    """
+    axes = [unit for unit, options in signatures.items() if len(options) > 1]
+
+    def along(array: Array, unit: Unit | None, other: Unit | None = None) -> Array:
+        """An array over the signatures of one or two units, reshaped to broadcast over all combinations."""
+        if unit in axes and other in axes and axes.index(unit) > axes.index(other):
             array = array.T
-        return array.reshape(shape)
+        return array.reshape([len(signatures[each]) if each is unit or each is other else 1 for each in axes])
 
-    total = np.zeros([len(signatures[op]) for op in ops])
-    for op in ops:
-        total = total + along(op, np.asarray([model.kernel_seconds(op, each) for each in signatures[op]]))
-    for value in graph.values:
-        if value.shape is None or (value.is_constant and mode == "inference" and not graph.is_output(value)):
+    total = np.zeros([1] * len(axes))
+    for op, options in signatures.items():
+        if isinstance(op, Op):
+            prices = [model.kernel_seconds(op, each) * tree.op_weight(op) for each in options]
+            total = total + along(np.asarray(prices), op)
+    for value in tree.values:
+        if value.shape is None or (value.is_constant and mode == "inference" and not tree.is_output(value)):
             continue
-        canonical = canonical_storage(value)
-        pinned = Storage(pins[value]) if value in pins else canonical
-        producer = graph.producer(value)
-        slot = Slot("out", 0 if producer is None else graph.output_index(value))
-        given = [pinned] if producer is None else [each[slot] for each in signatures[producer]]
-        readers: list[tuple[Op | None, list[Storage | None]]] = [(None, [pinned])] if graph.is_output(value) else []
-        uses = graph.uses(value)
-        readers += [(use.op, [each.inputs[use.index] for each in signatures[use.op]]) for use in uses]
+        pinned = Storage(pins[value]) if value in pins else canonical_storage(value)
+        producer, place = tree.writers.get(value, (None, 0))
+        given = [pinned] if producer is None else [each.outputs[place] for each in signatures[producer]]
+        readers: list[tuple[Unit | None, list[Storage | None]]] = [(None, [pinned])] if tree.is_output(value) else []
+        uses = tree.readers.get(value, ())
+        readers += [(reader, [each.inputs[index] for each in signatures[reader]]) for reader, index in uses]
         formats = {each.format.key(value.shape): each.format for _, required in readers for each in required if each}
         for key, format in formats.items():
-            due = np.zeros([1] * len(ops), dtype=bool)
+            due = np.zeros([1] * len(axes), dtype=bool)
             for reader, required in readers:
-                grid = [[_is_due(value, source, target, key) for target in required] for source in given]
-                due = due | along(producer, np.asarray(grid), reader)
+                grid = np.asarray([[_is_due(value, source, target, key) for target in required] for source in given])
+                is_own = producer is not None and reader is producer
+                due = due | (along(np.diag(grid), reader) if is_own else along(grid, producer, reader))
             prices = [model.conversion_seconds(value, source, Storage(format)) for source in given if source]
-            total = total + due * along(producer, np.asarray(prices))
+            total = total + tree.cast_weight(value) * due * along(np.asarray(prices), producer)
     return float(total.min())
 
 
 def _is_due(value: Value, has: Storage | None, want: Storage | None, key: object) -> bool:
     """Whether a reader needs the copy whose bytes are `key`."""
-    assert value.shape is not None and has is not None and want is not None
-    if want.format.key(value.shape) != key:
+    assert value.shape is not None and has is not None
+    if want is None or want.format.key(value.shape) != key:
         return False
     return has.format.key(value.shape) != key or has.padding > want.padding
 
 
-def built(graph: Graph, model: CostModel) -> float:
-    """The price of a planned graph: its kernels, its casts, and its view ops that move bytes."""
+def built(graph: Graph, model: CostModel, mode: Mode = "inference") -> float:
+    """The price of a planned graph: its kernels, its casts, and its view ops that move bytes, as often as they run."""
     total = 0.0
-    for op in graph.ops:
-        x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
-        assert op.signature is not None and y is not None
-        if is_cast(op):
-            assert x is not None and x.storage is not None and y.storage is not None
-            total += model.conversion_seconds(x, x.storage, y.storage)
-            continue
-        total += model.kernel_seconds(op, op.signature)
-        rule, source, target = rule_of(op), op.signature.inputs[0], op.signature.outputs[0]
-        if isinstance(rule, View) and source is not None and target is not None:
-            same = rule.output_format(op, source.format)
-            assert same is not None
-            total += model.conversion_seconds(y, Storage(same, source.padding), target)
+    for each, runs in expected_runs(graph).items():
+        for op in each.ops:
+            x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
+            assert op.signature is not None
+            if is_cast(op):
+                assert x is not None and x.storage is not None and y is not None and y.storage is not None
+                is_free = x.is_constant and mode == "inference"
+                total += 0.0 if is_free else runs * model.conversion_seconds(x, x.storage, y.storage)
+                continue
+            total += 0.0 if region_rule(op) is not None else runs * model.kernel_seconds(op, op.signature)
+            rule, source, target = rule_of(op), op.signature.inputs[:1], op.signature.outputs[0]
+            if isinstance(rule, View) and source[0] is not None and target is not None and y is not None:
+                same = rule.output_format(op, source[0].format)
+                assert same is not None
+                total += runs * model.conversion_seconds(y, Storage(same, source[0].padding), target)
     return total
 
 
@@ -313,11 +321,13 @@ def plan_of(
     return graph, model, pins, plan
 
 
-def candidates_of(graph: Graph, model: CostModel, pins: dict[Value, Format]) -> Mapping[Op, Sequence[Signature]] | None:
-    candidates = propose(RegionTree(graph), model, pins)
+def candidates_of(
+    tree: RegionTree, model: CostModel, pins: dict[Value, Format], most: int = MOST_COMBINATIONS
+) -> Mapping[Unit, Sequence[Signature]] | None:
+    """The signatures to choose from; None if there are too many combinations."""
+    candidates = propose(tree, model, pins)
     enforce_pins(candidates, pins)
-    few = prod(len(each) for each in candidates.signatures.values()) <= MOST_COMBINATIONS
-    return {unit: each for unit, each in candidates.signatures.items() if isinstance(unit, Op)} if few else None
+    return candidates.signatures if prod(map(len, candidates.signatures.values())) <= most else None
 
 
 def mode_of(seed: int) -> Mode:
@@ -340,20 +350,21 @@ def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build
         if case is None:
             continue
         graph, model, pins, plan = case
-        signatures = candidates_of(graph, model, pins)
+        tree = RegionTree(graph)
+        signatures = candidates_of(tree, model, pins)
         if signatures is not None:
             compared += 1
             padded += any(
                 each is not None and each.padding for group in signatures.values() for each in group[-1].outputs
             )
-            assert plan.seconds == pytest.approx(cheapest(graph, model, signatures, pins, mode), rel=1e-6), seed
+            assert plan.seconds == pytest.approx(cheapest(tree, model, signatures, pins, mode), rel=1e-6), seed
         assert plan.optimal, seed
         assert plan.gap == 0, seed
         context = PassContext(model, mode, {value.name: format for value, format in pins.items()})
         passes_of(mode).run(graph, context)
         assert context.plan is not None
         assert context.plan.seconds == plan.seconds, seed
-        assert built(graph, model) == pytest.approx(plan.seconds, rel=1e-9), seed
+        assert built(graph, model, mode) == pytest.approx(plan.seconds, rel=1e-9), seed
     assert compared >= GRAPHS_PER_BLOCK * 0.8
     assert padded > 5
 

@@ -7,9 +7,13 @@ from math import inf, isfinite, prod
 import numpy as np
 import pytest
 from test_planner import choices, paid, random_problem
+from test_planner_graphs import Generator, RandomCosts
 
-from layoutopt.planner import Option, Problem, Tensor, solve
+from layoutopt.errors import PinError
+from layoutopt.ir.types import Op
+from layoutopt.planner import Option, PlanRequest, Problem, Tensor, make_formulated_plan, make_plan, solve
 from layoutopt.planner.problem import GRAPH_OUTPUT, ProblemEdit
+from layoutopt.planner.propagation import storage_key
 from layoutopt.planner.repricing import NearestChoice, Repricer
 
 PROBLEMS = 60
@@ -164,3 +168,36 @@ def _without_result(option: Option, tensor: int) -> Option:
 
 def _casts(problem: Problem, choice: tuple[int, ...]) -> list[tuple[int, int]]:
     return problem.required_casts(choice) or []
+
+
+def test_a_forced_format_of_a_graph_costs_what_a_plan_with_that_pin_costs() -> None:
+    compared = dearer = 0
+    for seed in range(14):
+        request = PlanRequest(Generator(seed).build(), RandomCosts(seed))
+        found = make_formulated_plan(request)
+        tree, signatures = found.formulation.tree, found.formulation.signatures
+        repricer = Repricer(found.formulation.problem, found.choice)
+        free = [
+            (number, unit.outputs[0], signatures[unit])
+            for number, unit in enumerate(tree.units)
+            if isinstance(unit, Op) and unit.outputs[0] is not None and len(signatures[unit]) > 1
+        ]
+        for number, value, candidates in free[:2]:
+            if tree.is_output(value):
+                continue
+            options: dict[object, list[int]] = {}
+            for option, signature in enumerate(candidates):
+                options.setdefault(storage_key(value, signature.outputs[0]), []).append(option)
+            for each in options.values():
+                storage = candidates[each[0]].outputs[0]
+                assert storage is not None
+                repriced = repricer.reprice(ProblemEdit(allowed_options={number: frozenset(each)}))
+                try:
+                    pinned = make_plan(PlanRequest(request.graph, request.cost_model, {value: storage.format})).seconds
+                except PinError:
+                    continue
+                assert repriced.is_proven, seed
+                assert found.plan.seconds + repriced.extra == pytest.approx(pinned, rel=2e-6), (seed, value)
+                compared, dearer = compared + 1, dearer + (repriced.extra > 0)
+    assert compared > 15
+    assert dearer > 5

@@ -286,6 +286,11 @@ def test_the_work_of_planning_grows_with_the_graph(shape: str, target: str, monk
         assert amount <= 4.5 * small[name], name
 
 
+def test_a_thousand_ops_are_planned_to_the_proof() -> None:
+    plan = make_plan(PlanRequest(chain(500), load_target("ascend-910b")))
+    assert plan.optimal and plan.gap == 0 and plan.improves
+
+
 @pytest.mark.parametrize("kind", ["Sum", "Mean", "Max", "Concat", "Split"])
 def test_equal_operands_give_equal_signatures(kind: str) -> None:
     graph = split(5) if kind == "Split" else joined(kind)(5)
