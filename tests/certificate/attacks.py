@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser
+from parsed_models import parsed
 
 from layoutopt.certificate.checker.check import Certificate, Claim, Context, Verdict, check, prove
 from layoutopt.certificate.checker.model import of_message
@@ -24,10 +24,7 @@ RANDOM = np.random.default_rng(0)
 
 def model(inputs: str, outputs: str, nodes: str, opset: int = 17, **arrays: Any) -> onnx.ModelProto:
     """A model with these initializers; lists of numbers are int64."""
-    message = parser.parse_model(f"{HEAD.format(opset)} graph ({inputs}) => ({outputs}) {{ {nodes} }}")
-    for name, array in arrays.items():
-        message.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
-    return message
+    return parsed(f"{HEAD.format(opset)} graph ({inputs}) => ({outputs}) {{ {nodes} }}", **arrays)
 
 
 def floats(*numbers: float) -> np.ndarray[Any, Any]:

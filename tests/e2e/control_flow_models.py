@@ -1,21 +1,19 @@
 """Models with If, Loop and Scan in onnx's text syntax: small networks in bodies, and bodies with special cases.
 
-A line that begins with `#` describes the model; `constants: w(8,8,3,3) ...` gives it random weights.
+A line that begins with `#` describes the model; `# constants: w(8,8,3,3) ...` gives it other random weights than `WEIGHTS`.
 """
 
 import re
 
-import numpy as np
 import onnx
-from onnx import numpy_helper, parser
+from parsed_models import parsed
 
 IMAGE = "float[1,16,12,12]"
 CONV = "<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"
-WEIGHTS = "constants: w0(16,16,3,3) w1(16,16,3,3) w2(16,16,3,3) v(16,16,1,1) b(16)"
+WEIGHTS = "w0(16,16,3,3) w1(16,16,3,3) w2(16,16,3,3) v(16,16,1,1) b(16)"
 
 MODELS = {
     "loop": f"""
-        # {WEIGHTS}
         # a residual block, six times
         g ({IMAGE} x) => ({IMAGE} y) <int64 m = {{6}}, bool t = {{1}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -29,23 +27,7 @@ MODELS = {
           }}>
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
-    "untyped_loop": f"""
-        # {WEIGHTS}
-        # the same without declared types in the body
-        g ({IMAGE} x) => ({IMAGE} y) <int64 m = {{6}}, bool t = {{1}}> {{
-          [stem] a = Conv {CONV} (x, w0)
-          [loop] z = Loop (m, t, a) <body = again (int64 i, bool c, s) => (bool d, r) {{
-            d = Identity(c)
-            [one] p = Conv {CONV} (s, w1, b)
-            q = Relu(p)
-            [two] o = Conv {CONV} (q, w2)
-            u = Add(s, o)
-            r = Relu(u)
-          }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
-        }}""",
     "dynamic_loop": f"""
-        # {WEIGHTS}
         # the number of iterations and the size of the image are inputs
         g (float[N,16,H,W] x, int64 m) => (float[N,16,H,W] y) <bool t = {{1}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -57,7 +39,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "loop_with_outputs": f"""
-        # {WEIGHTS}
         # every iteration returns an image and reads a captured one
         g ({IMAGE} x, {IMAGE} e) => ({IMAGE} y, float[T,1,16,12,12] all, float[U] sums) <int64 m = {{3}}> {{
           [stem] a = Conv {CONV} (e, w0)
@@ -71,7 +52,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "if": f"""
-        # {WEIGHTS}
         # one branch or the other, with the same weights in both
         g ({IMAGE} x, bool c) => ({IMAGE} y) {{
           [stem] a = Conv {CONV} (x, w0)
@@ -81,7 +61,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "odd_branches": f"""
-        # {WEIGHTS}
         # a branch that returns a captured value, results of several shapes, a constant
         g ({IMAGE} x, bool c) => ({IMAGE} y, float k, float[?,?,?,?] l) {{
           [stem] a = Conv {CONV} (x, w0)
@@ -94,7 +73,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "certain_if": f"""
-        # {WEIGHTS}
         # the condition is known
         g ({IMAGE} x) => ({IMAGE} y, int64[4] s) <int64 one = {{1}}, int64 zero = {{0}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -108,7 +86,6 @@ MODELS = {
             else_branch = no () => ({IMAGE} r, int64[4] h2) {{ r = Neg(a) h2 = Add(h, h) }}>
         }}""",
     "nested": f"""
-        # {WEIGHTS}
         # an If in a Loop in an If; the innermost captures from three levels
         g ({IMAGE} x, bool c, int64 m) => ({IMAGE} y) <bool t = {{1}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -128,7 +105,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "scan": f"""
-        # {WEIGHTS}
         # a filter over a sequence of images, with a state
         g (float[5,1,16,12,12] x, {IMAGE} h) => ({IMAGE} y, float[5,1,16,12,12] film) {{
           [scan] z, film = Scan <num_scan_inputs = 1, body = step ({IMAGE} s, {IMAGE} e) => ({IMAGE} r, {IMAGE} o) {{
@@ -139,7 +115,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "scan_of_rows": f"""
-        # {WEIGHTS}
         # axes that are not the first, from behind and backwards; the result of a convolution is scanned
         g (float[2,16,12,5] x, float[2,16,12] h) => (float[2,16,12] y, float[2,16,5,12] rows) {{
           [stem] a = Conv {CONV} (x, w0)
@@ -150,7 +125,6 @@ MODELS = {
           }}> (h, a)
         }}""",
     "no_trip": f"""
-        # {WEIGHTS}
         # the loop does not run
         g ({IMAGE} x) => ({IMAGE} y, float[T,1,16,12,12] none) <int64 m = {{0}}, bool t = {{1}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -159,7 +133,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "false_from_the_start": f"""
-        # {WEIGHTS}
         # the loop does not run because its condition is false
         g ({IMAGE} x, bool go) => ({IMAGE} y) <int64 m = {{4}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -169,7 +142,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "until": f"""
-        # {WEIGHTS}
         # a loop without a number of iterations and without an initial condition
         g ({IMAGE} x) => ({IMAGE} y) <int64 three = {{3}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -178,7 +150,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "growing": f"""
-        # {WEIGHTS}
         # a state with another shape in every iteration, and one with a constant shape
         g ({IMAGE} x) => (float[N,16,12,12] y, {IMAGE} z) <int64 m = {{3}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -187,7 +158,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (g, v)
         }}""",
     "named_growing": f"""
-        # {WEIGHTS}
         # the body declares the extent of its state N, which is wrong
         g (float[N,16,12,12] x) => (float[M,16,12,12] y) <int64 m = {{3}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -196,7 +166,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (g, v)
         }}""",
     "swapped": f"""
-        # {WEIGHTS}
         # two states are exchanged, one is unchanged, and the iteration number is a scan output
         g ({IMAGE} x, {IMAGE} e) => ({IMAGE} y, {IMAGE} o, int64[T] n) <int64 m = {{3}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -207,7 +176,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (w, v)
         }}""",
     "sequence_state": f"""
-        # {WEIGHTS}
         # a loop that collects images in a sequence
         g ({IMAGE} x) => ({IMAGE} y, {IMAGE} last) <int64 m = {{3}}, int64 at = {{1}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -219,7 +187,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "optional_state": f"""
-        # {WEIGHTS}
         # an optional state
         g ({IMAGE} x, bool c) => ({IMAGE} y) {{
           [stem] a = Conv {CONV} (x, w0)
@@ -230,7 +197,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "hidden_names": f"""
-        # {WEIGHTS}
         # initializers of bodies with the names of outer ones, and of each other
         g ({IMAGE} x, bool c) => ({IMAGE} y) <float k = {{2.0}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -241,7 +207,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "default_input": f"""
-        # {WEIGHTS}
         # a body reads an input that has a default
         g ({IMAGE} x, bool c, float k) => ({IMAGE} y) <float k = {{2.0}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -251,7 +216,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "shapes_inside": f"""
-        # {WEIGHTS}
         # shape computations of an exporter in a body, on a captured value
         g ({IMAGE} x, bool c) => (float[?,?,?] y) {{
           [stem] a = Conv {CONV} (x, w0)
@@ -267,7 +231,6 @@ MODELS = {
               f = Reshape(a, ex) r = Transpose <perm = [0, 2, 1]> (f) }}>
         }}""",
     "blocked_only_inside": f"""
-        # {WEIGHTS}
         # all convolutions are in bodies, two levels deep
         g ({IMAGE} x, bool c) => ({IMAGE} y) <int64 m = {{2}}> {{
           [if] y = If (c) <
@@ -289,7 +252,6 @@ MODELS = {
           [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }""",
     "mapped_sequence": f"""
-        # {WEIGHTS}
         # an op whose body has no rule captures values
         g ({IMAGE} x) => ({IMAGE} y, {IMAGE} f) <int64 at = {{0}}> {{
           [stem] a = Conv {CONV} (x, w0)
@@ -302,17 +264,17 @@ MODELS = {
 }
 
 
+# The same without declared types in the body.
+MODELS["untyped_loop"] = MODELS["loop"].replace(f"{IMAGE} s", "s").replace(f"{IMAGE} r", "r")
+
+
 def load(name: str) -> onnx.ModelProto:
     """A model, with random weights."""
-    lines = MODELS[name].strip().splitlines()
-    comments = [line.strip().removeprefix("# ") for line in lines if line.strip().startswith("#")]
-    opset = next((line.removeprefix("opset: ") for line in comments if line.startswith("opset: ")), "18")
-    text = "\n".join(line for line in lines if not line.strip().startswith("#"))
-    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
-    given = next((line for line in comments if line.startswith("constants: ")), "")
-    generator = np.random.default_rng(0)
-    for weight, extents in re.findall(r"(\w+)\(([\d,]+)\)", given):
-        shape = [int(extent) for extent in extents.split(",")]
-        array = generator.normal(scale=(int(np.prod(shape[1:])) or 1) ** -0.5, size=shape)
-        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), weight))
-    return model
+    lines = [line.strip() for line in MODELS[name].strip().splitlines()]
+    text = "\n".join(line for line in lines if not line.startswith("#"))
+    given = next((line for line in lines if line.startswith("# constants: ")), WEIGHTS)
+    shapes = {
+        weight: tuple(int(extent) for extent in extents.split(","))
+        for weight, extents in re.findall(r"(\w+)\(([\d,]+)\)", given)
+    }
+    return parsed(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}', **shapes)

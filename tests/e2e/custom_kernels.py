@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from parsed_models import parsed
 
 _SOURCE = Path(__file__).parent / "kernels/halve.c"
 _NET = """<ir_version: 10, opset_import: ["" : 18, "test.kernels" : 1]>
@@ -22,11 +22,7 @@ net (float[1, 24, 24, 16] x) => (float[1, 16, 24, 24] y) <float[1, 16, 24, 24] b
 
 def network() -> onnx.ModelProto:
     """The model: the operator on a computed value, and once on a constant."""
-    model = onnx.parser.parse_model(_NET)
-    weights = np.random.default_rng(0).normal(size=(16, 16, 3, 3)).astype(np.float32)
-    constants = {"w": weights, "c": np.asarray([6.0], np.float32)}
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    return model
+    return parsed(_NET, w=(16, 16, 3, 3), c=np.asarray([6.0], np.float32))
 
 
 def compiled(folder: Path) -> Path:

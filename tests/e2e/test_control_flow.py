@@ -4,10 +4,10 @@ from collections import Counter
 from itertools import product
 
 import control_flow_models
-import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser
+from onnx import parser
+from parsed_models import parsed
 from tiers import quick_first
 
 import layoutopt
@@ -31,14 +31,15 @@ def test_a_model_computes_the_same(name: str, way: tuple[str, str | None]) -> No
     assert report.after.weight_casts == 0
 
 
-WIDE = control_flow_models.MODELS["loop"].replace("12,12", "56,56").replace("16,", "64,").replace("b(16)", "b(64)")
+WIDE = (
+    "# constants: w0(64,64,3,3) w1(64,64,3,3) w2(64,64,3,3) v(64,64,1,1) b(64)\n" + control_flow_models.MODELS["loop"]
+)
 
 
 def wide_loop(monkeypatch: pytest.MonkeyPatch) -> onnx.ModelProto:
     """The loop over a residual block with images that are worth casting."""
-    monkeypatch.setitem(
-        control_flow_models.MODELS, "wide", WIDE.replace("(64,16,", "(64,64,").replace("v(64,16", "v(64,64")
-    )
+    wide = WIDE.replace("12,12", "56,56").replace("[1,16,", "[1,64,")
+    monkeypatch.setitem(control_flow_models.MODELS, "wide", wide)
     return control_flow_models.load("wide")
 
 
@@ -128,11 +129,9 @@ CALLS = """<ir_version: 10, opset_import: ["" : 18, "my" : 1, "com.microsoft" : 
 
 
 def calling(block: int = 18, act: int = 18) -> onnx.ModelProto:
-    model = parser.parse_model(CALLS)
+    model = parsed(CALLS, w=(64, 64, 3, 3))
     texts = FUNCTIONS.format(block=block, act=act).split("---")
     model.functions.extend(parser.parse_function(text) for text in texts)
-    weight = np.random.default_rng(0).normal(scale=0.04, size=(64, 64, 3, 3))
-    model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
     return model
 
 
@@ -147,10 +146,7 @@ SHRINKING = """<ir_version: 10, opset_import: ["" : 18]>
 
 @pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("ascend-910b", "functions"), ("cpu", None)])
 def test_the_state_of_a_loop_may_shrink_although_it_is_declared_to_stay(way: tuple[str, str | None]) -> None:
-    model = parser.parse_model(SHRINKING)
-    weight = np.random.default_rng(0).normal(scale=0.1, size=(16, 16, 3, 3))
-    model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
-    report = layoutopt.optimize(model, way[0], dialect=way[1]).report
+    report = layoutopt.optimize(parsed(SHRINKING, w=(16, 16, 3, 3)), way[0], dialect=way[1]).report
     assert report.verification.status == "passed"
     assert [note.where for note in report.notes if note.source == "read"] == ["s"]
 
@@ -187,9 +183,7 @@ BRANCHES = """<ir_version: 8, opset_import: ["" : 17]>
 
 @pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("cpu", None)])
 def test_nodes_of_one_name_in_branches_that_become_one_graph(way: tuple[str, str | None]) -> None:
-    model = parser.parse_model(BRANCHES)
-    weight = np.random.default_rng(0).normal(scale=0.1, size=(16, 16, 3, 3))
-    model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
+    model = parsed(BRANCHES, w=(16, 16, 3, 3))
     for node in model.graph.node:
         node.attribute[0].g.node[0].name = "one"
     result = layoutopt.optimize(model, way[0], dialect=way[1])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.parser
 import pytest
 from command_line import Cli
+from parsed_models import parsed
 
 import layoutopt
 from layoutopt.cost_models import registry
@@ -29,14 +29,8 @@ def network() -> onnx.ModelProto:
         c = {CONV} (m, w1, b1) h = HardSigmoid (c) d = Conv <group = 32, pads = [1,1,1,1]> (h, d1)
         g = GlobalAveragePool (d) k = Conv (g, k1) s = Sigmoid (k) e = Mul (d, s) t = Add (e, m)
         y = {CONV} (t, w1, b1) p = GlobalMaxPool (y) f = Flatten (p) q = MatMul (f, v1) z = Tanh (q) }}"""
-    model = onnx.parser.parse_model(text)
-    generator = np.random.default_rng(0)
     shapes = {"w0": (32, 3, 3, 3), "w1": (32, 32, 3, 3), "d1": (32, 1, 3, 3), "k1": (32, 32, 1, 1), "v1": (32, 10)}
-    for name, shape in {**shapes, "b0": (32,), "b1": (32,)}.items():
-        scale = float(np.prod(shape[1:])) ** -0.5
-        values = generator.normal(size=shape, scale=scale).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
-    return model
+    return parsed(text, **shapes, b0=(32,), b1=(32,))
 
 
 @pytest.fixture

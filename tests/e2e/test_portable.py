@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
 import onnxruntime
 import pytest
 from command_line import Cli
+from parsed_models import parsed
 from test_other_machines import BLOCKS, CONV, OTHER, has_blocks, network
 
 import layoutopt
@@ -116,10 +116,7 @@ def test_paddings_of_other_machines_load(channels: int, target: str) -> None:
 def network_of(body: str, channels: int = 32, batch: str = "1", more: str = "") -> onnx.ModelProto:
     shape = f"float[{batch},{channels},16,16]"
     head = f'<ir_version: 8, opset_import: ["" : 17]> g ({shape} x) => (float[?,?,?,?] y{more})'
-    model = onnx.parser.parse_model(f"{head} {{ {body} }}")
-    weight = np.random.default_rng(0).normal(size=(channels, channels, 3, 3), scale=(9 * channels) ** -0.5)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight.astype(np.float32), "w"))
-    return model
+    return parsed(f"{head} {{ {body} }}", w=(channels, channels, 3, 3))
 
 
 def test_symbolic_batch() -> None:

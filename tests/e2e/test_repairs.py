@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import helper, numpy_helper
+from parsed_models import parsed
 from refusals import load, refused, run, small
 
 from layoutopt import cli, optimize
@@ -19,7 +20,7 @@ from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io import emit, from_message, read, to_bytes
 
-Damage = Callable[[onnx.ModelProto], None]
+Damage = Callable[[onnx.ModelProto], object]
 
 
 def info(name: str, dtype: int, shape: list[int | str] | None) -> onnx.ValueInfoProto:
@@ -39,23 +40,14 @@ def output(name: str, dtype: int, shape: list[int | str]) -> Damage:
     return damage
 
 
-def another_initializer(model: onnx.ModelProto) -> None:
-    model.graph.initializer.append(numpy_helper.from_array(np.array([4, 5, 6], np.float32), "w"))
-
-
-def two_more_initializers(model: onnx.ModelProto) -> None:
-    another_initializer(model)
-    model.graph.initializer.append(numpy_helper.from_array(np.array([7, 8, 9], np.float32), "w"))
+def weight(*numbers: float) -> Damage:
+    """Another initializer of the name of the weight."""
+    return lambda model: model.graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.float32), "w"))
 
 
 def hidden_by_a_constant(model: onnx.ModelProto) -> None:
     value = numpy_helper.from_array(np.array([4, 5, 6], np.float32))
-    model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], name="const", value=value))
-
-
-def initializers_and_a_constant(model: onnx.ModelProto) -> None:
-    hidden_by_a_constant(model)
-    model.graph.initializer.append(numpy_helper.from_array(np.array([7, 8, 9], np.float32), "w"))
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], "const", value=value))
 
 
 def two_constants(model: onnx.ModelProto) -> None:
@@ -65,45 +57,16 @@ def two_constants(model: onnx.ModelProto) -> None:
     model.graph.node.insert(0, other)
 
 
-def broken_and_unused(model: onnx.ModelProto) -> None:
-    model.graph.initializer.append(TensorProto(name="q", dims=[5], data_type=1, float_data=[1.0]))
-
-
-def data_in_two_fields(model: onnx.ModelProto) -> None:
-    model.graph.initializer[0].raw_data = np.array([7, 8, 9], np.float32).tobytes()
-
-
-def data_in_the_wrong_field_too(model: onnx.ModelProto) -> None:
-    model.graph.initializer[0].int64_data.append(1)
-
-
-def output_twice(model: onnx.ModelProto) -> None:
-    model.graph.output.append(info("y", TensorProto.INT16, [7]))
-
-
-def version(number: int) -> Damage:
-    return lambda model: setattr(model, "ir_version", number)
+def both(*damages: Damage) -> Damage:
+    return lambda model: [damage(model) for damage in damages]
 
 
 def opset(domain: str, number: int) -> Damage:
-    def damage(model: onnx.ModelProto) -> None:
-        model.opset_import.add(domain=domain, version=number)
-
-    return damage
+    return lambda model: model.opset_import.add(domain=domain, version=number)
 
 
-def undefined_field(model: onnx.ModelProto) -> None:
-    model.graph.node[1].MergeFromString(bytes([0xFA, 0x7F, 1, 65]))
-
-
-def metadata(model: onnx.ModelProto) -> None:
-    for value in "12":
-        model.metadata_props.add(key="a", value=value)
-
-
-def annotations(model: onnx.ModelProto) -> None:
-    for _ in range(2):
-        model.graph.quantization_annotation.add(tensor_name="a").quant_parameter_tensor_names.add(key="K", value="w")
+def annotation(model: onnx.ModelProto) -> None:
+    model.graph.quantization_annotation.add(tensor_name="a").quant_parameter_tensor_names.add(key="K", value="w")
 
 
 def attribute_twice(model: onnx.ModelProto) -> None:
@@ -136,6 +99,8 @@ def large(damage: Damage) -> Damage:
     return damage_large
 
 
+AGAIN, MORE, NAMED = weight(4, 5, 6), weight(7, 8, 9), "have this name"
+RAW = np.array([7, 8, 9], np.float32).tobytes()
 CASES: dict[str, tuple[Damage, str, str]] = {
     "declared rank": (declared("a", 1, [6]), "a", "is declared as float32[6], but is float32[2,3]"),
     "declared extent": (declared("a", 1, [2, 4]), "a", "is declared as float32[2,4]"),
@@ -147,39 +112,47 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "scalar output": (output("y", 1, []), "y", "is declared as float32[]"),
     "input as an output of another shape": (output("x", 1, [5]), "x", "is declared twice"),
     "initializer as an output of another type": (output("w", 6, [3]), "w", "is declared twice"),
-    "another initializer": (another_initializer, "w", "2 initializers or Constant nodes have this name"),
-    "two more initializers": (two_more_initializers, "w", "3 initializers or Constant nodes have this name: number 3"),
-    "two more large initializers": (
-        large(two_more_initializers),
-        "w",
-        "3 initializers or Constant nodes have this name",
+    "another initializer": (AGAIN, "w", "2 initializers or Constant nodes have this name"),
+    "two more initializers": (both(AGAIN, MORE), "w", "3 initializers or Constant nodes have this name: number 3"),
+    "two more large initializers": (large(both(AGAIN, MORE)), "w", "3 initializers or Constant nodes have this name"),
+    "another large initializer": (large(AGAIN), "w", "2 initializers or Constant nodes have this name"),
+    "large initializer and Constant": (large(hidden_by_a_constant), "w", NAMED),
+    "Constants": (two_constants, "w", NAMED),
+    "large Constants": (large(two_constants), "w", NAMED),
+    "initializers and Constant": (both(hidden_by_a_constant, MORE), "w", NAMED),
+    "large initializers and Constant": (large(both(hidden_by_a_constant, MORE)), "w", NAMED),
+    "initializer and Constant": (hidden_by_a_constant, "w", NAMED),
+    "broken and unused": (
+        lambda model: model.graph.initializer.add(name="q", dims=[5], data_type=1, float_data=[1.0]),
+        "q",
+        "needs 5 elements of data, has 1",
     ),
-    "another large initializer": (large(another_initializer), "w", "2 initializers or Constant nodes have this name"),
-    "large initializer and Constant": (large(hidden_by_a_constant), "w", "have this name"),
-    "Constants": (two_constants, "w", "have this name"),
-    "large Constants": (large(two_constants), "w", "have this name"),
-    "initializers and Constant": (initializers_and_a_constant, "w", "have this name"),
-    "large initializers and Constant": (
-        large(initializers_and_a_constant),
+    "data in two fields": (lambda model: setattr(model.graph.initializer[0], "raw_data", RAW), "w", "raw_data is used"),
+    "data in the wrong field too": (
+        lambda model: model.graph.initializer[0].int64_data.append(1),
         "w",
-        "have this name",
+        "float_data is used",
     ),
-    "initializer and Constant": (hidden_by_a_constant, "w", "have this name"),
-    "broken and unused": (broken_and_unused, "q", "needs 5 elements of data, has 1"),
-    "data in two fields": (data_in_two_fields, "w", "raw_data is used"),
-    "data in the wrong field too": (data_in_the_wrong_field_too, "w", "float_data is used"),
-    "output twice": (output_twice, "y", "is declared twice"),
-    "old IR version": (version(2), "model", "IR version 2 is too old"),
-    "negative IR version": (version(-1), "model", "IR version -1 is too old"),
+    "output twice": (lambda model: model.graph.output.append(info("y", 5, [7])), "y", "is declared twice"),
+    "old IR version": (lambda model: setattr(model, "ir_version", 2), "model", "IR version 2 is too old"),
+    "negative IR version": (lambda model: setattr(model, "ir_version", -1), "model", "IR version -1 is too old"),
     "opset twice": (opset("", 17), "model", "version 17 is used"),
     "opset twice, spelled otherwise": (opset("ai.onnx", 17), "model", "version 17 is used"),
     "impossible opset": (opset("some.where", 1 << 40), "model", "cannot exist"),
     "impossible opset of a domain of onnx": (opset("ai.onnx.training", 0), "model", "cannot exist"),
-    "undefined field": (undefined_field, "relu", "has a field that ONNX does not define"),
-    "metadata twice": (metadata, "model", "metadata key 'a' occurs 2 times"),
+    "undefined field": (
+        lambda model: model.graph.node[1].MergeFromString(bytes([0xFA, 0x7F, 1, 65])),
+        "relu",
+        "has a field that ONNX does not define",
+    ),
+    "metadata twice": (
+        lambda model: [model.metadata_props.add(key="a", value=value) for value in "12"],
+        "model",
+        "metadata key 'a' occurs 2 times",
+    ),
     "attribute twice": (attribute_twice, "relu", "attribute 'alpha' occurs 2 times: the last one is used"),
     "attribute twice in a function": (attribute_twice_in_a_function, "relu", "attribute 'alpha' occurs 2 times"),
-    "annotations twice": (annotations, "graph 'g'", "annotation 'a' occurs 2 times"),
+    "annotations twice": (both(annotation, annotation), "graph 'g'", "annotation 'a' occurs 2 times"),
 }
 
 
@@ -198,7 +171,7 @@ def test_what_onnxruntime_tolerates_is_repaired(case: str, tmp_path: Path) -> No
     assert rewritten.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(rewritten[name], array)
-    refused(path, model)
+    assert where == "model" or where in refused(path, model)
     emitted = onnx.ModelProto.FromString(to_bytes(emit(graph)))
     assert not load(path, emitted, strict=True).repairs
 
@@ -304,14 +277,12 @@ def test_an_exception_is_judged_although_it_prevents_lifting(monkeypatch: pytest
 
 
 def rewritable_with_a_sequence() -> onnx.ModelProto:
-    model = parser.parse_model(
+    return parsed(
         f"""{HEADER}g (float[1,8,8,16] x) => (float[1,8,8,32] y, seq(float[1]) s) <float[32,16,3,3] w>
         {{ a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
-        y = Transpose <perm = [0,2,3,1]> (b) [list] s = SequenceConstruct (y) }}"""
+        y = Transpose <perm = [0,2,3,1]> (b) [list] s = SequenceConstruct (y) }}""",
+        w=(32, 16, 3, 3),
     )
-    weights = np.random.default_rng(0).normal(size=(32, 16, 3, 3)).astype(np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-    return model
 
 
 def test_a_fault_of_the_original_that_no_rule_repairs_leaves_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,12 +309,12 @@ def test_a_fault_that_rewriting_adds_is_an_error(monkeypatch: pytest.MonkeyPatch
 
 def test_an_operator_of_onnxruntime_whose_domain_is_not_imported() -> None:
     """ONNX Runtime imports its own domains itself."""
-    model = parser.parse_model(
+    model = parsed(
         f"""{HEADER}g (float[1,8,8,16] x) => (float[1,32,8,8] y) <float[32,16,3,3] w>
         {{ a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
-        c = Transpose <perm = [0,2,3,1]> (b) d = com.microsoft.QuickGelu (c) y = Transpose <perm = [0,3,1,2]> (d) }}"""
+        c = Transpose <perm = [0,2,3,1]> (b) d = com.microsoft.QuickGelu (c) y = Transpose <perm = [0,3,1,2]> (d) }}""",
+        w=(32, 16, 3, 3),
     )
-    model.graph.initializer.append(numpy_helper.from_array(np.ones((32, 16, 3, 3), np.float32), "w"))
     assert [opset.domain for opset in model.opset_import] == [""]
     result = optimize(model, "gpu-hopper", runtime="compiler")
     assert result.report.changed
@@ -352,15 +323,14 @@ def test_an_operator_of_onnxruntime_whose_domain_is_not_imported() -> None:
 
 def test_an_operator_that_only_onnxruntime_has_at_the_opset_of_a_function() -> None:
     """ai.onnx has LayerNormalization from opset 17 on, onnxruntime always (1.31 crashes if `stash_type` is missing)."""
-    model = parser.parse_model(
+    model = parsed(
         """<ir_version: 9, opset_import: ["" : 18, "made.up" : 1]>
         g (float[2,8,16] x) => (float[2,8,16] y) <float[16] s, float[16] b, float[16,16] w>
         { a = made.up.norm (x, s, b) y = MatMul (a, w) }
         <opset_import: ["" : 15], domain: "made.up">
-        norm (x, s, b) => (y) { y = LayerNormalization <axis = -1, stash_type = 1> (x, s, b) }"""
+        norm (x, s, b) => (y) { y = LayerNormalization <axis = -1, stash_type = 1> (x, s, b) }""",
+        s=(16,),
+        b=(16,),
+        w=(16, 16),
     )
-    rng = np.random.default_rng(0)
-    shapes = {"s": (16,), "b": (16,), "w": (16, 16)}
-    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
     assert optimize(model, "ascend-910b").report.verification.status == "passed"

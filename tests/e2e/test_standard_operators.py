@@ -3,13 +3,11 @@
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnx.parser
 import onnxruntime
 import pytest
 import zoo
-from onnx import numpy_helper
+from parsed_models import parsed
 from tiers import tiered
 
 import layoutopt
@@ -45,11 +43,7 @@ def executed(model: onnx.ModelProto | Path, folder: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("target", ["gpu-hopper", "ascend-910b", "cpu-avx512"])
 def test_a_channels_last_model_has_transposes_at_its_ends_only(target: str) -> None:
-    model = onnx.parser.parse_model(CHANNELS_LAST)
-    generator = np.random.default_rng(0)
-    filters = {name: generator.normal(size=(8, 8, 3, 3)).astype(np.float32) for name in "vw"}
-    constants = {**filters, "axes": np.array([1, 2])}
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    model = parsed(CHANNELS_LAST, v=(8, 8, 3, 3), w=(8, 8, 3, 3), axes=[1, 2])
     result = layoutopt.optimize(model, target, dialect="standard")
     kinds = Counter(node.op_type for node in result.proto.graph.node)
     assert kinds["Transpose"] == 2 and result.report.verification.status == "passed"

@@ -3,12 +3,10 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnx.parser
 import pytest
 from command_line import Cli
-from onnx import numpy_helper
+from parsed_models import parsed
 
 import layoutopt
 
@@ -23,10 +21,7 @@ net (float[1,32,56,56] x) => (float[1,32,56,56] y) {
 
 
 def saved(text: str, path: Path, *shape: int) -> Path:
-    proto = onnx.parser.parse_model(text)
-    weight = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    onnx.save(proto, path)
+    onnx.save(parsed(text, w=shape), path)
     return path
 
 
@@ -57,18 +52,8 @@ def test_what_cannot_be_compared_is_not_written(cli: Cli, foreign: Path, quiet: 
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
 def test_with_permission_it_is_written(cli: Cli, foreign: Path, quiet: tuple[str, ...]) -> None:
     out, report = foreign.with_name("out.onnx"), foreign.with_name("report.json")
-    done = cli(
-        "optimize",
-        str(foreign),
-        "-o",
-        str(out),
-        "-t",
-        "ascend-910b",
-        "--allow-unverified",
-        "--json",
-        str(report),
-        *quiet,
-    )
+    options = ("-t", "ascend-910b", "--allow-unverified", "--json", str(report), *quiet)
+    done = cli("optimize", str(foreign), "-o", str(out), *options)
     assert done.code == 0
     warnings = [line for line in done.err.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 1 and "not verified" in warnings[0] and "theirs:Foo" in warnings[0]
@@ -132,12 +117,8 @@ def test_operands_that_no_runtime_accepts(cli: Cli, kind: str, tmp_path: Path) -
     """`onnx.checker` accepts these models, and so does a session: only a run shows that they are invalid."""
     body, given = REFUSED[kind]
     x = {"x": "float[1,8,6,6] x", "r": "float[2,1,8] r"}[given]
-    constants = "float[5] v, float[8,8,1,1] w, float[1,16,7] k"
-    text = f'<ir_version: 9, opset_import: ["" : 18]> g ({x}) => (y) <{constants}> {{ y = {body} }}'
-    model = onnx.parser.parse_model(text)
-    for each in model.graph.value_info:
-        shape = [dim.dim_value for dim in each.type.tensor_type.shape.dim]
-        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), each.name))
+    text = f'<ir_version: 9, opset_import: ["" : 18]> g ({x}) => (y) {{ y = {body} }}'
+    model = parsed(text, v=(5,), w=(8, 8, 1, 1), k=(1, 16, 7))
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
     with pytest.raises(layoutopt.ModelError, match=r"cannot be run: .*running (\w+) node"):

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx import numpy_helper
+from parsed_models import parsed
 
 import layoutopt
 from layoutopt.runtime.session import Session
@@ -56,12 +56,7 @@ def einsum(equation: str) -> onnx.ModelProto:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
         g (float[4,4,4,4] x) => (float[{dims}] y) {{ {lines} e = Einsum <equation = "{equation}"> ({", ".join(names)})
         y = Relu (e) }}"""
-    proto = onnx.parser.parse_model(text)
-    generator = np.random.default_rng(0)
-    for name in names:
-        weight = generator.normal(size=(4, 4, 3, 3)).astype(np.float32)
-        proto.graph.initializer.append(numpy_helper.from_array(weight, f"w{name}"))
-    return proto
+    return parsed(text, **{f"w{name}": (4, 4, 3, 3) for name in names})
 
 
 def computed(model: bytes) -> np.ndarray:
