@@ -79,100 +79,67 @@ def conv(image: Term, filter: Term, group: int = 1, strides: Any = (1, 1), pads:
 # --- terms that are one side of a lemma ---------------------------------------------------------------------------
 
 Case = Callable[[Random], Term]
-CASES: dict[str, list[Case]] = {}
 
 
-def case(name: str) -> Callable[[Case], Case]:
-    def register(made: Case) -> Case:
-        CASES.setdefault(name, []).append(made)
-        return made
-
-    return register
+def padded(image: Term, pads: tuple[int, ...]) -> Term:
+    return general("Pad", (image,), {"mode": "constant", "pads": pads})
 
 
-@case("depthwise-as-product")
-def _(random: Random) -> Term:
-    return conv(x(2, 3, 4, 5), numbers(random, 3, 1, 1, 1), group=3)
+def gated(random: Random) -> Term:
+    return general("Mul", (x(1, 3, 5, 5), numbers(random, 3, 1, 1)), {})
 
 
-@case("pad-into-convolution")
-def _(random: Random) -> Term:
-    padded = general("Pad", (x(1, 2, 5, 6),), {"mode": "constant", "pads": (0, 0, 1, 2, 0, 0, 0, 1)})
-    return conv(padded, numbers(random, 4, 2, 3, 3), pads=(1, 0, 1, 1), strides=(2, 1))
+def twice(random: Random, inner: str, outer: str) -> Term:
+    """Two operators with constants, of the columns and of the rows."""
+    return general(outer, (general(inner, (x(5, 3), numbers(random, 3)), {}), numbers(random, 5, 1)), {})
 
 
-@case("pad-into-convolution")
-def _(random: Random) -> Term:
-    padded = general("Pad", (x(1, 5, 6, 2),), {"mode": "constant", "pads": (0, 1, 2, 0, 0, 0, 1, 0)})
-    return conv(transposed(padded, (0, 3, 1, 2)), numbers(random, 4, 2, 3, 3))
-
-
-@case("zero-filter")
-def _(random: Random) -> Term:
-    return conv(apply("RandomUniform", (), (1, 2, 5, 5), FLOAT), constant(np.zeros((3, 2, 3, 3)), FLOAT))
-
-
-@case("gate-into-filter")
-def _(random: Random) -> Term:
-    gated = general("Mul", (x(1, 3, 5, 5), numbers(random, 3, 1, 1)), {})
-    return conv(gated, numbers(random, 4, 3, 3, 3), pads=(1, 1, 0, 0))
-
-
-@case("gate-into-filter")
-def _(random: Random) -> Term:
-    gated = general("Mul", (x(1, 3, 5, 5), numbers(random, 3, 1, 1)), {})
-    return conv(gated, numbers(random, 3, 1, 3, 3), group=3, pads=(1, 1, 1, 1))
-
-
-@case("scale-into-filters")
-def _(random: Random) -> Term:
+def scaled_filters(random: Random) -> Term:
     product = conv(x(2, 4, 5, 5), numbers(random, 4, 2, 3, 3), group=2, strides=(2, 2))
     return general("Mul", (product, numbers(random, 4, 1, 1)), {})
 
 
-@case("product-with-one")
-def _(random: Random) -> Term:
-    return general("Mul", (x(5, 3), constant(np.ones(3), FLOAT)), {})
-
-
-@case("product-of-factors")
-def _(random: Random) -> Term:
-    return general("Mul", (general("Mul", (x(5, 3), numbers(random, 3)), {}), numbers(random, 5, 1)), {})
-
-
-@case("factor-of-shift")
-def _(random: Random) -> Term:
-    return general("Mul", (general("Add", (x(5, 3), numbers(random, 3)), {}), numbers(random, 5, 1)), {})
-
-
-@case("sum-of-shifts")
-def _(random: Random) -> Term:
-    return general("Add", (general("Add", (x(5, 3), numbers(random, 3)), {}), numbers(random, 5, 1)), {})
-
-
-@case("zero-shift")
-def _(random: Random) -> Term:
+def zero_shift(random: Random) -> Term:
     return general("Add", (conv(x(1, 2, 4, 4), numbers(random, 3, 2, 1, 1)), constant(np.zeros((3, 1, 1)), FLOAT)), {})
 
 
-@case("quotient-by-constant")
-def _(random: Random) -> Term:
-    return general("Div", (x(5, 3), constant(np.array([0.5, 4.0, -2.0]), FLOAT)), {})
-
-
-@case("scale-into-rows")
-def _(random: Random) -> Term:
-    return general("MatMul", (general("Mul", (x(5, 3), numbers(random, 3)), {}), numbers(random, 3, 4)), {})
-
-
-@case("scale-into-matrix")
-def _(random: Random) -> Term:
-    return general("Mul", (general("MatMul", (x(5, 3), numbers(random, 3, 4)), {}), numbers(random, 4)), {})
-
-
-@case("pointwise-as-product")
-def _(random: Random) -> Term:
-    return conv(transposed(x(2, 4, 5, 3), (0, 3, 1, 2)), numbers(random, 6, 3, 1, 1))
+CASES: dict[str, list[Case]] = {
+    "depthwise-as-product": [lambda random: conv(x(2, 3, 4, 5), numbers(random, 3, 1, 1, 1), group=3)],
+    "pad-into-convolution": [
+        lambda random: conv(
+            padded(x(1, 2, 5, 6), (0, 0, 1, 2, 0, 0, 0, 1)),
+            numbers(random, 4, 2, 3, 3),
+            pads=(1, 0, 1, 1),
+            strides=(2, 1),
+        ),
+        lambda random: conv(
+            transposed(padded(x(1, 5, 6, 2), (0, 1, 2, 0, 0, 0, 1, 0)), (0, 3, 1, 2)), numbers(random, 4, 2, 3, 3)
+        ),
+    ],
+    "zero-filter": [
+        lambda _: conv(apply("RandomUniform", (), (1, 2, 5, 5), FLOAT), constant(np.zeros((3, 2, 3, 3)), FLOAT))
+    ],
+    "gate-into-filter": [
+        lambda random: conv(gated(random), numbers(random, 4, 3, 3, 3), pads=(1, 1, 0, 0)),
+        lambda random: conv(gated(random), numbers(random, 3, 1, 3, 3), group=3, pads=(1, 1, 1, 1)),
+    ],
+    "scale-into-filters": [scaled_filters],
+    "product-with-one": [lambda _: general("Mul", (x(5, 3), constant(np.ones(3), FLOAT)), {})],
+    "product-of-factors": [lambda random: twice(random, "Mul", "Mul")],
+    "factor-of-shift": [lambda random: twice(random, "Add", "Mul")],
+    "sum-of-shifts": [lambda random: twice(random, "Add", "Add")],
+    "zero-shift": [zero_shift],
+    "quotient-by-constant": [
+        lambda _: general("Div", (x(5, 3), constant(np.array([0.5, 4.0, -2.0]), FLOAT)), {}),
+    ],
+    "scale-into-rows": [
+        lambda random: general("MatMul", (general("Mul", (x(5, 3), numbers(random, 3)), {}), numbers(random, 3, 4)), {})
+    ],
+    "scale-into-matrix": [
+        lambda random: general("Mul", (general("MatMul", (x(5, 3), numbers(random, 3, 4)), {}), numbers(random, 4)), {})
+    ],
+    "pointwise-as-product": [lambda random: conv(transposed(x(2, 4, 5, 3), (0, 3, 1, 2)), numbers(random, 6, 3, 1, 1))],
+}
 
 
 # --- laws ---------------------------------------------------------------------------------------------------------

@@ -1,23 +1,27 @@
 """Models whose files grow unless an optimiser avoids it: shared, repeated and narrow weights."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+from parsed_models import parsed
 
 from layoutopt.ir.types import Array
 
-Nodes = list[onnx.NodeProto]
 CHANNELS, IMAGE = 32, 12
-
-
-def model(nodes: Nodes, weights: dict[str, Array], shape: list[int], opset: int = 17) -> onnx.ModelProto:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, "g", [x], [y], initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+HEAD = '<ir_version: 9, opset_import: ["" : 17]> g'
+IN_BRANCHES = f"""{HEAD} (float[1,{CHANNELS},{IMAGE},{IMAGE}] x) => (float[?,?,?,?] y) {{
+    a = Conv <pads = [1, 1, 1, 1]> (x, w)
+    total = ReduceSum <keepdims = 0> (a)
+    is_positive = Greater (total, zero)
+    y = If (is_positive) <
+        then_branch = t () => (float[?,?,?,?] r) {{ f = Identity (w) c = Conv <pads = [1, 1, 1, 1]> (a, f) r = Relu (c) }},
+        else_branch = e () => (float[?,?,?,?] s) {{ g = Identity (w) d = Conv <pads = [1, 1, 1, 1]> (a, g) s = Tanh (d) }}>
+}}"""
+"""Both branches of an If read the filter of the main graph, under names of their own for it."""
 
 
 def random(*shape: int, dtype: type = np.float32, seed: int = 0) -> Array:
@@ -31,172 +35,75 @@ def filters(dtype: type = np.float32, seed: int = 0) -> Array:
     return random(CHANNELS, CHANNELS, 3, 3, dtype=dtype, seed=seed)
 
 
-def chain(layers: int, before: Callable[[int], tuple[Nodes, str]]) -> Nodes:
-    """Convolutions and Relus one behind the other; `before` gives the nodes that compute a layer's filter, and its name."""
-    nodes: Nodes = []
-    for layer in range(layers):
-        made, weight = before(layer)
-        source, result = f"h{layer}" if layer else "x", f"h{layer + 1}" if layer + 1 < layers else "y"
-        nodes += [
-            *made,
-            helper.make_node("Conv", [source, weight], [f"c{layer}"], pads=[1] * 4),
-            helper.make_node("Relu", [f"c{layer}"], [result]),
-        ]
-    return nodes
+def chain(layers: int, weight: str, made: str = "", affine: str = "", **constants: Array) -> onnx.ModelProto:
+    """Convolutions and Relus one behind the other; the number of the layer takes the place of #.
+
+    Args:
+        layers: the number of convolutions.
+        weight: the name of a filter.
+        made: the nodes that compute a filter.
+        affine: an op between convolution and Relu, whose other operand is b#.
+        constants: the initializers.
+    """
+    layer = f"{made} c# = Conv <pads = [1, 1, 1, 1]> (h#, {weight}) "
+    layer += f"a# = {affine} (c#, b#) h#+ = Relu (a#)" if affine else "h#+ = Relu (c#)"
+    body = " ".join(layer.replace("#+", str(number + 1)).replace("#", str(number)) for number in range(layers))
+    image = f"float[1,{CHANNELS},{IMAGE},{IMAGE}] h0"
+    return parsed(f"{HEAD} ({image}) => (float[?,?,?,?] h{layers}) {{ {body} }}", **constants)
 
 
-IMAGES = [1, CHANNELS, IMAGE, IMAGE]
-
-
-def by_identity() -> onnx.ModelProto:
-    def before(layer: int) -> tuple[Nodes, str]:
-        return [helper.make_node("Identity", ["w"], [f"w{layer}"])], f"w{layer}"
-
-    return model(chain(6, before), {"w": filters()}, IMAGES)
-
-
-def by_many_layers() -> onnx.ModelProto:
-    return model(chain(30, lambda layer: ([], "w")), {"w": filters()}, IMAGES)
-
-
-def repeated() -> onnx.ModelProto:
-    weights = {f"w{layer}": filters(seed=layer % 2) for layer in range(8)}
-    return model(chain(8, lambda layer: ([], f"w{layer}")), weights, IMAGES)
+def each(layers: int, dtype: type = np.float32, period: int = 100) -> dict[str, Array]:
+    """A filter for every layer; those of `period` layers are different."""
+    return {f"w{layer}": filters(dtype, layer % period) for layer in range(layers)}
 
 
 def repeated_constants() -> onnx.ModelProto:
-    def before(layer: int) -> tuple[Nodes, str]:
-        value = numpy_helper.from_array(filters())
-        return [helper.make_node("Constant", [], [f"w{layer}"], value=value)], f"w{layer}"
-
-    return model(chain(6, before), {}, IMAGES)
-
-
-def transposed_by_each() -> onnx.ModelProto:
-    def before(layer: int) -> tuple[Nodes, str]:
-        return [helper.make_node("Transpose", ["w"], [f"w{layer}"], perm=[1, 0, 2, 3])], f"w{layer}"
-
-    return model(chain(6, before), {"w": filters()}, IMAGES)
-
-
-def half() -> onnx.ModelProto:
-    def before(layer: int) -> tuple[Nodes, str]:
-        return [helper.make_node("Cast", [f"w{layer}"], [f"f{layer}"], to=TensorProto.FLOAT)], f"f{layer}"
-
-    weights = {f"w{layer}": filters(np.float16, layer) for layer in range(8)}
-    return model(chain(8, before), weights, IMAGES)
-
-
-def full() -> onnx.ModelProto:
-    """`half` without the Casts, and with the same numbers."""
-    weights: dict[str, Array] = {f"w{layer}": filters(np.float16, layer).astype(np.float32) for layer in range(8)}
-    return model(chain(8, lambda layer: ([], f"w{layer}")), weights, IMAGES)
-
-
-def scaled_integers() -> onnx.ModelProto:
-    def before(layer: int) -> tuple[Nodes, str]:
-        return [
-            helper.make_node("Cast", [f"w{layer}"], [f"i{layer}"], to=TensorProto.FLOAT),
-            helper.make_node("Mul", [f"i{layer}", "scale"], [f"f{layer}"]),
-        ], f"f{layer}"
-
-    weights: dict[str, Array] = {f"w{layer}": filters(np.int8, layer) for layer in range(12)}
-    weights["scale"] = np.full((CHANNELS, 1, 1, 1), 0.002, np.float32)
-    return model(chain(12, before), weights, IMAGES)
-
-
-def dequantized() -> onnx.ModelProto:
-    def before(layer: int) -> tuple[Nodes, str]:
-        names = [f"w{layer}", "scale", "zero"]
-        return [helper.make_node("DequantizeLinear", names, [f"f{layer}"], axis=0)], f"f{layer}"
-
-    weights: dict[str, Array] = {f"w{layer}": filters(np.int8, layer) for layer in range(6)}
-    weights["scale"] = np.full((CHANNELS,), 0.002, np.float32)
-    weights["zero"] = np.zeros((CHANNELS,), np.int8)
-    return model(chain(6, before), weights, IMAGES)
-
-
-def tied_embeddings() -> onnx.ModelProto:
-    nodes = [
-        helper.make_node("Cast", ["x"], ["ids"], to=TensorProto.INT64),
-        helper.make_node("Gather", ["w", "ids"], ["a"]),
-        helper.make_node("MatMul", ["a", "v"], ["b"]),
-        helper.make_node("Relu", ["b"], ["c"]),
-        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
-        helper.make_node("MatMul", ["c", "t"], ["y"]),
-    ]
-    return model(nodes, {"w": random(512, 64), "v": random(64, 64)}, [1, 16])
-
-
-def fourier_tables() -> onnx.ModelProto:
-    """Tables of cosines that a model computes from two short ranges."""
-    nodes = [
-        helper.make_node("Mul", ["column", "row"], ["angles"]),
-        helper.make_node("Cos", ["angles"], ["table"]),
-        helper.make_node("MatMul", ["x", "table"], ["y"]),
-    ]
-    row = np.arange(1024, dtype=np.float32)[None] * np.float32(2 * np.pi / 1024)
-    return model(nodes, {"column": np.arange(1024, dtype=np.float32)[:, None], "row": row}, [1, 1024])
-
-
-def in_branches() -> onnx.ModelProto:
-    """Both branches of an If read the filter of the main graph, under names of their own for it."""
-
-    def branch(name: str) -> onnx.GraphProto:
-        nodes = [
-            helper.make_node("Identity", ["w"], [f"{name}_w"]),
-            helper.make_node("Conv", ["a", f"{name}_w"], [f"{name}_c"], pads=[1] * 4),
-            helper.make_node("Relu" if name == "then" else "Tanh", [f"{name}_c"], [f"{name}_y"]),
-        ]
-        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)])
-
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4),
-        helper.make_node("ReduceSum", ["a"], ["total"], keepdims=0),
-        helper.make_node("Greater", ["total", "zero"], ["is_positive"]),
-        helper.make_node("If", ["is_positive"], ["y"], then_branch=branch("then"), else_branch=branch("else")),
-    ]
-    return model(nodes, {"w": filters(), "zero": np.zeros((), np.float32)}, IMAGES)
-
-
-def with_own_biases() -> onnx.ModelProto:
-    """One filter read by layers that add different numbers to its results."""
-    return _with_affines("Add", {})
-
-
-def scaled_channels() -> onnx.ModelProto:
-    """Filters of their own, and numbers that their results are multiplied by."""
-    return _with_affines("Mul", {f"w{layer}": filters(seed=layer) for layer in range(6)})
-
-
-def _with_affines(kind: str, weights: dict[str, Array]) -> onnx.ModelProto:
-    nodes: Nodes = []
+    model = chain(6, "w#")
     for layer in range(6):
-        source, result = f"h{layer}" if layer else "x", f"h{layer + 1}" if layer < 5 else "y"
-        nodes += [
-            helper.make_node("Conv", [source, f"w{layer}" if weights else "w"], [f"c{layer}"], pads=[1] * 4),
-            helper.make_node(kind, [f"c{layer}", f"b{layer}"], [f"a{layer}"]),
-            helper.make_node("Relu", [f"a{layer}"], [result]),
-        ]
-    numbers = {f"b{layer}": random(1, CHANNELS, 1, 1, seed=layer) + 1 for layer in range(6)}
-    return model(nodes, {**(weights or {"w": filters()}), **numbers}, IMAGES)
+        value = numpy_helper.from_array(filters())
+        model.graph.node.insert(0, helper.make_node("Constant", [], [f"w{layer}"], value=value))
+    return model
 
+
+def numbers_per_channel() -> dict[str, Array]:
+    return {f"b{layer}": random(1, CHANNELS, 1, 1, seed=layer) + 1 for layer in range(6)}
+
+
+SCALE = np.full((CHANNELS, 1, 1, 1), 0.002, np.float32)
+STEP: dict[str, Any] = {"scale": np.full((CHANNELS,), 0.002, np.float32), "zero": np.zeros((CHANNELS,), np.int8)}
+TIED = f"""{HEAD} (float[1,16] x) => (float[?,?,?] y) {{
+    ids = Cast <to = 7> (x) a = Gather (w, ids) b = MatMul (a, v) c = Relu (b)
+    t = Transpose <perm = [1, 0]> (w) y = MatMul (c, t)
+}}"""
+ANGLES = f"""{HEAD} (float[1,1024] x) => (float[?,?] y) {{
+    angles = Mul (column, row) table = Cos (angles) y = MatMul (x, table)
+}}"""
+"""Tables of cosines that a model computes from two short ranges."""
+COLUMN = np.arange(1024, dtype=np.float32)[:, None]
+
+by_many_layers = partial(chain, 30, "w", w=filters())
+repeated = partial(chain, 8, "w#", **each(8, period=2))
+half = partial(chain, 8, "f#", "f# = Cast <to = 1> (w#)", **each(8, np.float16))
+full = partial(chain, 8, "w#", **{name: array.astype(np.float32) for name, array in each(8, np.float16).items()})
+"""`half` without the Casts, and with the same numbers."""
+fourier_tables = partial(parsed, ANGLES, column=COLUMN, row=COLUMN.T * np.float32(2 * np.pi / 1024))
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
-    each.__name__: each
-    for each in (
-        by_identity,
-        by_many_layers,
-        repeated,
-        repeated_constants,
-        transposed_by_each,
-        half,
-        scaled_integers,
-        dequantized,
-        tied_embeddings,
-        fourier_tables,
-        in_branches,
-        with_own_biases,
-        scaled_channels,
-    )
+    "by_identity": partial(chain, 6, "f#", "f# = Identity (w)", w=filters()),
+    "by_many_layers": by_many_layers,
+    "repeated": repeated,
+    "repeated_constants": repeated_constants,
+    "transposed_by_each": partial(chain, 6, "f#", "f# = Transpose <perm = [1, 0, 2, 3]> (w)", w=filters()),
+    "half": half,
+    "scaled_integers": partial(
+        chain, 12, "f#", "i# = Cast <to = 1> (w#) f# = Mul (i#, scale)", **each(12, np.int8), scale=SCALE
+    ),
+    "dequantized": partial(
+        chain, 6, "f#", "f# = DequantizeLinear <axis = 0> (w#, scale, zero)", **each(6, np.int8), **STEP
+    ),
+    "tied_embeddings": partial(parsed, TIED, w=random(512, 64), v=random(64, 64)),
+    "fourier_tables": fourier_tables,
+    "in_branches": partial(parsed, IN_BRANCHES, w=filters(), zero=np.float32(0)),
+    "with_own_biases": partial(chain, 6, "w", affine="Add", w=filters(), **numbers_per_channel()),
+    "scaled_channels": partial(chain, 6, "w#", affine="Mul", **each(6), **numbers_per_channel()),
 }
