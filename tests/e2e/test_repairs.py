@@ -238,7 +238,9 @@ def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pyte
     source, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(model, source)
     warning = "warning: {}y: is declared as float32[2,4], but is float32[2,3]: the declared shape is ignored\n"
-    code, printed, stderr = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper", "--runtime", "compiler")
+    code, printed, stderr = run_cli(
+        capfd, "optimize", source, "-o", out, "-t", "gpu-hopper", "--runtime", "compiler", "-v"
+    )
     assert (code, stderr) == (0, warning.format(""))
     assert "repaired" in printed
     assert run_cli(capfd, "optimize", source, "-o", out, "-q")[::2] == (0, warning.format(""))

@@ -59,7 +59,7 @@ def test_other_choices_are_priced_within_the_limits_of_the_guards(seed: int) -> 
             others = [problem.price(choice) for choice in allowed if choice[op] == option]
             assert found.is_proven
             least = min(others, default=inf) - problem.price(best)
-            assert found.extra == pytest.approx(least, rel=1e-5, abs=1e-5)
+            assert found.extra == pytest.approx(least, rel=2e-6, abs=2e-6 * problem.price(best))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Samples for the laws of layout rules that onnx has no tests of: old opsets, odd channels, broadcasts, infinities."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -67,6 +67,25 @@ def session(model: bytes) -> onnxruntime.InferenceSession | _Reference:
             return _Reference(proto)
 
 
+_FAMILIES: list[Callable[[], Iterator[Sample]]] = []
+
+
+def family(samples: Callable[[], Iterator[Sample]]) -> Callable[[], Iterator[Sample]]:
+    """Decorator: samples of ops that belong together."""
+    _FAMILIES.append(samples)
+    return samples
+
+
+@lru_cache(maxsize=1)
+def handmade() -> dict[str, list[Sample]]:
+    """The samples of all families by op type."""
+    found: dict[str, list[Sample]] = {}
+    for sample in (sample for samples in _FAMILIES for sample in samples()):
+        node = sample.model.graph.node[0]
+        found.setdefault(f"{node.domain}::{node.op_type}".removeprefix("::"), []).append(sample)
+    return found
+
+
 def ints(*numbers: int, kind: type = np.int64) -> np.ndarray:
     return np.asarray(numbers, dtype=kind)
 
@@ -75,6 +94,7 @@ def floats(*numbers: float) -> np.ndarray:
     return np.asarray(numbers, dtype=np.float32)
 
 
+@family
 def _convolutions() -> Iterator[Sample]:
     x = (2, 17, 5, 5)
     yield made("y = Conv <pads=[1,1,1,1]> (x, w, b)", x=x, w=(19, 17, 3, 3), b=(19,))
@@ -95,6 +115,7 @@ def _convolutions() -> Iterator[Sample]:
     yield made("y = ConvTranspose <pads=[1,1]> (x, w)", x=(1, 5, 6), w=(5, 3, 3))
 
 
+@family
 def _matrices() -> Iterator[Sample]:
     yield made("y = MatMul (a, b)", a=(5, 7), b=(7, 3))
     yield made("y = MatMul (a, b)", a=(2, 5, 7), b=(7, 3))
@@ -123,6 +144,7 @@ def _matrices() -> Iterator[Sample]:
     yield made("y = Gemm <transB=1> (a, b, c)", a=(5, 7), b=(3, 7), c=(3,), opset=7)
 
 
+@family
 def _elementwise() -> Iterator[Sample]:
     shapes = [
         ((2, 17, 3, 3), (17, 1, 1)),
@@ -176,6 +198,7 @@ def _elementwise() -> Iterator[Sample]:
     yield made("y = Dropout (x, , t)", x=x, t=np.bool_(False), opset=13)
 
 
+@family
 def _along_axes() -> Iterator[Sample]:
     kinds = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     for kind in (f"Reduce{each}" for each in kinds):
@@ -200,6 +223,7 @@ def _along_axes() -> Iterator[Sample]:
         yield made(f"y = {kind} <axis=-1> (x)", x=(2, 17, 3, 4), out=onnx.TensorProto.INT64, opset=11)
 
 
+@family
 def _rearrangements() -> Iterator[Sample]:
     yield made("y = Concat <axis=1> (a, b)", a=(2, 16, 3, 3), b=(2, 17, 3, 3))
     yield made("y = Concat <axis=-3> (a, b, c)", a=(2, 1, 3, 3), b=(2, 1, 3, 3), c=(2, 2, 3, 3))
@@ -257,6 +281,7 @@ def _rearrangements() -> Iterator[Sample]:
     yield made("y = SpaceToDepth <blocksize=2> (x)", x=(4, 8, 4, 2), opset=7)
 
 
+@family
 def _windows() -> Iterator[Sample]:
     x = (2, 17, 4, 4)
     yield made('y = Upsample <scales=[1.0,1.0,2.0,2.0], mode="nearest"> (x)', x=x, opset=7)
@@ -291,6 +316,7 @@ def _windows() -> Iterator[Sample]:
     yield made("y, i = MaxPool <kernel_shape=[2,2]> (x)", x=x, types=(onnx.TensorProto.FLOAT, onnx.TensorProto.INT64))
 
 
+@family
 def _control_flow() -> Iterator[Sample]:
     x, c = (2, 17, 3, 3), np.asarray(True)
     yield made(
@@ -319,6 +345,7 @@ def _control_flow() -> Iterator[Sample]:
     )
 
 
+@family
 def _normalizations() -> Iterator[Sample]:
     x, c = (3, 17, 2, 2), (17,)
     var = np.abs(random(c, "var")) + 0.1
@@ -341,16 +368,3 @@ def _normalizations() -> Iterator[Sample]:
         for shape in ((3, 16, 2, 2), (2, 32, 5), (1, 8, 2, 3, 2)):
             c = (shape[1],)
             yield made(text.format(domain), x=shape, s=c, b=c, opset=21, function=function)
-
-
-@lru_cache(maxsize=1)
-def handmade() -> dict[str, list[Sample]]:
-    """Every sample here, by op type."""
-    found: dict[str, list[Sample]] = {}
-    families = (
-        _convolutions, _matrices, _elementwise, _along_axes, _rearrangements, _windows, _normalizations, _control_flow,
-    )  # fmt: skip
-    for sample in (sample for family in families for sample in family()):
-        node = sample.model.graph.node[0]
-        found.setdefault(f"{node.domain}::{node.op_type}".removeprefix("::"), []).append(sample)
-    return found

@@ -1,15 +1,15 @@
 """Samples for the laws of layout rules: ops along an axis, picks, windows at computed places, attention, recurrent networks."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import numpy as np
 import onnx
-from test_rules_handmade import Sample, ints, made, random
+from test_rules_handmade import Sample, family, ints, made, random
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 
+@family
 def _along_axes() -> Iterator[Sample]:
     x = (2, 17, 3, 4)
     for axis in (1, -1, 0):
@@ -39,6 +39,7 @@ def _along_axes() -> Iterator[Sample]:
     yield made("y = Compress <axis=0> (x, c)", x=x, c=pick[1:2], opset=11)
 
 
+@family
 def _picks() -> Iterator[Sample]:
     indices, values = ints(*range(-2, 28)).reshape(2, 5, 3), np.asarray([0.5, 3.0], dtype=np.float32)
     for axis in (-1, 0, 1, 3):
@@ -67,6 +68,7 @@ def _picks() -> Iterator[Sample]:
     yield made("y = ConstantOfShape <value=int32[1] {-7}> (x)", x=ints(17, 5), out=onnx.TensorProto.INT32, opset=9)
 
 
+@family
 def _caches() -> Iterator[Sample]:
     shapes = (((3, 4, 9, 8), (3, 4, 2, 8), -2), ((3, 9, 17), (3, 2, 17), 1), ((3, 4, 5, 9, 2), (3, 4, 5, 1, 2), 3))
     for cache, update, axis in shapes:
@@ -76,6 +78,7 @@ def _caches() -> Iterator[Sample]:
         yield made(f"y = TensorScatter <axis={axis}> (c, u)", c=cache, u=update, opset=24)
 
 
+@family
 def _spectra() -> Iterator[Sample]:
     for parts in (1, 2):
         x = (3, 8, 5, parts)
@@ -90,6 +93,7 @@ def _spectra() -> Iterator[Sample]:
     yield made("y = DFT <inverse=1> (x)", x=(3, 17, 8, 2), opset=20)
 
 
+@family
 def _places() -> Iterator[Sample]:
     x = (2, 17, 5, 6)
     grid = np.tanh(random((2, 3, 4, 2), "grid"))
@@ -122,6 +126,7 @@ def _places() -> Iterator[Sample]:
         yield made("y = DeformConv (x, w, o, , m)", **{**given, "x": (2, 16, 5, 6)}, w=(8, 16, 3, 3), **mask)
 
 
+@family
 def _attention() -> Iterator[Sample]:
     q, k, v = (2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 6)
     for opset in (23, 24):
@@ -150,6 +155,7 @@ def _attention() -> Iterator[Sample]:
     yield made(f"y = com.microsoft.RotaryEmbedding <{part}, num_heads=3> (x, p, c, s)", x=(2, 3, 5, 12), **table)
 
 
+@family
 def _recurrent() -> Iterator[Sample]:
     """Recurrent networks with both directions, lengths, initial states and unused results."""
     for kind, gates, lasts in (("LSTM", 4, "h, c"), ("GRU", 3, "h"), ("RNN", 1, "h")):
@@ -166,14 +172,3 @@ def _recurrent() -> Iterator[Sample]:
             yield made(f"y, {lasts} = {kind} {both} (x, w, r, b, l, {first})", opset=opset, **two, **more)
             backwards = '<hidden_size=6, direction="reverse">'
             yield made(f'y, h = {kind} {backwards} (x, w, r, "", l)', opset=opset, **one, l=more["l"])
-
-
-@lru_cache(maxsize=1)
-def along() -> dict[str, list[Sample]]:
-    """Every sample here, by op type."""
-    found: dict[str, list[Sample]] = {}
-    for family in (_along_axes, _picks, _caches, _spectra, _places, _attention, _recurrent):
-        for sample in family():
-            node = sample.model.graph.node[0]
-            found.setdefault(f"{node.domain}::{node.op_type}".removeprefix("::"), []).append(sample)
-    return found

@@ -1,13 +1,13 @@
 """Samples for the laws of layout rules: the fused ops that onnxruntime's optimiser writes."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import numpy as np
 import onnx
-from test_rules_handmade import Sample, floats, ints, made, random
+from test_rules_handmade import Sample, family, floats, ints, made, random
 
 
+@family
 def _convolutions() -> Iterator[Sample]:
     x, w = (2, 17, 5, 5), (19, 17, 3, 3)
     activations = (
@@ -36,6 +36,7 @@ def _convolutions() -> Iterator[Sample]:
         yield made(text.format(", b" if bias else ""), **given)
 
 
+@family
 def _products() -> Iterator[Sample]:
     for kind in ("FusedMatMul", "TransposeMatMul"):
         text = f"y = com.microsoft.{kind} <{{}}> (a, b)"
@@ -54,6 +55,7 @@ def _products() -> Iterator[Sample]:
         yield made(text, a=(5, 7), b=(7, 3), c=floats(0))
 
 
+@family
 def _gates() -> Iterator[Sample]:
     for shape in ((2, 17, 3, 5), (2, 17, 1), (3, 16), (2, 5, 3, 2, 8)):
         for bias in (random(shape[-1:], "bias"), floats(*(0,) * shape[-1])):
@@ -67,6 +69,7 @@ def _gates() -> Iterator[Sample]:
     yield made("y = BitCast <to=1> (x)", x=(numbers * 100).astype(np.int32), opset=26)
 
 
+@family
 def _normalizations() -> Iterator[Sample]:
     c = (17,)
     for shape, skip in (
@@ -93,6 +96,7 @@ def _normalizations() -> Iterator[Sample]:
     yield made("y = LayerNormalization <axis=2> (x, g)", x=(2, 4, 5, 17), g=(5, 17), opset=9)
 
 
+@family
 def _places() -> Iterator[Sample]:
     grid = np.tanh(random((2, 3, 4, 2), "grid"))
     for mode in ("bilinear", "nearest", "bicubic"):
@@ -103,14 +107,3 @@ def _places() -> Iterator[Sample]:
             text = f'y = com.microsoft.CropAndResize <mode="{mode}", extrapolation_value={value}> (x, r, i, s)'
             given = {"r": boxes, "i": ints(0, 1, 0, kind=np.int32), "s": ints(3, 2, kind=np.int32)}
             yield made(text, x=(2, 17, 5, 6), **given)
-
-
-@lru_cache(maxsize=1)
-def fused() -> dict[str, list[Sample]]:
-    """Every sample here, by op type."""
-    found: dict[str, list[Sample]] = {}
-    for family in (_convolutions, _products, _gates, _normalizations, _places):
-        for sample in family():
-            node = sample.model.graph.node[0]
-            found.setdefault(f"{node.domain}::{node.op_type}".removeprefix("::"), []).append(sample)
-    return found

@@ -1,16 +1,16 @@
 """Samples for the laws of layout rules: forms that older exporters write, and the corners of shapes and attributes."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import numpy as np
 import onnx
-from test_rules_handmade import Sample, floats, ints, made, random
+from test_rules_handmade import Sample, family, floats, ints, made, random
 
 FLOAT, INT64, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 PADDING = ("SAME_UPPER", "SAME_LOWER", "VALID")
 
 
+@family
 def _convolutions() -> Iterator[Sample]:
     x, w = (2, 17, 6, 7), (19, 17, 3, 3)
     for padding in PADDING:
@@ -44,6 +44,7 @@ def _convolutions() -> Iterator[Sample]:
     yield made("y = ConvTranspose <group=17> (x, w)", x=(1, 17, 3, 3), w=(17, 1, 2, 2), opset=11)
 
 
+@family
 def _pools() -> Iterator[Sample]:
     x, signal, volume = (2, 17, 7, 6), (3, 17, 9), (1, 17, 4, 5, 4)
     indices = {"types": (FLOAT, INT64)}
@@ -71,6 +72,7 @@ def _pools() -> Iterator[Sample]:
         yield made(f'y = Upsample <{scales}mode="{mode}"> (x{", s" if given else ""})', x=x, opset=opset, **given)
 
 
+@family
 def _normalizations() -> Iterator[Sample]:
     c = (17,)
     var = np.abs(random(c, "var")) + 0.1
@@ -88,6 +90,7 @@ def _normalizations() -> Iterator[Sample]:
         yield made(f"y = LRN <size={size}, alpha=0.01, beta=0.6, bias=2.0> (x)", x=(2, 17, 3, 3), opset=7)
 
 
+@family
 def _elementwise() -> Iterator[Sample]:
     x = (2, 17, 3, 3)
     for kind in (
@@ -148,6 +151,7 @@ def _elementwise() -> Iterator[Sample]:
         yield made(f"y = {kind} (a, b)", a=whole.astype(types), b=whole[:1].astype(types), out=number)
 
 
+@family
 def _rearrangements() -> Iterator[Sample]:
     x = (2, 17, 4, 5)
     empty = np.zeros((2, 0, 4, 5), dtype=np.float32)
@@ -183,6 +187,7 @@ def _rearrangements() -> Iterator[Sample]:
         yield made(f'y = DepthToSpace <blocksize=2, mode="{mode}"> (x)', x=(2, 12, 2, 3), opset=11)
 
 
+@family
 def _along_axes() -> Iterator[Sample]:
     x = (2, 17, 3, 4)
     for kind in ("Softmax", "LogSoftmax", "Hardmax"):
@@ -200,13 +205,3 @@ def _along_axes() -> Iterator[Sample]:
         yield made(f"y = ReduceMean <{axes}keepdims=0> (x)", x=x, opset=7)
     yield made("y = ReduceMax (x)", x=np.float32(3), opset=13)
     yield made("y = ReduceSum <keepdims=1> (x, a)", x=(2, 0, 3), a=ints(1), opset=13)
-
-
-@lru_cache(maxsize=1)
-def old() -> dict[str, list[Sample]]:
-    """Every sample here, by op type."""
-    found: dict[str, list[Sample]] = {}
-    for family in (_convolutions, _pools, _normalizations, _elementwise, _rearrangements, _along_axes):
-        for sample in family():
-            found.setdefault(sample.model.graph.node[0].op_type, []).append(sample)
-    return found

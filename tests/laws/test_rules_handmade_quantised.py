@@ -1,11 +1,10 @@
 """Samples for the laws of layout rules: Q/DQ ops, and ops on quantised integers."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import numpy as np
 import onnx
-from test_rules_handmade import Sample, made, random
+from test_rules_handmade import Sample, family, made, random
 
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 UINT8, INT8, INT32 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8, onnx.TensorProto.INT32
@@ -35,6 +34,7 @@ def points(count: int, kind: type) -> np.ndarray:
     return (ZEROS[kind] + np.arange(count) % 5).astype(kind)
 
 
+@family
 def _steps() -> Iterator[Sample]:
     shape, scale = (2, 17, 3, 5), np.float32(0.02)
     for domain, opsets in (("", (10, 13, 19, 21, 23)), ("com.microsoft.", (17,))):
@@ -69,6 +69,7 @@ def _along(domain: str, opset: int) -> Iterator[Sample]:
             yield made(f"y = {domain}DequantizeLinear <axis={axis}> (x, s)", x=sums, opset=opset, **given)
 
 
+@family
 def _in_blocks() -> Iterator[Sample]:
     shape = (2, 16, 3, 4)
     for axis, size in ((1, 4), (3, 2), (0, 2)):
@@ -81,6 +82,7 @@ def _in_blocks() -> Iterator[Sample]:
             yield made(text, x=shape, s=s, z=z, out=INT8, opset=21)
 
 
+@family
 def _halves() -> Iterator[Sample]:
     shape, s = (2, 17, 3, 5), np.float16(0.02)
     for opset in (19, 21):
@@ -96,6 +98,7 @@ def _halves() -> Iterator[Sample]:
     yield made("y, s, z = DynamicQuantizeLinear (x)", x=np.abs(random(shape, "dynamic")), types=types, opset=11)
 
 
+@family
 def _convolutions() -> Iterator[Sample]:
     x, w = whole((2, 17, 5, 5)), weights((19, 17, 3, 3))
     given = {"a": np.float32(0.02), "d": np.uint8(120), "e": np.float32(0.8), "f": np.uint8(100)}
@@ -128,6 +131,7 @@ def _convolutions() -> Iterator[Sample]:
     yield made("y = ConvInteger <group=17> (x, w, d)", x=x, w=whole((17, 1, 3, 3)), d=np.uint8(120), out=INT32)
 
 
+@family
 def _products() -> Iterator[Sample]:
     given = {"s": np.float32(0.02), "d": np.uint8(120), "e": np.float32(0.4), "f": np.uint8(100)}
     zero = {**given, "d": np.uint8(0), "f": np.uint8(0)}
@@ -156,6 +160,7 @@ def _products() -> Iterator[Sample]:
     yield made("y = com.microsoft.QGemm <transB=1> (a, s, d, b, t, z)", a=a, b=b, **one)
 
 
+@family
 def _packed() -> Iterator[Sample]:
     b, t = whole((16, 19)), np.float32(0.02)
     for shape in ((5, 16), (2, 5, 16), (2, 3, 4, 16)):
@@ -169,6 +174,7 @@ def _packed() -> Iterator[Sample]:
     yield made(text, a=(2, 5, 16), b=whole((64,)), t=scales(8))
 
 
+@family
 def _with_scales() -> Iterator[Sample]:
     shape = (2, 17, 3, 5)
     pairs = [(shape, shape), (shape, (17, 1, 1)), ((2, 16, 3, 3), (1,)), ((3, 1, 5), (3, 8, 5))]
@@ -204,14 +210,3 @@ def _with_scales() -> Iterator[Sample]:
         text = f"y = com.microsoft.QLinearAveragePool <{window}> (x, s, d, e, f)"
         yield made(text, x=whole(shape), out=UINT8, **given)
     yield made("y = com.microsoft.NhwcMaxPool <kernel_shape=[2,2]> (x)", x=whole((2, 5, 4, 17)), out=UINT8)
-
-
-@lru_cache(maxsize=1)
-def quantised() -> dict[str, list[Sample]]:
-    """Every sample here, by op type."""
-    found: dict[str, list[Sample]] = {}
-    families = (_steps, _in_blocks, _halves, _convolutions, _products, _packed, _with_scales)
-    for sample in (sample for family in families for sample in family()):
-        node = sample.model.graph.node[0]
-        found.setdefault(f"{node.domain}::{node.op_type}".removeprefix("::"), []).append(sample)
-    return found

@@ -17,13 +17,12 @@ import onnx
 import onnx.backend.test.case.node as node_cases
 from onnx import numpy_helper
 from test_rules_handmade import Sample, handmade
-from test_rules_handmade_along import along
-from test_rules_handmade_fused import fused
-from test_rules_handmade_old import old
-from test_rules_handmade_quantised import quantised
 
 from layoutopt.ops import rules
 from layoutopt.ops.base import OLDEST_OPSET
+
+for _part in ("along", "fused", "old", "quantised"):
+    importlib.import_module(f"test_rules_handmade_{_part}")  # registers its families of samples
 
 _SLOW = ("MaxPool", "AveragePool", "LpPool")  # whose node tests compute for seconds when they are imported
 _NEWEST = min(onnx.defs.onnx_opset_version(), 25)  # what every supported onnxruntime loads
@@ -64,9 +63,7 @@ def versions(kind: str) -> list[int]:
 
 def written(kind: str) -> list[Sample]:
     """The samples of an op type that are made by hand."""
-    return [
-        sample for samples in (handmade(), along(), fused(), old(), quantised()) for sample in samples.get(kind, ())
-    ]
+    return handmade().get(kind, [])
 
 
 @lru_cache(maxsize=1)
