@@ -72,44 +72,25 @@ def damaged(choices: Choices) -> bytes:
     return content
 
 
-def _flip(choices: Choices, content: bytes, other: bytes) -> bytes:
+def _overwrite(choices: Choices, content: bytes, other: bytes) -> bytes:
+    """Other bits or bytes."""
     damaged = bytearray(content)
     for _ in range(pick(choices, (1, 1, 2, 8, 40))):
-        damaged[choices.number(0, len(damaged) - 1)] ^= 1 << choices.number(0, 7)
+        place = choices.number(0, len(damaged) - 1)
+        damaged[place] = pick(choices, (damaged[place] ^ 1 << choices.number(0, 7), choices.number(0, 255)))
     return bytes(damaged)
 
 
-def _overwrite(choices: Choices, content: bytes, other: bytes) -> bytes:
-    damaged = bytearray(content)
-    for _ in range(pick(choices, (1, 1, 2, 8))):
-        damaged[choices.number(0, len(damaged) - 1)] = choices.number(0, 255)
-    return bytes(damaged)
-
-
-def _truncate(choices: Choices, content: bytes, other: bytes) -> bytes:
-    return content[: choices.number(0, len(content) - 1)]
-
-
-def _cut_out(choices: Choices, content: bytes, other: bytes) -> bytes:
+def _replace(choices: Choices, content: bytes, other: bytes) -> bytes:
+    """Some bytes, or all that follow, left out, repeated, or replaced by others."""
     start = choices.number(0, len(content) - 1)
-    return content[:start] + content[start + choices.number(1, 40) :]
+    end = pick(choices, (start, start + choices.number(1, 40), len(content)))
+    new = bytes(choices.number(0, 255) for _ in range(choices.number(1, 12)))
+    middle = pick(choices, (b"", content[start:end] * 2, new, other[choices.number(0, len(other)) :]))
+    return content[:start] + middle + content[end:]
 
 
-def _repeat(choices: Choices, content: bytes, other: bytes) -> bytes:
-    start = choices.number(0, len(content) - 1)
-    return content[:start] + content[start : start + choices.number(1, 40)] * 2 + content[start:]
-
-
-def _put_in(choices: Choices, content: bytes, other: bytes) -> bytes:
-    start = choices.number(0, len(content))
-    return content[:start] + bytes(choices.number(0, 255) for _ in range(choices.number(1, 12))) + content[start:]
-
-
-def _splice(choices: Choices, content: bytes, other: bytes) -> bytes:
-    return content[: choices.number(0, len(content))] + other[choices.number(0, len(other)) :]
-
-
-BYTE_EDITS = (_flip, _overwrite, _truncate, _cut_out, _repeat, _put_in, _splice)
+BYTE_EDITS = (_overwrite, _overwrite, _replace, _replace, _replace, _replace, _replace)
 
 
 def evaluate(choices: Choices, content: bytes, folder: Path) -> Verdict:

@@ -29,26 +29,6 @@ def reshape(g: GraphBuilder) -> None:
     _reshaped(g, x, _other_shape(g, g.values[x].shape))
 
 
-def squeeze(g: GraphBuilder) -> None:
-    """Unsqueeze and Squeeze."""
-    x = g.pick()
-    shape = g.values[x].shape
-    ones = [axis for axis, dim in enumerate(shape) if dim == 1]
-    back = chance(g.choices, 30)
-    if ones and chance(g.choices, 50):
-        axes = ones[: between(g.choices, 1, len(ones))]
-        _axes_op(g, "Squeeze", x, [axis - len(shape) for axis in axes] if back and g.opset >= 11 else axes)
-    else:
-        at = between(g.choices, 0, len(shape))
-        _axes_op(g, "Unsqueeze", x, [at - len(shape) - 1] if back and g.opset >= 11 else [at])
-
-
-def flatten(g: GraphBuilder) -> None:
-    """A Flatten."""
-    x = g.pick()
-    g.add("Flatten", [x], axis=between(g.choices, 0, g.values[x].ndim))
-
-
 def shuffle(g: GraphBuilder) -> None:
     """A channel shuffle."""
     x = feature_map(g, 4)
@@ -243,17 +223,6 @@ def maps(g: GraphBuilder) -> None:
     g.add("Conv", [joined, g.weight((pick(g.choices, (2, 8, 16)), g.values[joined].shape[1], 1, 1))])
 
 
-def residual(g: GraphBuilder) -> None:
-    """A residual connection."""
-    x = feature_map(g)
-    channels, rank = g.values[x].shape[1], g.values[x].ndim
-    w = g.weight((channels, channels, *(3,) * (rank - 2)))
-    y = g.add("Conv", [x, w], pads=[1] * (2 * (rank - 2)))
-    for _ in range(between(g.choices, 0, 2)):
-        y = g.add(pick(g.choices, ("Relu", "Sigmoid", "Neg")), [y])
-    g.add(pick(g.choices, ("Add", "Mul", "Sum", "Max")), shuffled(g.choices, [x, y]))
-
-
 def shape_arithmetic(g: GraphBuilder) -> None:
     """Shape arithmetic: Shape, Gather, Concat, Reshape."""
     x = g.pick()
@@ -368,7 +337,7 @@ def _other_shape(g: GraphBuilder, shape: Sequence[int]) -> list[int]:
 
 
 MOTIFS: list[tuple[Maker, int]] = [
-    (transpose, 12), (reshape, 10), (squeeze, 4), (flatten, 2), (shuffle, 3), (tokens, 4), (attention, 3), (gate, 4),
-    (recurrent, 3), (excite, 3), (group_norm, 2), (layer_norm, 2), (affines, 8), (maps, 5), (residual, 6),
+    (transpose, 12), (reshape, 10), (shuffle, 3), (tokens, 4), (attention, 3), (gate, 4),
+    (recurrent, 3), (excite, 3), (group_norm, 2), (layer_norm, 2), (affines, 8), (maps, 5),
     (shape_arithmetic, 4), (expand, 3), (quantized, 4),
 ]  # fmt: skip

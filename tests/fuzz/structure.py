@@ -26,6 +26,7 @@ import layoutopt
 from layoutopt.errors import LayoutoptError
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.difference import leaves
 
 from . import base_models
 from .choices import Choices, Seeded, chance, pick
@@ -36,7 +37,6 @@ _TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
 _DIALECTS = ("ops", "functions", "ascend", "standard")
 _ERROR = 1e-4  # relative to the largest magnitude of an output; more if rounding moves it further
 _COARSE = 1e-2  # for 16 bits
-_CHUNK = 1 << 20  # elements that are compared at a time
 _ROUNDINGS = 4  # perturbed runs of the mutant
 _SPREAD_FACTOR = 16  # accepted multiple of the rounding spread
 
@@ -186,51 +186,43 @@ def _difference(source: Path, original: Session, out: Path, runs: Sequence[tuple
             return f"the result does not run: {error}"
         spread = None
         for place, (name, _) in enumerate(wanted):
-            fault = _differs(expected[place], found[place], 0.0)
-            if fault and spread is None:
-                spread = _spread(source, feed, expected)
-            if fault and spread is not None and _differs(expected[place], found[place], spread[place]):
-                return f"{name}: {fault}, rounding moves it by {spread[place]:.2g}"
+            moved = _distance(expected[place], found[place])
+            if moved > _limit(expected[place]):
+                spread = spread or _spread(source, feed, expected)
+                if moved > _SPREAD_FACTOR * spread[place]:
+                    return f"{name}: differs by {moved:.2g}, rounding moves it by {spread[place]:.2g}"
     return ""
 
 
-def _differs(expected: Any, actual: Any, spread: float) -> str:
-    if isinstance(expected, list):
-        if not isinstance(actual, list) or len(expected) != len(actual):
-            return "is another sequence"
-        return next(filter(None, (_differs(a, b, spread) for a, b in zip(expected, actual, strict=True))), "")
-    if not isinstance(expected, np.ndarray):
-        return "" if expected == actual or expected is actual else "is another value"
-    if not expected.size and getattr(actual, "size", 1) == 0:  # a Loop without iterations has the declared shape
-        return ""
-    if not isinstance(actual, np.ndarray) or (expected.shape, expected.dtype) != (actual.shape, actual.dtype):
-        found = f"{getattr(actual, 'dtype', type(actual))}{list(getattr(actual, 'shape', ()))}"
-        return f"is {found}, not {expected.dtype}{list(expected.shape)}"
-    if expected.dtype.kind != "f":
-        moved = _distance(expected, actual)
-        return "" if np.array_equal(expected, actual) or moved <= _SPREAD_FACTOR * spread else f"differs by {moved:.2g}"
-    moved = _distance(expected, actual)
-    limit = max(_COARSE if expected.dtype.itemsize < 4 else _ERROR, _SPREAD_FACTOR * spread)
-    return "" if moved <= limit else f"differs by {moved:.2g}"
+def _limit(expected: Any) -> float:
+    """The accepted distance whatever rounding does."""
+    kinds = {array.dtype for array in leaves(expected) if isinstance(array, np.ndarray)}
+    if any(kind.kind != "f" for kind in kinds):
+        return 0.0
+    return _COARSE if any(kind.itemsize < 4 for kind in kinds) else _ERROR
 
 
 def _distance(expected: Any, actual: Any) -> float:
-    """The largest finite difference of two arrays or sequences, relative to the largest magnitude."""
-    if isinstance(expected, list):
-        return max((_distance(a, b) for a, b in zip(expected, actual, strict=False)), default=0.0)
-    if (
-        not isinstance(expected, np.ndarray)
-        or expected.dtype.kind not in "biuf"
-        or expected.shape != getattr(actual, "shape", None)
-    ):
+    """The largest finite difference of two outputs, relative to the largest magnitude; infinite for others than numbers."""
+    pairs = leaves(expected), leaves(actual)
+    if type(expected) is not type(actual) or len(pairs[0]) != len(pairs[1]):
+        return float("inf")
+    return max((_distance_of_leaves(a, b) for a, b in zip(*pairs, strict=True)), default=0.0)
+
+
+def _distance_of_leaves(expected: Any, actual: Any) -> float:
+    if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
+        return 0.0 if expected is actual or expected == actual else float("inf")
+    if not expected.size and not actual.size:  # a Loop without iterations has the declared shape
+        return 0.0
+    if (expected.shape, expected.dtype) != (actual.shape, actual.dtype):
+        return float("inf")
+    if expected.dtype.kind not in "biuf":
         return 0.0 if np.array_equal(expected, actual) else float("inf")
-    largest = moved = 0.0
-    for start in range(0, expected.size, _CHUNK):
-        wide, other = (each.reshape(-1)[start : start + _CHUNK].astype(np.float64) for each in (expected, actual))
-        finite = np.isfinite(wide) & np.isfinite(other)
-        largest = max(largest, float(np.abs(wide[finite]).max(initial=0.0)))
-        moved = max(moved, float(np.abs(wide[finite] - other[finite]).max(initial=0.0)))
-    return moved / (largest or 1.0)
+    wide, other = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(wide) & np.isfinite(other)
+    moved = float(np.abs(wide[finite] - other[finite]).max(initial=0.0))
+    return moved / (float(np.abs(wide[finite]).max(initial=0.0)) or 1.0)
 
 
 def _spread(source: Path, feed: Feed, expected: Sequence[Any]) -> list[float]:

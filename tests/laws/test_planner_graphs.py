@@ -51,21 +51,23 @@ class RandomCosts:
     seed: int
     name: str = "random"
     dialect: str = "ops"
+    kinds: tuple[str, ...] = ("Conv", "MatMul")  # op types with preferred formats; all if empty
+    fewest: int = 1
 
     def _random(self, *key: object) -> random.Random:
         return random.Random(f"{self.seed} {key}")
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        rng = self._random("kernels", op.name)
-        x, y = op.operand(Slot("in", 0)), op.operand(Slot("out", 0))
-        if op.op_type not in ("Conv", "MatMul") or x is None or y is None or x.rank is None:
-            return []
-        wishes: list[OperandFormats] = []
-        for _ in range(rng.randint(1, 2)):
-            wish = {Slot("in", 0): Format.parse(rng.choice(FORMATS[x.rank]))}
-            if rng.random() < 0.4 and y.rank == x.rank:
-                wish[Slot("out", 0)] = Format.parse(rng.choice([*FORMATS[x.rank]]))
-            wishes.append(wish)
+        rng, wishes = self._random("kernels", op.name, op.kind), []
+        for _ in range(rng.randint(self.fewest, 2) if not self.kinds or op.op_type in self.kinds else 0):
+            wish = {}
+            for slot, chance in ((Slot("in", 0), 1.0), (Slot("out", 0), 0.4)):
+                values = op.inputs if slot.side == "in" else op.outputs
+                value = values[0] if values else None
+                if value is not None and value.rank in FORMATS and value.shape is not None and rng.random() < chance:
+                    format = Format.parse(rng.choice(FORMATS[value.rank or 0]))
+                    wish |= {slot: format} if format.fits(value.shape) else {}
+            wishes += [wish] if wish else []
         return wishes
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
