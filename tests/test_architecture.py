@@ -96,10 +96,7 @@ def test_passes_name_no_ops() -> None:
 
 
 def test_imports_of_networkx() -> None:
-    assert importers("networkx") == {
-        "ir.graph",
-        "planner.problem",
-    }
+    assert importers("networkx") == {"ir.graph", "planner.problem"}
 
 
 def test_imports_of_onnx() -> None:

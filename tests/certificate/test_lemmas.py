@@ -129,9 +129,7 @@ CASES: dict[str, list[Case]] = {
     "factor-of-shift": [lambda random: twice(random, "Add", "Mul")],
     "sum-of-shifts": [lambda random: twice(random, "Add", "Add")],
     "zero-shift": [zero_shift],
-    "quotient-by-constant": [
-        lambda _: general("Div", (x(5, 3), constant(np.array([0.5, 4.0, -2.0]), FLOAT)), {}),
-    ],
+    "quotient-by-constant": [lambda _: general("Div", (x(5, 3), constant(np.array([0.5, 4.0, -2.0]), FLOAT)), {})],
     "scale-into-rows": [
         lambda random: general("MatMul", (general("Mul", (x(5, 3), numbers(random, 3)), {}), numbers(random, 3, 4)), {})
     ],

@@ -60,14 +60,8 @@ GRAPHS = {
     ),
     "output_is_input": ("g (float[2] x) => (float[2] x) { [bad] x = Relu(x) }", "bad: 'x'"),
     "input_twice": ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "input 'x' occurs twice"),
-    "unknown_op": (
-        "g (float[2] x) => (float[2] y) { [bad] y = Relux(x) }",
-        "bad: there is no operator 'Relux'",
-    ),
-    "op_of_later_opset": (
-        "g (float[2] x) => (float[2] y) { [bad] y = Gelu(x) }",
-        "bad: operator Gelu .* opset 18",
-    ),
+    "unknown_op": ("g (float[2] x) => (float[2] y) { [bad] y = Relux(x) }", "bad: there is no operator 'Relux'"),
+    "op_of_later_opset": ("g (float[2] x) => (float[2] y) { [bad] y = Gelu(x) }", "bad: operator Gelu .* opset 18"),
     "deprecated_op": (
         "g (float[1,1,2,2] x, float[4] s) => (float[1,1,2,2] y) { [bad] y = Upsample(x, s) }",
         "bad: .*deprecated",
@@ -84,10 +78,7 @@ GRAPHS = {
     ),
     "mixed_types": ("g (float[3] x, int32[3] z) => (float[3] y) { [bad] y = Add(x, z) }", "bad: .*int32"),
     "rank": ("g (float[2,3] x) => (float[2,3] y) { [bad] y = Conv(x, x) }", "bad: .*dimensions"),
-    "unknown_attribute": (
-        "g (float[2] x) => (float[2] y) { [bad] y = Relu <alpha = 1> (x) }",
-        "bad: .*alpha",
-    ),
+    "unknown_attribute": ("g (float[2] x) => (float[2] y) { [bad] y = Relu <alpha = 1> (x) }", "bad: .*alpha"),
     "too_few_inputs": ("g (float[2] x) => (float[2] y) { [bad] y = Add(x) }", "bad: .*input size 1"),
     "initializer_shape": (
         "g (float[2] x) => (float[2] y) <float[3] w = {1, 2}> { y = Add(x, w) }",

@@ -17,12 +17,7 @@ from .isolation import in_separate_process
 from .op_samples import add_sample
 from .oracle import evaluate, explained
 
-QUICK = settings(
-    max_examples=15,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+QUICK = settings(max_examples=15, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 THOROUGH = settings(QUICK, max_examples=3000)
 
 

@@ -60,10 +60,7 @@ def test_the_oracle_finds_each_kind_of_failure(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(Result, "save", lambda self, path, **rest: onnx.save(other, path.with_name("m.onnx")))
         assert verdict_of(sound(), fresh("lost"), verify=False) == "lost"
-    for error, kind in [
-        (ModelError("no"), "refused"),
-        (IndexError("no"), "traceback"),
-    ]:
+    for error, kind in [(ModelError("no"), "refused"), (IndexError("no"), "traceback")]:
         with monkeypatch.context() as patch:
             patch.setattr("layoutopt.optimize", fails(error))
             assert verdict_of(sound(), fresh(kind), verify=False) == kind

@@ -276,10 +276,7 @@ def cut(draw: Callable, primes: list[int]) -> tuple[int, ...]:
 @st.composite
 def reshapes(draw: Callable) -> tuple[Format, tuple[int, ...], tuple[int, ...]]:
     primes = draw(st.lists(st.sampled_from((2, 3)), max_size=6))
-    before, after = (
-        draw(cut(primes)),
-        draw(cut(draw(st.permutations(primes)) if draw(st.booleans()) else primes)),
-    )
+    before, after = (draw(cut(primes)), draw(cut(draw(st.permutations(primes)) if draw(st.booleans()) else primes)))
     return draw(formats(len(before), 2)), before, after
 
 
@@ -289,9 +286,7 @@ def reshapes(draw: Callable) -> tuple[Format, tuple[int, ...], tuple[int, ...]]:
 @example((PARSE("NHWC"), (2, 6, 4, 4), (2, 6, 16)))
 @example((Format.plain((0, 1, 3, 4, 2)), (2, 4, 16, 3, 3), (2, 64, 3, 3)))
 @example((Format.plain((0, 1, 3, 2)), (2, 4, 6, 5), (8, 6, 5)))
-def test_a_carried_format_reads_the_same_bytes(
-    case: tuple[Format, tuple[int, ...], tuple[int, ...]],
-) -> None:
+def test_a_carried_format_reads_the_same_bytes(case: tuple[Format, tuple[int, ...], tuple[int, ...]]) -> None:
     fmt, before, after = case
     carried = propagate_reshape(fmt, before, after)
     array = numbered(before)
@@ -381,20 +376,14 @@ def test_every_name_is_of_a_kind() -> None:
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: f"{entry.system}-{entry.name}")
 def test_offsets(entry: Entry) -> None:
-    for dtype, shape in product(
-        BLOCK_DTYPES if "{C0}" in entry.notation else BLOCK_DTYPES[:1],
-        SHAPES[kind(entry)],
-    ):
+    for dtype, shape in product(BLOCK_DTYPES if "{C0}" in entry.notation else BLOCK_DTYPES[:1], SHAPES[kind(entry)]):
         format = entry.format(dtype)
         layout = Layout.packed(format, shape)
         offsets = np.asarray(layout.offset(*np.indices(shape)))
         c0 = {"float16": "16", "int8": "32", "int4": "64"}[dtype]
         for index in np.ndindex(shape):
             assert offsets[index] == reference(entry.notation.replace("{C0}", c0), entry.axes, shape, index)
-        assert np.array_equal(
-            pack(numbered_array(shape), format).ravel()[offsets],
-            numbered_array(shape),
-        )
+        assert np.array_equal(pack(numbered_array(shape), format).ravel()[offsets], numbered_array(shape))
 
 
 def emitted(source: Format, shape: tuple[int, ...], targets: tuple[Format, ...]) -> list[np.ndarray]:

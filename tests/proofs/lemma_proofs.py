@@ -202,8 +202,7 @@ def scale_into_rows(k: int) -> Iterator[Obligation]:
 def pointwise_as_product(k: int) -> Iterator[Obligation]:
     """A pointwise convolution and a product of matrices are sums of the same products."""
     yield from induction(
-        "equal products",
-        lambda total: total("x w", lambda i: x(i) * w(i)) == total("w x", lambda i: k * w(i) * x(i)),
+        "equal products", lambda total: total("x w", lambda i: x(i) * w(i)) == total("w x", lambda i: k * w(i) * x(i))
     )
 
 

@@ -27,12 +27,7 @@ PIP = (
 )
 UNREACHABLE = ("Retrying (", "No module named pip", "Connection", "ProxyError", "Temporary failure in name resolution")
 
-DTYPES = {
-    "tensor(float)": np.float32,
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(bool)": np.bool_,
-}
+DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 
 
 @dataclass(frozen=True)
