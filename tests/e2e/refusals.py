@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import parser
 
@@ -13,6 +12,7 @@ from layoutopt.errors import ModelError
 from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io import read
+from layoutopt.runtime.session import Session
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1]>\n'
 
@@ -44,9 +44,7 @@ def small() -> onnx.ModelProto:
 
 
 def run(content: bytes) -> dict[str, Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = Session(content)
     x = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(names, {"x": x}), strict=True))

@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
-from typing import Any
 
 import dynamic
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from tiers import quick_first
 
 import layoutopt
 from layoutopt.report.schema import Report
+from layoutopt.runtime.session import Session
 
 PLANNED = (1, 224, 224)
 SIZES = ((1, 224, 224), (2, 160, 256), (3, 97, 131), (5, 64, 96), (1, 33, 320))
@@ -26,10 +25,8 @@ products of attention take plain operands. Where no kernel prefers such blocks, 
 
 
 @cache
-def session(model: bytes) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+def session(model: bytes) -> Session:
+    return Session(model)
 
 
 def run(model: bytes, size: Sequence[int]) -> list[np.ndarray]:

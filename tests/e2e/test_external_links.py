@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import parser
 
 from layoutopt import optimize
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io import read, weights
+from layoutopt.runtime.session import Session
 
 SIZE = 32 * 16 * 3 * 3 * 4
 
@@ -64,12 +64,6 @@ def stored(hub: Path, location: str, *, linked: bool) -> Path:
     return path
 
 
-def session(path: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
 def listing(folder: Path) -> dict[str, bytes | str]:
     """Every file and link below a folder, with its content."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
@@ -99,7 +93,7 @@ REFUSED = [
 def test_what_onnxruntime_reads_is_read_and_rewritten(hub: Path, location: str, linked: bool, tmp_path: Path) -> None:
     path = stored(hub, location, linked=linked)
     x = np.random.default_rng(1).normal(size=(1, 8, 8, 16)).astype(np.float32)
-    (expected,) = session(path).run(None, {"x": x})
+    (expected,) = Session(path).run(None, {"x": x})
     before = listing(hub.parent.parent)
     ((_, tensor),) = weights(read(path))
     assert tensor.numpy().tobytes() == tensor.tobytes() == (hub / "plain").read_bytes()
@@ -109,7 +103,7 @@ def test_what_onnxruntime_reads_is_read_and_rewritten(hub: Path, location: str, 
         result = optimize(path, "cpu-avx512", dialect="ops")
         assert result.report.changed
         result.save(out / f"{name}.onnx", external_data=data)
-        (found,) = session(out / f"{name}.onnx").run(None, {"x": x})
+        (found,) = Session(out / f"{name}.onnx").run(None, {"x": x})
         np.testing.assert_allclose(found, expected, atol=1e-4)
     assert {name: content for name, content in listing(tmp_path).items() if not name.startswith(str(out))} == before
 
@@ -118,7 +112,7 @@ def test_what_onnxruntime_reads_is_read_and_rewritten(hub: Path, location: str, 
 def test_what_leads_out_of_the_folder_is_refused(hub: Path, location: str, linked: bool, expected: str) -> None:
     path = stored(hub, location, linked=linked)
     with pytest.raises(Exception):  # noqa: B017 -- onnxruntime's exceptions have no common base
-        session(path)
+        Session(path)
     with pytest.raises(ModelError, match=f"^w: .*{expected}"):
         read(path)
 

@@ -55,13 +55,6 @@ def test_a_network_computes_the_same(network: str, target: str, dialect: str | N
     assert_equal_and_proven(optimized(network, tmp_path, target, dialect))
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "way"), list(product(light.NAMES, WAYS)))
-def test_the_light_models_as_they_come(name: str, way: tuple[str, str | None]) -> None:
-    report = layoutopt.optimize(light.FOLDER / f"{name}.onnx", way[0], dialect=way[1]).report
-    assert report.verification.status == "passed"
-
-
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
 from .choices import Choices, Rejected, between, chance, pick, weighted
@@ -248,7 +247,11 @@ def single_node_step(
     )
     opsets = imports(opset, graph.node, functions)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
-    return Step(_session(model), given, tuple(name for name in node.output if name))
+    return Step(
+        Session(model.SerializeToString(), threads=1, is_optimised=False),
+        given,
+        tuple(name for name in node.output if name),
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -309,14 +312,6 @@ def free_names(node: onnx.NodeProto) -> list[str]:
             known.update(inner.output)
         found += [each.name for each in graph.output if each.name not in known]
     return found
-
-
-def _session(model: onnx.ModelProto) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def _plain_dtype(value: Any) -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir
-import onnxruntime
 
 import layoutopt
 from layoutopt.driver.arguments import Model
@@ -21,6 +20,7 @@ from layoutopt.errors import LayoutoptError, PinError
 from layoutopt.files import MARK
 from layoutopt.formats import pack, unpack
 from layoutopt.onnx_io import to_bytes
+from layoutopt.runtime.session import inference_session
 from layoutopt.testing.rules import compare
 
 from .cases import Case, case_of
@@ -246,11 +246,7 @@ def _differs_again(case: Case, result: Result, choices: Seeded, folder: Path) ->
 
 
 def _run(model: bytes, feed: Arrays, level: str) -> dict[str, Array]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = inference_session(model, is_optimised=level == LEVELS[1])
     names = [each.name for each in session.get_outputs()]
     # Copies, since BatchNormalization in training mode writes into its inputs.
     given = {name: np.array(value) for name, value in feed.items()}

@@ -82,27 +82,6 @@ def test_random_equations(equation: str) -> None:
     assert_equal(equation, TARGETS[place % len(TARGETS)], DIALECTS[place % len(DIALECTS)])
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(
-    ("equation", "shape"),
-    [
-        ("ij->ji", "3,4"),
-        ("bhwc->bchw", "1,8,8,16"),
-        ("...ij->...ji", "2,3,4"),
-        ("ij", "3,4"),
-        ("ii->i", "3,3"),
-        ("ij->", "3,4"),
-    ],
-)
-def test_one_operand_alone(target: str, equation: str, shape: str) -> None:
-    rank = np.einsum(equation, np.zeros([3] * (shape.count(",") + 1))).ndim
-    dims = ",".join("abcd"[:rank])
-    text = f"""<ir_version: 8, opset_import: ["" : 17]>
-        g (float[{shape}] x) => (float[{dims}] y) {{ y = Einsum <equation = "{equation}"> (x) }}"""
-    result = layoutopt.optimize(onnx.parser.parse_model(text), target)
-    assert not result.report.changed
-
-
 @pytest.mark.parametrize(
     ("first", "last"),
     [

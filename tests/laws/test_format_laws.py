@@ -8,7 +8,6 @@ from itertools import product
 
 import ml_dtypes
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -33,6 +32,7 @@ from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import DType, Storage, TensorType
 from layoutopt.onnx_io import emit, to_bytes
+from layoutopt.runtime.session import inference_session
 from layoutopt.testing.laws import check_conversion, check_format, check_keys, numbered
 from layoutopt.testing.rules import lower
 
@@ -394,7 +394,7 @@ def emitted(source: Format, shape: tuple[int, ...], targets: tuple[Format, ...])
     graph.outputs = [insert_cast(graph, value, Storage(format)) for format in targets]
     graph.stage = "cast"
     model = to_bytes(emit(lower(graph, "functions")))
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = inference_session(model)
     return list(session.run(None, {session.get_inputs()[0].name: pack(numbered_array(shape), source)}))
 
 
