@@ -135,22 +135,6 @@ def calling(block: int = 18, act: int = 18) -> onnx.ModelProto:
     return model
 
 
-SHRINKING = """<ir_version: 10, opset_import: ["" : 18]>
-    g (float[1,16,12,12] x) => (float[N,C,H,W] y) {
-      z = Loop (, , x) <
-        body = step (int64 i, bool c, float[1,16,12,12] s) => (bool d, float[1,16,12,12] r) {
-          two = Constant <value_int = 2> () d = Less (i, two) p = Conv (s, w) r = Relu (p) }>
-      y = Conv (z, w)
-    }"""
-
-
-@pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("ascend-910b", "functions"), ("cpu", None)])
-def test_the_state_of_a_loop_may_shrink_although_it_is_declared_to_stay(way: tuple[str, str | None]) -> None:
-    report = layoutopt.optimize(parsed(SHRINKING, w=(16, 16, 3, 3)), way[0], dialect=way[1]).report
-    assert report.verification.status == "passed"
-    assert [note.where for note in report.notes if note.source == "read"] == ["s"]
-
-
 @pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("ascend-910b", "functions")])
 def test_segments_do_not_begin_inside_of_functions(way: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     differs = Comparison("y", "float32", Difference(1.0, 1.0), Difference(), Difference())

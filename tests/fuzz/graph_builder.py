@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from layoutopt.runtime.session import inference_session
+
 from .choices import Choices, Rejected, between, chance, pick, weighted
 
 Array = np.ndarray[Any, Any]
@@ -247,11 +249,8 @@ def single_node_step(
     )
     opsets = imports(opset, graph.node, functions)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
-    return Step(
-        Session(model.SerializeToString(), threads=1, is_optimised=False),
-        given,
-        tuple(name for name in node.output if name),
-    )
+    session = inference_session(model.SerializeToString(), is_optimised=False)
+    return Step(session, given, tuple(name for name in node.output if name))
 
 
 @lru_cache(maxsize=4096)

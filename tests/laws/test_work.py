@@ -1,5 +1,6 @@
 """The work of planning, passes, lowering and emission grows with the graph: counted, not timed."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -7,15 +8,15 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from onnx import numpy_helper, parser
+from parsed_models import parsed
 
 from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS, Lower
 from layoutopt.formats import Format
 from layoutopt.inference import lift
-from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value, constants
-from layoutopt.ir.types import ArrayData, Data
+from layoutopt.ir import Graph, Op, Use, Value, constants
+from layoutopt.ir.types import Data
 from layoutopt.onnx_io import emit, from_message
 from layoutopt.ops import rule_of
 from layoutopt.passes import DEFAULT_PIPELINE
@@ -24,151 +25,106 @@ from layoutopt.planner import Deadline, Plan, PlanRequest, least_moves, make_pla
 from layoutopt.planner.program import Program
 from layoutopt.runtime.evaluate import is_foldable
 
-FLOATS = TensorType(DType.FLOAT32, (1, 16, 8, 8))
-BYTES = TensorType(DType.UINT8, FLOATS.shape)
+IMAGE = "float[1,16,8,8]"
+QUANTISED = "QuantizeLinear ({}, scale, zero) {} = DequantizeLinear ({}, scale, zero)"
+CONSTANTS: dict[str, Any] = {
+    "w": (16, 16, 1, 1),
+    "half": np.full((16, 1, 1), 0.5, np.float32),
+    "number": np.float32(1.5),
+    "scale": np.float32(0.1),
+    "zero": np.uint8(0),
+    "bytes": np.ones((16, 16, 1, 1), np.uint8),
+}
 
 
-class Net:
-    """A graph that is built op by op."""
-
-    def __init__(self) -> None:
-        self.graph = Graph("net", {"": 18})
-        self.x = self.graph.add_value(Value("x", FLOATS))
-        self.graph.inputs = [self.x]
-        self.weight = self.constant(np.ones((16, 16, 1, 1), np.float32))
-
-    def constant(self, array: np.ndarray) -> Value:
-        return self.graph.new_value("c", TensorType(DType.of(array), array.shape), data=ArrayData(array))
-
-    def op(self, kind: str, *inputs: Value, type: TensorType = FLOATS, **attributes: int) -> Value:
-        y = self.graph.new_value(kind.lower(), type)
-        self.graph.add_op(Op(kind, inputs, (y,), version=18, name=y.name, attributes=dict(attributes)))
-        return y
-
-    def conv(self, x: Value, channels: int = 0) -> Value:
-        """A convolution by the weight that all share, or by one of its own to a number of channels."""
-        if not channels:
-            return self.op("Conv", x, self.weight)
-        own = self.constant(np.zeros((channels, x.shape[1], 1, 1), np.float32))
-        return self.op("Conv", x, own, type=TensorType(DType.FLOAT32, (1, channels, 8, 8)))
-
-    def done(self, *outputs: Value) -> Graph:
-        self.graph.outputs = list(outputs)
-        return self.graph
+def layers(text: str, count: int) -> str:
+    """Nodes, again and again; # is the number of the repetition, and #+ the next one."""
+    return " ".join(text.replace("#+", str(number + 1)).replace("#", str(number)) for number in range(count))
 
 
-def one_weight(count: int) -> Graph:
-    """A chain of convolutions that read one weight, with affines between them."""
-    net = Net()
-    y, half = net.x, net.constant(np.full((16, 1, 1), 0.5, np.float32))
-    for _ in range(count):
-        y = net.op("Relu", net.op("Mul", net.conv(y), half))
-    return net.done(y)
+def net(body: str, *outputs: str, **own: Any) -> Graph:
+    """A graph that reads the image h0; only the constants that it reads are in it."""
+    read = {name: given for name, given in CONSTANTS.items() if re.search(rf"\b{name}\b", body)}
+    results = ", ".join(f"float[?,?,?,?] {name}" for name in outputs)
+    text = f'<ir_version: 10, opset_import: ["" : 18]> net ({IMAGE} h0, bool b) => ({results}) {{ {body} }}'
+    return lift(from_message(parsed(text, **read, **own)))
+
+
+def own_weights(count: int, filters: int = 16) -> dict[str, tuple[int, ...]]:
+    return {f"w{number}": (filters, 16, 1, 1) for number in range(count)}
+
+
+def chain(count: int) -> Graph:
+    return net(layers("c# = Conv (h#, w#) h#+ = Relu (c#)", count), f"h{count}", **own_weights(count))
 
 
 def outputs(count: int) -> Graph:
     """A chain of convolutions, the result of each of which is an output."""
-    net = Net()
-    found = [net.conv(net.x)]
-    while len(found) < count:
-        found.append(net.conv(net.op("Relu", found[-1])))
-    return net.done(*found)
+    results = [f"c{number}" for number in range(count)]
+    return net(layers("c# = Conv (h#, w) h#+ = Relu (c#)", count), *results)
 
 
 def fan_out(count: int) -> Graph:
     """One tensor that all ops read, and one op that reads all their results."""
-    net = Net()
-    y = net.conv(net.x)
-    return net.done(net.conv(net.op("Sum", *(net.op("Tanh", y) for _ in range(count)))))
-
-
-def one_scalar(count: int) -> Graph:
-    """Gates x * sigmoid(1.5 x), as exporters write them; one constant for all."""
-    net = Net()
-    y, number = net.conv(net.x), net.constant(np.array(1.5, np.float32))
-    for _ in range(count):
-        y = net.op("Mul", y, net.op("Sigmoid", net.op("Mul", y, number)))
-    return net.done(net.conv(y))
+    names = ", ".join(f"t{number}" for number in range(count))
+    return net(f"c = Conv (h0, w) {layers('t# = Tanh (c)', count)} s = Sum ({names}) y = Conv (s, w)", "y")
 
 
 def dequantised(count: int) -> Graph:
     """One dequantised tensor that the convolutions of many QDQ groups read."""
-    net = Net()
-    scale, zero = net.constant(np.array(0.1, np.float32)), net.constant(np.array(0, np.uint8))
-    weight = net.constant(np.ones((16, 16, 1, 1), np.uint8))
-
-    def quantise(value: Value) -> Value:
-        return net.op("QuantizeLinear", value, scale, zero, type=BYTES)
-
-    def dequantise(value: Value) -> Value:
-        return net.op("DequantizeLinear", value, scale, zero, type=TensorType(DType.FLOAT32, value.shape))
-
-    x, w = dequantise(quantise(net.x)), dequantise(weight)
-    return net.done(*(dequantise(quantise(net.op("Conv", x, w))) for _ in range(count)))
+    group = f"c# = Conv (x, f) q# = {QUANTISED.format('c#', 'y#', 'q#')} "
+    body = f"q = {QUANTISED.format('h0', 'x', 'q')} f = DequantizeLinear (bytes, scale, zero) {layers(group, count)}"
+    return net(body, *(f"y{number}" for number in range(count)))
 
 
 def bodies(count: int) -> Graph:
     """If ops one after the other, with a convolution in each branch."""
-    image = "float[1,16,8,8]"
-    model = parser.parse_model(
-        f'<ir_version: 10, opset_import: ["" : 18]> g ({image} x0, bool b) => ({image} x{count}) {{}}'
-    )
-    for at in range(count):
-        then, other = (
-            f"{name} () => ({image} {name}) {{ {name} = Conv (x{at}, w{at}) }}" for name in (f"t{at}", f"e{at}")
-        )
-        line = f"x{at + 1} = If <then_branch = {then}, else_branch = {other}> (b)"
-        model.graph.node.append(parser.parse_node(line))
-        weight = np.full((16, 16, 1, 1), at, np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weight, f"w{at}"))
-    return lift(from_message(model))
+    branches = (f"{name} () => ({IMAGE} {name}) {{ {name} = Conv (h#, w#) }}" for name in ("t#", "e#"))
+    line = "h#+ = If (b) <then_branch = {}, else_branch = {}> ".format(*branches)
+    return net(layers(line, count), f"h{count}", **own_weights(count))
 
 
-def chain(count: int) -> Graph:
-    net = Net()
-    y = net.x
-    for _ in range(count):
-        y = net.op("Relu", net.conv(y, 16))
-    return net.done(y)
-
-
-def joined(kind: str) -> Callable[[int], Graph]:
+def joined(op: str) -> Callable[[int], Graph]:
     """One op that reads `count` tensors, each from a convolution."""
 
     def build(count: int) -> Graph:
-        net = Net()
-        parts = [net.conv(net.x, 16) for _ in range(count)]
-        if kind == "Concat":
-            whole = net.op(kind, *parts, type=TensorType(DType.FLOAT32, (1, 16 * count, 8, 8)), axis=1)
-        else:
-            whole = net.op(kind, *parts)
-        return net.done(net.conv(whole, 16))
+        names = ", ".join(f"c{number}" for number in range(count))
+        channels = 16 * count if "Concat" in op else 16
+        body = f"{layers('c# = Conv (h0, w#)', count)} j = {op} ({names}) y = Conv (j, v)"
+        return net(body, "y", **own_weights(count), v=(16, channels, 1, 1))
 
     return build
 
 
 def uneven(count: int) -> Graph:
     """A Concat of tensors with different numbers of channels."""
-    net = Net()
-    parts = [net.conv(net.x, 8 + index) for index in range(count)]
-    whole = sum(8 + index for index in range(count))
-    return net.done(net.op("Concat", *parts, type=TensorType(DType.FLOAT32, (1, whole, 8, 8)), axis=1))
+    names = ", ".join(f"c{number}" for number in range(count))
+    weights = {f"w{number}": (8 + number, 16, 1, 1) for number in range(count)}
+    return net(f"{layers('c# = Conv (h0, w#)', count)} y = Concat <axis = 1> ({names})", "y", **weights)
 
 
 def split(count: int) -> Graph:
-    net = Net()
-    y = net.conv(net.x, 16 * count)
-    outputs = tuple(net.graph.new_value("piece", FLOATS) for _ in range(count))
-    net.graph.add_op(Op("Split", (y,), outputs, version=18, attributes={"axis": 1, "num_outputs": count}))
-    return net.done(*(net.conv(each, 16) for each in outputs))
+    names = ", ".join(f"p{number}" for number in range(count))
+    body = (
+        f"c = Conv (h0, v) {names} = Split <axis = 1, num_outputs = {count}> (c) {layers('y# = Conv (p#, w#)', count)}"
+    )
+    results = [f"y{number}" for number in range(count)]
+    return net(body, *results, v=(16 * count, 16, 1, 1), **own_weights(count))
 
 
-GRAPHS = {
-    "one weight": one_weight,
+GRAPHS: dict[str, Callable[[int], Graph]] = {
+    "one weight": lambda count: net(
+        layers("c# = Conv (h#, w) m# = Mul (c#, half) h#+ = Relu (m#)", count), f"h{count}"
+    ),
     "outputs": outputs,
     "fan-out": fan_out,
     "Max": joined("Max"),
-    "one scalar": one_scalar,
+    # Gates x * sigmoid(1.5 x), as exporters write them; one constant for all.
+    "one scalar": lambda count: net(
+        f"c = Conv (h0, w) g0 = Relu (c) {layers('m# = Mul (g#, number) s# = Sigmoid (m#) g#+ = Mul (g#, s#)', count)}"
+        f" y = Conv (g{count}, w)",
+        "y",
+    ),
     "dequantised": dequantised,
     "bodies": bodies,
 }
@@ -235,8 +191,7 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
 @pytest.mark.parametrize("target", ["gpu-hopper", "ascend-910b", "cpu-avx512"])
 @pytest.mark.parametrize("shape", GRAPHS)
 def test_the_work_grows_with_the_graph(shape: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    build: Callable[[int], Graph] = GRAPHS[shape]
-    small, large = (work(build(count), target, monkeypatch) for count in (30, 120))
+    small, large = (work(GRAPHS[shape](count), target, monkeypatch) for count in (30, 120))
     assert small["nodes sorted"] > 0
     for name, amount in large.items():
         assert amount <= 4.5 * small[name] + 16, name
@@ -250,7 +205,7 @@ PLANNED = {
     "uneven Concat": uneven,
     "Split": split,
     "fan-out": fan_out,
-    **{kind: joined(kind) for kind in ("Sum", "Max", "Concat")},
+    **{kind: joined(kind) for kind in ("Sum", "Max", "Concat <axis = 1>")},
 }
 
 
@@ -293,7 +248,7 @@ def test_a_thousand_ops_are_planned_to_the_proof() -> None:
 
 @pytest.mark.parametrize("kind", ["Sum", "Mean", "Max", "Concat", "Split"])
 def test_equal_operands_give_equal_signatures(kind: str) -> None:
-    graph = split(5) if kind == "Split" else joined(kind)(5)
+    graph = split(5) if kind == "Split" else joined(f"{kind} <axis = 1>" if kind == "Concat" else kind)(5)
     op = next(op for op in graph.ops if op.op_type == kind)
     rule = rule_of(op)
     assert rule is not None
@@ -347,7 +302,7 @@ def test_each_stage_keeps_the_limit(targets: str, monkeypatch: pytest.MonkeyPatc
 
 def test_pins_are_met_whatever_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = chain(10)
-    pins = {graph.outputs[0]: Format.parse("NHWC"), graph.value("conv_2"): Format.parse("NHWC")}
+    pins = {graph.outputs[0]: Format.parse("NHWC"), graph.value("c2"): Format.parse("NHWC")}
     monkeypatch.setattr("layoutopt.planner.problem.monotonic", _Clock())
     plan = make_plan(PlanRequest(graph, load_target("gpu-hopper"), pins, deadline=Deadline(1.0, start=0.0)))
     assert plan.stopped == "candidates"
