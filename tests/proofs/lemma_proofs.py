@@ -5,10 +5,10 @@ x[i] is an element of the image or a zero of the padding, so the claims hold for
 unless a condition is stated. The number n of terms is arbitrary. Roots, Erf and Tanh are any functions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import z3
-from prover import Index, Obligation, Real, family, induction, integers, proof, reals
+from prover import PROOFS, Claim, Index, Obligation, Real, Sums, family, induction, integers, proof, reals
 
 IDENTITIES = {
     "batch-normalization": "(x - m) / r s + b = x (s / r) + (b - m s / r)",
@@ -24,54 +24,23 @@ _erf, _tanh, _sigmoid, _root = (
 )
 
 
-@proof("product-with-one")
-def product_with_one(k: int) -> Iterator[Obligation]:
-    """A factor of 1 changes nothing."""
-    (x,) = reals("x")
-    yield Obligation("x 1", x * 1 == k * x)
-
-
-@proof("product-of-factors")
-def product_of_factors(k: int) -> Iterator[Obligation]:
-    """Two constant factors are one."""
-    x, c, d = reals("x c d")
-    yield Obligation("(x d) c", (x * d) * c == k * x * (d * c))
-
-
-@proof("factor-of-shift")
-def factor_of_shift(k: int) -> Iterator[Obligation]:
-    """A constant factor of a sum with a constant."""
-    x, c, d = reals("x c d")
-    yield Obligation("(x + d) c", (x + d) * c == x * c + k * (d * c))
-
-
-@proof("sum-of-shifts")
-def sum_of_shifts(k: int) -> Iterator[Obligation]:
-    """Two constants that are added are one."""
-    x, c, d = reals("x c d")
-    yield Obligation("(x + d) + c", (x + d) + c == x + (d + k * c))
-
-
-@proof("zero-shift")
-def zero_shift(k: int) -> Iterator[Obligation]:
-    """A constant of 0 that is added changes nothing."""
-    (x,) = reals("x")
-    yield Obligation("x + 0", x + 0 == k * x)
-
-
-@proof("quotient-by-constant")
-def quotient_by_constant(k: int) -> Iterator[Obligation]:
-    """A quotient is a product with the reciprocal."""
-    x, c = reals("x c")
-    yield Obligation("x / c", x / c == k * (x * (1 / c)), [c != 0])
-
-
-@proof("batch-normalization")
-def batch_normalization(k: int) -> Iterator[Obligation]:
-    """(x - mean) / root * scale + bias = x * (scale / root) + (bias - mean * scale / root)."""
-    x, mean, root, scale, bias = reals("x mean root scale bias")
-    affine = x * (scale / root) + (bias - k * mean * (scale / root))
-    yield Obligation("affine map", (x - mean) / root * scale + bias == affine, [root > 0])
+_x, _c, _d, _mean, _scale, _bias = reals("x c d mean scale bias")
+_EQUALITIES: dict[str, tuple[Callable[[int], Claim], Sequence[Claim]]] = {
+    "product-with-one": (lambda k: _x * 1 == k * _x, ()),
+    "product-of-factors": (lambda k: (_x * _d) * _c == k * _x * (_d * _c), ()),
+    "factor-of-shift": (lambda k: (_x + _d) * _c == _x * _c + k * (_d * _c), ()),
+    "sum-of-shifts": (lambda k: (_x + _d) + _c == _x + (_d + k * _c), ()),
+    "zero-shift": (lambda k: _x + 0 == k * _x, ()),
+    "quotient-by-constant": (lambda k: _x / _c == k * (_x * (1 / _c)), [_c != 0]),
+    "batch-normalization": (
+        lambda k: (_x - _mean) / _d * _scale + _bias == _x * (_scale / _d) + (_bias - k * _mean * (_scale / _d)),
+        [_d > 0],
+    ),
+    "depthwise-as-product": (lambda k: z3.Sum([_x * _c]) == k * _x * _c, ()),  # the sum of one term
+}
+"""Lemmas about one element: the claim, and what is known."""
+for _name, (_claim, _known) in _EQUALITIES.items():
+    PROOFS[_name] = lambda k, name=_name, claim=_claim, known=_known: iter([Obligation(name, claim(k), known)])
 
 
 @proof("gated-activations")
@@ -164,46 +133,28 @@ def gate_into_filter(k: int) -> Iterator[Obligation]:
     )
 
 
-@proof("depthwise-as-product")
-def depthwise_as_product(k: int) -> Iterator[Obligation]:
-    """A depthwise convolution of one tap is a product: the sum of one term."""
-    a, b = reals("a b")
-    yield Obligation("one term", z3.Sum([a * b]) == k * a * b)
-
-
 @proof("zero-filter")
 def zero_filter(k: int) -> Iterator[Obligation]:
     """sum x 0 + b = b, for real numbers x: neither infinite nor NaN."""
     yield from induction("zero weights", lambda total: total("x 0", lambda i: x(i) * (k - 1)) == 0)
 
 
-@proof("scale-into-matrix")
-def scale_into_matrix(k: int) -> Iterator[Obligation]:
-    """s[j] * (sum x w) = sum x (w s[j]) for column j."""
-    (s,) = reals("s")
-    yield from induction(
-        "scaled column",
-        lambda total: s * total("x w", lambda i: x(i) * w(i)) == total("x (w s)", lambda i: x(i) * (k * w(i) * s)),
-    )
-
-
-@proof("scale-into-rows")
-def scale_into_rows(k: int) -> Iterator[Obligation]:
-    """sum (x g) w = sum x (g w), g along the summed axis."""
-    yield from induction(
-        "scaled rows",
-        lambda total: (
-            total("(x g) w", lambda i: (x(i) * g(i)) * w(i)) == total("x (g w)", lambda i: x(i) * (k * g(i) * w(i)))
-        ),
-    )
-
-
-@proof("pointwise-as-product")
-def pointwise_as_product(k: int) -> Iterator[Obligation]:
-    """A pointwise convolution and a product of matrices are sums of the same products."""
-    yield from induction(
-        "equal products", lambda total: total("x w", lambda i: x(i) * w(i)) == total("w x", lambda i: k * w(i) * x(i))
-    )
+_SUMS: dict[str, Callable[[int, Sums], Claim]] = {
+    # s[j] * (sum x w) = sum x (w s[j]) for column j.
+    "scale-into-matrix": lambda k, total: (
+        _scale * total("x w", lambda i: x(i) * w(i)) == total("x (w s)", lambda i: x(i) * (k * w(i) * _scale))
+    ),
+    # sum (x g) w = sum x (g w), g along the summed axis.
+    "scale-into-rows": lambda k, total: (
+        total("(x g) w", lambda i: (x(i) * g(i)) * w(i)) == total("x (g w)", lambda i: x(i) * (k * g(i) * w(i)))
+    ),
+    # A pointwise convolution and a product of matrices are sums of the same products.
+    "pointwise-as-product": lambda k, total: (
+        total("x w", lambda i: x(i) * w(i)) == total("w x", lambda i: k * w(i) * x(i))
+    ),
+}
+for _name, _sums in _SUMS.items():
+    PROOFS[_name] = lambda k, name=_name, claim=_sums: induction(name, lambda total: claim(k, total))
 
 
 _INT, _REAL = z3.IntSort(), z3.RealSort()
