@@ -20,6 +20,7 @@ from layoutopt.certificate.checker.model import Model, of_message
 from layoutopt.certificate.producer import to_json
 from layoutopt.certificate.testing import run
 from layoutopt.errors import LayoutoptError
+from layoutopt.verification.difference import difference
 
 Random = random.Random
 EQUAL = 2e-4  # of the largest absolute value of an output
@@ -226,13 +227,13 @@ def outcomes(subject: Subject, count: int, seed: int) -> Iterator[Outcome]:
 def _verdict(kind: str, certificate: Certificate, original: Model, result: Model, *, is_same: bool = False) -> Outcome:
     try:
         check(parse(to_json(certificate)), original, result)
-        error = 0.0 if is_same else difference(original, result)
+        error = 0.0 if is_same else largest_difference(original, result)
     except LayoutoptError as refusal:  # of the checker, or of onnxruntime, which then loads no result
         return Outcome(kind, "refused", str(refusal))
     return Outcome(kind, "equal" if error <= EQUAL else "WRONG", f"largest difference {error:.1e}")
 
 
-def difference(original: Model, result: Model) -> float:
+def largest_difference(original: Model, result: Model) -> float:
     """The largest difference of outputs, relative to the largest absolute value of the output; 0 if the original does not run.
 
     The inputs are random, of standard deviation 1, 30 and 1000.
@@ -246,15 +247,7 @@ def difference(original: Model, result: Model) -> float:
         except LayoutoptError:
             return 0.0
         second = run(result, scaled, result.outputs)
-        for name in original.outputs:
-            a, b = (np.asarray(each[name], np.float64) for each in (first, second))
-            if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
-                return float("inf")
-            special = ~np.isfinite(a)
-            if not np.array_equal(a[special], b[special], equal_nan=True):
-                return float("inf")
-            a, b = a[~special], b[~special]
-            worst = max(worst, float(np.abs(a - b).max() / (np.abs(a).max() or 1.0))) if a.size else worst
+        worst = max(worst, *(difference(first[name], second[name]).largest for name in original.outputs))
     return worst
 
 

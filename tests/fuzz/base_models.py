@@ -28,15 +28,15 @@ def base_model(choices: Choices) -> onnx.ModelProto:
     if kind == "body":
         return control_flow_models.load(pick(choices, sorted(control_flow_models.MODELS)))
     if kind == "whole":
-        return _copy(_whole(pick(choices, _WHOLE)))
+        return onnx.ModelProto.FromString(_whole(pick(choices, _WHOLE)))
     return _piece(choices)
 
 
 def _piece(choices: Choices) -> onnx.ModelProto:
     for _ in range(_TRIES):
-        model = _network(pick(choices, zoo.NAMES))
-        first = choices.number(0, len(model.graph.node) - 2)
-        piece = _cut(model, first, first + choices.number(2, _MAX_NODES))
+        name = pick(choices, zoo.NAMES)
+        first = choices.number(0, len(_network(name).graph.node) - 2)
+        piece = _cut(name, first, first + choices.number(2, _MAX_NODES))
         if piece is not None:
             if chance(choices, 50):
                 del piece.graph.value_info[:]
@@ -44,10 +44,10 @@ def _piece(choices: Choices) -> onnx.ModelProto:
     raise AssertionError("a network has small pieces")
 
 
-def _cut(model: onnx.ModelProto, first: int, last: int) -> onnx.ModelProto | None:
+def _cut(name: str, first: int, last: int) -> onnx.ModelProto | None:
     """The nodes from `first` to `last`; None if they are too large or need inputs other than floating-point tensors."""
+    model, (weights, infos) = _network(name), _parts(name)
     nodes = list(model.graph.node)[first:last]
-    weights, infos = _parts(model)
     made = {name for node in nodes for name in node.output if name}
     read = dict.fromkeys(name for node in nodes for name in node.input if name and name not in made)
     rest = {name for node in list(model.graph.node)[last:] for name in node.input} | {
@@ -89,20 +89,16 @@ def _network(name: str) -> onnx.ModelProto:
     return onnx.load(zoo.FOLDER / f"{name}.onnx")
 
 
-_PARTS: dict[int, tuple[dict[str, TensorProto], dict[str, onnx.ValueInfoProto]]] = {}
-
-
-def _parts(model: onnx.ModelProto) -> tuple[dict[str, TensorProto], dict[str, onnx.ValueInfoProto]]:
+@lru_cache(maxsize=32)
+def _parts(name: str) -> tuple[dict[str, TensorProto], dict[str, onnx.ValueInfoProto]]:
     """The weights of a network and its declarations, by name."""
-    if id(model) not in _PARTS:
-        graph = model.graph
-        infos = {each.name: each for each in (*graph.input, *graph.value_info, *graph.output)}
-        _PARTS[id(model)] = {tensor.name: tensor for tensor in graph.initializer}, infos
-    return _PARTS[id(model)]
+    graph = _network(name).graph
+    infos = {each.name: each for each in (*graph.input, *graph.value_info, *graph.output)}
+    return {tensor.name: tensor for tensor in graph.initializer}, infos
 
 
 @lru_cache(maxsize=len(_WHOLE))
-def _whole(name: str) -> onnx.ModelProto:
+def _whole(name: str) -> bytes:
     """A whole network for small images, without its declared shapes of inner values."""
     model = zoo.load(name)
     del model.graph.value_info[:]
@@ -110,18 +106,12 @@ def _whole(name: str) -> onnx.ModelProto:
         dim.dim_value = _SIDE if dim.dim_value > _SIDE else dim.dim_value
     for each in model.graph.output:
         each.type.tensor_type.ClearField("shape")
-    return model
-
-
-def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy
+    return model.SerializeToString()
 
 
 def prepare() -> None:
     """Load the networks once, before processes are started."""
     for name in zoo.NAMES:
-        _parts(_network(name))
+        _parts(name)
     for name in _WHOLE:
         _whole(name)

@@ -9,6 +9,7 @@ import onnx
 from hypothesis import assume
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from test_rules_samples import is_valid
 
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import target_names
@@ -30,6 +31,7 @@ from .graph_builder import (
     every_node,
     free_names,
     imports,
+    info,
     random_array,
     subgraphs,
 )
@@ -110,7 +112,7 @@ def build(choices: Choices) -> Case | None:
     if symbols:
         feeds.append(_other_feed(g, model, symbols))
     _restate(g, model)
-    if not _is_valid(model):
+    if not is_valid(model):
         return None
     _drop_shapes(g, model)
     case = Case(
@@ -169,16 +171,12 @@ def _model(g: GraphBuilder) -> onnx.ModelProto | None:
     graph = helper.make_graph(
         g.nodes,
         pick(g.choices, ("graph", "g", "main graph")),
-        [_info(name, value) for name, value in g.inputs.items()] + [_info(name, constants[name]) for name in listed],
-        [_info(name, g.values[name]) for name in outputs],
+        [info(name, value) for name, value in g.inputs.items()] + [info(name, constants[name]) for name in listed],
+        [info(name, g.values[name]) for name in outputs],
         initializer=[numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     opsets = imports(g.opset, graph.node, g.functions)
     return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, functions=g.functions)
-
-
-def _info(name: str, value: Array) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
 def _name_dimensions(g: GraphBuilder, model: onnx.ModelProto) -> dict[str, int]:
@@ -239,14 +237,6 @@ def _drop_shapes(g: GraphBuilder, model: onnx.ModelProto) -> None:
                 each.type.tensor_type.ClearField("shape")
             elif chance(g.choices, 10) and all(node.domain in ("", LOCAL) for node in every_node(g.nodes)):
                 each.ClearField("type")
-
-
-def _is_valid(model: onnx.ModelProto) -> bool:
-    try:
-        onnx.checker.check_model(model, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError):
-        return False
-    return True
 
 
 def draw_target(choices: Choices) -> tuple[str | CostModel, str | None]:

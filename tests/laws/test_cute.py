@@ -139,17 +139,6 @@ def test_composition(outer: CuteLayout, inner: CuteLayout) -> None:
     assert compatible(inner.shape, result.shape)
 
 
-@given(layouts(), layouts(), layouts())
-def test_composition_is_associative(a: CuteLayout, b: CuteLayout, c: CuteLayout) -> None:
-    small(c)
-    assume(c.cosize <= b.size and b.cosize <= a.size)
-    left, right = (
-        defined(composition, defined(composition, a, b), c),
-        defined(composition, a, defined(composition, b, c)),
-    )
-    assert (left.values() == right.values()).all()
-
-
 # --- complement, inverses ----------------------------------------------------------------------------------
 
 

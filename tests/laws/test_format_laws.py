@@ -354,10 +354,6 @@ def named_formats(of: str) -> tuple[Format, ...]:
     return tuple(dict.fromkeys(entry.format(dtype) for entry in named for dtype in BLOCK_DTYPES))
 
 
-def numbered_array(shape: tuple[int, ...]) -> np.ndarray:
-    return np.arange(1, 1 + math.prod(shape), dtype=np.int32).reshape(shape)
-
-
 def reference(notation: str, axes: str, shape: tuple[int, ...], index: tuple[int, ...]) -> int:
     """The offset of an element: a number in mixed radix, whose digits are the levels from left to right."""
     levels = [(upper or lower.upper(), int(block or 0)) for upper, block, lower in _LEVEL.findall(notation)]
@@ -383,24 +379,24 @@ def test_offsets(entry: Entry) -> None:
         c0 = {"float16": "16", "int8": "32", "int4": "64"}[dtype]
         for index in np.ndindex(shape):
             assert offsets[index] == reference(entry.notation.replace("{C0}", c0), entry.axes, shape, index)
-        assert np.array_equal(pack(numbered_array(shape), format).ravel()[offsets], numbered_array(shape))
+        assert np.array_equal(pack(numbered(shape), format).ravel()[offsets], numbered(shape))
 
 
 def emitted(source: Format, shape: tuple[int, ...], targets: tuple[Format, ...]) -> list[np.ndarray]:
     """The tensor in every other format, converted by onnxruntime with one model that has a cast to each."""
     graph = Graph("casts", {"": 17})
-    value = graph.new_value("x", TensorType(DType.INT32, shape), storage=Storage(source))
+    value = graph.new_value("x", TensorType(DType.INT64, shape), storage=Storage(source))
     graph.inputs = [value]
     graph.outputs = [insert_cast(graph, value, Storage(format)) for format in targets]
     graph.stage = "cast"
     model = to_bytes(emit(lower(graph, "functions")))
     session = inference_session(model)
-    return list(session.run(None, {session.get_inputs()[0].name: pack(numbered_array(shape), source)}))
+    return list(session.run(None, {session.get_inputs()[0].name: pack(numbered(shape), source)}))
 
 
 @pytest.mark.parametrize(("of", "shape"), [(of, shape) for of in SHAPES for shape in SHAPES[of]], ids=str)
 def test_every_pair_of_formats_converts_alike(of: str, shape: tuple[int, ...]) -> None:
-    array = numbered_array(shape)
+    array = numbered(shape)
     for source in named_formats(of):
         memory = pack(array, source)
         assert np.array_equal(unpack(memory, source, shape), array)

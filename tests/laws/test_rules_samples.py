@@ -98,17 +98,17 @@ def node_tests(kind: str) -> Iterator[Sample]:
         for opset in model.opset_import:
             opset.version = min(opset.version, _NEWEST) if opset.version >= OLDEST_OPSET else _NEWEST
         model.ir_version = min(model.ir_version, 10)
-        if not _is_valid(model):
+        if not is_valid(model):
             continue
         feed = {info.name: np.asarray(array) for info, array in zip(graph.input, case.data_sets[0][0], strict=True)}
         yield Sample(case.name, model, (feed,))
 
 
-def _is_valid(model: onnx.ModelProto) -> bool:
+def is_valid(model: onnx.ModelProto) -> bool:
     """Whether the model is one at this opset too."""
     try:
         onnx.checker.check_model(model, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError):
         return False
     return True
 
@@ -156,7 +156,7 @@ def moved(sample: Sample, opset: int) -> Sample | None:
     for each in model.opset_import:
         if not each.domain:
             each.version = opset
-    return replace(sample, name=f"{sample.name} at {opset}", model=model) if _is_valid(model) else None
+    return replace(sample, name=f"{sample.name} at {opset}", model=model) if is_valid(model) else None
 
 
 def drafts(kind: str, *, is_thorough: bool) -> Iterator[Draft]:
