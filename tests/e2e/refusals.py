@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import parser
+from parsed_models import parsed
 
 from layoutopt.errors import ModelError
 from layoutopt.inference import lift
@@ -48,3 +49,12 @@ def run(content: bytes) -> dict[str, Any]:
     x = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(names, {"x": x}), strict=True))
+
+
+def turned(head: str = HEADER, more: str = "", outputs: str = "float[1,8,8,32] y") -> onnx.ModelProto:
+    """A convolution between Transposes, which is rewritten."""
+    nodes = (
+        "a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w) y = Transpose <perm = [0,2,3,1]> (b)"
+    )
+    text = f"{head}g (float[1,8,8,16] x) => ({outputs}) <float[32,16,3,3] w> {{ {nodes} {more} }}"
+    return parsed(text, w=(32, 16, 3, 3))

@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 import pytest
 from parsed_models import parsed
-from refusals import load, parse
+from refusals import load, parse, turned
 
 from layoutopt import optimize
 from layoutopt.errors import ModelError
@@ -47,13 +47,7 @@ def test_bodies_are_repaired_too() -> None:
 
 def test_a_rewritten_model_declares_what_was_inferred() -> None:
     """A convolution between Transposes is rewritten; the wrong output shape of the original is gone."""
-    model = parsed(
-        """<ir_version: 10, opset_import: ["" : 18]> g (float[1,8,8,16] x) => (float[1,9] y)
-        <float[32,16,3,3] w> { a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
-        y = Transpose <perm = [0,2,3,1]> (b) }""",
-        w=(32, 16, 3, 3),
-    )
-    result = optimize(model, "gpu-hopper", runtime="compiler")
+    result = optimize(turned(outputs="float[1,9] y"), "gpu-hopper", runtime="compiler")
     assert result.report.changed
     assert [dim.dim_value for dim in result.proto.graph.output[0].type.tensor_type.shape.dim] == [1, 8, 8, 32]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
+from refusals import turned
 
 from layoutopt import optimize
 from layoutopt.errors import ModelError
@@ -18,12 +18,9 @@ SIZE = 32 * 16 * 3 * 3 * 4
 
 def model(location: str) -> onnx.ModelProto:
     """A convolution that is rewritten, its filter in a file."""
-    proto = parser.parse_model(
-        """<ir_version: 10, opset_import: ["" : 18]> g (float[1,8,8,16] x) => (float[1,8,8,32] y)
-        <float[32,16,3,3] w> { a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
-        y = Transpose <perm = [0,2,3,1]> (b) }"""
-    )
-    tensor = proto.graph.initializer.add(name="w", data_type=1, dims=[32, 16, 3, 3])
+    proto = turned()
+    (tensor,) = proto.graph.initializer
+    tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", "0"), ("length", str(SIZE))):
         tensor.external_data.add(key=key, value=value)

@@ -1,6 +1,5 @@
 """Networks in half precision, quantised, and with onnxruntime's own operators, for GPUs and for Ascend."""
 
-from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -18,33 +17,6 @@ NETWORKS = ("resnet50", "mobilenetv2", "segformer_b0", "vit_s")
 TARGETS = ("gpu-hopper", "ascend-910b")
 
 
-MOVERS = ("CastData", "Transpose", "Reshape", "Slice", "Pad")
-_STEPS = ("QuantizeLinear", "DequantizeLinear")
-
-
-def _kind(node: onnx.NodeProto) -> str:
-    """The op type of a node, also of a call of a function, whose name contains its op and formats."""
-    return node.op_type.split("_")[0] if node.domain == "layoutopt" else node.op_type
-
-
-def qdq_neighbours(model: onnx.ModelProto) -> Counter[tuple[str, str]]:
-    """The numbers of ops of each kind that read a DequantizeLinear, and of these ops that a QuantizeLinear reads.
-
-    Data-movement ops are counted next to either.
-    """
-    graph = model.graph
-    producers = {name: node for node in graph.node for name in node.output}
-    quantized = {node.input[0] for node in graph.node if _kind(node) == _STEPS[0]}
-    found: Counter[tuple[str, str]] = Counter()
-    for node in graph.node:
-        reads = any(_kind(producers[name]) == _STEPS[1] for name in node.input if name in producers)
-        if _kind(node) in _STEPS:
-            continue
-        found[_kind(node), _STEPS[1]] += reads
-        found[_kind(node), _STEPS[0]] += (reads or _kind(node) in MOVERS) and not quantized.isdisjoint(node.output)
-    return +found
-
-
 def assert_equal(report: Report) -> None:
     assert report.plan is not None and report.plan.gap == 0
     assert report.verification.status == "passed", report.verification.reason
@@ -52,20 +24,6 @@ def assert_equal(report: Report) -> None:
         assert report.verification.largest_error is not None and report.verification.tolerance is not None
         assert report.verification.largest_error <= report.verification.tolerance
         assert report.verification.outputs_depend_on_inputs
-
-
-def assert_whole(original: onnx.ModelProto, rewritten: onnx.ModelProto, dialect: str) -> None:
-    """Assert that every op next to a DequantizeLinear or QuantizeLinear still is, and that no data-movement op is.
-
-    In dialect `ops`, a Reshape or a Pad may follow the DequantizeLinear of a blocked filter with scales along one axis.
-    """
-    before, after = qdq_neighbours(original), qdq_neighbours(rewritten)
-    for (kind, step), count in before.items():
-        is_whole = kind in (*MOVERS, "Resize") or after[kind, step] >= count
-        assert is_whole, f"{step} beside {kind}: {count}, now {after[kind, step]}"
-    for kind, step in after:
-        behind_scales = dialect == "ops" and kind in ("Reshape", "Pad") and step == "DequantizeLinear"
-        assert kind not in MOVERS or behind_scales, f"{kind} beside {step}"
 
 
 EVERY = list(product(NETWORKS, TARGETS, ("functions", "ops")))
@@ -91,7 +49,6 @@ def test_integers(network: str, target: str, dialect: str, per_channel: bool, tm
     result = layoutopt.optimize(path, target, dialect=dialect)
     assert_equal(result.report)
     assert result.report.changed
-    assert_whole(onnx.load(path), result.proto, dialect)
     again = layoutopt.optimize(result.proto, target, dialect=dialect).report
     assert not again.changed
 

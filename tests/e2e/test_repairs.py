@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper
 from parsed_models import parsed
-from refusals import load, refused, run, small
+from refusals import load, refused, run, small, turned
 
 from layoutopt import cli, optimize
 from layoutopt.driver import model_faults, stages
@@ -211,9 +211,6 @@ def test_messages_and_models_of_onnx_ir_are_repaired_and_not_changed() -> None:
         lift(lifted_from, strict=True)
 
 
-HEADER = '<ir_version: 10, opset_import: ["" : 18]>\n'
-
-
 def test_optimize_reports_repairs(tmp_path: Path) -> None:
     model = small()
     CASES["extent of an output"][0](model)
@@ -279,12 +276,7 @@ def test_an_exception_is_judged_although_it_prevents_lifting(monkeypatch: pytest
 
 
 def rewritable_with_a_sequence() -> onnx.ModelProto:
-    return parsed(
-        f"""{HEADER}g (float[1,8,8,16] x) => (float[1,8,8,32] y, seq(float[1]) s) <float[32,16,3,3] w>
-        {{ a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
-        y = Transpose <perm = [0,2,3,1]> (b) [list] s = SequenceConstruct (y) }}""",
-        w=(32, 16, 3, 3),
-    )
+    return turned(more="[list] s = SequenceConstruct (y)", outputs="float[1,8,8,32] y, seq(float[1]) s")
 
 
 def test_a_fault_of_the_original_that_no_rule_repairs_leaves_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,12 +303,8 @@ def test_a_fault_that_rewriting_adds_is_an_error(monkeypatch: pytest.MonkeyPatch
 
 def test_an_operator_of_onnxruntime_whose_domain_is_not_imported() -> None:
     """ONNX Runtime imports its own domains itself."""
-    model = parsed(
-        f"""{HEADER}g (float[1,8,8,16] x) => (float[1,32,8,8] y) <float[32,16,3,3] w>
-        {{ a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
-        c = Transpose <perm = [0,2,3,1]> (b) d = com.microsoft.QuickGelu (c) y = Transpose <perm = [0,3,1,2]> (d) }}""",
-        w=(32, 16, 3, 3),
-    )
+    more = "d = com.microsoft.QuickGelu (y) z = Transpose <perm = [0,3,1,2]> (d)"
+    model = turned('<ir_version: 10, opset_import: ["" : 18]>', more, "float[1,32,8,8] z")
     assert [opset.domain for opset in model.opset_import] == [""]
     result = optimize(model, "gpu-hopper", runtime="compiler")
     assert result.report.changed

@@ -177,14 +177,8 @@ def affines(g: GraphBuilder) -> None:
     if chance(g.choices, 30):
         x = g.add(pick(g.choices, ("Mul", "Add", "Sub", "Div")), [x, g.weight(per_channel(channels), 1.0)])
     if chance(g.choices, 30):
-        pads = [
-            0,
-            0,
-            *(between(g.choices, 0, 2) for _ in range(2)),
-            0,
-            0,
-            *(between(g.choices, 0, 2) for _ in range(2)),
-        ]
+        front, back = ([between(g.choices, 0, 2) for _ in range(2)] for _ in range(2))
+        pads = [0, 0, *front, 0, 0, *back]
         x = g.add("Pad", [x], pads=pads) if g.opset < 11 else g.add("Pad", [x, g.constant(pads)])
     filters, size = pick(g.choices, CHANNELS), pick(g.choices, (1, 3))
     y = g.add("Conv", [x, g.weight((filters, channels, size, size))], pads=[size // 2] * 4)

@@ -31,12 +31,6 @@ def test_the_declared_padding_is_seen(kind: str) -> None:
         )
 
 
-@pytest.mark.parametrize("kind", rules())
-def test_formats_are_said(kind: str) -> None:
-    rule = rules()[kind]
-    assert rule.formats
-
-
 def observed(kind: str, count: int | None) -> dict[Padding, set[Padding | None]]:
     """The padding states of results if all inputs have one state; None if the rule refuses it."""
     found: dict[Padding, set[Padding | None]] = {state: set() for state in Padding}
