@@ -248,14 +248,6 @@ def _initializer_as_constant(choices: Choices, model: onnx.ModelProto) -> None:
         graph.initializer.extend(kept)
 
 
-def _initializer_in_bodies(choices: Choices, model: onnx.ModelProto) -> None:
-    """Repeat a weight of the main graph in a body, which shadows it."""
-    inner = graphs(model)[1:]
-    if not inner:
-        raise NoSuchPart
-    pick(choices, inner).initializer.append(a_tensor(choices, model.graph))
-
-
 def _rename(choices: Choices, model: onnx.ModelProto) -> None:
     """Rename a value everywhere."""
     old = str(_one(choices, _computed(model.graph)))
@@ -357,16 +349,6 @@ def _copy_branch(choices: Choices, model: onnx.ModelProto) -> None:
         graph.output.append(helper.make_empty_tensor_value_info(copy.output[0]))
 
 
-def _read_another(choices: Choices, model: onnx.ModelProto) -> None:
-    """Connect a node to another value of the same declared shape, or to any value."""
-    graph = a_graph(choices, model)
-    node = a_node(choices, graph)
-    if not node.input:
-        raise NoSuchPart
-    names = [*_computed(graph), *(each.name for each in (*graph.input, *graph.initializer))]
-    node.input[choices.number(0, len(node.input) - 1)] = pick(choices, names)
-
-
 def _more_outputs(choices: Choices, model: onnx.ModelProto) -> None:
     """Add a graph output for an inner value, an input, an initializer or an existing output."""
     graph = a_graph(choices, model)
@@ -455,11 +437,11 @@ def _into_branch(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 WIRING: tuple[Edit, ...] = (
-    *(_shuffle, _bypass, _bypass, _insert, _insert, _another_op, _copy_branch, _read_another, _more_outputs),
+    *(_shuffle, _bypass, _bypass, _insert, _insert, _another_op, _copy_branch, _more_outputs),
     *(_more_inputs, _sequence_output, _into_function, _into_branch),
 )
 MUTATIONS: tuple[Edit, ...] = (
     *WIRING,
     *(_declare_shape, _declare_shape, _forget_declarations, _symbolic_input, _initializer_as_input),
-    *(_initializer_as_constant, _initializer_in_bodies, _rename, _retype),
+    *(_initializer_as_constant, _rename, _retype),
 )

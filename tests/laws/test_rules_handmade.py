@@ -101,6 +101,9 @@ def _convolutions() -> Iterator[Sample]:
     yield made('y = Conv <strides=[2,2], auto_pad="SAME_UPPER"> (x, w)', x=x, w=(8, 17, 3, 3))
     yield made("y = Conv <dilations=[2,2]> (x, w)", x=x, w=(1, 17, 2, 2))
     yield made("y = Conv (x, w)", x=(1, 16, 1, 1), w=(32, 16, 1, 1))
+    yield made('y = Conv <auto_pad="SAME_UPPER"> (x, w, b)', x=(1, 5, 6), w=(3, 5, 1), b=(3,))
+    yield made("y = Conv <pads=[1,0,0,0]> (x, w, b)", x=(2, 5, 3, 4), w=(7, 5, 1, 1), b=(7,))
+    yield made("y = Conv <strides=[2,2]> (x, w)", x=(2, 5, 3, 4), w=(7, 5, 1, 1))
     yield made("y = Conv <group=17> (x, w, b)", x=x, w=(17, 1, 3, 3), b=(17,))
     yield made("y = Conv <group=5> (x, w)", x=(1, 5, 4, 4), w=(10, 1, 3, 3))
     yield made("y = Conv <group=2> (x, w, b)", x=(1, 32, 4, 4), w=(48, 16, 2, 2), b=(48,))
@@ -119,6 +122,7 @@ def _convolutions() -> Iterator[Sample]:
 def _matrices() -> Iterator[Sample]:
     yield made("y = MatMul (a, b)", a=(5, 7), b=(7, 3))
     yield made("y = MatMul (a, b)", a=(2, 5, 7), b=(7, 3))
+    yield made("y = MatMul (a, b)", a=(2, 3, 5), b=(2, 5, 4))
     yield made("y = MatMul (a, b)", a=(2, 1, 5, 7), b=(3, 7, 4))
     yield made("y = MatMul (a, b)", a=(2, 5, 7), b=(7,))
     yield made("y = MatMul (a, b)", a=(7,), b=(2, 7, 4))
@@ -141,6 +145,8 @@ def _matrices() -> Iterator[Sample]:
     heads = "y = com.microsoft.MultiHeadAttention <num_heads=2> (q, k, v)"
     yield made(heads, q=(2, 5, 8), k=(2, 7, 8), v=(2, 7, 12))
     yield made("y = Gemm <transA=1, transB=1> (a, b)", a=(7, 5), b=(3, 7))
+    yield made("y = Gemm <transB=1> (a, b, c)", a=(3, 5), b=(4, 5), c=(4,))
+    yield made("y = Gemm <alpha=2.0> (a, b)", a=(3, 5), b=(5, 4))
     yield made("y = Gemm <transB=1> (a, b, c)", a=(5, 7), b=(3, 7), c=(3,), opset=7)
 
 
