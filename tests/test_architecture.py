@@ -97,7 +97,6 @@ def test_passes_name_no_ops() -> None:
 
 def test_imports_of_networkx() -> None:
     assert importers("networkx") == {
-        "explanation.channel_groups",
         "ir.graph",
         "planner.problem",
     }
