@@ -270,7 +270,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
     """Optimise one model in this process, and print the seconds of every stage."""
     from layoutopt import api, inference, onnx_io
     from layoutopt.bench.peak_memory import peak_bytes
-    from layoutopt.driver import rewriting
+    from layoutopt.driver import stages as driver_stages
     from layoutopt.passes import base as pass_base
     from layoutopt.planner import planning, regret
 
@@ -286,8 +286,8 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (onnx_io, "emit", "emit"),
         (onnx_io, "check", "check"),
         (onnx_io, "fingerprint", "fingerprint"),
-        (rewriting, "bake", "bake"),
-        (rewriting, "verify_rewrite", "verify"),
+        (driver_stages, "bake", "bake"),
+        (driver_stages, "verify_rewrite", "verify"),
         (api, "finish", "report"),
     ):
         stages.wrap(owner, attribute, name)

@@ -21,8 +21,7 @@ from layoutopt.cost_models.spec import KernelSpec, TargetSpec, expand
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, X, estimated_volume
-from layoutopt.ops.contraction import AxisKind, ContractionOp
-from layoutopt.ops.interfaces import KernelFormats
+from layoutopt.ops.contraction import AxisKind
 
 _INNERMOST: dict[tuple[str, str], AxisKind] = {
     ("a", "M"): "rows",
@@ -72,13 +71,12 @@ class BoundKernel:
             return is_layout_agnostic
         if self.kernel.strided:
             return self._supports_strides(formats)
-        if isinstance(self.rule, KernelFormats):
-            formats = self.rule.kernel_formats(self.op, formats)
+        formats = self.rule.kernel_formats(self.op, formats)
         return all(slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items())
 
     def _supports_strides(self, formats: Formats) -> bool:
         """Whether the kernel has strides for all modes of the operands, and stride 1 for the axes that it requires."""
-        modes = self.rule.modes(self.op, formats) if isinstance(self.rule, ContractionOp) else None
+        modes = self.rule.modes(self.op, formats)
         if modes is None or not modes.is_contiguous:
             return False
         if self.kernel.strided != "modes" and not modes.is_strided:
@@ -190,7 +188,7 @@ def _bind_row(
         if role == "w":
             is_transposed: bool | None = rule.family == "transposed_convolution"
         else:
-            is_transposed = rule.is_transposed(op, slot) if isinstance(rule, ContractionOp) else False
+            is_transposed = rule.is_transposed(op, slot)
         if is_transposed is None and not kernel.strided:
             return None
         format = expand(text, len(shape), spec.block(dtypes[slot]), bool(is_transposed))

@@ -11,7 +11,7 @@ Symbolic extents count as 1. The model is that of Williams, Waterman and Patters
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 from typing import Any, TypeAlias
@@ -132,11 +132,13 @@ class Kernels:
     """The kernels of all ops of one structure.
 
     Attributes:
+        number: the number of the structure.
         rows: the kernels.
         flops: the operations of the op.
         estimates: the seconds of the fastest kernel on operands in given formats; None if there is none.
     """
 
+    number: int
     rows: list[BoundKernel]
     flops: float
     estimates: dict[OptionalFormats, float | None] = field(default_factory=dict)
@@ -153,18 +155,6 @@ class SharedEstimates:
 
     kernels: dict[Structure, Kernels] = field(default_factory=dict)
     conversions: dict[ConversionKey, float] = field(default_factory=dict)
-
-
-class PriceCache:
-    """The cached properties of all ops of one structure, and their prices in one model."""
-
-    __slots__ = ("estimates", "flops", "preferred_formats", "prices", "rows")
-
-    def __init__(self, kernels: Kernels) -> None:
-        """Begin without prices."""
-        self.rows, self.flops, self.estimates = kernels.rows, kernels.flops, kernels.estimates
-        self.preferred_formats: list[OperandFormats] | None = None
-        self.prices: dict[OptionalFormats, float] = {}
 
 
 def structure(op: Op) -> Structure:
@@ -190,61 +180,40 @@ def _operand(value: Value | None) -> Structure | None:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of one op in one kernel.
+    """The work of one op in one kernel, and the terms of its roofline estimate, in seconds.
 
     Attributes:
         kernel: the kernel; None for an op without a kernel in the target file.
-        dtype: the element type of the arithmetic.
+        formats: the formats that the kernel reads and writes; canonical for operands that its row does not name.
         operations: arithmetic operations, padding included.
         nbytes: bytes read and written, padding included.
         is_aligned: whether the extents have the alignment of the kernel.
-    """
-
-    kernel: KernelSpec | None
-    dtype: DType
-    operations: float
-    nbytes: float
-    is_aligned: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The terms of a roofline estimate, in seconds.
-
-    Attributes:
         arithmetic: time of the arithmetic at the kernel's fraction of the peak rate.
         traffic: time of the memory traffic at its fraction of the bandwidth.
         overhead: constant overhead.
-        overlaps: whether arithmetic and traffic overlap.
+        conversions: seconds to convert the operands from and the results to canonical formats; only in `estimates`.
     """
 
+    kernel: KernelSpec | None
+    formats: Formats
+    operations: float
+    nbytes: float
+    is_aligned: bool
     arithmetic: float
     traffic: float
     overhead: float
-    overlaps: bool
+    conversions: float = 0.0
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether arithmetic and traffic overlap."""
+        return self.kernel is None or self.kernel.overlaps
 
     @property
     def seconds(self) -> float:
-        """The total time."""
+        """The total time, without conversions."""
         both = max(self.arithmetic, self.traffic) if self.overlaps else self.arithmetic + self.traffic
         return self.overhead + both
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The estimated cost of an op in one kernel.
-
-    Attributes:
-        formats: the formats that the kernel reads and writes; canonical for operands that its row does not name.
-        work: the work of the op in the kernel.
-        terms: the terms of its time.
-        conversions: seconds to convert the operands from and the results to canonical formats.
-    """
-
-    formats: Formats
-    work: Work
-    terms: Terms
-    conversions: float
 
 
 class RooflineModel:
@@ -263,7 +232,8 @@ class RooflineModel:
         self.spec = spec
         self._measured = measured
         self._estimates = estimates or SharedEstimates()
-        self._caches: dict[Structure, PriceCache] = {}
+        self._preferred_formats: dict[int, list[OperandFormats]] = {}
+        self._prices: dict[tuple[int, OptionalFormats], float] = {}
         self._conversions: dict[ConversionKey, float] = {}
 
     @property
@@ -286,19 +256,21 @@ class RooflineModel:
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that the target's kernels for this op require, the fastest kernel first."""
-        cache = self._cache_of(op)
-        if cache.preferred_formats is None:
-            cache.preferred_formats = self._ranked_formats(op, cache)
-        return cache.preferred_formats
+        kernels = self._kernels_of(op)
+        if kernels.number not in self._preferred_formats:
+            plain = canonical(op)
+            ranked = sorted(kernels.rows, key=lambda row: self._run(op, kernels, row, {**plain, **row.formats}))
+            self._preferred_formats[kernels.number] = distinct(row.formats for row in ranked if not row.kernel.direct)
+        return self._preferred_formats[kernels.number]
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the op under a signature, in the fastest kernel that supports it or by emulation."""
-        cache = self._cache_of(op)
+        kernels = self._kernels_of(op)
         storages = (*signature.inputs, *signature.outputs)
         formats = tuple([None if storage is None else storage.format for storage in storages])
-        seconds = cache.prices.get(formats)
+        seconds = self._prices.get((kernels.number, formats))
         if seconds is None:
-            seconds = cache.prices[formats] = self._price(op, signature, formats, cache)
+            seconds = self._prices[kernels.number, formats] = self._price(op, signature, formats, kernels)
         return seconds
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
@@ -351,40 +323,30 @@ class RooflineModel:
         overhead = launch.cast_overhead or launch.overhead
         return overhead.value + moved / (memory.serving(moved) * efficiency.value)
 
-    def _cache_of(self, op: Op) -> PriceCache:
-        key = structure(op)
-        cache = self._caches.get(key)
-        if cache is None:
-            kernels = self._estimates.kernels.get(key)
-            if kernels is None:
-                rule = rule_of(op)
-                rows = bind(self.spec, op, rule) if rule is not None and not isinstance(rule, View) else []
-                known = all(value.rank is not None for value in (*op.inputs, *op.outputs) if value is not None)
-                kernels = self._estimates.kernels[key] = Kernels(
-                    rows, rule.flops(op) if rule is not None and known else 0.0
-                )
-            cache = self._caches[key] = PriceCache(kernels)
-        return cache
+    def _kernels_of(self, op: Op) -> Kernels:
+        key, known = structure(op), self._estimates.kernels
+        found = known.get(key)
+        if found is None:
+            rule = rule_of(op)
+            rows = bind(self.spec, op, rule) if rule is not None and not isinstance(rule, View) else []
+            has_ranks = all(value.rank is not None for value in (*op.inputs, *op.outputs) if value is not None)
+            flops = rule.flops(op) if rule is not None and has_ranks else 0.0
+            found = known[key] = Kernels(len(known), rows, flops)
+        return found
 
-    def _ranked_formats(self, op: Op, cache: PriceCache) -> list[OperandFormats]:
-        """The required formats of all kernels but direct ones, the fastest kernel first."""
-        plain = canonical(op)
-        ranked = sorted(cache.rows, key=lambda row: self._run(op, cache, row, {**plain, **row.formats}))
-        return distinct(row.formats for row in ranked if not row.kernel.direct)
-
-    def _price(self, op: Op, signature: Signature, key: OptionalFormats, cache: PriceCache) -> float:
+    def _price(self, op: Op, signature: Signature, key: OptionalFormats, kernels: Kernels) -> float:
         rule = rule_of(op)
         if isinstance(rule, View):
             return 0.0
         formats = formats_of(op, signature)
-        if key not in cache.estimates:
-            supporting = self._supporting(op, signature, cache, formats)
-            fastest = min(map(self.seconds, supporting), default=None)
-            cache.estimates[key] = None if fastest is None else fastest + self._gather_pieces(op, signature)
-        seconds = cache.estimates[key]
+        if key not in kernels.estimates:
+            supporting = self._supporting(op, signature, kernels, formats)
+            fastest = min((each.seconds for each in supporting), default=None)
+            kernels.estimates[key] = None if fastest is None else fastest + self._gather_pieces(op, signature)
+        seconds = kernels.estimates[key]
         if seconds is not None:
             return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)
-        return min(self._emulate(op, cache, formats, row, inner) for row, inner in _emulations(op, cache))
+        return min(self._emulate(op, kernels, formats, row, inner) for row, inner in _emulations(op, kernels))
 
     def _gather_pieces(self, op: Op, signature: Signature) -> float:
         """Seconds of a Gather for runs of adjacent elements, beyond those of the canonical format."""
@@ -410,17 +372,17 @@ class RooflineModel:
         rule = rule_of(op)
         if isinstance(rule, View):
             return 0
-        cache, formats = self._cache_of(op), formats_of(op, signature)
-        if self._supporting(op, signature, cache, formats):
+        kernels, formats = self._kernels_of(op), formats_of(op, signature)
+        if self._supporting(op, signature, kernels, formats):
             return 0
-        return min(len(self._converted(op, formats, inner)) for _, inner in _emulations(op, cache))
+        return min(len(self._converted(op, formats, inner)) for _, inner in _emulations(op, kernels))
 
-    def _emulate(self, op: Op, cache: PriceCache, formats: Formats, row: BoundKernel | None, inner: Formats) -> float:
+    def _emulate(self, op: Op, kernels: Kernels, formats: Formats, row: BoundKernel | None, inner: Formats) -> float:
         """Seconds to convert to the formats of a kernel, run it, and convert back; constants are converted ahead of time.
 
         A conversion inside an op costs slightly more (`INNER_CONVERSION_FACTOR`) than a cast, which several ops can share.
         """
-        return self._run(op, cache, row, inner) + INNER_CONVERSION_FACTOR * sum(self._converted(op, formats, inner))
+        return self._run(op, kernels, row, inner) + INNER_CONVERSION_FACTOR * sum(self._converted(op, formats, inner))
 
     def _converted(self, op: Op, formats: Formats, inner: Formats) -> list[float]:
         """Seconds of each conversion that moves bytes between the formats of the operands and those of the emulating kernel."""
@@ -432,66 +394,69 @@ class RooflineModel:
         ]
         return [each for each in seconds if each]
 
-    def _supporting(self, op: Op, signature: Signature, cache: PriceCache, formats: Formats) -> list[Work]:
+    def _supporting(self, op: Op, signature: Signature, kernels: Kernels, formats: Formats) -> list[Work]:
         """The work of the op in each kernel that supports the signature."""
         rule = rule_of(op)
         is_layout_agnostic = rule is not None and rule.is_layout_agnostic(op, signature)
-        supporting = [_work(op, cache, row, formats) for row in cache.rows if row.supports(formats, is_layout_agnostic)]
-        return supporting if supporting or cache.rows or not is_layout_agnostic else [_work(op, cache, None, formats)]
+        supporting = [
+            self._work(op, kernels, row, formats) for row in kernels.rows if row.supports(formats, is_layout_agnostic)
+        ]
+        return (
+            supporting
+            if supporting or kernels.rows or not is_layout_agnostic
+            else [self._work(op, kernels, None, formats)]
+        )
 
     def work(self, op: Op, signature: Signature) -> Work | None:
         """The work of the op in the fastest kernel that supports the signature; None if the op is emulated, or a view op."""
         rule = rule_of(op)
         if isinstance(rule, View):
             return None
-        supporting = self._supporting(op, signature, self._cache_of(op), formats_of(op, signature))
-        return min(supporting, key=self.seconds, default=None)
+        supporting = self._supporting(op, signature, self._kernels_of(op), formats_of(op, signature))
+        return min(supporting, key=lambda each: each.seconds, default=None)
 
-    def seconds(self, work: Work) -> float:
-        """The estimated time of a kernel."""
-        return self.terms(work).seconds
-
-    def terms(self, work: Work) -> Terms:
-        """The terms of the estimated time of a kernel."""
-        memory, launch, kernel = self.spec.memory, self.spec.launch, work.kernel
-        if kernel is None:
-            rate, reached, overhead = self.spec.rate("vector", work.dtype), memory.kernel_efficiency, launch.overhead
+    def _work(self, op: Op, kernels: Kernels, row: BoundKernel | None, formats: Formats) -> Work:
+        """The work of an op in a kernel; without a row, at the rate of the vector unit."""
+        memory, overhead = self.spec.memory, self.spec.launch.overhead
+        operations, nbytes, reached, is_aligned = (
+            kernels.flops,
+            operand_bytes(op, formats),
+            memory.kernel_efficiency,
+            True,
+        )
+        if row is None:
+            rate = self.spec.rate("vector", dtype_of(op))
         else:
+            kernel, is_aligned = row.kernel, row.is_aligned(formats)
+            operations *= row.padding(formats)
             unaligned = kernel.unaligned_efficiency
-            efficiency = kernel.efficiency if unaligned is None or work.is_aligned else unaligned
-            rate = self.spec.rate(kernel.unit, work.dtype) * efficiency.value
-            reached = kernel.bandwidth_efficiency or memory.kernel_efficiency
-            overhead = kernel.overhead or launch.overhead
-        traffic = work.nbytes / (memory.serving(work.nbytes) * reached.value)
-        return Terms(work.operations / rate, traffic, overhead.value, kernel is None or kernel.overlaps)
+            efficiency = kernel.efficiency if unaligned is None or is_aligned else unaligned
+            rate = self.spec.rate(kernel.unit, row.dtype) * efficiency.value
+            reached = kernel.bandwidth_efficiency or reached
+            overhead = kernel.overhead or overhead
+        traffic = nbytes / (memory.serving(nbytes) * reached.value)
+        spec = None if row is None else row.kernel
+        return Work(spec, formats, operations, nbytes, is_aligned, operations / rate, traffic, overhead.value)
 
-    def estimates(self, op: Op) -> list[Estimate]:
-        """The estimates of the op in every kernel of the target, the one with the least time for canonical operands first."""
-        cache, plain = self._cache_of(op), canonical(op)
-        found = []
-        for row, formats in _emulations(op, cache):
-            work = _work(op, cache, row, formats)
-            conversions = sum(self._converted(op, plain, formats))
-            found.append(Estimate(formats, work, self.terms(work), conversions))
-        return sorted(found, key=lambda each: each.terms.seconds + each.conversions)
+    def estimates(self, op: Op) -> list[Work]:
+        """The work of the op in every kernel of the target, the one with the least time for canonical operands first."""
+        kernels, plain = self._kernels_of(op), canonical(op)
+        found = [
+            replace(self._work(op, kernels, row, formats), conversions=sum(self._converted(op, plain, formats)))
+            for row, formats in _emulations(op, kernels)
+        ]
+        return sorted(found, key=lambda each: each.seconds + each.conversions)
 
-    def _run(self, op: Op, cache: PriceCache, row: BoundKernel | None, formats: Formats) -> float:
-        """Seconds of a kernel on operands in formats that it supports; without a row, at the rate of the vector unit."""
-        seconds = self.seconds(_work(op, cache, row, formats))
+    def _run(self, op: Op, kernels: Kernels, row: BoundKernel | None, formats: Formats) -> float:
+        """Seconds of a kernel on operands in formats that it supports."""
+        seconds = self._work(op, kernels, row, formats).seconds
         return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)
 
 
-def _emulations(op: Op, cache: PriceCache) -> list[tuple[BoundKernel | None, Formats]]:
+def _emulations(op: Op, kernels: Kernels) -> list[tuple[BoundKernel | None, Formats]]:
     """The kernels that can emulate an op, and their formats."""
     plain = canonical(op)
-    return [(row, {**plain, **row.formats}) for row in cache.rows] or [(None, plain)]
-
-
-def _work(op: Op, cache: PriceCache, row: BoundKernel | None, formats: Formats) -> Work:
-    nbytes = operand_bytes(op, formats)
-    if row is None:
-        return Work(None, dtype_of(op), cache.flops, nbytes)
-    return Work(row.kernel, row.dtype, cache.flops * row.padding(formats), nbytes, row.is_aligned(formats))
+    return [(row, {**plain, **row.formats}) for row in kernels.rows] or [(None, plain)]
 
 
 def canonical(op: Op) -> dict[Slot, Format]:

@@ -29,15 +29,13 @@ from pydantic import BeforeValidator, Field, ValidationError
 from layoutopt.cost import (
     Absorbed,
     CostModel,
-    EpilogueRule,
     Epilogues,
     StandardKernels,
-    find_epilogues,
     priced_with,
 )
+from layoutopt.cost_models.epilogues import EpilogueRule, find_epilogues
 from layoutopt.cost_models.spec import (
     DTypeNames,
-    Families,
     SpecModel,
     Text,
     Texts,
@@ -68,27 +66,6 @@ class AbsorbedTranspose(SpecModel):
     source: Text
 
 
-class EpilogueSpec(SpecModel):
-    """Element-wise ops that the runtime computes in the kernel before them.
-
-    Attributes:
-        family: the families of the kernels.
-        ops: op types; by default all element-wise ones.
-        with_constants: whether the other operands have to be constants.
-        source: the measurement or document that proves it.
-    """
-
-    family: Annotated[Families, Field(min_length=1)]
-    ops: Texts | None = None
-    with_constants: bool = False
-    source: Text
-
-    @property
-    def rule(self) -> EpilogueRule:
-        """The rule for `find_epilogues`."""
-        return EpilogueRule(self.family, self.ops, self.with_constants)
-
-
 class RuntimeSpec(SpecModel):
     """A runtime.
 
@@ -105,7 +82,7 @@ class RuntimeSpec(SpecModel):
         fuses: the element-wise ops that it computes in the kernel before them.
     """
 
-    tables = (AbsorbedTranspose, EpilogueSpec)
+    tables = (AbsorbedTranspose, EpilogueRule)
 
     name: Text
     description: Text
@@ -115,7 +92,7 @@ class RuntimeSpec(SpecModel):
     is_emulated: bool = False
     converts_in_kernels: bool = False
     absorbs: Annotated[tuple[AbsorbedTranspose, ...], BeforeValidator(as_rows)] = ()
-    fuses: Annotated[tuple[EpilogueSpec, ...], BeforeValidator(as_rows)] = ()
+    fuses: Annotated[tuple[EpilogueRule, ...], BeforeValidator(as_rows)] = ()
 
     def restricted(self, model: CostModel) -> CostModel:
         """The cost model of a target, or of several, with the kernels and conversions that this runtime has."""
@@ -126,7 +103,7 @@ class RuntimeSpec(SpecModel):
 
     def epilogues(self, graph: Graph) -> Epilogues:
         """The ops of a graph, before planning, that the runtime computes in the kernel before them."""
-        return find_epilogues(graph, [each.rule for each in self.fuses])
+        return find_epilogues(graph, self.fuses)
 
     def reads(self, dialect: str) -> bool:
         """Whether files for this runtime can be written in a dialect."""
@@ -198,7 +175,6 @@ def read_runtime(path: Path) -> RuntimeSpec:
 
 __all__ = [
     "AbsorbedTranspose",
-    "EpilogueSpec",
     "RuntimeSpec",
     "find_runtime",
     "read_runtime",

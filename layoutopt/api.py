@@ -1,19 +1,13 @@
 """The function `optimize`, which rewrites a model for a target.
 
-read -> lift -> rewrite: pipeline (simplify, plan, cast, pack, lower), emit, bake, verify, measure -> finish: report
-With `portable`, make_portable comes before finish: it adds a branch of standard operators.
+Its stages are functions of `driver.stages` and `driver.finish`, from a value to a value.
 """
 
 from layoutopt.driver.finish import finish
-from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job
-from layoutopt.driver.lifting import read
-from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.options import Options, takes
-from layoutopt.driver.portability import make_portable
 from layoutopt.driver.result import Result
-from layoutopt.driver.rewriting import rewrite_source
-from layoutopt.runtime.custom_ops import kernel_libraries
+from layoutopt.driver.stages import make_portable, read, rewrite_exactly
 
 
 @takes(Options)
@@ -33,13 +27,8 @@ def optimize(options: Options) -> Result:
         LayoutoptError: if there is too little memory; this error is a MemoryError, too.
     """
     job = Job.of(options)
-    with (
-        reduced_garbage_collection(),
-        kernel_libraries(options.custom_ops),
-        reporting_invalid_model(job.given, job.dims),
-    ):
-        source = read(job)
-        job, graph, samples, rewritten = rewrite_source(job, source)
-        if options.portable and rewritten is not None:
-            rewritten = make_portable(job, source, graph, samples, rewritten)
-        return finish(job, source, graph, samples, rewritten)
+    with job.running():
+        job, lifted, outcome = rewrite_exactly(job, read(job))
+        if options.portable and not isinstance(outcome, str):
+            outcome = make_portable(job, lifted, outcome)
+        return finish(job, lifted, outcome)

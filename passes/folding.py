@@ -12,16 +12,8 @@ from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
-from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule_of
-from layoutopt.ops.interfaces import (
-    BroadcastingOp,
-    Pads,
-    PureBroadcast,
-    affine_of,
-    folded_affine,
-    folded_pads,
-    zero_pads_of,
-)
+from layoutopt.ops import Affine, Side, View, canonical_signature, facts, rounded, rule_of
+from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns.repeats import fold_repeated_operand
@@ -53,10 +45,12 @@ class FoldAffines(Pass):
     def _run(self, graph: Graph, context: PassContext, budget: "_Budget") -> None:
         """Fold into producers in topological order, then into consumers in reverse order, so that chains fold into one op."""
         remaining = [
-            op for op in graph.ops if (affine := affine_of(op)) and self._fold_backward(graph, op, affine, budget)
+            op
+            for op in graph.ops
+            if (affine := facts(op).affine(op)) and self._fold_backward(graph, op, affine, budget)
         ]
         for op in reversed(remaining):
-            affine = affine_of(op)
+            affine = facts(op).affine(op)
             assert affine is not None
             reason = self._fold_forward(graph, op, affine, budget)
             if reason:
@@ -165,7 +159,7 @@ def _fold(
     Returns:
         The reason why the affine stays; empty if it was folded.
     """
-    constants = folded_affine(linear_op, affine, side)
+    constants = facts(linear_op).fold_affine(linear_op, affine, side)
     weight = linear_op.inputs[1] if len(linear_op.inputs) > 1 else None
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
         return f"{linear_op.kind} cannot absorb it"
@@ -215,7 +209,7 @@ class _FoldedConstant:
 
     def numpy(self) -> Array:
         """The elements."""
-        constants = folded_affine(self.linear_op, self.affine, self.side)
+        constants = facts(self.linear_op).fold_affine(self.linear_op, self.affine, self.side)
         numbers = rounded({self.index: constants[self.index]}, self.dtype) if constants is not None else None
         assert numbers is not None
         return numbers[self.index]
@@ -248,7 +242,7 @@ class FoldPads(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fold every op that only pads with zeros, and remove those that add no element."""
         for op in graph.ops:
-            padding, reason = zero_pads_of(op), ""
+            padding, reason = facts(op).zero_pads(op), ""
             if padding:
                 reason = self._fold(graph, op, padding)
             elif padding is not None and graph.is_output(op.y):
@@ -275,7 +269,7 @@ class FoldPads(Pass):
             if len(padding) < len(moved) or value.shape is None:
                 return f"{use.op.kind} behind it splits or merges axes"
             between.append((value, padding))
-        attributes = folded_pads(use.op, padding) if use.index == 0 else None
+        attributes = facts(use.op).fold_pads(use.op, padding) if use.index == 0 else None
         if attributes is None:
             return f"{use.op.kind} behind it does not pad with zeros"
         use.op.attributes = {**use.op.attributes, **attributes}
@@ -306,7 +300,7 @@ class FoldBroadcasts(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Redirect the readers of every Expand that broadcast themselves to its input; `remove-dead` removes the Expand."""
         for op in graph.ops:
-            for use in graph.uses(op.y) if isinstance(rule_of(op), PureBroadcast) else ():
+            for use in graph.uses(op.y) if facts(op).is_pure_broadcast else ():
                 if _broadcasts(use, op.x):  # one Expand at a time: the other operands decide the shape of the result
                     graph.set_input(use.op, use.index, op.x)
 
@@ -314,9 +308,8 @@ class FoldBroadcasts(Pass):
 def _broadcasts(use: Use, x: Value) -> bool:
     """Whether the reader gives a result of the same shape if it reads `x`."""
     op: Op = use.op
-    rule = rule_of(op)
     result = op.outputs[0] if op.outputs else None
-    if not isinstance(rule, BroadcastingOp) or result is None or result.shape is None:
+    if not facts(op).is_broadcasting or result is None or result.shape is None:
         return False
     operands = [x if index == use.index else value for index, value in enumerate(op.inputs)]
     shapes = [value.shape for value in operands if value is not None and value.shape is not None]

@@ -12,16 +12,7 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Array, Op, TensorType, Value
-from layoutopt.ops import LinearMap, View, add_sum, estimated_extent, rounded, rule_of
-from layoutopt.ops.interfaces import (
-    ConcatenationOp,
-    affine_of,
-    averaged_axes_of,
-    linear_map_of,
-    mapped_axis_of,
-    shape_edits_of,
-    with_linear_map,
-)
+from layoutopt.ops import LinearMap, View, add_sum, estimated_extent, facts, rounded, rule_of
 from layoutopt.passes.base import Pass, PassContext
 
 # Chains of ops from one value to another: traced backwards from their end, and rebuilt on another value.
@@ -45,7 +36,7 @@ def is_view(op: Op) -> bool:
 
 def is_average(op: Op) -> bool:
     """Whether an op averages elements along some axes."""
-    return averaged_axes_of(op) is not None
+    return facts(op).averaged_axes(op) is not None
 
 
 def trace_forward(op: Op, input_axis: int) -> TracedOp | None:
@@ -56,13 +47,13 @@ def trace_forward(op: Op, input_axis: int) -> TracedOp | None:
     rule, x = rule_of(op), op.inputs[0] if op.inputs else None
     if x is None or x.shape is None or len(op.outputs) != 1:
         return None
-    averaged = averaged_axes_of(op)
+    averaged = facts(op).averaged_axes(op)
     if isinstance(rule, View):
         output_axis = rule.unmerged_axis(op, input_axis)
     else:
         output_axis = input_axis if averaged is not None and input_axis not in averaged else None
     channels = x.shape[input_axis]
-    if output_axis is None or not isinstance(channels, int) or shape_edits_of(op, input_axis, channels) is None:
+    if output_axis is None or not isinstance(channels, int) or facts(op).shape_edits(op, input_axis, channels) is None:
         return None
     return TracedOp(op, input_axis, output_axis)
 
@@ -89,7 +80,7 @@ def rebuild_chain(graph: Graph, chain: Sequence[TracedOp], value: Value) -> Valu
     """The result of a copy of a chain, first op first, on a value whose traced axis may have another extent."""
     for traced in chain:
         channels = estimated_extent(value.dims[traced.input_axis])
-        edits = shape_edits_of(traced.op, traced.input_axis, channels)
+        edits = facts(traced.op).shape_edits(traced.op, traced.input_axis, channels)
         assert edits is not None
         inputs = [value, *traced.op.inputs[1:]]
         for index, elements in edits.items():
@@ -103,7 +94,7 @@ def apply_map(graph: Graph, op: Op, map: LinearMap, value: Value) -> Value | Non
 
     None if no constants give the copy that map, or if one of them overflows its element type.
     """
-    weight, constants = op.inputs[1], with_linear_map(op, map)
+    weight, constants = op.inputs[1], facts(op).with_linear_map(op, map)
     if constants is None or weight is None or weight.dtype is None:
         return None
     numbers = rounded(constants, weight.dtype)
@@ -211,7 +202,7 @@ class MoveMaps(Pass):
         while new := [op for op in graph.ops if op not in seen]:
             seen.update(new)
             for op in new:
-                axis = mapped_axis_of(op) if op in graph else None
+                axis = facts(op).mapped_axis(op) if op in graph else None
                 if axis is None:
                     continue
                 reason = _move_backward(graph, op, axis, context.sizes) or (
@@ -231,15 +222,14 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     views = list(trace_chain(graph, x, axis, is_view))
     top, at = (views[-1].op.x, views[-1].input_axis) if views else (x, axis)
     concat = graph.only_producer(top)
-    rule = rule_of(concat) if concat is not None else None
-    if concat is None or not isinstance(rule, ConcatenationOp) or rule.concatenated_axis(concat) != at:
+    if concat is None or facts(concat).concatenated_axis(concat) != at:
         concat, views, top, at = None, [], x, axis
     map_inputs = _map_inputs(graph, (top,) if concat is None else concat.inputs, at, (len(x.dims), axis), sizes)
     moved = [each for each in map_inputs if each.chain]
     rest = [each for each in map_inputs if not each.chain]
     if not moved:
         return ""
-    map = linear_map_of(op)
+    map = facts(op).linear_map(op)
     if map is None:
         return _NOT_LESS_WORK
     split_work, one_work = (
@@ -287,7 +277,7 @@ def _move_forward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
         value, at = reader.y, traced.output_axis
     if at != axis or value.rank != x.rank or _channel_size(value, at, sizes) >= _channel_size(x, axis, sizes):
         return ""
-    map = linear_map_of(op)
+    map = facts(op).linear_map(op)
     if map is None:
         return ""
     out_channels, in_channels = map.extents
@@ -373,7 +363,7 @@ def _channel_size(value: Value, axis: int, sizes: Sizes) -> float:
 
 def _remove_identity(graph: Graph, op: Op) -> None:
     """Remove an average over no axes."""
-    if averaged_axes_of(op) == frozenset() and op.x.shape == op.y.shape and not graph.is_output(op.y):
+    if facts(op).averaged_axes(op) == frozenset() and op.x.shape == op.y.shape and not graph.is_output(op.y):
         graph.bypass(op)
 
 
@@ -397,7 +387,7 @@ class MergeMaps(Pass):
         if context.mode == "training":
             return
         for op in graph.ops:
-            axis = mapped_axis_of(op) if op in graph else None
+            axis = facts(op).mapped_axis(op) if op in graph else None
             if axis is not None and (reason := _merge(graph, op, axis)):
                 context.note(self, op.name or op.kind, reason)
 
@@ -416,10 +406,10 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
         first = graph.only_producer(value)
         if first is None:
             return ""
-        if mapped_axis_of(first) == value_axis:
+        if facts(first).mapped_axis(first) == value_axis:
             break
         view = trace_backward(first, value_axis) if is_view(first) else None
-        affine = affine_of(first)
+        affine = facts(first).affine(first)
         if view is not None:
             views.append(view)
             value, value_axis = view.op.x, view.input_axis
@@ -439,7 +429,7 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     if in_channels * out_channels * MERGE_GAIN > between * (in_channels + out_channels):
         return "one map instead of two would not take much fewer multiply-adds"
     whole = _product(op, affines, first)
-    if whole is None or with_linear_map(op, whole) is None:
+    if whole is None or facts(op).with_linear_map(op, whole) is None:
         return f"no {op.kind} computes the product of the maps"
     result = apply_map(graph, op, whole, rebuild_chain(graph, views[::-1], source))
     if result is None:
@@ -450,11 +440,11 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
 
 def _product(op: Op, affines: list[Op], first: Op) -> LinearMap | None:
     """The composition of two maps and the affines between them."""
-    last, start = linear_map_of(op), linear_map_of(first)
+    last, start = facts(op).linear_map(op), facts(first).linear_map(first)
     if last is None or start is None:
         return None
     for each in affines:
-        affine = affine_of(each)
+        affine = facts(each).affine(each)
         assert affine is not None
         _, in_channels = last.extents
         last = last.scaled(*affine.broadcast_to(in_channels))

@@ -21,7 +21,7 @@ from layoutopt import errors, extend, testing
 from layoutopt.ops import rules
 
 CHECKOUT = Path(__file__).parent.parent
-MAX_LINES = 800
+MAX_LINES = 900
 
 # The folders of the packages in a wheel or in a checkout, where passes and cost_models are top-level folders.
 PACKAGE_FOLDERS = {
@@ -104,7 +104,8 @@ def test_imports_of_networkx() -> None:
 
 def test_imports_of_onnx() -> None:
     """Only `onnx_io`, the packages that accept or run models, and type inference import onnx."""
-    others = {name.split(".")[0] for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")}
+    names = importers("onnx", "onnx_ir")
+    others = {name.split(".")[0] for name in names if not name.startswith(("onnx_io", "ops.shape_functions"))}
     assert others <= {
         "api",
         "backend",

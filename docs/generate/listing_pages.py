@@ -10,7 +10,7 @@ from tables import code, table
 
 from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.dialects import DIALECTS
-from layoutopt.driver.pipeline import lowering_passes
+from layoutopt.driver.job import lowering_passes
 from layoutopt.formats import entries
 from layoutopt.onnx_io.schema import ONNX_VERSION
 from layoutopt.passes import default_pipeline

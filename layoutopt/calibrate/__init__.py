@@ -9,7 +9,6 @@ agreement                     agreement of predictions and measurements for held
 target_file                   the text of the calibrated target file
 """
 
-from layoutopt.calibrate.calibration import calibrate
-from layoutopt.calibrate.calibration_report import CalibrationReport
+from layoutopt.calibrate.calibration import CalibrationReport, calibrate
 
 __all__ = ["CalibrationReport", "calibrate"]

@@ -9,24 +9,81 @@ from time import perf_counter
 from typing import TypeAlias
 
 import onnxruntime
+from pydantic import Field
 
 from layoutopt.calibrate.agreement import median_error, rank_correlation
-from layoutopt.calibrate.calibration_report import Agreement, CalibrationReport, KernelTime
 from layoutopt.calibrate.grid import KernelCase, kernel_cases
-from layoutopt.calibrate.kernel_rows import with_rows
 from layoutopt.calibrate.target_file import target_file_text
-from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out
+from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out, with_rows
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import LayoutoptError, TargetError
 from layoutopt.ir.types import DType
 from layoutopt.kernel_times import KernelStore, Machine, RequestedTimes
+from layoutopt.report.schema import ReportModel
 from layoutopt.runtime.processor import processor_name
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
 
 _BLOCKED = ("cpu-avx2", "cpu-avx512")  # targets with blocked kernels in the dialect onnxruntime
+
+
+# --- the report: the schema of `layoutopt calibrate --json` ---
+
+
+class Agreement(ReportModel):
+    """Agreement of predicted and measured times of a family of kernels.
+
+    Attributes:
+        family: the family.
+        fitted: the number of kernels that were fitted to.
+        held_out: the number of kernels that were not.
+        fitted_error: median of |predicted - measured| / measured over the fitted kernels.
+        error: the same over the held-out kernels; null without any.
+        rank_correlation: Spearman's over the held-out kernels; null for fewer than four.
+        error_before: median error of the uncalibrated target over the held-out kernels.
+        rank_correlation_before: rank correlation of the uncalibrated target.
+    """
+
+    family: str
+    fitted: int
+    held_out: int
+    fitted_error: float | None
+    error: float | None
+    rank_correlation: float | None
+    error_before: float | None
+    rank_correlation_before: float | None
+
+
+class KernelTime(ReportModel):
+    """The measured time of a kernel and its predictions, in seconds."""
+
+    kernel: str
+    family: str
+    held_out: bool
+    measured: float
+    predicted: float
+    predicted_before: float
+
+
+class CalibrationReport(ReportModel, extra="ignore"):
+    """The results of a calibration."""
+
+    layoutopt_version: str
+    cpu: str
+    onnxruntime_version: str
+    threads: int
+    date: str = Field(description="date of the fit, YYYY-MM-DD")
+    target: str = Field(description="the built-in target that was calibrated")
+    seconds: float = Field(description="duration of this run")
+    families: list[Agreement]
+    total: Agreement
+    kernels: list[KernelTime]
+    profile: str = Field(description="text of the target file, TOML")
+
+
+# --- the calibration ---
 
 
 def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> CalibrationReport:

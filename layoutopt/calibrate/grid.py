@@ -20,42 +20,48 @@ from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
 
 _OPSETS = {"": 20, "com.microsoft": 1, DOMAIN: 1}
 
-# The comment above each table lists its columns. Kernel sizes and strides are those of both spatial axes.
-# fmt: off
-# convolutions: channels in, channels out, pixels per side, kernel size, stride, groups
-_CONVOLUTIONS = (
-    (64, 64, 56, 1, 1, 1), (256, 64, 56, 1, 1, 1), (512, 128, 28, 1, 1, 1), (1024, 256, 14, 1, 1, 1), (96, 576, 14, 1, 1, 1),
-    (24, 144, 56, 1, 1, 1), (240, 40, 28, 1, 1, 1), (17, 35, 30, 1, 1, 1), (240, 64, 1, 1, 1, 1), (672, 168, 1, 1, 1, 1),
-    (96, 24, 1, 1, 1, 1), (512, 1024, 14, 1, 2, 1),
-    (64, 64, 56, 3, 1, 1), (128, 128, 28, 3, 1, 1), (512, 512, 7, 3, 1, 1), (24, 24, 64, 3, 1, 1), (17, 35, 30, 3, 1, 1),
-    (64, 64, 7, 3, 1, 1), (48, 96, 28, 3, 2, 1), (16, 16, 96, 3, 1, 1), (64, 64, 28, 5, 1, 1),
-    (128, 128, 56, 3, 1, 8), (512, 512, 14, 3, 1, 32), (128, 128, 28, 3, 1, 4),
-    (32, 32, 112, 3, 1, 32), (96, 96, 112, 3, 2, 96), (240, 240, 28, 5, 1, 240), (672, 672, 14, 5, 2, 672),
-    (960, 960, 7, 3, 1, 960), (192, 192, 28, 7, 1, 192), (768, 768, 7, 7, 1, 768), (17, 17, 30, 3, 1, 17),
-    (128, 128, 64, 3, 1, 128), (16, 16, 56, 3, 2, 16),
-    (3, 32, 224, 3, 2, 1), (3, 64, 224, 7, 2, 1), (3, 96, 224, 4, 4, 1), (3, 64, 64, 3, 1, 1), (4, 128, 32, 3, 1, 1),
-    (3, 24, 224, 3, 2, 1), (3, 64, 112, 7, 2, 1), (1, 64, 64, 5, 1, 1), (4, 64, 64, 3, 1, 1), (6, 32, 64, 3, 1, 1),
-    (3, 64, 160, 5, 1, 1),
-)
 # images: channels, pixels per side
 _IMAGES = (
-    (64, 112), (256, 56), (512, 14), (960, 7), (96, 56), (240, 28), (64, 7), (1280, 7), (17, 30), (128, 28), (24, 56), (32, 8),
+    (64, 112),
+    (256, 56),
+    (512, 14),
+    (960, 7),
+    (96, 56),
+    (240, 28),
+    (64, 7),
+    (1280, 7),
+    (17, 30),
+    (128, 28),
+    (24, 56),
+    (32, 8),
 )
-# sequences
+# images that first layers read: pixels per side
+_INPUTS = (224, 64, 160, 32, 128, 192, 256, 112)
+# sequences: batch, tokens, channels
 _TOKENS = (
-    (1, 197, 384), (1, 3136, 96), (1, 784, 192), (1, 49, 768), (1, 196, 1152), (1, 1500, 384), (1, 16, 64),
-)
-# products with a constant: batch, M, K, N
-_PRODUCTS = (
-    (64, 49, 384, 1536), (1, 196, 384, 1152), (1, 196, 1536, 384), (1, 49, 768, 3072), (1, 3136, 96, 384), (1, 100, 256, 2048),
-    (1, 1, 1280, 1000), (1, 16, 64, 64), (1, 1024, 32, 128), (1, 197, 384, 384), (1, 784, 64, 64),
+    (1, 197, 384),
+    (1, 3136, 96),
+    (1, 784, 192),
+    (1, 49, 768),
+    (1, 196, 1152),
+    (1, 1500, 384),
+    (1, 16, 64),
+    (64, 49, 96),
 )
 # products of two activations: heads, M, K, N
 _BATCHED = (
-    (6, 197, 64, 197), (6, 197, 197, 64), (12, 49, 32, 49), (64, 64, 32, 64), (8, 100, 32, 625), (3, 16, 64, 16),
-    (2, 784, 32, 49), (64, 49, 32, 49), (1, 3136, 32, 128), (1, 196, 160, 640), (1, 8, 64, 64),
+    (6, 197, 64, 197),
+    (6, 197, 197, 64),
+    (12, 49, 32, 49),
+    (64, 64, 32, 64),
+    (8, 100, 32, 625),
+    (3, 16, 64, 16),
+    (2, 784, 32, 49),
+    (64, 49, 32, 49),
+    (1, 3136, 32, 128),
+    (1, 196, 160, 640),
+    (1, 8, 64, 64),
 )
-# fmt: on
 
 # element-wise ops that are bound by memory
 _MEMORY_BOUND_OPS = ("Relu", "Add", "Mul", "Clip", "Div", "HardSigmoid")
@@ -125,18 +131,33 @@ def _numbers(*numbers: float) -> Value:
     return Value("x", TensorType(DType.of(array), array.shape), data=ArrayData(array))
 
 
-def _case(
-    family: str, op_type: str, inputs: Sequence[Value | None], y: Value, domain: str = "", **attributes: Attribute
-) -> KernelCase:
+def _case(family: str, op_type: str, inputs: Sequence[Value | None], y: Value, **attributes: Attribute) -> KernelCase:
+    domain = DOMAIN if op_type == CAST else "com.microsoft" if op_type in _CONTRIB_OPS else ""
     op = Op(op_type, tuple(inputs), (y,), domain=domain, version=_OPSETS[domain], attributes=attributes)
     op.signature = Signature(tuple(None if each is None else each.storage for each in inputs), (y.storage,))
     return KernelCase(family, op)
 
 
+def _convolution_shapes() -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Channels in and out, pixels per side, kernel size, stride and groups, of convolutions of images and of first layers."""
+    for number, (c, side) in enumerate(_IMAGES):
+        stride = 1 + number % 2
+        yield c, 2 * c, side, 1, 1, 1
+        yield c, max(c // 4, 16), side, 1, stride, 1
+        yield c, max(c // 4, 16), 1, 1, 1, 1
+        yield min(c, 256), min(c, 256), side, 3, 1, 1
+        yield c, c // 2 + 8, side, (3, 5)[stride - 1], stride, 1
+        yield c, c, side, (3, 5, 7)[number % 3], stride, c
+        yield c, c, side, 3, 1, (4 if c % 64 == 0 else 1)
+    for number, side in enumerate(_INPUTS):
+        for kernel, stride in ((3, 1 + side // 128), (7, 2), (4, 4)):
+            yield (3, 3, 1, 4)[number % 4], (32, 64, 24, 96)[(number + kernel) % 4], side, kernel, stride, 1
+
+
 def _convolutions(block: int) -> Iterator[KernelCase]:
     b = f"NCHW{block}c"
     dense, single = f"{b}{block}n", f"NCHW{block}n"
-    for c, o, side, kernel, stride, group in _CONVOLUTIONS:
+    for c, o, side, kernel, stride, group in _convolution_shapes():
         kind = " depthwise" if group == c > 1 else ""
         blocked = (b, single, b) if kind else (b, dense, b)
         choices = [(f"plain{kind}", ("", "", "")), (f"blocked{kind}", blocked)]
@@ -183,10 +204,10 @@ def _images(block: int) -> Iterator[KernelCase]:
 
 
 def _matrices() -> Iterator[KernelCase]:
-    for n, m, k, o in _PRODUCTS:
-        yield _case(
-            "matrix product", "MatMul", [_tensor((n, m, k)), _tensor((k, o), is_constant=True)], _tensor((n, m, o))
-        )
+    for n, m, k in _TOKENS:
+        for o in (k, 4 * k if k < 768 else k // 4):
+            inputs = [_tensor((n, m, k)), _tensor((k, o), is_constant=True)]
+            yield _case("matrix product", "MatMul", inputs, _tensor((n, m, o)))
     for h, m, k, o in _BATCHED:
         for name, a, b in (
             ("", "", ""),
@@ -200,13 +221,12 @@ def _matrices() -> Iterator[KernelCase]:
 
 def _elements(block: int) -> Iterator[KernelCase]:
     for number, op_type in enumerate((*_MEMORY_BOUND_OPS, *_COMPUTE_BOUND_OPS)):
-        domain = "com.microsoft" if op_type in _CONTRIB_OPS else ""
-        for shape in (*((1, c, side, side) for c, side in _IMAGES[number % 2 :: 2]), *_TOKENS):
+        for shape in (*((1, c, side, side) for c, side in _IMAGES[number % 2 :: 2]), *_TOKENS[number % 2 :: 2]):
             others: list[Value | None] = [_tensor(shape)] if op_type in _BINARY else []
             if op_type == "Clip":
                 others = [_tensor((), is_constant=True), None]
             family = "element-wise, light" if op_type in _MEMORY_BOUND_OPS else f"element-wise, {op_type}"
-            yield _case(family, op_type, [_tensor(shape), *others], _tensor(shape), domain)
+            yield _case(family, op_type, [_tensor(shape), *others], _tensor(shape))
     for number, (c, side) in enumerate(_IMAGES[::2]):
         for format in ("", "NHWC", f"NCHW{block}c"):
             inputs = [_image(c, side, format), _image(c, 1, format)]
@@ -254,4 +274,4 @@ def _moves(block: int) -> Iterator[KernelCase]:
 
 
 def _cast(family: str, shape: Sequence[int], a: str, b: str) -> KernelCase:
-    return _case(family, CAST, [_tensor(shape, a)], _tensor(shape, b), DOMAIN)
+    return _case(family, CAST, [_tensor(shape, a)], _tensor(shape, b))

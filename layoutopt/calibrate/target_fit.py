@@ -9,9 +9,9 @@ one is held out, so that they are the same on every machine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
-from math import inf, isfinite
+from math import isfinite
 from typing import TypeAlias
 
 import numpy as np
@@ -98,57 +98,47 @@ def fit_target(measured: Sequence[Measurement], spec: TargetSpec, source: str) -
     for each in measured:
         groups.setdefault(each.group, []).append(each.sample)
     fits: dict[Group, Roofline] = {}
-    # Ops without a row first, since no kernel costs less; then rows; rows that depend on other rows last.
-    for group in sorted(groups, key=lambda group: (isinstance(group, int), _includes_reorders(group, spec))):
+    for group in sorted(
+        groups, key=lambda group: isinstance(group, int)
+    ):  # ops without a row first: no kernel costs less
         samples = groups[group]
         if len(samples) < MIN_SAMPLES:
             continue
         memory_bound = isinstance(group, str) or not _MEMORY_BOUND.isdisjoint(spec.kernel[group].family)
         least = _LEAST_OVERHEAD if isinstance(group, str) or WITHOUT_ROW not in fits else fits[WITHOUT_ROW].overhead
-        if _includes_reorders(group, spec):
-            least = max(least, _least_overhead(group, fits, spec))
         fits[group] = fit(samples, least_overhead=least, is_memory_bound=memory_bound)
-        if _includes_reorders(group, spec):
-            fits[group] = _not_faster(fits[group], _blocked(group, fits, spec))
     return _FittedNumbers(spec, groups, fits, source).spec()
 
 
-def _includes_reorders(group: Group, spec: TargetSpec) -> bool:
-    """Whether the row is that of plain convolutions, which run as a blocked convolution between two reorders."""
-    if isinstance(group, str) or "convolution" not in spec.kernel[group].family:
-        return False
-    return not any("{C0}" in text for text in spec.kernel[group].formats.values())
+# --- kernel rows that calibration adds to a target, for ops that take longer than their memory traffic ---
+#
+# An op without a row is priced by the memory bandwidth alone, which is a third of the measured time for Gelu.
 
 
-def _blocked(group: Group, fits: Mapping[Group, Roofline], spec: TargetSpec) -> list[Roofline]:
-    """The blocked convolutions of the same variant."""
-    assert isinstance(group, int)
-    variant = spec.kernel[group].variant
-    rows = {number: spec.kernel[number] for number in fits if isinstance(number, int)}
-    alike = [number for number, row in rows.items() if "convolution" in row.family and row.variant == variant]
-    return [fits[number] for number in alike if not _includes_reorders(number, spec)]
+_PLACEHOLDER = Fraction(value=1.0, source="estimate: bound by memory")
+_ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...] | None], ...] = (
+    *((("elementwise",), ops) for ops in (("Sigmoid", "Tanh"), ("Erf",), ("Gelu",), ("QuickGelu",), ("FastGelu",))),
+    *((("elementwise",), ops) for ops in (("HardSwish",), ("Sqrt",), ("Softplus",))),
+    (("softmax",), ("Softmax",)),
+    (("reduction",), ("ReduceMean",)),
+    (("normalization",), ("LayerNormalization",)),
+    (("normalization",), ("InstanceNormalization",)),
+    (("rearrangement",), ("Concat",)),
+)
 
 
-def _least_overhead(group: Group, fits: Mapping[Group, Roofline], spec: TargetSpec) -> float:
-    """The overhead of a blocked convolution and two reorders, which few plain convolutions are small enough to show."""
-    blocked = _blocked(group, fits, spec)
-    return max((each.overhead for each in blocked), default=0.0) + 2 * _cast_overhead(fits)
-
-
-def _not_faster(plain: Roofline, blocked: Sequence[Roofline]) -> Roofline:
-    """The fit of plain convolutions, with the rate and bandwidth of the blocked ones, which they contain, as upper bounds."""
-    return replace(
-        plain,
-        rate=min([plain.rate, *(each.rate for each in blocked)]),
-        bandwidth=min([plain.bandwidth, *(each.bandwidth for each in blocked)]),
-        overlaps=plain.overlaps and all(each.overlaps for each in blocked),
+def with_rows(spec: TargetSpec) -> TargetSpec:
+    """The target with all rows that calibration fits."""
+    present = {(kernel.family, kernel.ops) for kernel in spec.kernel if kernel.direct}
+    added = tuple(
+        KernelSpec(family=family, ops=ops, dtypes=("float32",), direct=True, unit="vector", efficiency=_PLACEHOLDER)
+        for family, ops in _ROWS
+        if (family, ops) not in present
     )
+    return spec.model_copy(update={"kernel": spec.kernel + added})
 
 
-def _cast_overhead(fits: Mapping[Group, Roofline]) -> float:
-    """The median overhead of the groups of conversions; 0 without measurements."""
-    found = [fits[group].overhead for group in (PLAIN, BLOCKED, CHANNELS_LAST) if group in fits]
-    return float(np.median(found)) if found else 0.0
+# --- the numbers of a target ---
 
 
 class _FittedNumbers:
@@ -161,10 +151,7 @@ class _FittedNumbers:
         fits: Mapping[Group, Roofline],
         source: str,
     ) -> None:
-        self.old = spec
-        self.groups = groups
-        self.fits = fits
-        self.source = source
+        self.old, self.groups, self.fits, self.source = spec, groups, fits, source
         vector = [each.rate for group, each in fits.items() if isinstance(group, int) and isfinite(each.rate)]
         self.rate = max(vector, default=spec.rates["vector"]["float32"].value)
         bandwidths = [each.bandwidth for each in fits.values() if isfinite(each.bandwidth)]
@@ -172,45 +159,33 @@ class _FittedNumbers:
 
     def spec(self) -> TargetSpec:
         """The target."""
-        vector = {
-            **self.old.rates["vector"],
-            "float32": Rate(value=_round(self.rate), source=self._source("the fastest kernel")),
-        }
         self.rate, self.bandwidth = _round(self.rate), _round(self.bandwidth)
-        return self.old.model_copy(
-            update={
-                "memory": self._memory(),
-                "launch": self._launch(),
-                "rates": {**self.old.rates, "vector": vector},
-                "kernel": tuple(self._row(number, row) for number, row in enumerate(self.old.kernel)),
-            }
-        )
+        rate = Rate(value=self.rate, source=f"{self.source}; the fastest kernel")
+        rates = {**self.old.rates, "vector": {**self.old.rates["vector"], "float32": rate}}
+        rows = tuple(self._row(number, row) for number, row in enumerate(self.old.kernel))
+        update = {"memory": self._memory(), "launch": self._launch(), "rates": rates, "kernel": rows}
+        return self.old.model_copy(update=update)
 
     def _memory(self) -> Memory:
         old = self.old.memory
-        blocked = self._fitted_fraction(BLOCKED, old.blocked_cast_efficiency)
+        blocked = self._fraction(BLOCKED, old.blocked_cast_efficiency)
         scattered = old.scattered_cast_efficiency  # of casts that are too rare to be timed
         return Memory(
-            bandwidth=Rate(value=self.bandwidth, source=self._source("the most that any kernel moves")),
-            kernel_efficiency=self._fitted_fraction(WITHOUT_ROW, old.kernel_efficiency),
-            plain_cast_efficiency=self._fitted_fraction(PLAIN, old.plain_cast_efficiency),
+            bandwidth=Rate(value=self.bandwidth, source=f"{self.source}; the most that any kernel moves"),
+            kernel_efficiency=self._fraction(WITHOUT_ROW, old.kernel_efficiency),
+            plain_cast_efficiency=self._fraction(PLAIN, old.plain_cast_efficiency),
             blocked_cast_efficiency=blocked,
-            channels_last_cast_efficiency=self._fitted_fraction(
-                CHANNELS_LAST, old.channels_last_cast_efficiency or blocked
-            ),
+            channels_last_cast_efficiency=self._fraction(CHANNELS_LAST, old.channels_last_cast_efficiency or blocked),
             scattered_cast_efficiency=None if scattered is None else self._kept_fraction(scattered),
         )
 
     def _launch(self) -> Launch:
-        stream = self.fits.get(WITHOUT_ROW)
-        overhead = self.old.launch.overhead
-        if stream is not None:
-            overhead = Duration(value=_round(stream.overhead), source=self._fit_source(WITHOUT_ROW))
-        cast_overhead = self.old.launch.cast_overhead
-        if found := _cast_overhead(self.fits):
-            cast_overhead = Duration(
-                value=_round(found), source=self._source("the median of the groups of conversions")
-            )
+        overhead, cast_overhead = self.old.launch.overhead, self.old.launch.cast_overhead
+        if WITHOUT_ROW in self.fits:
+            overhead = Duration(value=_round(self.fits[WITHOUT_ROW].overhead), source=self._fit_source(WITHOUT_ROW))
+        if casts := [self.fits[group].overhead for group in (PLAIN, BLOCKED, CHANNELS_LAST) if group in self.fits]:
+            source = f"{self.source}; the median of the groups of conversions"
+            cast_overhead = Duration(value=_round(float(np.median(casts))), source=source)
         return Launch(overhead=overhead, cast_overhead=cast_overhead)
 
     def _row(self, number: int, row: KernelSpec) -> KernelSpec:
@@ -218,42 +193,38 @@ class _FittedNumbers:
         if found is None:
             return row
         source = self._fit_source(number)
-        efficiency = Fraction(value=self._fraction_of(found.rate, self.rate), source=source)
-        if not isfinite(found.rate):
-            efficiency = Fraction(value=1.0, source=f"{source}; arithmetic does not bind it")
-        traffic = Fraction(value=self._fraction_of(found.bandwidth, self.bandwidth), source=source)
-        if not isfinite(found.bandwidth):
-            traffic = Fraction(value=1.0, source=f"{source}; memory does not bind it")
+
+        def fraction(value: float, peak: float, name: str) -> Fraction:
+            if isfinite(value):
+                return Fraction(value=min(1.0, _round(value / peak)), source=source)
+            return Fraction(value=1.0, source=f"{source}; {name} does not bind it")
+
         return row.model_copy(
             update={
-                "efficiency": efficiency,
-                "bandwidth_efficiency": traffic,
+                "efficiency": fraction(found.rate, self.rate, "arithmetic"),
+                "bandwidth_efficiency": fraction(found.bandwidth, self.bandwidth, "memory"),
                 "overhead": Duration(value=_round(found.overhead), source=source),
                 "overlaps": found.overlaps,
             }
         )
 
-    def _fitted_fraction(self, group: Group, otherwise: Fraction) -> Fraction:
+    def _fraction(self, group: Group, otherwise: Fraction) -> Fraction:
+        """The fraction of the bandwidth that a group reaches."""
         found = self.fits.get(group)
         if found is None or not isfinite(found.bandwidth):
             return self._kept_fraction(otherwise)
-        return Fraction(value=self._fraction_of(found.bandwidth, self.bandwidth), source=self._fit_source(group))
+        value = min(1.0, _round(found.bandwidth / self.bandwidth))
+        return Fraction(value=value, source=self._fit_source(group))
 
     def _kept_fraction(self, fraction: Fraction) -> Fraction:
         """The same bytes per second as a fraction of the new peak."""
         value = _round(fraction.value * self.old.memory.bandwidth.value / self.bandwidth)
         return Fraction(value=min(1.0, value), source=fraction.source)
 
-    def _fraction_of(self, value: float, peak: float) -> float:
-        return min(1.0, _round(value / peak)) if value != inf else 1.0
-
-    def _source(self, what: str) -> str:
-        return f"{self.source}; {what}"
-
     def _fit_source(self, group: Group) -> str:
         fitted = self.fits[group]
         errors = [abs(fitted.seconds(each) - each.seconds) / each.seconds for each in self.groups[group]]
-        return self._source(f"fitted to {len(errors)} kernels with a median error of {np.median(errors):.0%}")
+        return f"{self.source}; fitted to {len(errors)} kernels with a median error of {np.median(errors):.0%}"
 
 
 def _round(value: float, digits: int = 3) -> float:

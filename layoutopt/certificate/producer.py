@@ -29,7 +29,7 @@ from layoutopt.certificate.checker.terms import Array, Shape, Term, UnprovableEr
 from layoutopt.certificate.testing import measure, run, sample_inputs
 from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.errors import ArgumentError, CertificateError
-from layoutopt.runtime.definitions import BLOCKED, define
+from layoutopt.runtime.definitions import define
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.version import VERSION as LAYOUTOPT_VERSION
 
@@ -245,7 +245,7 @@ def _runnable(model: Model, block: int) -> Model:
         return model
     message = onnx.ModelProto()
     message.CopyFrom(model.message)
-    define(message, BLOCKED, block)
+    define(message, block)
     return replace(model, message=message)
 
 

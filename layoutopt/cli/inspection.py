@@ -14,7 +14,7 @@ from layoutopt.cli.output_files import JsonRecord, TextFiles, reporting_written_
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.warnings import warn_of_repairs
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
-from layoutopt.driver.pipeline import pipeline_for
+from layoutopt.driver.job import pipeline_for
 from layoutopt.files import FileKind, Overwrite, create_folder, output_errors, path_text, write_text
 from layoutopt.ir.graph import DOMAIN, Graph, to_text
 from layoutopt.ir.types import Attribute, Op

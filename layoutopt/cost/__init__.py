@@ -1,6 +1,5 @@
 """Cost models: estimated times of ops and conversions on one target, in seconds."""
 
-from layoutopt.cost.epilogues import EpilogueRule, Epilogues, find_epilogues
 from layoutopt.cost.model import (
     CostModel,
     MeasuredPrices,
@@ -9,19 +8,17 @@ from layoutopt.cost.model import (
     for_targets,
     targets_of,
 )
-from layoutopt.cost.prices import Absorbed, Prices, StandardKernels, priced_with
+from layoutopt.cost.prices import Absorbed, Epilogues, Prices, StandardKernels, priced_with
 
 __all__ = [
     "Absorbed",
     "CostModel",
-    "EpilogueRule",
     "Epilogues",
     "MeasuredPrices",
     "MultiTargetCostModel",
     "Prices",
     "StandardKernels",
     "emulation_conversions",
-    "find_epilogues",
     "for_targets",
     "priced_with",
     "targets_of",

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from layoutopt.cost.epilogues import Epilogues
 from layoutopt.cost.model import (
     INNER_CONVERSION_FACTOR,
     CostModel,
@@ -40,6 +39,9 @@ from layoutopt.ops import (
 
 Absorbed: TypeAlias = frozenset[tuple[str, DType]]
 """The (op type, element type) pairs whose operands a runtime can read with their last two axes exchanged, at no cost."""
+
+Epilogues: TypeAlias = Mapping[Op, float]
+"""The ops that a runtime computes in the kernel before them, each with the remaining fraction of its time."""
 
 _ABSORBED = 0.25
 """The price of an absorbed Transpose, as a fraction of one that runs: one runtime absorbs it, another one runs it."""

@@ -11,7 +11,7 @@ from layoutopt.ir.constants import LARGE, Deferred, Rearranged, expanded_constan
 from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops import Inapplicable, X, Y, estimated_extent, rule_of
-from layoutopt.ops.elementwise import Cast, Clip, Nary, Unary
+from layoutopt.ops.axiswise import Nary, Unary
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
 
@@ -239,9 +239,9 @@ def _move_behind_elementwise(graph: Graph, op: Op) -> None:
 def _is_elementwise(op: Op, rank: int) -> bool:
     """Whether an op computes one tensor from its first operand, of that rank, element by element; all others are scalars."""
     rule = rule_of(op)
-    if not isinstance(rule, Unary | Cast | Clip | Nary) or len(op.outputs) != 1 or rule.missing_rank(op) is not None:
+    if not isinstance(rule, Unary | Nary) or len(op.outputs) != 1:
         return False
-    axes = rule.axes(op)
+    axes = rule.iteration_axes(op)
     if isinstance(axes, Inapplicable):
         return False
     others = (op.operand(slot) for slot in axes.keys() - {X, Y})

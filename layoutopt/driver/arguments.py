@@ -1,10 +1,17 @@
-"""Checks of the arguments of `layoutopt.optimize`, which raise errors before a model is read."""
+"""Pinned formats: from the text of a pin to the format of a value.
+
+The letters of a pin are those of the value's axes, as reports and `inspect` print them. Other letters have their default
+meaning: NCHW are the axes of a feature map in logical order. A name whose blocks depend on the element type, such as NC1HWC0,
+has those of the value's type.
+
+Checks of the arguments of `layoutopt.optimize`, which raise errors before a model is read.
+"""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from os import PathLike
-from typing import Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import onnx
 import onnx_ir
@@ -13,11 +20,48 @@ from layoutopt import onnx_io
 from layoutopt.cost import CostModel, MultiTargetCostModel, for_targets, targets_of
 from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
 from layoutopt.dialects import DIALECTS, Dialect, Functions, Lower
-from layoutopt.driver.pins import pin_text
-from layoutopt.errors import ArgumentError, DimensionError, TargetError
-from layoutopt.formats import Format
+from layoutopt.errors import ArgumentError, DimensionError, FormatError, TargetError
+from layoutopt.formats import Format, lookup
 from layoutopt.ir.sizes import Dims, Range
-from layoutopt.passes.base import Mode, Pipeline
+from layoutopt.ir.types import DType, Value
+from layoutopt.passes.base import Pipeline
+
+
+def pin_text(pin: Format | str) -> str:
+    """The text of a pin, with numbers for the axes of a Format, which has no letters.
+
+    Raises:
+        FormatError: a text is neither a name of the catalogue nor a notation, whatever the letters of the axes.
+    """
+    if isinstance(pin, Format):
+        return pin.numbered()
+    try:
+        lookup(pin, DType.FLOAT32.label)  # any type: that of the value is not known yet
+    except FormatError as error:
+        try:
+            Format.parse(pin, "".join(sorted({letter for letter in pin if letter.isupper()})))
+        except FormatError:
+            raise error from None
+    return pin
+
+
+def pinned_format(text: str, value: Value) -> tuple[Format, str]:
+    """The format that a pin gives a value, and the letters of the axes under which it was read; empty for the default ones.
+
+    Raises:
+        FormatError: the text has neither the letters of the value's axes nor letters with a default meaning.
+    """
+    letters, dtype = value.axis_letters or "", None if value.dtype is None else value.dtype.label
+    if letters:
+        try:
+            return lookup(text, dtype, letters), letters
+        except FormatError:
+            pass  # other letters
+    return lookup(text, dtype), ""
+
+
+if TYPE_CHECKING:
+    from layoutopt.driver.options import Options
 
 Model: TypeAlias = str | PathLike[str] | bytes | BinaryIO | onnx.ModelProto | onnx_ir.Model
 Target: TypeAlias = str | CostModel | Iterable[str | CostModel]
@@ -121,48 +165,31 @@ def _dialect(name: object) -> Dialect:
     return DIALECTS[name]
 
 
-def check_profile(profile: object, dialect: Dialect) -> None:
-    """Check that kernel times are given for a dialect whose kernels have them.
+def check_dialect(options: "Options", dialect: Dialect) -> None:
+    """Check that a dialect has the kernels, times and branches that other options require.
 
     Raises:
-        ArgumentError: the profile is no path, or the dialect is not written for onnxruntime on CPUs.
+        ArgumentError: the dialect is not written for onnxruntime on CPUs, or a portable result is not possible.
     """
-    if profile is None:
-        return
-    if not isinstance(profile, str | PathLike):
-        raise ArgumentError("is no path", where=f"profile={profile!r:.80}")
-    if not dialect.is_native:
-        hint = "give a target whose dialect is onnxruntime, such as cpu on x86, or no profile"
-        raise ArgumentError("the dialect has no kernel times", where=dialect.name, hint=hint)
-
-
-def check_sessions(sessions: str, dialect: Dialect) -> None:
-    """Check the preference for session creation or runs; "fast" requires a dialect that is written for onnxruntime on CPUs.
-
-    Raises:
-        ArgumentError: the dialect is not written for onnxruntime alone.
-    """
-    if sessions == "fast" and not dialect.is_native:
-        hint = "give a target whose dialect is onnxruntime, such as cpu on x86, or leave the sessions balanced"
+    native = "give a target whose dialect is onnxruntime, such as cpu on x86, or"
+    if options.portable:
+        if not dialect.is_native:
+            hint = f"leave it out: the dialect {dialect.name} has no blocks of a particular CPU"
+            raise ArgumentError("needs a native dialect", where="portable", hint=hint)
+        if options.mode == "training":
+            hint = "a weight would be in two branches"
+            raise ArgumentError("needs the mode inference", where="portable", hint=hint)
+        if options.pipeline is not None and any(isinstance(step, Lower) for step in options.pipeline.passes):
+            hint = "give a pipeline without Lower"
+            raise ArgumentError("needs to choose the dialects", where="portable", hint=hint)
+    if options.sessions == "fast" and not dialect.is_native:
+        hint = f"{native} leave the sessions balanced"
         raise ArgumentError("the dialect has no fast sessions", where=dialect.name, hint=hint)
-
-
-def check_portable(portable: bool, dialect: Dialect, mode: Mode, pipeline: Pipeline | None) -> None:
-    """Check that a portable result is possible.
-
-    Raises:
-        ArgumentError: it is not, or is not needed.
-    """
-    if not portable:
-        return
-    if not dialect.is_native:
-        hint = f"leave it out: the dialect {dialect.name} has no blocks of a particular CPU"
-        raise ArgumentError("needs a native dialect", where="portable", hint=hint)
-    if mode == "training":
-        raise ArgumentError("needs the mode inference", where="portable", hint="a weight would be in two branches")
-    if pipeline is not None and any(isinstance(step, Lower) for step in pipeline.passes):
-        hint = "give a pipeline without Lower"
-        raise ArgumentError("needs to choose the dialects", where="portable", hint=hint)
+    if options.profile is not None:
+        if not isinstance(options.profile, str | PathLike):
+            raise ArgumentError("is no path", where=f"profile={options.profile!r:.80}")
+        if not dialect.is_native:
+            raise ArgumentError("the dialect has no kernel times", where=dialect.name, hint=f"{native} no profile")
 
 
 def checked_pins(pins: Mapping[str, Format | str] | None) -> dict[str, str]:
@@ -221,23 +248,17 @@ def _items(argument: str, given: object, hint: str) -> Iterable[tuple[str, Any]]
     return given.items()
 
 
-def check_pipeline(pipeline: object) -> None:
-    """Check that an argument is a pipeline or None.
+def check_types(options: "Options") -> None:
+    """Check the types of the arguments that the command line does not have.
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: a callback is no function, or the pipeline is none.
     """
-    if pipeline is not None and not isinstance(pipeline, Pipeline):
-        hint = "give a layoutopt.Pipeline, or None for the passes of the mode"
-        raise ArgumentError(f"not a pipeline but a {type(pipeline).__name__}", where="pipeline", hint=hint)
-
-
-def check_callbacks(**callbacks: object) -> None:
-    """Check that each argument is a function or None.
-
-    Raises:
-        ArgumentError: one is not.
-    """
-    for name, callback in callbacks.items():
-        if callback is not None and not callable(callback):
-            raise ArgumentError(f"not a function but a {type(callback).__name__}", where=name, hint="give a function")
+    kinds: dict[str, Any] = {"pipeline": Pipeline, "watch": Callable, "progress": Callable}
+    for name, kind in kinds.items():
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, kind):
+            noun = "pipeline" if kind is Pipeline else "function"
+            raise ArgumentError(
+                f"not a {noun} but a {type(value).__name__}", where=name, hint=f"give a {noun}, or None"
+            )

@@ -9,12 +9,11 @@ from time import perf_counter
 import onnx_ir
 
 from layoutopt import onnx_io
-from layoutopt.driver.gain import check_bound
 from layoutopt.driver.job import Job
-from layoutopt.driver.lifting import OPTIMISED_BEFORE
 from layoutopt.driver.model_faults import is_loadable
+from layoutopt.driver.prices import check_bound
 from layoutopt.driver.result import Result
-from layoutopt.driver.rewriting import UNVERIFIED
+from layoutopt.driver.stages import OPTIMISED_BEFORE, UNVERIFIED, Lifted, Outcome
 from layoutopt.errors import UnverifiedError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
@@ -36,7 +35,6 @@ from layoutopt.report.schema import (
     TargetReport,
     VerificationReport,
 )
-from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import Verification
 from layoutopt.verification.parts import is_too_large
 from layoutopt.verification.runs import run_model_once
@@ -45,32 +43,29 @@ from layoutopt.version import VERSION
 _LOGGER = logging.getLogger("layoutopt")
 
 
-def finish(
-    job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, rewritten: onnx_ir.Model | None
-) -> Result:
-    """The result of a call.
+def finish(job: Job, lifted: Lifted, outcome: Outcome) -> Result:
+    """The result of a call. An unchanged model is run once, if the call requests verification.
 
     Args:
         job: the call.
-        source: the original.
-        graph: its graph, planned if the model was rewritten.
-        samples: the generator of inputs on which an unchanged model is run, if the call requests verification.
-        rewritten: the rewritten model; None if the original stays unchanged.
+        lifted: the original; its graph is planned if the model was rewritten.
+        outcome: the rewritten model, or the reason why the original stays unchanged.
 
     Raises:
         UnverifiedError: the original stays unchanged, and ONNX Runtime refuses to run it.
     """
-    if rewritten is None and job.options.verify:
-        job.verification = run_model_once(source, job.path, samples)
-        if not is_too_large(source):
-            _raise_if_refused(job)
-    model = source if rewritten is None else rewritten
-    report = _report(job, model, graph, is_changed=rewritten is not None)
+    reason = outcome if isinstance(outcome, str) else ""
+    if reason and job.options.verify:
+        job.verification = run_model_once(lifted.model, job.path, lifted.samples)
+        if not is_too_large(lifted.model) and reason != OPTIMISED_BEFORE:
+            _raise_if_refused(job, job.verification)
+    model = lifted.model if isinstance(outcome, str) else outcome
+    report = _report(job, model, lifted.graph, reason)
     _log(report)
-    unchanged = job.source if rewritten is None else None
+    unchanged = job.source if reason else None
     origin = job.options.model
     path = str(origin) if isinstance(origin, str | PathLike) else None
-    return Result(model, job.context.plan, report, graph, unchanged, path, _files_read(job))
+    return Result(model, job.context.plan, report, lifted.graph, unchanged, path, _files_read(job))
 
 
 def _files_read(job: Job) -> tuple[Path, ...]:
@@ -82,18 +77,16 @@ def _files_read(job: Job) -> tuple[Path, ...]:
     return tuple(each for each in paths if each.is_file())
 
 
-def _raise_if_refused(job: Job) -> None:
+def _raise_if_refused(job: Job, verdict: Verification) -> None:
     """Raise an error if ONNX Runtime refuses to run an unchanged model, unless `allow_unverified` is given.
 
     A model that it has no kernels, inputs or time for may be valid, and is left to the reader of the report. So is one that its
-    optimisations make invalid, and an earlier result, whose blocks may be those of another machine.
+    optimisations make invalid. An earlier result, whose blocks may be those of another machine, is not checked.
 
     Raises:
         UnverifiedError: it refuses the model.
     """
-    verdict = job.verification
-    is_result = job.context.reason_to_keep == OPTIMISED_BEFORE
-    if verdict is None or not verdict.refusal or is_result or job.options.allow_unverified:
+    if not verdict.refusal or job.options.allow_unverified:
         return
     if is_loadable(job.given, is_optimised=True) or not is_loadable(job.given):
         raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)
@@ -109,8 +102,9 @@ def _log(report: Report) -> None:
         _LOGGER.warning(text)
 
 
-def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -> Report:
-    """The report of a result, `model`, that was rewritten or is the original."""
+def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report:
+    """The report of a result, `model`, that was rewritten or, for some reason, is the original."""
+    is_changed = not reason
     context, sizes, verdict = job.context, job.context.sizes, job.verification
     if context.plan is not None:
         check_bound(context.plan, job.gain)
@@ -135,7 +129,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         mode=context.mode,
         sessions=context.sessions,
         changed=is_changed,
-        reason=context.reason_to_keep,
+        reason=reason,
         plan=plan_report(context.plan, found.targets, context.least_moves) if context.plan is not None else None,
         before=job.before,
         after=found.counts if is_changed else job.before,

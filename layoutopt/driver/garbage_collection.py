@@ -20,14 +20,6 @@ _before = (0, 0, 0)
 @contextmanager
 def reduced_garbage_collection() -> Iterator[None]:
     """Raise the collector's thresholds until the last of the concurrent calls ends; a collector that is off stays off."""
-    _enter()
-    try:
-        yield
-    finally:
-        _leave()
-
-
-def _enter() -> None:
     global _calls, _before
     with _lock:
         _calls += 1
@@ -35,14 +27,13 @@ def _enter() -> None:
             _before = gc.get_threshold()
             if _before[0]:  # 0 means that there are no automatic collections
                 gc.set_threshold(*_THRESHOLDS)
-
-
-def _leave() -> None:
-    global _calls
-    with _lock:
-        _calls -= 1
-        if _calls == 0:
-            gc.set_threshold(*_before)
+    try:
+        yield
+    finally:
+        with _lock:
+            _calls -= 1
+            if _calls == 0:
+                gc.set_threshold(*_before)
 
 
 __all__ = ["reduced_garbage_collection"]

@@ -1,7 +1,11 @@
-"""One call of `layoutopt.optimize`: its checked arguments, and the results of its stages."""
+"""The pipeline of `layoutopt.optimize`: the passes before lowering, lowering, and the passes of the dialect.
+
+One call of `layoutopt.optimize`: its checked arguments, and the results of its stages.
+"""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -13,21 +17,68 @@ import onnx_ir
 from layoutopt import inference
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import RuntimeSpec
-from layoutopt.dialects import Dialect
+from layoutopt.dialects import DIALECTS, Dialect, Lower
 from layoutopt.driver import arguments
+from layoutopt.driver.arguments import Target
+from layoutopt.driver.garbage_collection import reduced_garbage_collection
+from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.options import Options, check
-from layoutopt.driver.pipeline import with_lowering
+from layoutopt.errors import ExtensionError
 from layoutopt.files import path_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, as_range
-from layoutopt.ir.types import Op, Signature
-from layoutopt.passes import default_pipeline
-from layoutopt.passes.base import Moment, Pass, PassContext, PassResult, Pipeline
+from layoutopt.passes import EXTENSIONS, CheckGain, default_pipeline, extensions_behind_lowering
+from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline
+from layoutopt.registry import package_of
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport, RemainingMove
 from layoutopt.report.stamp import Stamp
+from layoutopt.runtime.custom_ops import kernel_libraries
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import InputSet, input_sets
 from layoutopt.verification import Runnable, Verification, as_runnable
+
+
+def pipeline_for(mode: Mode, target: Target, runtime: str | None, dialect: str | None) -> Pipeline:
+    """All passes of a mode for a target, a runtime and a dialect; None for the target's own.
+
+    Raises:
+        ArgumentError, TargetError: there is no such target, runtime or dialect.
+        ExtensionError: a pass of a package cannot be loaded, or names a pass that is in no pipeline.
+    """
+    _, written = arguments.runtime_and_dialect(runtime, dialect, arguments.cost_model_of(target))
+    return with_lowering(default_pipeline(mode), written)
+
+
+def with_lowering(pipeline: Pipeline, dialect: Dialect) -> Pipeline:
+    """The pipeline followed by the passes from lowering on; as it is if it has a `Lower` of its own.
+
+    Raises:
+        ExtensionError: a pass of a package cannot be loaded, or names a pass that is in no pipeline.
+    """
+    if any(isinstance(step, Lower) for step in pipeline.passes):
+        return pipeline
+    return replace(pipeline, passes=(*pipeline.passes, *lowering_passes(dialect)))
+
+
+def lowering_passes(dialect: Dialect) -> tuple[Pass, ...]:
+    """`check-gain`, `lower` and the passes of the dialect, with the passes of installed packages that name one of them.
+
+    Raises:
+        ExtensionError: a pass of a package cannot be loaded, or names a pass that is in no pipeline.
+    """
+    added = extensions_behind_lowering()
+    known = {step.name for each in DIALECTS.values() for step in _passes_of(each)} if added else set()
+    known |= {each.name for each in added.values()}
+    for name, each in added.items():
+        if (neighbour := each.before or each.after) not in known:
+            where = f"package {package_of(EXTENSIONS.found[name])}: pass {each.name}"
+            raise ExtensionError(f"no pass '{neighbour}' to run next to", where=where, hint="see layoutopt list passes")
+    return Pipeline(_passes_of(dialect)).extended(list(added.values())).passes
+
+
+def _passes_of(dialect: Dialect) -> tuple[Pass, ...]:
+    return (CheckGain(), Lower(dialect), *dialect.passes)
+
 
 _LOGGER = logging.getLogger("layoutopt")
 
@@ -55,7 +106,6 @@ class Job:
         verification: the verdict; None before verification.
         gain: the estimated gain of the plan, by cause; None before planning, and for several targets.
         calibration: the kernels that were timed for the plan; None before planning.
-        has_times: whether the price of an op under a signature consists of times of kernels.
         measurement: the measured speed-up; None before it.
         portable: the branches of a portable result; None for any other one.
     """
@@ -78,7 +128,6 @@ class Job:
     verification: Verification | None = None
     gain: GainReport | None = None
     calibration: PricesReport | None = None
-    has_times: Callable[[Op, Signature], bool] = lambda op, signature: False
     measurement: MeasurementReport | None = None
     portable: PortableReport | None = None
 
@@ -90,15 +139,12 @@ class Job:
             ArgumentError, TargetError, FormatError, DimensionError: an argument is wrong.
         """
         check(options)
-        arguments.check_pipeline(options.pipeline)
-        arguments.check_callbacks(watch=options.watch, progress=options.progress)
+        arguments.check_types(options)
         arguments.check_model(options.model)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         target_model = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, target_model)
-        arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
-        arguments.check_sessions(options.sessions, dialect)
-        arguments.check_profile(options.profile, dialect)
+        arguments.check_dialect(options, dialect)
         stamp = Stamp(
             target_model.name,
             runtime.name,
@@ -148,6 +194,13 @@ class Job:
         job.context.exact = exact
         return job
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Context manager of the stages: an exception counts as caused by the model if onnxruntime refuses it as well."""
+        libraries = kernel_libraries(self.options.custom_ops)
+        with reduced_garbage_collection(), libraries, reporting_invalid_model(self.given, self.dims):
+            yield
+
     @property
     def path(self) -> str | None:
         """The file of the model; None if the model was passed in memory."""
@@ -181,6 +234,3 @@ class Job:
             self.progress(step.name)
         if self.options.watch is not None:
             self.options.watch(moment, step, graph)
-
-
-__all__ = ["Job"]

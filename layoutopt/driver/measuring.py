@@ -6,8 +6,8 @@ from time import process_time
 
 import onnx_ir
 
-from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.job import Job
+from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, point_of_range, symbols

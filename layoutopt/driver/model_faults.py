@@ -1,7 +1,7 @@
 """Diagnosis of models with ONNX Runtime: whether a model can be run, and whether it is the cause of an exception."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import TypeAlias
@@ -17,7 +17,7 @@ from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for
 from layoutopt.verification.runnable import Runnable, Source
-from layoutopt.verification.runs import run_model_once, run_once
+from layoutopt.verification.runs import run_once
 
 Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
 
@@ -25,11 +25,16 @@ _VARIABLE = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")  # numbers and names in messag
 _HINT = "export the model again"
 
 
-def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model, *, is_optimised: bool = False) -> bool:
+def is_loadable(model: Model, *, is_optimised: bool = False) -> bool:
     """Whether ONNX Runtime loads a model, without optimisations or at its default level."""
+    return loads(_source(model), is_optimised=is_optimised)
+
+
+def _source(model: Model) -> Source:
+    """The file or the bytes of a model."""
     if isinstance(model, onnx_ir.Model):
-        return loads(onnx_io.to_bytes(model), is_optimised=is_optimised)
-    return loads(model.SerializeToString() if isinstance(model, onnx.ModelProto) else model, is_optimised=is_optimised)
+        return onnx_io.to_bytes(model)
+    return model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
 
 
 @contextmanager
@@ -93,23 +98,13 @@ def _kind(fault: ModelError) -> str:
 def _refusal(model: Model, dims: Dims) -> str:
     """The reason why ONNX Runtime refuses an invalid model; empty if it runs the model or fails for another reason."""
     try:
-        if isinstance(model, onnx_ir.Model):
-            verdict = run_model_once(
-                model, None, _inputs_for(dims, lambda: SampleInputs.of(inference.lift(model), dims))
-            )
-        else:
-            source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-            verdict = run_once(Runnable.of(source), _inputs_for(dims, lambda: sample_inputs_for(source, dims)))
+        source = _source(model)
+        try:
+            inputs = sample_inputs_for(source, dims)
+        except Exception as error:  # inputs that ignore the graph
+            raise_if_out_of_memory(error)
+            inputs = SampleInputs.of(None, dims)
+        return run_once(Runnable.of(source), inputs).refusal
     except Exception as error:
         raise_if_out_of_memory(error)
         return ""
-    return verdict.refusal
-
-
-def _inputs_for(dims: Dims, make: Callable[[], SampleInputs]) -> SampleInputs:
-    """The inputs that `make` generates; inputs that ignore the graph if lifting the model fails."""
-    try:
-        return make()
-    except Exception as error:
-        raise_if_out_of_memory(error)
-        return SampleInputs.of(None, dims)

@@ -9,13 +9,11 @@ from dataclasses import KW_ONLY, dataclass
 
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.driver.arguments import Model, Target
-from layoutopt.driver.calibration import calibrated_plan
 from layoutopt.driver.finish import plan_report
-from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job
-from layoutopt.driver.lifting import lift, read
-from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.options import Options, PlanOptions, check, option, takes, values_of
+from layoutopt.driver.prices import calibrated_plan
+from layoutopt.driver.stages import lift, read
 from layoutopt.errors import TargetError
 from layoutopt.explanation.changes import model_changes
 from layoutopt.explanation.conversions import conversion, ranked_casts
@@ -28,7 +26,6 @@ from layoutopt.passes.planning import AssignFormats, at_prices, plan_request
 from layoutopt.planner import Plan, make_formulated_plan, make_plan
 from layoutopt.report.builder import dim_reports
 from layoutopt.report.schema import NoteReport
-from layoutopt.runtime.custom_ops import kernel_libraries
 from layoutopt.version import VERSION
 
 
@@ -144,19 +141,16 @@ def _planned(options: ExplainOptions) -> Iterator[PlanView | Job]:
         LayoutoptError: the arguments or the model are wrong.
     """
     job = _job(options)
-    with (
-        reduced_garbage_collection(),
-        kernel_libraries(options.custom_ops),
-        reporting_invalid_model(job.given, job.dims),
-    ):
+    with job.running():
         yield _view(job)
 
 
 def _view(job: Job) -> PlanView | Job:
     source = read(job)
-    graph, _ = lift(job, source)
-    context = job.context
-    if graph.contradiction is not None and not context.reason_to_keep:
+    lifted = lift(job, source)
+    graph, context = lifted.graph, job.context
+    context.reason_to_keep = lifted.reason
+    if graph.contradiction is not None and not lifted.reason:
         context.reason_to_keep = f"its shapes contradict each other at {graph.contradiction[0]}"
     if context.reason_to_keep:
         return job

@@ -1,6 +1,6 @@
 """Letters of the axes of every value, by their roles: the axes of an image that an exporter declared as (N, H, W, C) are NHWC.
 
-Ops that define the roles of their operands' axes (`ops.interfaces.axis_letters`) assign letters. The letters are propagated,
+Ops that define the roles of their operands' axes (`LayoutRule.axis_letters`) assign letters. The letters are propagated,
 forward and backward, to the axes of other values that are the same axis:
 
     image (N,H,W,C)  <-  Transpose  ->  (N,C,H,W)  ->  Conv      the convolution assigns letters, the Transpose propagates them
@@ -26,10 +26,9 @@ from typing import TypeAlias
 from layoutopt.formats import Shape, volume
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Slot, Value
-from layoutopt.ops import Inapplicable, View, rule_of
+from layoutopt.ops import Inapplicable, View, facts, rule_of
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.contraction import A, B, Contraction
-from layoutopt.ops.interfaces import AxisLetters
 from layoutopt.ops.region_ops import operand, region_rule, regions_with_rule
 from layoutopt.ops.signatures import Y
 from layoutopt.ops.view import Transpose
@@ -49,7 +48,7 @@ def same_axes(op: Op) -> Iterable[Sequence[ValueAxis]]:
         return _matched(op, ((axis, position) for position, axis in enumerate(rule.perm(op))))
     if isinstance(rule, View):
         x, y = op.inputs[0], op.outputs[0]
-        if isinstance(rule, AxisLetters) or x is None or y is None or x.shape is None or y.shape is None:
+        if rule.axis_letters(op) or x is None or y is None or x.shape is None or y.shape is None:
             return ()
         return _matched(op, kept_axes(x.shape, y.shape))
     if isinstance(rule, AxiswiseRule | Contraction):
@@ -259,9 +258,7 @@ def _completed(letters: Sequence[str | None]) -> str:
 
 def _assigned(graph: Graph, op: Op) -> Iterator[tuple[Value | None, str]]:
     """The values to whose axes an op assigns letters, by its definition or because it is the softmax of attention."""
-    rule = rule_of(op)
-    if isinstance(rule, AxisLetters):
-        yield from ((op.operand(slot), letters) for slot, letters in rule.axis_letters(op).items())
+    yield from ((op.operand(slot), letters) for slot, letters in facts(op).axis_letters(op).items())
     if op.op_type == "Softmax" and op.integer("axis", -1) in (-1, len(_SCORES) - 1):
         yield from _of_attention(graph, op)
 

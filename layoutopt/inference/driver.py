@@ -123,25 +123,8 @@ class Boundary:
                     common = given[0][1]
                     for _, other in given[1:]:
                         common = self._common(common, other)
-                    found[value] = self._outer_type(common, port, outside, self._scan_extents(boundary_value, port))
+                    found[value] = self._outer_type(common, port, outside)
         return found
-
-    def _scan_extents(self, boundary_value: BoundaryValue, port: RegionPort) -> list[Dim | None]:
-        """The extents of a result along its scan axes: a batch, the iterations, or both in this order."""
-        shapes = [
-            (shape_of(self.type_of(value)), each)
-            for boundary_value in self.rule.boundary_values(self.op)
-            for each in boundary_value.sources
-            if not each.body and len(each.scan_axes) > 1 and (value := operand(self.op, each)) is not None
-        ]
-        batch = next((shape[each.scan_axes[0]] for shape, each in shapes if shape is not None), None)
-        if boundary_value.is_loop_state or len(port.scan_axes) != 1:
-            return [batch, self._trip_count()][: len(port.scan_axes)]
-        return [self._trip_count()]
-
-    def _trip_count(self) -> Dim | None:
-        """The number of iterations."""
-        return self.rule.trip_count(self.op, lambda value: shape_of(self.type_of(value)))
 
     def _is_captured(self, port: RegionPort) -> bool:
         return port.slot.index >= len(self.op.bodies[port.body].inputs) - self.op.captured
@@ -170,17 +153,16 @@ class Boundary:
         pairs = zip(one.shape, other.shape, strict=True)
         return TensorType(one.dtype, tuple(a if a == b else self.names.fresh() for a, b in pairs))
 
-    def _outer_type(
-        self, inner: ValueType, port: RegionPort, outside: set[Dim], extents: Sequence[Dim | None]
-    ) -> ValueType:
+    def _outer_type(self, inner: ValueType, port: RegionPort, outside: set[Dim]) -> ValueType:
         """The type outside of a body of a result of type `inner`. Extents that are defined only in the body get new names."""
         if not isinstance(inner, TensorType):
             return UNTYPED if port.scan_axes else inner
         if inner.shape is None:
             return inner
         dims = [dim if dim in outside or _precision(dim) else self.names.fresh() for dim in inner.shape]
-        for axis, dim in zip(port.scan_axes, extents, strict=True):
-            dims.insert(axis, self.names.fresh() if dim is None else dim)
+        for axis in port.scan_axes:
+            count = self.rule.trip_count(self.op, lambda value: shape_of(self.type_of(value)))
+            dims.insert(axis, self.names.fresh() if count is None else count)
         return TensorType(inner.dtype, tuple(dims))
 
 

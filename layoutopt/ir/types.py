@@ -389,8 +389,13 @@ class Op:
         return len(self.inputs) - self.captured
 
     def operand(self, slot: Slot) -> Value | None:
-        """The value at a slot."""
-        return (self.inputs if slot.side == "in" else self.outputs)[slot.index]
+        """The value at a slot; None if it is absent."""
+        values = self.inputs if slot.side == "in" else self.outputs
+        return values[slot.index] if slot.index < len(values) else None
+
+    def input(self, index: int) -> Value | None:
+        """Input `index`; None if it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
 
     def slots(self) -> list[Slot]:
         """The slots that hold a value, inputs first."""
@@ -399,12 +404,12 @@ class Op:
 
     def constant(self, index: int) -> Array | None:
         """The elements of input `index`, if there is one and it is a constant."""
-        value = self.inputs[index] if index < len(self.inputs) else None
+        value = self.input(index)
         return None if value is None or value.data is None else value.data.numpy()
 
     def elements(self, index: int) -> tuple[Dim | None, ...] | None:
         """The known elements of input `index`, a list of integers; None if no element is known."""
-        value, array = self.inputs[index] if index < len(self.inputs) else None, self.constant(index)
+        value, array = self.input(index), self.constant(index)
         if array is not None:
             return tuple(int(item) for item in array.reshape(-1))
         return None if value is None else value.elements

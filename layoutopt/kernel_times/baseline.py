@@ -15,16 +15,14 @@ from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost_models import RooflineModel
 from layoutopt.dialects.onnxruntime.default_blocks import (
     block_of,
-    find_fused_tensors,
     is_chosen_by_default,
     stays_blocked,
 )
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
-from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels
-from layoutopt.kernel_times.stored_prices import StoredPrices
-from layoutopt.ops import LayoutRule, View, X, Y, canonical_signature, rule_of
+from layoutopt.kernel_times.prices import StoredPrices, UsedKernel, plan_kernels
+from layoutopt.ops import View, X, Y, canonical_signature, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.runtime.session import EXTERNAL_WEIGHTS
 from layoutopt.verification.runnable import Runnable
@@ -32,42 +30,20 @@ from layoutopt.verification.runnable import Runnable
 _WITHOUT_BLOCKS = ("NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion")
 
 
-class OptimisedOriginal:
-    """The original as onnxruntime runs it.
+def optimised_graph(original: Runnable, folder: Path) -> Graph:
+    """A model as onnxruntime runs it, after its optimiser, without blocked formats; its large weights are not read.
 
     Args:
-        graph: its form after onnxruntime's optimiser, without blocked formats.
+        original: the model.
+        folder: for the optimised form, whose constants are read from there.
+
+    Raises:
+        RuntimeError: and other exceptions of onnxruntime, which does not load the model.
+        ModelError: the types of the optimised form cannot be inferred.
     """
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._fused_tensors = find_fused_tensors(graph, by_runtime=True)
-
-    @classmethod
-    def of(cls, original: Runnable, folder: Path) -> "OptimisedOriginal":
-        """Optimise a model; its large weights are not read.
-
-        Args:
-            original: the model.
-            folder: for the optimised form, whose constants are read from there.
-
-        Raises:
-            RuntimeError: and other exceptions of onnxruntime, which does not load the model.
-            ModelError: the types of the optimised form cannot be inferred.
-        """
-        saved = folder / "optimised.onnx"
-        original.save_optimised(saved, EXTERNAL_WEIGHTS, threads=1, disabled=_WITHOUT_BLOCKS)
-        return cls(inference.lift(onnx_io.read(saved)))
-
-    def kernels(self, model: RooflineModel, sizes: Sizes, prices: StoredPrices) -> list[UsedKernel]:
-        """The kernels of a run, with their prices; empty if an extent is not known at the sizes.
-
-        Args:
-            model: the cost model of the target.
-            sizes: the sizes of symbolic dimensions.
-            prices: the measured prices.
-        """
-        return kernels_in_default_formats(self._graph, model, self._fused_tensors, sizes, prices)
+    saved = folder / "optimised.onnx"
+    original.save_optimised(saved, EXTERNAL_WEIGHTS, threads=1, disabled=_WITHOUT_BLOCKS)
+    return inference.lift(onnx_io.read(saved))
 
 
 def kernels_in_default_formats(
@@ -120,41 +96,26 @@ def default_signatures(graph: Graph, model: CostModel) -> Iterator[tuple[Op, Sig
         graph: a graph in canonical formats, without its bodies.
         model: the cost model, which has the blocked kernels of the machine.
     """
-    return _DefaultFormats(model).signatures(graph)
+    blocked: dict[Value, Storage] = {}
+    for op in graph.ops:
+        chosen = _default_signature(op, model, blocked)
+        pairs = zip(op.outputs, chosen.outputs, strict=True)
+        blocked |= {y: each for y, each in pairs if y is not None and each is not None and block_of(each)}
+        yield op, chosen
 
 
-class _DefaultFormats:
-    """The formats in which onnxruntime runs the ops of one graph by default."""
-
-    def __init__(self, model: CostModel) -> None:
-        self._model = model
-        self._blocked: dict[Value, Storage] = {}
-
-    def signatures(self, graph: Graph) -> Iterator[tuple[Op, Signature]]:
-        """Every op with its signature."""
-        for op in graph.ops:
-            chosen = self._signature(op)
-            for y, storage in zip(op.outputs, chosen.outputs, strict=True):
-                if y is not None and storage is not None and block_of(storage):
-                    self._blocked[y] = storage
-            yield op, chosen
-
-    def _signature(self, op: Op) -> Signature:
-        """The formats in which onnxruntime runs an op."""
-        rule = rule_of(op)
-        if rule is None or isinstance(rule, View):
-            return canonical_signature(op)
-        x = self._blocked.get(op.inputs[0]) if op.inputs and op.inputs[0] is not None else None
-        if x is not None and stays_blocked(op, self._blocked.keys(), block_of(x)):
-            found = rule.signature(op, {X: x.format, Y: x.format})
-            return found if isinstance(found, Signature) else canonical_signature(op)
-        return self._fastest(op, rule)
-
-    def _fastest(self, op: Op, rule: LayoutRule) -> Signature:
-        """The blocked kernel of the op, if onnxruntime chooses it; among several the one with the least conversions."""
-        found = [rule.signature(op, dict(formats)) for formats in self._model.preferred_formats(op)]
-        chosen = [each for each in found if isinstance(each, Signature) and is_chosen_by_default(op, each)]
-        return min(chosen, key=lambda each: self._model.kernel_seconds(op, each), default=canonical_signature(op))
+def _default_signature(op: Op, model: CostModel, blocked: Mapping[Value, Storage]) -> Signature:
+    """The formats in which onnxruntime runs an op: those of a blocked operand, or of the kernel with the least conversions."""
+    rule = rule_of(op)
+    if rule is None or isinstance(rule, View):
+        return canonical_signature(op)
+    x = blocked.get(op.inputs[0]) if op.inputs and op.inputs[0] is not None else None
+    if x is not None and stays_blocked(op, blocked.keys(), block_of(x)):
+        same = rule.signature(op, {X: x.format, Y: x.format})
+        return same if isinstance(same, Signature) else canonical_signature(op)
+    found = [rule.signature(op, dict(formats)) for formats in model.preferred_formats(op)]
+    chosen = [each for each in found if isinstance(each, Signature) and is_chosen_by_default(op, each)]
+    return min(chosen, key=lambda each: model.kernel_seconds(op, each), default=canonical_signature(op))
 
 
-__all__ = ["OptimisedOriginal", "default_signatures", "kernels_in_default_formats"]
+__all__ = ["default_signatures", "kernels_in_default_formats", "optimised_graph"]

@@ -18,9 +18,8 @@ from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times.baseline import OptimisedOriginal, kernels_in_default_formats
-from layoutopt.kernel_times.plan_kernels import UsedKernel, plan_kernels, total_seconds
-from layoutopt.kernel_times.stored_prices import PricedKernel, StoredPrices
+from layoutopt.kernel_times.baseline import kernels_in_default_formats
+from layoutopt.kernel_times.prices import PricedKernel, StoredPrices, UsedKernel, plan_kernels, total_seconds
 from layoutopt.kernel_times.timed_batches import RequestedTimes
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.passes.base import PlanWith
@@ -46,7 +45,6 @@ class RefinedPlan:
             they are not known.
         folded_kernels_with_all_fusions: the same with all fusions of the dialect.
         seconds: seconds of timing and planning.
-        has_times: whether the price of an op under a signature consists of times of kernels.
     """
 
     model: CostModel
@@ -57,7 +55,6 @@ class RefinedPlan:
     folded_kernels: Sequence[UsedKernel]
     folded_kernels_with_all_fusions: Sequence[UsedKernel]
     seconds: float
-    has_times: Callable[[Op, Signature], bool] = lambda op, signature: False
 
     @property
     def num_timed(self) -> int:
@@ -78,7 +75,7 @@ def refine_prices(
     first: Plan,
     plan_with: PlanWith,
     times: RequestedTimes,
-    original: OptimisedOriginal | None = None,
+    original: Graph | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> RefinedPlan | None:
     """The plan at measured prices; None if a time limit ended planning at these prices.
@@ -90,7 +87,7 @@ def refine_prices(
         first: the plan at the prices of the target.
         plan_with: plans at the prices of a cost model.
         times: requests the times of kernels on this machine.
-        original: the original as onnxruntime runs it, if its time is to be estimated, too.
+        original: the original after onnxruntime's optimiser, if its time is to be estimated, too.
         progress: called with the name of each step.
     """
     begin = perf_counter()
@@ -100,10 +97,9 @@ def refine_prices(
         return None
     model_with_times, plan = found
     with refinement.prices.default_algorithms():
-        original_kernels = refinement.kernels_of_original(original)
+        original_kernels = refinement.default_kernels(original)
         with_default_algorithms = refinement.kernels(plan.signatures)
-        folded = refinement.kernels_in_default_formats(has_all_fusions=False)
-        with_all_fusions = refinement.kernels_in_default_formats(has_all_fusions=True)
+        folded, with_all_fusions = (refinement.default_kernels(graph, by_runtime=each) for each in (True, False))
     return RefinedPlan(
         model=model_with_times,
         plan=plan,
@@ -113,7 +109,6 @@ def refine_prices(
         folded_kernels=folded,
         folded_kernels_with_all_fusions=with_all_fusions,
         seconds=perf_counter() - begin,
-        has_times=refinement.has_times,
     )
 
 
@@ -143,35 +138,27 @@ class _Refinement:
         measured = self._model.with_measured(self.prices)
         return priced_with(measured, fused_tensors=self._fused_tensors, is_default_kernel=is_chosen_by_default)
 
-    def has_times(self, op: Op, signature: Signature) -> bool:
-        """Whether the price of an op under a signature consists of times of kernels."""
-        with self.prices.recording() as priced:
-            priced_with(self._new_model(), sizes=self._sizes).kernel_seconds(op, signature)
-        return bool(priced) and all(each.is_timed for each in priced)
-
     def kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
         """The kernels of a plan, or of the graph in canonical formats, at current prices."""
         return plan_kernels(self._graph, self._new_model(), self._sizes, self.prices, signatures)
 
-    def kernels_of_original(self, original: OptimisedOriginal | None) -> list[UsedKernel]:
-        """The kernels of the original as onnxruntime runs it, at current prices."""
-        return [] if original is None else original.kernels(self._model, self._sizes, self.prices)
+    def default_kernels(self, graph: Graph | None, *, by_runtime: bool = True) -> list[UsedKernel]:
+        """The kernels of a graph in onnxruntime's default formats, with its own fusions or all, at current prices."""
+        if graph is None:
+            return []
+        fused_tensors = find_fused_tensors(graph, by_runtime=by_runtime)
+        return kernels_in_default_formats(graph, self._model, fused_tensors, self._sizes, self.prices)
 
-    def kernels_in_default_formats(self, *, has_all_fusions: bool) -> list[UsedKernel]:
-        """The kernels of the graph in onnxruntime's default formats, with all fusions or its own, at current prices."""
-        fused_tensors = find_fused_tensors(self._graph, by_runtime=not has_all_fusions)
-        return kernels_in_default_formats(self._graph, self._model, fused_tensors, self._sizes, self.prices)
-
-    def find_best_plan(self, first: Plan, original: OptimisedOriginal | None) -> tuple[CostModel, Plan] | None:
+    def find_best_plan(self, first: Plan, original: Graph | None) -> tuple[CostModel, Plan] | None:
         """The last plan at measured prices, with its cost model; None if the time limit of planning ended the first one.
 
         Its prices stay as they are. If some of its kernels may have no times, it is made at raised prices of such kernels.
         """
-        used = [*self.kernels(first.signatures), *self.kernels({}), *self.kernels_of_original(original)]
+        used = [*self.kernels(first.signatures), *self.kernels({}), *self.default_kernels(original)]
         self._request(_one_of_each_kind(used))
         self.prices.correct_estimates()
         # The times of the original's kernels correct the estimates of many others.
-        for used in (self.kernels(first.signatures), self.kernels({}), self.kernels_of_original(original)):
+        for used in (self.kernels(first.signatures), self.kernels({}), self.default_kernels(original)):
             self._request(self._untimed(used))
         found = None
         for number in range(_PLANS):

@@ -35,6 +35,7 @@ _SPACING = 8  # kernels between two measurements of the overhead
 _CHAIN = 33  # tiny ops
 _MIN_SECONDS = 1e-7  # seconds of a kernel that is not slower than a run of a tiny op
 _ALIGNMENT = 64  # bytes
+_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, TypeError, ValueError)
 _SHARED_ARENA = {"session.use_env_allocators": "1"}
 """Sessions allocate buffers in one arena, where a kernel gets memory that another one has just freed, as in a network."""
 
@@ -277,7 +278,7 @@ def _session_of(kernel: TimedModel, threads: int, scratch: ScratchMemory) -> Ker
     """The session of a kernel; None if onnxruntime does not run it alone."""
     try:
         return KernelSession(kernel.serialized(), threads, scratch)
-    except (*RUNTIME_ERRORS, TypeError, ValueError) as error:
+    except _ERRORS as error:
         raise_if_out_of_memory(error)
         return None
 

@@ -2,10 +2,9 @@
 
 from layoutopt.ops import (  # noqa: F401  -- importing a family registers its rules
     along_axis,
+    axiswise,
     convolution,
-    elementwise,
     feature_maps,
-    integer_ops,
     matrix_product,
     normalization,
     rearrangement,
@@ -15,6 +14,8 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
 from layoutopt.ops.base import (
     Builder,
     LayoutRule,
+    discontinuous_inputs,
+    facts,
     has_padding,
     is_copy,
     is_type_conversion,
@@ -24,7 +25,7 @@ from layoutopt.ops.base import (
     with_padding_states,
     zero_padding_signature,
 )
-from layoutopt.ops.interfaces import Affine, LinearMap, Side, add_sum, discontinuous_inputs, rounded
+from layoutopt.ops.interfaces import Affine, LinearMap, Side, add_sum, rounded
 from layoutopt.ops.ops_without_rule import OPS_WITHOUT_RULE
 from layoutopt.ops.qdq import (
     QdqGroups,
@@ -72,6 +73,7 @@ __all__ = [
     "discontinuous_inputs",
     "estimated_extent",
     "estimated_volume",
+    "facts",
     "find_qdq_groups",
     "has_padding",
     "has_untransposable_type",

@@ -8,29 +8,30 @@ that order is projected onto the other operands:
     NCHW16c on (N,C,H,W)   ->   CHW16c on (C,1,1),  CHW on (1,H,W): an axis of extent 1 has no blocks
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Format, Part, Shape, quotient
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.base import Builder, LayoutRule, has_padding, lower_directly, register
-from layoutopt.ops.interfaces import SaturatingActivation
+from layoutopt.ir.types import Op, Padding, Signature, Slot, Value
+from layoutopt.ops.base import Builder, LayoutRule, PhysicalOperands, has_padding, padded_axes_of, register, state_of
+from layoutopt.ops.interfaces import Affine, along_one_axis, float_constant
 from layoutopt.ops.signatures import (
-    PADDING_KEPT,
+    ANY,
+    FINITE,
+    ZERO,
     Inapplicable,
     OperandFormats,
     PaddingTransfer,
+    States,
     X,
     Y,
     estimated_volume,
     format_text,
-    is_canonical,
-    present_type,
+    present,
     rank_of,
     shape_of,
     signature_of,
@@ -66,42 +67,67 @@ class IterationOrder:
 
 
 class AxiswiseRule(LayoutRule):
-    """A rule for ops that the iteration axes of their operands describe."""
+    """A rule for ops that the iteration axes of their operands describe.
 
-    ranks = MappingProxyType({X: 0})
+    Attributes:
+        operands: the operands that take part, if they are present; all if empty. Other operands stay canonical.
+        has_one_result: whether an op of which another result than the first is used has canonical formats only.
+        has_operand_classes: whether `operand_classes` has a class for every operand, for variadic ops.
+        whole_reason: the reason why `whole_axes` cannot be blocked.
+    """
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """The iteration axes of every operand that takes part, by slot; other operands stay canonical.
+    operands: ClassVar[tuple[Slot, ...]] = (X, Y)
+    has_one_result: ClassVar[bool] = False
+    has_operand_classes: ClassVar[bool] = False
+    whole_reason: ClassVar[str] = "the axis of the op cannot be blocked"
 
-        Called only for ops whose operands have the required ranks. By default the axes of x and y correspond by position.
+    def slots(self, op: Op) -> list[Slot]:
+        """The operands that take part."""
+        return [slot for slot in op.slots() if not self.operands or slot in self.operands]
+
+    @override
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
+        return {**dict.fromkeys(self.slots(op), 0), **self.ranks}
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        is_used = self.has_one_result and any(value is not None for value in op.outputs[1:])
+        return "an output beyond the first is used" if is_used else ""
+
+    def axes(self, op: Op) -> Axes:
+        """The iteration axes of every operand that takes part, by slot; by default all are aligned with the last axes.
+
+        Called only for ops whose operands have the required ranks.
         """
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
+        ranks = {slot: rank_of(op.operand(slot)) for slot in self.slots(op)}
+        last = max(ranks.values())
+        return {slot: tuple(range(last - rank, last)) for slot, rank in ranks.items()}
 
     def iteration_axes(self, op: Op) -> Axes | Inapplicable:
         """The axes, or the reason why there are none, for any op."""
-        return self.missing_rank(op) or self.axes(op)
+        reason = self.canonical_reason(op)
+        return Inapplicable(reason) if reason else self.axes(op)
+
+    def whole_axes(self, op: Op) -> Collection[int]:
+        """The iteration axes that cannot be blocked."""
+        return ()
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
         """The reason why an iteration axis cannot be blocked; empty if it can be blocked."""
-        del op, axis, order
-        return ""
+        return self.whole_reason if axis in self.whole_axes(op) else ""
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The projections of the known format of the largest operand onto all operands, if the other known formats agree."""
         axes = self.axes(op)
-        if isinstance(axes, Inapplicable):
-            return axes
-        if any(
-            (value := op.operand(slot)) is None or value.rank not in (None, len(each)) for slot, each in axes.items()
-        ):
+        if any(rank_of(op.operand(slot)) != len(each) for slot, each in axes.items()):
             return Inapplicable("an operand does not have the rank that the op requires")
         source = next((slot for slot in sorted(known, key=lambda slot: self._weight(op, slot)) if slot in axes), None)
         if source is None:
             return Inapplicable("no operand with a known format takes part")
-        value, format = op.operand(source), known[source]
-        if value is None or value.shape is None or not format.fits(value.shape):
+        shape, format = shape_of(op.operand(source)), known[source]
+        if not format.fits(shape):
             return Inapplicable(f"{format_text(op, source, format)} does not fit {source}")
-        if any(value.shape[axis] == 1 for axis in format.blocked_axes):
+        if any(shape[axis] == 1 for axis in format.blocked_axes):
             return Inapplicable(f"{format_text(op, source, format)} blocks an axis of {source} that has one element")
         order = IterationOrder.of(format, axes[source])
         for part in order.parts:
@@ -109,14 +135,12 @@ class AxiswiseRule(LayoutRule):
                 return Inapplicable(reason)
         formats = {}
         for slot, operand_axes in axes.items():
-            operand = op.operand(slot)
-            if operand is None or operand.shape is None:
-                return Inapplicable(f"the rank of {slot} is unknown")
-            formats[slot] = order.project(operand_axes, operand.shape)
+            shape = shape_of(op.operand(slot))
+            formats[slot] = order.project(operand_axes, shape)
             own = known.get(slot, formats[slot])
-            if not own.fits(operand.shape) or not formats[slot].fits(operand.shape):
+            if not own.fits(shape) or not formats[slot].fits(shape):
                 return Inapplicable(f"{format_text(op, slot, formats[slot])} does not fit {slot}")
-            if not own.same_bytes(formats[slot], operand.shape):
+            if not own.same_bytes(formats[slot], shape):
                 given = format_text(op, source, format)
                 return Inapplicable(f"{format_text(op, slot, own)} on {slot} is incompatible with {given} on {source}")
         return signature_of(op, formats)
@@ -135,29 +159,21 @@ class AxiswiseRule(LayoutRule):
             return formats
         source = min(noncanonical, key=lambda slot: self._weight(op, slot))
         order = IterationOrder.of(formats[source], axes[source])
-        for slot in formats:
-            value = op.operand(slot)
-            if slot in axes and value is not None and value.shape is not None:
-                formats[slot] = order.project(axes[slot], value.shape)
-        return formats
+        return formats | {slot: order.project(axes[slot], shape_of(op.operand(slot))) for slot in axes}
 
-    def classes_by_axes(self, op: Op) -> Mapping[Slot, Hashable]:
-        """The operand classes of a rule that does not override `complete`: equal iteration axes, and equal extents of 1.
+    def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
+        """The classes of operands of variadic ops: equal iteration axes, and equal extents of 1.
 
         The projection of a known format depends on nothing else of the operand that has it.
         """
-        axes = self.iteration_axes(op)
+        axes = self.iteration_axes(op) if self.has_operand_classes else {}
         if isinstance(axes, Inapplicable):
             return dict.fromkeys(op.slots(), axes.reason)
-        classes = {}
-        for slot, operand_axes in axes.items():
-            value = op.operand(slot)
-            shape = value.shape if value is not None and value.shape is not None else ()
-            classes[slot] = (
-                operand_axes,
-                tuple(dim if isinstance(dim, int) and dim == 1 else type(dim) for dim in shape),
-            )
-        return classes
+        extents = {slot: shape_of(op.operand(slot)) for slot in axes}
+        return {
+            slot: (own, tuple(dim if isinstance(dim, int) and dim == 1 else type(dim) for dim in extents[slot]))
+            for slot, own in axes.items()
+        }
 
     def _weight(self, op: Op, slot: Slot) -> tuple[int, int, Slot]:
         # The operand with the most elements has the fewest broadcast axes, so its format orders the most axes.
@@ -168,19 +184,19 @@ class AxiswiseRule(LayoutRule):
 
 def aligned_input(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
     """Physical input `index`, reshaped with extents of 1 so that it broadcasts against the physical first output."""
-    value, slot, logical = build.input(index), Slot("in", index), op.inputs[index]
-    if value is None or value.shape is None or slot not in axes or logical is None or logical.shape is None:
+    value, slot = build.input(index), Slot("in", index)
+    if value is None or value.shape is None or slot not in axes:
         return value
-    order = IterationOrder.of(build.format(Y), axes[Y])
-    own = order.project(axes[slot], logical.shape)
-    assert own.same_bytes(build.format(slot), logical.shape), f"{op!r}: input {index} is no projection"
+    order, logical = IterationOrder.of(build.format(Y), axes[Y]), shape_of(op.operand(slot))
+    own = order.project(axes[slot], logical)
+    assert own.same_bytes(build.format(slot), logical), f"{op!r}: input {index} is no projection"
     # Blocks of one axis with other parts between them in the result may be one block here, so the extents are those of
     # the result's parts.
-    padded = own.padded_shape(logical.shape)
+    padded = own.padded_shape(logical)
     stored = {
         axis: quotient(padded[position], own.block(position))
         for position, axis in enumerate(axes[slot])
-        if logical.shape[position] != 1
+        if logical[position] != 1
     }
     shape: list[Dim] = [(part.block or stored[part.axis]) if part.axis in stored else 1 for part in order.parts]
     # An operand of the result's rank keeps the rank of the result's array: the other operands may all have fewer axes.
@@ -189,174 +205,268 @@ def aligned_input(build: Builder, op: Op, index: int, axes: Axes) -> Value | Non
     return build.reshape(value, tuple(shape))
 
 
-# --- Ops along one or several axes: reductions, softmax, arg-max. The other axes may have any format ---
-
-
-_SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
-
-
-def positions(format: Format, axes: tuple[int, ...]) -> tuple[int, ...]:
+def positions(format: Format, axes: Collection[int]) -> tuple[int, ...]:
     """The positions of the parts of some axes in a physical array."""
     return tuple(position for position, part in enumerate(format.parts) if part.axis in axes)
 
 
-@register
-class Reduction(AxiswiseRule):
-    """Reduce*: the axes are an attribute or, in later opsets, an input."""
+def are_last_innermost(signature: Signature, count: int, *others: Slot) -> bool:
+    """Whether the last axes of x, y and other operands are whole and the innermost ones, in logical order."""
+    for slot in (X, Y, *others):
+        storage = signature[slot]
+        if storage is not None:
+            axes = range(storage.format.rank - count, storage.format.rank)
+            if storage.format.parts[-count:] != tuple(map(Part, axes)) or set(axes) & set(storage.format.blocked_axes):
+                return False
+    return True
 
-    family = "reduction"
-    ops = (
-        *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp"),
-        *_SUMS,
-    )
-    formats = "any; reduced axes may be blocked where they have no padding, in sums also if it is zero"
+
+# --- Element-wise ops with broadcasting: any format is legal as long as all operands agree on it ---
+
+
+class Elementwise(AxiswiseRule):
+    """y[i] = f(a[i], b[i], ...), operands broadcast from the right. The padding of y is f of the padding of the operands."""
+
+    family = "elementwise"
+    formats = "any; all operands have one order of axes"
+    operands: ClassVar[tuple[Slot, ...]] = ()
     is_always_agnostic = True
+
+    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+        """The physical arrays, reshaped where they broadcast."""
+        axes = self.axes(op)
+        return {}, [aligned_input(build, op, index, axes) for index in range(len(op.inputs))]
+
+
+_BROADCAST = "elements broadcast over a block count as finite"
+
+
+@register
+class Expand(Elementwise):
+    """A tensor broadcast to a shape."""
+
+    ops = ("Expand",)
+    padding = PaddingTransfer(ZERO, FINITE, ANY, _BROADCAST)
+    operands = (X, Y)
+    is_pure_broadcast = True
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        x, y = op.x.dims, op.y.dims
+        own = (1,) * (len(y) - len(x)) + x
+        is_unknown = any(not isinstance(after, int) and before != after for before, after in zip(own, y, strict=True))
+        return "an extent of the result is unknown" if is_unknown else ""
+
+    @override
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        return broadcast_padding(op, signature, 0, inputs[0])
+
+    @override
+    def lower(self, op: Op, build: Builder) -> None:
+        target = build.output_type(0)
+        extents = [dim if isinstance(dim, int) else 1 for dim in shape_of(target)]  # 1 keeps a symbolic extent
+        shape = build.constant(np.asarray(extents, dtype=np.int64), "shape")
+        (result,) = build.op("Expand", [aligned_input(build, op, 0, self.axes(op)), shape], [target])
+        build.set_output(0, result)
+
+
+def broadcast_padding(op: Op, signature: Signature, index: int, state: Padding) -> Padding:
+    """The padding state that operand `index` contributes to the result.
+
+    It is the state of its own padding and, if it is broadcast over padding of the result, that of its elements.
+    """
+    value, y = present(op.inputs[index]), op.outputs[0]
+    offset = rank_of(y) - rank_of(value)
+    own = {axis + offset for axis in padded_axes_of(value, signature.inputs[index])}
+    if own.issuperset(padded_axes_of(y, signature.outputs[0])):
+        return state
+    return max(state, FINITE if value.data is None else state_of(value.data.numpy()))
+
+
+# op type -> the states of (f(0), f(a small finite number)). The second is FINITE only if |f(x)| is near |x|:
+# padding that grows from op to op does not stay finite. The state of f(x) for ANY is ANY.
+_UNARY: dict[str, tuple[Padding, Padding]] = {
+    **dict.fromkeys(
+        (
+            *("Abs", "Asinh", "Atan", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Dropout", "Elu", "Erf", "Floor"),
+            *("Gelu", "HardSwish", "Identity", "LeakyRelu", "Mish", "Neg", "Relu", "Round", "Sign", "Sin", "Softsign"),
+            *("Swish", "Tanh", "ThresholdedRelu", "com.microsoft::Gelu", "com.microsoft::QuickGelu"),
+        ),
+        (ZERO, FINITE),
+    ),
+    **dict.fromkeys(("Asin", "Atanh", "BitCast", "Selu", "Sinh", "Sqrt", "Tan"), (ZERO, ANY)),
+    **dict.fromkeys(("Cos", "HardSigmoid", "IsInf", "IsNaN", "Not", "Sigmoid", "Softplus"), (FINITE, FINITE)),
+    **dict.fromkeys(("Acos", "Cosh", "Exp"), (FINITE, ANY)),
+    **dict.fromkeys(("Acosh", "BitwiseNot", "Log", "Reciprocal", "Shrink"), (ANY, ANY)),
+}
+_EXCEPTIONS = {"LeakyRelu": "any for slopes above 1", "Clip": "zero is clipped to the bounds"}
+
+
+@register
+class Unary(Elementwise):
+    """One tensor in, one tensor out; types, bounds and ratios have no format."""
+
+    ops: ClassVar[tuple[str, ...]] = tuple(_UNARY)
+    formats = "any"
+    has_one_result = True
+    operands = (X, Y)
+
+    def inapplicability(self, op: Op) -> str:
+        """The reason why a Dropout is not the identity."""
+        training = op.constant(2)
+        if op.kind == "Dropout" and op.input(2) is not None and (training is None or training.any()):
+            return "the training mode is computed, or on"
+        return super().inapplicability(op)
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """The transfer function of axes that are not reduced."""
-        if kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
-            return PADDING_KEPT
-        if kind == "ReduceLogSumExp":
-            return PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY)
-        text = "padding of reduced axes must be zero" if kind in _SUMS else ""
-        return PaddingTransfer(Padding.ANY if kind == "ReduceLogSum" else Padding.ZERO, Padding.ANY, Padding.ANY, text)
-
-    def reduced_axes(self, op: Op) -> tuple[int, ...] | None:
-        """The axes that are reduced; None if they are computed."""
-        x = op.inputs[0]
-        if x is None or x.rank is None:
-            return None
-        axes: tuple[int, ...] | None = op.integers("axes") if "axes" in op.attributes else None
-        if len(op.inputs) > 1 and op.inputs[1] is not None:
-            array: Array | None = op.constant(1)
-            if array is None:
-                return None
-            axes = tuple(int(axis) for axis in array.reshape(-1))
-        if not axes:
-            axes = () if op.integer("noop_with_empty_axes") else tuple(range(x.rank))
-        return tuple(sorted(axis % x.rank for axis in axes))
-
-    def keeps_axes(self, op: Op) -> bool:
-        """Whether reduced axes stay, with extent 1."""
-        return bool(op.integer("keepdims", 1))
-
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """All axes of the input are iteration axes; the output has those that remain."""
-        reduced_axes = self.reduced_axes(op)
-        if reduced_axes is None:
-            return Inapplicable("the reduced axes are computed")
-        all_axes = tuple(range(rank_of(op.inputs[0])))
-        return {
-            X: all_axes,
-            Y: all_axes if self.keeps_axes(op) else tuple(axis for axis in all_axes if axis not in reduced_axes),
-        }
-
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The projection, if padding of reduced axes adds nothing to the result."""
-        signature = super().complete(op, known)
-        if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
-            return signature
-        reduced_axes = self.reduced_axes(op) or ()
-        blocked = set(signature.inputs[0].format.blocked_axes) & set(reduced_axes)
-        if blocked and has_padding(op.inputs[0], signature.inputs[0]) and op.op_type not in _SUMS:
-            return Inapplicable("the reduction would read the padding")
-        return signature
-
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """The transfer of the other axes, whose padding is reduced separately; padding of reduced axes must be zero."""
-        x = signature.inputs[0]
-        if x is not None and inputs[0] and set(x.format.blocked_axes) & set(self.reduced_axes(op) or ()):
-            return None
-        return super().transfer_padding(op, signature, inputs)
+        """The transfer function of f; boolean results are finite for every input."""
+        is_boolean = kind in ("IsNaN", "IsInf", "Not")
+        return PaddingTransfer(*_UNARY[kind], FINITE if is_boolean else ANY, _EXCEPTIONS.get(kind, ""))
 
     @override
-    def lower(self, op: Op, build: Builder) -> None:
-        x, target = build.input(0), present_type(build.output_type(0))
-        dims = positions(build.format(X), self.reduced_axes(op) or ())
-        shape = tuple(dim for position, dim in enumerate(shape_of(x)) if position not in dims)
-        attributes: dict[str, Attribute] = {**op.attributes, "keepdims": 0}
-        inputs: list[Value | None] = [x]
-        if "axes" in op.attributes or not self._has_axes_input(op):
-            attributes["axes"] = dims
-        else:
-            inputs.append(build.constant(np.asarray(dims, dtype=np.int64), "axes"))
-        (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
-        build.set_output(0, build.reshape(result, shape_of(target)))
+    def is_saturating_activation(self, op: Op) -> bool:
+        return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
 
-    def _has_axes_input(self, op: Op) -> bool:
-        return op.version >= (13 if op.op_type == "ReduceSum" else 18)
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """The transfer of f; any for LeakyRelu with a slope above 1, which enlarges finite elements.
 
-    @override
-    def flops(self, op: Op) -> float:
-        x = op.inputs[0]
-        return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0
+        Clip keeps zero if its bounds are constants with zero between them; otherwise zero becomes a bound, which is finite.
+        """
+        if op.kind == "Clip":
+            low, high = _bound(op, "min", 1, -np.inf), _bound(op, "max", 2, np.inf)
+            clipped = FINITE if low is None or high is None else state_of(np.minimum(np.maximum(0.0, low), high))
+            return max(inputs[0], clipped)
+        slope = op.attributes.get("alpha", 0.01)
+        if op.kind == "LeakyRelu" and isinstance(slope, float | int) and abs(slope) > 1 and inputs[0]:
+            return ANY
+        return super().result_padding(op, signature, inputs[:1])
 
 
-class OneAxis(AxiswiseRule):
-    """An op along one axis, which must not be blocked."""
+def _bound(op: Op, name: str, index: int, default: float) -> float | None:
+    """A bound of a Clip, an attribute up to opset 10; None if it is computed."""
+    if op.input(index) is not None:
+        array = op.constant(index)
+        return None if array is None or array.size != 1 else float(array.reshape(()).astype(float))
+    bound = op.attributes.get(name, default)
+    return float(bound) if isinstance(bound, float | int) else None
 
-    formats = "any; the axis must not be blocked"
 
-    default_axis = -1
-    ranks = MappingProxyType({X: 1})
-    is_always_agnostic = True
-
-    def axis(self, op: Op) -> int:
-        """The axis, counted from the front."""
-        return op.integer("axis", self.default_axis) % rank_of(op.inputs[0])
-
-    @override
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        return f"axis {axis} is the axis of the op and cannot be blocked" if axis == self.axis(op) else ""
-
-    @override
-    def lower(self, op: Op, build: Builder) -> None:
-        (axis,) = positions(build.format(X), (self.axis(op),))
-        lower_directly(op, build, {"axis": axis})
+_PREDICATES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
 
 
 @register
-class Softmax(OneAxis, SaturatingActivation):
-    """Softmax, LogSoftmax, Hardmax. Before opset 13 they normalise over all axes from `axis` on together."""
+class SwiGlu(Elementwise):
+    """SwiGLU: a tensor times the Swish of another one."""
 
-    family = "softmax"
-    ops = ("Softmax", "LogSoftmax", "Hardmax")
-    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY)
+    ops = ("SwiGLU",)
+    padding = PaddingTransfer(ZERO, ANY, ANY, "zero if one operand is")
 
-    def axis(self, op: Op) -> int:
-        """The axis; its default was 1 before opset 13."""
-        return op.integer("axis", -1 if op.version >= 13 else 1) % rank_of(op.inputs[0])
-
-    @override
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        if op.version < 13 and any(dim != 1 for dim in shape_of(op.inputs[0])[self.axis(op) + 1 :]):
-            return Inapplicable("before opset 13 it normalises over several axes")
-        return super().axes(op)
-
-    @override
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        return op.version >= 13 or is_canonical(signature)
-
-    @override
-    def lower(self, op: Op, build: Builder) -> None:
-        if op.version >= 13:
-            super().lower(op, build)
-        else:
-            AxiswiseRule.lower(self, op, build)
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """Zero if one factor is zero and the other one finite."""
+        return ZERO if ZERO in inputs and max(inputs) is not ANY else super().result_padding(op, signature, inputs)
 
 
 @register
-class ArgReduction(OneAxis):
-    """ArgMax and ArgMin: the result is an index along the logical axis."""
+class Nary(Elementwise):
+    """Several tensors in, one tensor out.
 
-    family = "reduction"
-    ops = ("ArgMax", "ArgMin")
-    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.FINITE)
-    default_axis = 0
+    Where an operand without padding broadcasts over a blocked axis, its elements are combined with the padding of the other
+    operands. They count as FINITE, because data is finite; the elements of a constant are known.
+    """
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """The output has all axes, or all but the reduced one."""
-        axes = super().axes(op)
-        if isinstance(axes, Inapplicable) or op.integer("keepdims", 1):
-            return axes
-        return {X: axes[X], Y: tuple(axis for axis in axes[X] if axis != self.axis(op))}
+    ops = (
+        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Sum", "Mean", "Max", "Min", "Where"),
+        *_PREDICATES,
+        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"),
+    )
+    is_broadcasting = True
+    has_operand_classes = True
+
+    def padding_of(self, kind: str) -> PaddingTransfer:
+        """The transfer where all operands have padding of one state."""
+        if kind in _PREDICATES:
+            return PaddingTransfer(FINITE, FINITE, FINITE)
+        if kind in ("Max", "Min", "Mean", "Where"):
+            return PaddingTransfer(ZERO, FINITE, ANY, _BROADCAST)
+        if kind in ("Div", "Mod", "Pow"):
+            return PaddingTransfer(
+                ANY, ANY, ANY, "integers are not divided by padding elements" if kind != "Pow" else ""
+            )
+        return PaddingTransfer(ZERO, ANY, ANY, _BROADCAST)
+
+    def affine(self, op: Op) -> Affine | None:
+        """Add, Sub, Mul and Div by a constant that runs along one axis."""
+        if op.op_type not in ("Add", "Sub", "Mul", "Div") or len(op.inputs) != 2:
+            return None
+        index = 0 if op.inputs[0] is not None and not op.inputs[0].is_constant else 1
+        x, constant = op.inputs[index], float_constant(op, 1 - index)
+        found = None if x is None or constant is None else along_one_axis(constant, x)
+        if found is None or (op.op_type == "Div" and (index == 1 or not found[1].all())):
+            return None
+        axis, numbers = found
+        one, zero = np.ones_like(numbers), np.zeros_like(numbers)
+        match op.op_type:
+            case "Mul":
+                scale, shift = numbers, zero
+            case "Div":
+                scale, shift = one / numbers, zero
+            case "Add":
+                scale, shift = one, numbers
+            case _:
+                scale, shift = (one, -numbers) if index == 0 else (-one, numbers)
+        return Affine(index, axis, scale, shift)
+
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """The transfer of the contributed states. Integers are not divided by padding elements: processors trap on x / 0."""
+        dtype = op.inputs[0].dtype if op.inputs[0] is not None else None
+        is_integer_division = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
+        if is_integer_division and (inputs[0] is ANY or has_padding(op.inputs[1], signature.inputs[1])):
+            return None
+        states = tuple(broadcast_padding(op, signature, index, state) for index, state in enumerate(inputs))
+        if op.op_type == "Where":
+            return max(states[1:])
+        if max(states) is FINITE and _keeps_finite(op.op_type, states):
+            return FINITE
+        if max(states) is not ANY and _is_zero(op, states, signature):
+            return ZERO
+        return super().result_padding(op, signature, states)
+
+
+def _keeps_finite(kind: str, states: Sequence[Padding]) -> bool:
+    """Whether a sum has at most one finite addend; the sum of two might double from op to op."""
+    return kind in ("Add", "Sub", "Sum") and states.count(ZERO) >= len(states) - 1
+
+
+def _is_zero(op: Op, states: Sequence[Padding], signature: Signature) -> bool:
+    """Whether an op computes zero from states that are zero or finite."""
+    match op.op_type:
+        case "Mul":
+            return ZERO in states
+        case "PRelu":
+            return states[0] is ZERO
+        case "Div" if states[0] is ZERO and not has_padding(op.inputs[1], signature.inputs[1]):
+            divisor = op.constant(1)
+            return divisor is not None and bool((divisor != 0).all())
+        case "Pow" if states[0] is ZERO:
+            exponent = op.constant(1)
+            return exponent is not None and exponent.size == 1 and bool((exponent > 0).all())
+    return False
+
+
+@register
+class BiasGelu(Elementwise):
+    """onnxruntime's fused GELU of x + bias, along the last axis; the bias of FastGelu is optional."""
+
+    ops = ("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
+    formats = "any; one kernel where the last axis is the innermost one"
+    padding = PaddingTransfer(ZERO, FINITE, ANY, "a bias over a block is finite; the sum of two finite ones is any")
+    is_always_agnostic = False
+
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """The transfer for the states that x and the bias contribute; the sum of two finite states is any."""
+        states = tuple(broadcast_padding(op, signature, index, state) for index, state in enumerate(inputs))
+        return max(states) if states.count(ZERO) >= len(states) - 1 else ANY
+
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
+        """Whether the axis of the bias is innermost, or there is no bias."""
+        return len(op.inputs) == 1 or are_last_innermost(signature, 1)

@@ -1,71 +1,54 @@
-"""Layout rules: the signatures of an op type, its padding transfer, and its lowering under each signature.
+"""Layout rules: the signatures of op types, their padding transfer, their lowering, and facts about them that passes read.
 
 A rule declares which formats are *legal*. It sees neither cost nor target: cost models decide which legal formats are fast.
-A rule answers five questions about an op:
+A rule answers these questions about an op, each with a default:
 
-    signature            which formats do the other operands have, if these operands have these formats?
-    transfer_padding     which padding states do the outputs have for given padding states of the inputs?
-    is_layout_agnostic   is the lowered op one op of the same type, at most with other attributes?
+    inapplicability      why does the op have canonical formats only?
+    complete             which formats do the other operands have, if these operands have these formats?
+    misfit               why can the op not have these formats together?
+    result_padding       which padding state does the result have for given padding states of the inputs?
+    is_one_op            is the lowered op one op of the same type, with which `physical_operands`?
     lower                which ops compute the result on physical arrays?
-    flops                how many operations does the op perform?
+    operations           how many operations does the op perform?
 
 An op type without a rule has canonical formats on all operands, which is always legal. Facts that are not about layout are
-interfaces of their own (`ops.interfaces`), which a rule implements in addition to this class.
+attributes and methods, too: whether the op is an affine map, which letters its axes have (`facts`).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ops.interfaces import Affine, LinearMap, Pads, Side, letters_by_rank
 from layoutopt.ops.signatures import (
+    ANY,
+    ZERO,
     Inapplicable,
     OperandFormats,
     PaddingTransfer,
+    States,
     X,
     Y,
     chosen_signature,
-    estimated_volume,
     is_canonical,
     padded_type,
     untransposable_reason,
+    volume_of,
 )
 from layoutopt.registry import EntryPoints, registered_by
 
-# --- kernel profile ---
-#
-# The properties of an op by which kernels of a target are selected and priced: family, variant, operand roles, flops.
+if TYPE_CHECKING:
+    from layoutopt.ops.contraction import ContractionModes
 
-
-class KernelProfile:
-    """The properties of an op that cost models read; every layout rule has them.
-
-    Attributes:
-        family: the name under which targets list kernels for these ops.
-    """
-
-    family: ClassVar[str]
-
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        """The operands that targets name: activation x, weight w, result y."""
-        del op
-        return {"x": X, "w": Slot("in", 1), "y": Y}
-
-    def variant(self, op: Op) -> str:
-        """The kind within the family that kernels distinguish, for example a depthwise convolution; empty by default."""
-        del op
-        return ""
-
-    def flops(self, op: Op) -> float:
-        """The number of arithmetic operations, a multiply-add being two; one per element of the results by default."""
-        shapes = [value.shape for value in op.outputs if value is not None and value.shape is not None]
-        return float(sum(map(estimated_volume, shapes)))
-
+PhysicalOperands: TypeAlias = tuple[Mapping[str, Attribute | None], list[Value | None]]
+"""The attributes that differ from those of an op, None for those that are left out, and its inputs on physical arrays."""
 
 OLDEST_OPSET = 7
 
@@ -116,52 +99,86 @@ class Builder(Protocol):
         """Record an output in the canonical format, its axes padded up to their blocks."""
 
 
-class LayoutRule(KernelProfile, ABC):
-    """The layout of a family of op types.
+class LayoutRule(ABC):
+    """The layout of a family of op types, and the facts about them that passes and cost models read.
 
     Attributes:
         ops: the op types, with their domain in front unless it is ai.onnx.
+        family: the name under which targets list kernels for these ops.
         is_anchor: the formats of the op are those of the target's kernels; other ops take the formats of their neighbours.
         is_pseudo_op: no runtime has the op, so it is always expanded.
         has_independent_operands: the operands have formats of their own, so the planner combines candidates of each.
         is_always_agnostic: the lowered op is one op of the same type under every signature.
+        is_quantized: the op converts to or from integers of few bits, or computes on such integers with their scales.
+        is_broadcasting: every operand is broadcast to the shape of the result, aligned with its last axes.
+        is_pure_broadcast: the op only broadcasts its first input, or repeats it along axes along which its readers do not
+            broadcast.
+        is_shape_query: the result depends on the types of the inputs alone.
         formats: the formats that operands may have, in words, for documentation.
+        letters: the letters of the axes of operands, for each rank at which the definition of the op gives its axes roles.
+        operations: the number of arithmetic operations per element, a multiply-add being two, and the operand whose elements
+            are counted; the results if that is None.
         ranks: the operands whose rank has to be known, and the least rank of each.
         padding: the padding transfer function, for all op types unless `padding_of` distinguishes them.
     """
 
     ops: ClassVar[tuple[str, ...]]
+    family: ClassVar[str]
     is_anchor: ClassVar[bool] = False
     is_pseudo_op: ClassVar[bool] = False
     has_independent_operands: ClassVar[bool] = False
     is_always_agnostic: ClassVar[bool] = False
+    is_quantized: ClassVar[bool] = False
+    is_broadcasting: ClassVar[bool] = False
+    is_pure_broadcast: ClassVar[bool] = False
+    is_shape_query: ClassVar[bool] = False
     formats: ClassVar[str] = ""
+    letters: ClassVar[Mapping[Slot, Sequence[str]]] = MappingProxyType({})
+    operations: ClassVar[tuple[float, Slot | None]] = (1.0, None)
     ranks: ClassVar[Mapping[Slot, int]] = MappingProxyType({})
-    padding: ClassVar[PaddingTransfer] = PaddingTransfer(Padding.ANY, None, None)
+    padding: ClassVar[PaddingTransfer] = PaddingTransfer(ANY, None, None)
+
+    # --- legal formats ---
 
     def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
         """The operands whose rank has to be known, and the least rank of each."""
-        del op
         return self.ranks
 
-    def missing_rank(self, op: Op) -> Inapplicable | None:
-        """The reason why an operand does not have the rank that the rule requires; None if all have it."""
+    def inapplicability(self, op: Op) -> str:
+        """The reason why an op, whose operands have the required ranks, has canonical formats only; empty if there is none."""
+        return ""
+
+    def missing_rank(self, op: Op) -> str:
+        """The reason why an operand does not have the rank that the rule requires; empty if all have it."""
         for slot, least in self.minimum_ranks(op).items():
-            values = op.inputs if slot.side == "in" else op.outputs
-            rank = None if slot.index >= len(values) or (value := values[slot.index]) is None else value.rank
+            value = op.operand(slot)
+            rank = None if value is None else value.rank
             if rank is None:
-                return Inapplicable(f"the rank of {slot} is unknown")
+                return f"the rank of {slot} is unknown"
             if rank < least:
-                return Inapplicable(f"{slot} has fewer than {least} axes")
-        return None
+                return f"{slot} has fewer than {least} axes"
+        return ""
+
+    def canonical_reason(self, op: Op) -> str:
+        """The reason why any op has canonical formats only: the rank of an operand, or `inapplicability`; empty if none."""
+        return self.missing_rank(op) or self.inapplicability(op)
 
     def signature(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The signature that has the given formats at the given slots, without padding states; or why there is none."""
-        return self.missing_rank(op) or self.complete(op, known)
+        if reason := self.canonical_reason(op):
+            return Inapplicable(reason)
+        found = self.complete(op, known)
+        if isinstance(found, Inapplicable) or not (reason := self.misfit(op, found)):
+            return found
+        return Inapplicable(reason)
 
     @abstractmethod
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The signature, as in `signature`, of an op whose operands have the required ranks."""
+        """The signature, as in `signature`, of an op that has others than the canonical one."""
+
+    def misfit(self, op: Op, signature: Signature) -> str:
+        """The reason why the op cannot have the formats that `complete` found; empty if it can."""
+        return ""
 
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
         """The equivalence class of each operand: `signature(op, {slot: format})` is the same for all slots of a class.
@@ -169,33 +186,39 @@ class LayoutRule(KernelProfile, ABC):
         Variadic ops have few classes, so the planner completes one signature per class and format instead of one per operand
         and format. Operands without a class are completed one by one.
         """
-        del op
         return {}
+
+    # --- padding ---
 
     def padding_of(self, kind: str) -> PaddingTransfer:
         """The padding transfer function of one op type; that of the rule by default."""
-        del kind
         return self.padding
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """The padding states of the outputs for those of the inputs; None if the op refuses such inputs.
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """The padding state of all outputs for those of the inputs; None if the op refuses such inputs.
 
         `inputs` has a state for every input, ZERO for inputs without padding. By default the transfer function of the op type
-        is applied to the largest state; overrides add the cases that depend on the op or on the signature. Outputs that the
-        result does not list have state ANY.
+        is applied to the largest state; overrides add the cases that depend on the op or on the signature.
         """
-        del signature
-        state = self.padding_of(op.kind)[max(inputs, default=Padding.ZERO)]
-        return None if state is None else (state,)
+        return self.padding_of(op.kind)[max(inputs, default=ZERO)]
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: States) -> States | None:
+        """The padding states of the outputs, as in `result_padding`. Outputs that the result does not list have state ANY."""
+        state = self.result_padding(op, signature, inputs)
+        return None if state is None else (state,) * len(op.outputs)
+
+    # --- lowering ---
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Whether `lower` writes one op of the same type on the physical arrays."""
-        del op
-        return self.is_always_agnostic or is_canonical(signature)
+        return self.is_always_agnostic or is_canonical(signature) or self.is_one_op(op, signature)
+
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
+        """`is_layout_agnostic` for a signature with other than canonical formats."""
+        return False
 
     def must_be_expanded(self, op: Op) -> bool:
         """Whether `lower` replaces the op in canonical formats too, because a runtime lacks it or computes it wrongly."""
-        del op
         return self.is_pseudo_op
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
@@ -207,19 +230,128 @@ class LayoutRule(KernelProfile, ABC):
     def lower(self, op: Op, build: Builder) -> None:
         """Write the op on physical arrays, for `op.signature`.
 
-        By default the op is emulated: it runs in the canonical format on padded arrays. That is correct wherever a run on
-        padded arrays computes the logical elements correctly and leaves padding as `transfer_padding` declares.
+        By default a layout-agnostic op is written with its `physical_operands`, and others are emulated: the op runs in the
+        canonical format on padded arrays. That is correct wherever a run on padded arrays computes the logical elements
+        correctly and leaves padding as `transfer_padding` declares.
         """
+        if self.is_layout_agnostic(op, chosen_signature(op)):
+            attributes, inputs = self.physical_operands(op, build)
+            lower_directly(op, build, attributes, inputs)
+            return
         inputs = [build.padded(index) for index in range(len(op.inputs))]
         types = [padded_type(*each) for each in zip(op.outputs, chosen_signature(op).outputs, strict=True)]
-        results = build.op(op.op_type, inputs, types, self.padded_attributes(op))
+        results = build.op(op.op_type, inputs, types, op.attributes)
         present = [index for index, value in enumerate(op.outputs) if value is not None]
         for index, result in zip(present, results, strict=True):
             build.set_padded_output(index, result)
 
-    def padded_attributes(self, op: Op) -> Mapping[str, Attribute]:
-        """The attributes of the op when it runs in the canonical format on padded arrays."""
-        return op.attributes
+    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+        """Attributes and inputs of a layout-agnostic op on physical arrays."""
+        return {}, [build.input(index) for index in range(len(op.inputs))]
+
+    # --- kernels ---
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """The operands that targets name: activation x, weight w, result y."""
+        return {"x": X, "w": Slot("in", 1), "y": Y}
+
+    def variant(self, op: Op) -> str:
+        """The kind within the family that kernels distinguish, for example a depthwise convolution; empty by default."""
+        return ""
+
+    def flops(self, op: Op) -> float:
+        """The number of arithmetic operations, a multiply-add being two."""
+        count, slot = self.operations
+        return count * sum(map(volume_of, op.outputs if slot is None else [op.operand(slot)]))
+
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
+        """The formats with each one replaced by the equivalent format that targets list, if there is one.
+
+        The kernel computes the same bytes from operands in either of them.
+        """
+        return formats
+
+    def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
+        """The formats `base` with the channel permutation that `format` has at `slot`; None if `format` differs in more.
+
+        Kernels of such an op do not depend on the order of channels, as long as all operands have the same order.
+        """
+        return None
+
+    def modes(self, op: Op, formats: OperandFormats) -> "ContractionModes | None":
+        """The modes of a contraction with its operands in these formats; None where no kernel could read them."""
+        return None
+
+    def is_transposed(self, op: Op, slot: Slot) -> bool | None:
+        """Whether the last two axes of an operand of a contraction are a transposed matrix; None if they are not a matrix."""
+        return False
+
+    # --- facts that passes read ---
+
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        """The letters of the axes, in logical order, of the operands whose axes have roles."""
+        found = letters_by_rank(op, self.letters)
+        return {slot: f"N{each[2:]}C" for slot, each in found.items()} if self.is_channels_last(op) else found
+
+    def is_channels_last(self, op: Op) -> bool:
+        """Whether the images of an op are (N, *spatial, C) in place of (N, C, *spatial), so that no target has kernels."""
+        return bool(op.integer("channels_last"))
+
+    def concatenated_axis(self, op: Op) -> int | None:
+        """The axis along which all inputs are concatenated to the result; None if the op does anything else."""
+        return None
+
+    def averaged_axes(self, op: Op) -> frozenset[int] | None:
+        """The axes along which results are means of elements of x, with weights that sum to one; None if it computes no means.
+
+        Other axes are unchanged, so the result is x if the set is empty.
+        """
+        return None
+
+    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+        """Edits to shape operands, as {input: {position: value}}, when the extent of x along `axis` becomes `extent`.
+
+        The edited elements have to be numbers already, in a constant or in a computed list. None if the op may not be edited.
+        """
+        return None
+
+    def zero_pads(self, op: Op) -> Pads | None:
+        """The zeros added around the first input, on axes of known extent; None if the op does anything else."""
+        return None
+
+    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
+        """The attributes with which the op pads its first input with these zeros too; None if there are none."""
+        return None
+
+    def affine(self, op: Op) -> Affine | None:
+        """The affine map that the op is; None if it is none."""
+        return None
+
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """The constant inputs in float64, by index, with which the op computes the affine map too; None if it cannot."""
+        return None
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The axis of the first input over which the op is a linear map with a constant matrix, by shapes and attributes alone.
+
+        None if it is no such map.
+        """
+        return None
+
+    def linear_map(self, op: Op) -> LinearMap | None:
+        """The linear map over one axis; None if the op is none, or its numbers are not finite."""
+        return None
+
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
+        """The constant inputs with which the op computes another map over the same axis; None if there are none."""
+        return None
+
+    def is_saturating_activation(self, op: Op) -> bool:
+        """Whether the op is a bounded activation, such as Sigmoid, which maps large differences of its input to small ones.
+
+        Verification compares its input. Clamping in quantisation is not meant.
+        """
+        return False
 
 
 # --- the registry ------------------------------------------------------------------------------------------------
@@ -249,6 +381,22 @@ def rule_of(op: Op) -> LayoutRule | None:
     if op.version < OLDEST_OPSET and not op.domain:
         return None
     return _RULES.get(op.kind) or EXTENSIONS.loaded_into(_RULES).get(op.kind)
+
+
+class _WithoutRule(LayoutRule):
+    """The facts about an op type without a rule: none."""
+
+    @override
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        return Inapplicable("there is no layout rule for its op type")
+
+
+_WITHOUT_RULE = _WithoutRule()
+
+
+def facts(op: Op) -> LayoutRule:
+    """The rule for an op, or one that declares no facts."""
+    return rule_of(op) or _WITHOUT_RULE
 
 
 def rules() -> dict[str, LayoutRule]:
@@ -373,7 +521,7 @@ def _dominates(one: Signature, other: Signature) -> bool:
 def lower_directly(
     op: Op,
     build: Builder,
-    attributes: Mapping[str, Attribute] | None = None,
+    attributes: Mapping[str, Attribute | None] = MappingProxyType({}),
     inputs: Sequence[Value | None] | None = None,
 ) -> None:
     """Write the same op on the physical arrays.
@@ -381,16 +529,32 @@ def lower_directly(
     Args:
         op: the op.
         build: records the new op.
-        attributes: attributes that differ from those of the op.
+        attributes: attributes that differ from those of the op; None for those that are left out.
         inputs: all inputs, if they differ from the physical inputs of the op.
     """
     if inputs is None:
         inputs = [build.input(index) for index in range(len(op.inputs))]
     present = [index for index, value in enumerate(op.outputs) if value is not None]
     types = [build.output_type(index) for index in range(max(present, default=-1) + 1)]
-    results = build.op(op.op_type, inputs, types, {**op.attributes, **(attributes or {})})
+    changed = {**op.attributes, **attributes}
+    results = build.op(op.op_type, inputs, types, {name: each for name, each in changed.items() if each is not None})
     for index, result in zip(present, results, strict=True):
         build.set_output(index, result)
+
+
+def computed_list(build: Builder, source: Value | None, entries: Sequence[tuple[int | None, int]]) -> Value:
+    """A list of integers; each entry is a number, or None and the index of an element of `source`."""
+    pieces: list[Value | None] = []
+    for number, index in entries:
+        if number is not None:
+            pieces.append(build.constant(np.asarray([number], dtype=np.int64), "extent"))
+        else:
+            position = build.constant(np.asarray([index], dtype=np.int64), "index")
+            pieces += build.op("Gather", [source, position], [TensorType(DType.INT64, (1,))])
+    if not pieces:
+        return build.constant(np.zeros(0, np.int64), "extents")
+    (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
+    return result
 
 
 # --- Ops whose result has the elements of their input, in the same or in another type ---
@@ -404,3 +568,27 @@ def is_copy(op: Op) -> bool:
 def is_type_conversion(op: Op) -> bool:
     """Whether an op only changes the element type."""
     return op.kind in ("Cast", "CastLike")
+
+
+# --- Numeric behaviour that verification depends on ---
+#
+# An arbitrarily small difference of the input of TopK, Floor or Greater may change the result. Two versions of a model that
+# differ in rounding are compared with equal results of such discontinuous ops (`verification`).
+
+
+_DISCONTINUOUS = frozenset(
+    {"Ceil", "Floor", "Hardmax", "MaxRoiPool", "Mod", "Round", "Shrink", "Sign", "ThresholdedRelu"}
+)
+"""Op types with discontinuous floating-point results; ops with integer or boolean results are discontinuous too."""
+
+
+def discontinuous_inputs(op: Op) -> list[Value]:
+    """The floating-point inputs of a discontinuous op; none for other ops and for quantisation."""
+    if facts(op).is_shape_query or facts(op).is_quantized:
+        return []
+    has_integers = any(
+        value.dtype is not None and not value.dtype.is_float for value in op.outputs if value is not None
+    )
+    if op.op_type not in _DISCONTINUOUS and not has_integers:
+        return []
+    return [value for value in op.inputs if value is not None and value.dtype is not None and value.dtype.is_float]

@@ -1,7 +1,7 @@
 """Contractions: products of two tensors, summed over the axes that both have and the result has not."""
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,11 @@ from typing import Literal, TypeAlias
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Format, Part, Shape, quotient
-from layoutopt.ir.types import Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, LayoutRule, padded_axes_of, register
 from layoutopt.ops.signatures import (
+    ZERO,
     Inapplicable,
     OperandFormats,
     PaddingTransfer,
@@ -96,18 +97,6 @@ class ContractionModes:
     def is_batched(self) -> bool:
         """Whether a batch of products with leading dimensions, at any addresses, computes the contraction."""
         return self.is_contiguous and max(self.rows, self.columns, self.summed) <= 1
-
-
-class ContractionOp(ABC):
-    """An op that multiplies two tensors and sums over the axes that only they share."""
-
-    @abstractmethod
-    def modes(self, op: Op, formats: Mapping[Slot, Format]) -> ContractionModes | None:
-        """The modes of the contraction with its operands in these formats; None where no kernel could read them."""
-
-    @abstractmethod
-    def is_transposed(self, op: Op, slot: Slot) -> bool | None:
-        """Whether the last two axes of an operand are a transposed matrix; None if they are not a matrix."""
 
 
 def modes_of(
@@ -255,21 +244,22 @@ def collapse_batch(
 _KINDS = {A: ("rows", "summed"), B: ("summed", "columns"), Y: ("rows", "columns")}
 
 
-class Contraction(LayoutRule, ContractionOp):
+class Contraction(LayoutRule):
     """A product of two tensors; each operand has a format of its own."""
 
     family = "matmul"
     formats = "a format for each operand, in any order of any digits"
-    padding = PaddingTransfer(Padding.ZERO, None, None)
+    padding = PaddingTransfer(ZERO, None, None)
     has_independent_operands = True
 
     @abstractmethod
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """The iteration axes of a, b and y, for an op whose operands have the required ranks."""
+    def axes(self, op: Op) -> Axes:
+        """The iteration axes of a, b and y, for an op that has others than the canonical signature."""
 
     def iteration_axes(self, op: Op) -> Axes | Inapplicable:
         """The axes, or the reason why there are none, for any op."""
-        return self.missing_rank(op) or self.axes(op)
+        reason = self.canonical_reason(op)
+        return Inapplicable(reason) if reason else self.axes(op)
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
@@ -281,10 +271,7 @@ class Contraction(LayoutRule, ContractionOp):
         If one operand is a matrix without shared batches, the result takes the order of axes of the other operand, and so does
         the matrix if it is a constant.
         """
-        axes = self.axes(op)
-        if isinstance(axes, Inapplicable):
-            return axes
-        shapes = _shapes(op)
+        axes, shapes = self.axes(op), _shapes(op)
         formats = {slot: Format.canonical(len(shape)) for slot, shape in shapes.items()} | dict(known)
         matrix = self._matrix(op, axes, shapes)
         if matrix is not None:
@@ -296,15 +283,16 @@ class Contraction(LayoutRule, ContractionOp):
                 slots = (data, Y, matrix) if constant is not None and constant.is_constant else (data, Y)
                 others = [slot for slot in slots if slot not in known]
                 formats |= {slot: aligned_format(format, source, slot, axes, shapes[slot]) for slot in others}
-        signature = signature_of(op, formats)
-        if isinstance(signature, Inapplicable):
-            return signature
+        return signature_of(op, formats)
+
+    def misfit(self, op: Op, signature: Signature) -> str:
+        """The reason if an operand would have padding outside of its `padded_axes`."""
         for slot in (A, B, Y):
             storage = signature[slot]
             padded = set(padded_axes_of(op.operand(slot), storage)).difference(self.padded_axes(op, slot))
             if storage is not None and padded:
-                return Inapplicable(f"{slot} would have padding in {format_text(op, slot, storage.format)}")
-        return signature
+                return f"{slot} would have padding in {format_text(op, slot, storage.format)}"
+        return ""
 
     def _matrix(self, op: Op, axes: Axes, shapes: Mapping[Slot, Shape]) -> Slot | None:
         """The slot of the operand without shared batches, preferably a constant; None if both have some."""
@@ -324,7 +312,6 @@ class Contraction(LayoutRule, ContractionOp):
 
     def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
         """The axes of an operand that may have padding."""
-        del op, slot
         return ()
 
     @override
@@ -396,52 +383,57 @@ class Einsum(Contraction):
     ops = ("Einsum",)
     is_always_agnostic = True
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """A number for every letter; axes under an ellipsis are counted from the right."""
-        values = (*op.inputs, *op.outputs)
-        shapes = [value.shape for value in values if value is not None and value.shape is not None]
-        if len(op.inputs) != 2 or len(shapes) != 3:
-            return Inapplicable("it does not have two operands of known rank")
-        terms = _terms(str(op.attributes.get("equation", "")), shapes)
+    @override
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
+        return dict.fromkeys((A, B, Y), 0)
+
+    def _operand_terms(self, op: Op) -> list[list[str]] | None:
+        """The axis names of a, b and y; None if the equation does not fit."""
+        shapes = [shape_of(op.operand(slot)) for slot in (A, B, Y)]
+        return _terms(str(op.attributes.get("equation", "")), shapes) if len(op.inputs) == 2 else None
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        terms = self._operand_terms(op)
         if terms is None:
-            return Inapplicable("a letter occurs twice in an operand, or the number of letters is not the rank")
+            return "a letter occurs twice in an operand, or the number of letters or operands does not fit"
         a, b, y = map(set, terms)
         if not a | b >= y or (a | b) - (a & b) - y:
-            return Inapplicable("an axis of only one operand is summed")
+            return "an axis of only one operand is summed"
+        extents: dict[str, set[Dim]] = {}
+        for term, slot in zip(terms, (A, B, Y), strict=True):
+            for name, dim in zip(term, shape_of(op.operand(slot)), strict=True):
+                extents.setdefault(name, set()).update({dim} - {1})
+        differ = [dims for dims in extents.values() if len(dims) > 1]
+        return f"the extents {sorted(map(str, differ[0]))} of an axis may differ" if differ else ""
+
+    def axes(self, op: Op) -> Axes:
+        """A number for every letter; axes under an ellipsis are counted from the right."""
+        terms = self._operand_terms(op)
+        if terms is None:
+            return {}
         numbers = {name: number for number, name in enumerate(dict.fromkeys((*terms[2], *terms[0], *terms[1])))}
-        for name, number in numbers.items():
-            dims = {
-                dim
-                for term, shape in zip(terms, shapes, strict=True)
-                for other, dim in zip(term, shape, strict=True)
-                if other == name and dim != 1
-            }
-            if len(dims) > 1:
-                return Inapplicable(f"the extents {sorted(map(str, dims))} of axis {number} may differ")
         return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
 
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The signature of the contraction; Inapplicable if blocks of operands do not divide, or need more than 52 letters."""
-        signature = super().complete(op, known)
-        if isinstance(signature, Inapplicable) or is_canonical(signature):
-            return signature
+    def misfit(self, op: Op, signature: Signature) -> str:
+        """The reason if blocks of operands do not divide, or need more than 52 letters."""
+        reason = super().misfit(op, signature)
+        if reason or is_canonical(signature):
+            return reason
         digits = self._digits(op, {slot: storage.format for slot in (A, B, Y) if (storage := signature[slot])})
         if digits is None or len({digit for operand_digits in digits for digit in operand_digits}) > len(ascii_letters):
-            return Inapplicable("the blocks of two operands do not divide each other, or need more than 52 letters")
-        return signature
+            return "the blocks of two operands do not divide each other, or need more than 52 letters"
+        return ""
 
     def _digits(self, op: Op, formats: OperandFormats) -> list[list[AxisDigit]] | None:
-        axes = self.axes(op)
-        assert not isinstance(axes, Inapplicable)
-        shapes = {slot: value.shape or () for slot in (A, B, Y) if (value := op.operand(slot)) is not None}
-        digits = digits_of(axes, formats, shapes)
+        digits = digits_of(self.axes(op), formats, _shapes(op))
         return None if digits is None else [digits[slot] for slot in (A, B, Y)]
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
         axes, formats = self.axes(op), {slot: build.format(slot) for slot in (A, B, Y)}
         digits = self._digits(op, formats)
-        assert digits is not None and not isinstance(axes, Inapplicable)
+        assert digits is not None
         names = {digit: ascii_letters[number] for number, digit in enumerate(dict.fromkeys(chain(*digits)))}
         terms = ["".join(names[digit] for digit in operand_digits) for operand_digits in digits]
         operands: list[Value | None] = []
@@ -449,24 +441,20 @@ class Einsum(Contraction):
             extents = _extents(operand_digits, digits, axes[slot], shape_of(op.operand(slot)))
             operands.append(build.reshape(present(build.input(slot.index)), extents))
         target = present_type(build.output_type(0))
-        type = TensorType(target.dtype, _extents(digits[2], digits, axes[Y], shape_of(op.outputs[0])))
+        type = TensorType(target.dtype, _extents(digits[2], digits, axes[Y], op.y.dims))
         (result,) = build.op("Einsum", operands, [type], {"equation": f"{terms[0]},{terms[1]}->{terms[2]}"})
         build.set_output(0, build.reshape(result, shape_of(target)))
 
     def flops(self, op: Op) -> float:
         """Two for every element of the iteration."""
-        axes = self.axes(op)
+        axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return super().flops(op)
         extents: dict[int, int] = {}
         for slot, numbers in axes.items():
-            value = op.operand(slot)
-            for axis, dim in zip(numbers, (value.shape if value is not None else None) or (), strict=True):
+            for axis, dim in zip(numbers, shape_of(op.operand(slot)), strict=True):
                 extents[axis] = max(extents.get(axis, 1), estimated_extent(dim))
-        total = 2.0
-        for count in extents.values():
-            total *= count
-        return total
+        return 2.0 * prod(extents.values())
 
 
 def permutation(op: Op) -> tuple[int, ...] | None:

@@ -7,9 +7,10 @@ Each operand has a format of its own: a kernel whose input and output formats di
 multiplied by zero weights, so it may be any finite number. Padding of y is the sum of such products and a zero bias: zero.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -18,53 +19,56 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, TensorType
 from layoutopt.ops.base import Builder, LayoutRule, has_padding, padded_axes_of, register, state_of
 from layoutopt.ops.interfaces import (
+    FEATURE_MAPS,
     Affine,
-    AffineFolding,
-    AxisLetters,
     Channels,
     LinearMap,
-    LinearMapOp,
-    PadFolding,
     Pads,
-    PermutableChannels,
-    QuantizedOp,
     Side,
-    feature_map_letters,
     float_constant,
     with_permutation,
     without_permutation,
 )
-from layoutopt.ops.qdq import is_absent_or_zero
+from layoutopt.ops.qdq import is_absent_or_zero, is_per_tensor
 from layoutopt.ops.signatures import (
+    ANY,
+    FINITE,
+    ZERO,
     Inapplicable,
     OperandFormats,
     PaddingTransfer,
+    States,
     X,
     Y,
     estimated_extent,
-    estimated_volume,
-    is_canonical,
     padded_output,
     present,
+    rank_of,
     shape_of,
     signature_of,
+    volume_of,
 )
 
 
-class Convolution(LayoutRule, PermutableChannels, AxisLetters):
+class Convolution(LayoutRule):
     """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
 
     Attributes:
         weight: the index of the filter among the inputs.
+        weight_axes: the axes of the filter along the channels of x and of y.
+        points: the operand at whose positions every weight is multiplied once.
     """
 
     family = "convolution"
     formats = (
         "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
     )
-    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "padding of filters must be zero")
+    letters = FEATURE_MAPS
+    padding = PaddingTransfer(ZERO, ZERO, None, "padding of filters must be zero")
     is_anchor = True
     weight: ClassVar[int] = 1
+    weight_axes: ClassVar[tuple[int, int]] = (1, 0)
+    points: ClassVar[Slot] = Y
 
     @override
     def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
@@ -97,14 +101,11 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
         operands = {slot: (op.operand(slot), signature[slot]) for slot in (X, Slot("in", self.weight), Y)}
         if any(has_padding(value, storage) for value, storage in operands.values()):
             return False
-        images = [
-            (value, storage) for value, storage in (operands[X], operands[Y]) if value and value.shape and storage
-        ]
         groups = op.integer("group", 1)
-        return not any(
-            estimated_extent(value.shape[1]) // groups % storage.format.block(1)
-            for value, storage in images
-            if value.shape
+        images = ((shape_of(value), storage) for value, storage in (operands[X], operands[Y]))
+        return all(
+            storage is None or estimated_extent(shape[1]) // groups % storage.format.block(1) == 0
+            for shape, storage in images
         )
 
     def _weight_format(self, source: Format, shape: Shape) -> Format:
@@ -115,17 +116,13 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
         ]
         return Format((*parts, *blocks))
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The transfer of x, whose finite padding zero weights cancel; the padding of filters and parameters has to be zero."""
-        return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
+        return None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
         return {"x": X, "w": Slot("in", self.weight), "y": Y}
-
-    @override
-    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        return feature_map_letters(op, X, Y)
 
     def channels(self, op: Op) -> list[Channels]:
         """The groups of axes that are the same channels and that kernels may have in any order."""
@@ -157,10 +154,6 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
             return "dense"
         w = op.inputs[self.weight]
         return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """ONNX has only the canonical convolution."""
-        return is_canonical(signature)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The canonical convolution on padded arrays; padding that operands do not share is cut off."""
@@ -202,12 +195,11 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
         """The inputs with one number per channel of the result."""
         return (2,) if len(op.inputs) > 2 else ()
 
-    weight_axes = (1, 0)
-
     @override
     def flops(self, op: Op) -> float:
-        w, y = shape_of(op.inputs[self.weight]), shape_of(op.outputs[0])
-        return 2.0 * estimated_volume(w) * estimated_volume(y) / max(estimated_extent(y[1]), 1)
+        counted = op.operand(self.points)
+        channels = estimated_extent(shape_of(counted)[-1 if self.is_channels_last(op) else 1])
+        return 2.0 * volume_of(op.inputs[self.weight]) * volume_of(counted) / max(channels, 1)
 
 
 class TransposedConvolution(Convolution):
@@ -215,22 +207,101 @@ class TransposedConvolution(Convolution):
 
     family = "transposed_convolution"
     weight_axes = (0, 1)
+    points = X
 
     @override
     def variant(self, op: Op) -> str:
         # Depthwise ones count as grouped: no kernel distinguishes them.
         return "dense" if op.integer("group", 1) == 1 else "grouped"
 
-    @override
-    def flops(self, op: Op) -> float:
-        w, x = shape_of(op.inputs[1]), shape_of(op.inputs[0])
-        return 2.0 * estimated_volume(w) * estimated_volume(x) / max(estimated_extent(x[1]), 1)
-
 
 # --- Conv and ConvTranspose: convolutions that fold pads and affine maps, and may be linear maps over channels ---
 
 
-class PadFoldingConvolution(Convolution, PadFolding):
+MixedAxes: TypeAlias = tuple[int, int, int]
+"""The axis of x that an op mixes, and the axes of its weight along it and along the same axis of the result."""
+
+
+class ConstantWeight(LayoutRule):
+    """An op that is linear in its first input, with a weight: a constant weight and bias absorb affine maps.
+
+    Scales are folded into the weight, shifts into the bias, which is input 2.
+
+    Attributes:
+        has_bias: whether the op may have a bias.
+        has_activation: whether an activation follows, behind which nothing is folded.
+    """
+
+    has_bias: ClassVar[bool] = True
+    has_activation: ClassVar[bool] = False
+
+    @abstractmethod
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The axis that is mixed; None if the weight cannot absorb maps along one axis."""
+
+    def shifts_result(self, op: Op) -> bool:
+        """Whether a shift of the input is a shift of the result."""
+        return True
+
+    def constant_bias(self, op: Op, extent: int) -> Array | None:
+        """The bias; None if it is computed, or of another length, which ONNX Runtime does not check."""
+        if op.input(2) is None:
+            return np.zeros(extent)
+        bias = float_constant(op, 2)
+        return bias if bias is not None and bias.shape == (extent,) else None
+
+    def _with_bias(self, op: Op, weight: Array, bias: Array) -> dict[int, Array] | None:
+        """The weight and, if one is given or needed, the bias as constant inputs; None if the op has no bias."""
+        if not bias.any() and op.input(2) is None:
+            return {1: weight}
+        return {1: weight, 2: bias} if self.has_bias else None
+
+    @override
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        weight, axes = float_constant(op, 1), self.mixed_axes(op)
+        if weight is None or axes is None or (side == "out" and self.has_activation):
+            return None
+        axis, in_axis, out_axis = axes
+        bias = self.constant_bias(op, weight.shape[out_axis])
+        if affine.axis not in (None, axis) or bias is None:
+            return None
+        scale, shift = affine.broadcast_to(weight.shape[in_axis if side == "in" else out_axis])
+        if side == "out":
+            bias = bias * scale + shift
+        elif not affine.is_scale_only:
+            if not self.shifts_result(op):
+                return None
+            others = tuple(each for each in range(weight.ndim) if each != out_axis)
+            bias = bias + (weight * _along(shift, in_axis, weight.ndim)).sum(axis=others)
+        weight *= _along(scale, in_axis if side == "in" else out_axis, weight.ndim)
+        return {1: weight} if side == "in" and affine.is_scale_only else self._with_bias(op, weight, bias)
+
+    @override
+    def linear_map(self, op: Op) -> LinearMap | None:
+        weight, axes = float_constant(op, 1), self.mixed_axes(op)
+        if weight is None or axes is None or self.mapped_axis(op) is None:
+            return None
+        axis, _, out_axis = axes
+        matrix = weight.reshape(weight.shape[:2])
+        matrix = matrix.T if out_axis else matrix
+        bias = self.constant_bias(op, len(matrix))
+        return None if bias is None else LinearMap(axis, matrix, np.broadcast_to(bias.reshape(-1), matrix.shape[:1]))
+
+    @override
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
+        axes, rank = self.mixed_axes(op), rank_of(op.inputs[1])
+        if axes is None:
+            return None
+        matrix = map.matrix.T if axes[2] else map.matrix
+        return self._with_bias(op, matrix.reshape((*matrix.shape, *(1,) * (rank - 2))), map.shift)
+
+
+def _along(numbers: Array, axis: int, rank: int) -> Array:
+    """Numbers reshaped to broadcast along one axis."""
+    return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
+
+
+class PadFoldingConvolution(Convolution):
     """A convolution with pads of zeros around its image."""
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
@@ -247,44 +318,22 @@ class PadFoldingConvolution(Convolution, PadFolding):
         return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
 
 
-class AffineFoldingConvolution(Convolution, AffineFolding):
+class AffineFoldingConvolution(ConstantWeight, Convolution):
     """A convolution of floating-point numbers: its filter and bias absorb affine maps."""
 
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """Scales are folded into the filter, shifts into the bias; shifts of the input only without pads."""
-        w = float_constant(op, 1)
-        if w is None or affine.axis not in (None, 1) or self.variant(op) == "grouped":
-            return None
-        b = _constant_bias(op, self._channels(op, w, "out"))
-        if b is None:
-            return None
-        if side == "out":
-            scale, shift = affine.broadcast_to(len(b))
-            w *= _along(scale, self._weight_axis(op, "out"), w.ndim)
-            return {1: w, **_bias(op, b * scale + shift)}
-        scale, shift = affine.broadcast_to(self._channels(op, w, "in"))
-        axis = self._weight_axis(op, "in")
-        if affine.is_scale_only:
-            w *= _along(scale, axis, w.ndim)
-            return {1: w}
-        pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
-        if self.family != "convolution" or pads:
-            return None
-        added = (w * _along(shift, axis, w.ndim)).sum(axis=tuple(range(1, w.ndim)))
-        return {1: w * _along(scale, axis, w.ndim), **_bias(op, b + added)}
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The channels; a depthwise filter has one axis for those of x and of y."""
+        variant = self.variant(op)
+        return None if variant == "grouped" else (1, 0, 0) if variant == "depthwise" else (1, *self.weight_axes)
 
-    def _weight_axis(self, op: Op, side: Side) -> int:
-        """The axis of the filter that runs along the channels of x or y; a depthwise filter has one axis for both."""
-        if self.variant(op) == "depthwise":
-            return 0
-        return self.weight_axes[0] if side == "in" else self.weight_axes[1]
-
-    def _channels(self, op: Op, w: Array, side: Side) -> int:
-        return int(w.shape[self._weight_axis(op, side)])
+    def shifts_result(self, op: Op) -> bool:
+        """Whether there are no pads, which are not shifted."""
+        has_pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
+        return self.family == "convolution" and not has_pads
 
 
 @register
-class Conv(PadFoldingConvolution, AffineFoldingConvolution, LinearMapOp):
+class Conv(PadFoldingConvolution, AffineFoldingConvolution):
     """The op of the standard domain."""
 
     ops: ClassVar[tuple[str, ...]] = ("Conv",)
@@ -298,43 +347,12 @@ class Conv(PadFoldingConvolution, AffineFoldingConvolution, LinearMapOp):
         single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
         return 1 if single and on_every else None
 
-    @override
-    def linear_map(self, op: Op) -> LinearMap | None:
-        w = float_constant(op, 1)
-        b = _constant_bias(op, w.shape[0]) if w is not None else None
-        if w is None or b is None or self.mapped_axis(op) is None:
-            return None
-        return LinearMap(1, w.reshape(w.shape[:2]), b)
-
-    @override
-    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        rank = op.inputs[0].rank if op.inputs[0] is not None else None
-        return {1: map.matrix.reshape((*map.matrix.shape, *(1,) * ((rank or 2) - 2))), **_bias(op, map.shift)}
-
 
 @register
 class ConvTranspose(TransposedConvolution, AffineFoldingConvolution):
     """The op of the standard domain. Its pads crop the result, so it folds no pads."""
 
     ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
-
-
-def _constant_bias(op: Op, channels: int) -> Array | None:
-    """The bias of each output channel; None if it is computed, or of another length, which ONNX Runtime does not check."""
-    if len(op.inputs) < 3 or op.inputs[2] is None:
-        return np.zeros(channels)
-    bias = float_constant(op, 2)
-    return bias if bias is not None and bias.shape == (channels,) else None
-
-
-def _bias(op: Op, bias: Array) -> dict[int, Array]:
-    """The bias as a constant input, unless the op has none and none is needed."""
-    return {2: bias} if bias.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
-
-
-def _along(numbers: Array, axis: int, rank: int) -> Array:
-    """Numbers reshaped to broadcast along one axis."""
-    return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
 
 
 # --- Activations that onnxruntime has fused into the preceding op: attributes with the name and the parameters ---
@@ -349,18 +367,18 @@ def padding_after_activation(op: Op, state: Padding) -> Padding:
     kind = str(op.attributes.get("activation", ""))
     if kind in _KEEP:
         return state
-    if state is Padding.ANY:
-        return Padding.ANY
+    if state is ANY:
+        return ANY
     if kind in _BOUNDED:
-        return Padding.FINITE
+        return FINITE
     numbers = op.attributes.get("activation_params", ())
     first = numbers[0] if isinstance(numbers, tuple) and numbers else op.attributes.get("activation_alpha")
     if kind == "LeakyRelu" and isinstance(first, float | int):
-        return state if abs(first) <= 1 or not state else Padding.ANY
+        return state if abs(first) <= 1 or not state else ANY
     if kind == "Clip" and isinstance(numbers, tuple) and len(numbers) == 2:
         low, high = np.asarray(numbers, dtype=np.float64)
         return max(state, state_of(np.clip(0.0, low, high)))
-    return Padding.ANY
+    return ANY
 
 
 # --- Fused convolutions of onnxruntime: a convolution with a residual and an activation ---
@@ -378,7 +396,8 @@ class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
     """FusedConv: a convolution whose sum has the format of y."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
-    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "the activation of zero and the sum")
+    has_activation = True
+    padding = PaddingTransfer(ZERO, ZERO, None, "the activation of zero and the sum")
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The signature of the convolution, with the format of y for the sum; a known format of the sum is that of y."""
@@ -386,7 +405,7 @@ class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
         if _SUM in known:
             others.setdefault(Y, known[_SUM])
         signature = super().complete(op, others)
-        added = op.inputs[3] if len(op.inputs) > 3 else None
+        added = op.input(3)
         if isinstance(signature, Inapplicable) or added is None:
             return signature
         y, storage = op.outputs[0], signature.outputs[0]
@@ -398,15 +417,10 @@ class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
             return Inapplicable("the sum must have the format of the result")
         return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The activation of zero, or of the padding of the sum."""
-        states = super().transfer_padding(op, signature, inputs[:3])
-        added = inputs[3] if len(inputs) > 3 else Padding.ZERO
-        return None if states is None else (padding_after_activation(op, max(states[0], added)),)
-
-    @override
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        return super().fold_affine(op, affine, side) if side == "in" else None
+        state = super().result_padding(op, signature, inputs[:3])
+        return None if state is None else padding_after_activation(op, max((state, *inputs[3:])))
 
 
 @register
@@ -428,7 +442,7 @@ class PaddedTransposedConvolution(TransposedConvolution):
 # padding of the filter, which is zero: with w_zero = 0 it may be any integer, otherwise x must not be padded.
 
 
-class IntegerConvolution(PadFoldingConvolution, QuantizedOp):
+class IntegerConvolution(PadFoldingConvolution):
     """The layout of convolutions of integers.
 
     Attributes:
@@ -437,54 +451,40 @@ class IntegerConvolution(PadFoldingConvolution, QuantizedOp):
         per_channel: the inputs that may have a number per output channel.
     """
 
+    is_quantized = True
     zero_points: ClassVar[tuple[int, int]]
     result_zero_point: ClassVar[int | None]
     per_channel: ClassVar[tuple[int, ...]]
 
+    @override
+    def inapplicability(self, op: Op) -> str:
+        return "it is channels-last already" if self.is_channels_last(op) else ""
+
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The signature of the convolution; Inapplicable if the image is channels-last already."""
-        if op.integer("channels_last"):
-            return Inapplicable("it is channels-last already")
+        """The signature of the convolution, whose other operands have no formats."""
         if not set(known) <= set(self.roles(op).values()):
             return Inapplicable("scales, zero points and the bias have no formats")
         return super().complete(op, known)
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """No roles for channels-last ops, so no kernel of a target matches."""
-        return {} if op.integer("channels_last") else super().roles(op)
-
-    @override
-    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        return feature_map_letters(op, X, Y, is_channels_last=bool(op.integer("channels_last")))
+        return {} if self.is_channels_last(op) else super().roles(op)
 
     def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
         """The bias, and scales and zero points that are vectors."""
-        given = (index for index in self.per_channel if index < len(op.inputs))
-        return tuple(
-            index for index in given if (value := op.inputs[index]) is not None and value.shape not in ((), (1,))
-        )
+        return tuple(index for index in self.per_channel if not is_per_tensor(op.input(index)))
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The zero point of the result, for any padding of the image; zero for sums without a zero point of the filter."""
-        if any(state for index, state in enumerate(inputs) if index):
+        if any(inputs[1:]):
             return None
         has_no_weight_zero = is_absent_or_zero(op, self.zero_points[1])
         filter = padded_axes_of(op.inputs[self.weight], signature[Slot("in", self.weight)])
         if not has_no_weight_zero and 1 in padded_axes_of(op.inputs[0], signature[X]) and self.weight_axes[0] in filter:
             return None
-        if self.result_zero_point is not None:
-            return (
-                Padding.ZERO
-                if has_no_weight_zero and is_absent_or_zero(op, self.result_zero_point)
-                else Padding.FINITE,
-            )
-        return (Padding.ZERO if has_no_weight_zero else Padding.ANY,)
-
-    def flops(self, op: Op) -> float:
-        """Two per weight and position of the output."""
-        w, y = shape_of(op.inputs[self.weight]), shape_of(op.outputs[0])
-        channels = y[-1 if op.integer("channels_last") else 1]
-        return 2.0 * estimated_volume(w) * estimated_volume(y) / max(estimated_extent(channels), 1)
+        if self.result_zero_point is None:
+            return ZERO if has_no_weight_zero else ANY
+        return ZERO if has_no_weight_zero and is_absent_or_zero(op, self.result_zero_point) else FINITE
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """The pads, if the zero point of the image is zero, since the op pads with the zero point; else None."""
@@ -500,9 +500,7 @@ class QLinearConvolution(IntegerConvolution):
     zero_points = (2, 5)
     result_zero_point = 7
     per_channel = (4, 5, 8)
-    padding = PaddingTransfer(
-        Padding.FINITE, Padding.FINITE, Padding.FINITE, "the zero point; padding of filters must be zero"
-    )
+    padding = PaddingTransfer(FINITE, FINITE, FINITE, "the zero point; padding of filters must be zero")
 
 
 @register
@@ -513,6 +511,4 @@ class ConvInteger(IntegerConvolution):
     zero_points = (2, 3)
     result_zero_point = None
     per_channel = (3,)
-    padding = PaddingTransfer(
-        Padding.ZERO, Padding.ZERO, Padding.ZERO, "any where filters have a zero point; and their padding must be zero"
-    )
+    padding = PaddingTransfer(ZERO, ZERO, ZERO, "any where filters have a zero point; and their padding must be zero")

@@ -1,56 +1,53 @@
 """Ops on feature maps (N, C, *spatial) other than convolutions: pooling, resampling, sampling at coordinates."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from math import prod
 from types import MappingProxyType
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, register, state_of
-from layoutopt.ops.interfaces import AveragingOp, AxisLetters, KernelFormats, feature_map_letters, without_permutation
+from layoutopt.ir.types import Op, Padding, Signature, TensorType, Value
+from layoutopt.ops.axiswise import AxiswiseRule
+from layoutopt.ops.base import Builder, computed_list, register, state_of
+from layoutopt.ops.interfaces import FEATURE_MAPS, without_permutation
 from layoutopt.ops.signatures import (
+    ANY,
+    FINITE,
     PADDING_KEPT,
     PADDING_REFUSED,
-    Inapplicable,
+    ZERO,
     OperandFormats,
     PaddingTransfer,
+    States,
     X,
     Y,
     estimated_extent,
-    estimated_volume,
     padded_output,
     rank_of,
     shape_of,
+    volume_of,
 )
 
 # --- Pooling: a window per channel. Any order of axes is legal, and channels may be blocked ---
 
 
-class SpatialRule(AxiswiseRule, AxisLetters):
+class SpatialRule(AxiswiseRule):
     """An op on (N, C, *spatial) that computes every channel in the same way and keeps batch and channels."""
 
     formats = "any order; batch and channels may be blocked"
+    letters = FEATURE_MAPS
     ranks = MappingProxyType({X: 3})
+    has_one_result = True
+    whole_reason = "a spatial axis cannot be blocked"
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of x and y by position; Inapplicable if a second output is used, which depends on the order of elements."""
-        if any(output is not None for output in op.outputs[1:]):
-            return Inapplicable("an output beyond the first is used")
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
-
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why a spatial axis cannot be blocked: windows cross the boundaries of blocks."""
-        return "a spatial axis cannot be blocked" if axis > 1 else ""
-
-    @override
-    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        return feature_map_letters(op, X, Y)
+    def whole_axes(self, op: Op) -> Collection[int]:
+        """The spatial axes: windows cross the boundaries of blocks."""
+        return range(2, rank_of(op.x))
 
 
-class WindowRule(SpatialRule, KernelFormats, AveragingOp):
+class WindowRule(SpatialRule):
     """One number per window and channel."""
 
     @override
@@ -63,7 +60,7 @@ class WindowRule(SpatialRule, KernelFormats, AveragingOp):
 
     @override
     def padding_of(self, kind: str) -> PaddingTransfer:
-        return PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY) if kind.endswith("LpPool") else PADDING_KEPT
+        return PaddingTransfer(ZERO, ANY, ANY) if kind.endswith("LpPool") else PADDING_KEPT
 
 
 @register
@@ -86,10 +83,7 @@ class Pooling(WindowRule):
         x, y = op.inputs[0], op.outputs[0]
         image = x.shape[2:] if x is not None and x.shape is not None else ()
         sides = zip(op.integers("kernel_shape"), image, strict=False)
-        window = [min(side, dim) if isinstance(dim, int) else side for side, dim in sides]
-        return float(estimated_volume(tuple(window))) * (
-            estimated_volume(y.shape) if y is not None and y.shape is not None else 0
-        )
+        return prod(min(side, dim) if isinstance(dim, int) else side for side, dim in sides) * volume_of(y)
 
 
 @register
@@ -98,16 +92,12 @@ class GlobalPooling(WindowRule):
 
     family = "global_pooling"
     ops = ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+    operations = (1.0, X)
 
     @override
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         x = op.inputs[0]
         return frozenset(range(2, x.rank)) if op.op_type == "GlobalAveragePool" and x is not None and x.rank else None
-
-    @override
-    def flops(self, op: Op) -> float:
-        x = op.operand(Slot("in", 0))
-        return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0
 
 
 # --- Resampling of spatial axes; channels may have any format ---
@@ -125,14 +115,13 @@ REPEATING_MODES = {
 
 
 @register
-class Resize(AxiswiseRule, KernelFormats, AveragingOp):
+class Resize(AxiswiseRule):
     """Resize (X, scales before opset 11; X, roi, scales, sizes from then on) and its predecessor Upsample."""
 
     family = "resize"
     ops = ("Resize", "Upsample")
     formats = "any; resized axes must not be blocked"
-    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY)
-    ranks = MappingProxyType({X: 0, Y: 0})
+    padding = PaddingTransfer(ZERO, ANY, ANY)
 
     def mode(self, op: Op) -> str:
         """The interpolation: nearest, linear or cubic."""
@@ -176,21 +165,16 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         return without_permutation(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
 
     @override
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        if op.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-            return Inapplicable("elements outside of the crop are extrapolated")
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
+    def inapplicability(self, op: Op) -> str:
+        is_cropped = op.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+        return "elements outside of the crop are extrapolated" if is_cropped else ""
 
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why an axis cannot be blocked: it is resized, or the sizes of the result cannot be rewritten."""
-        before, after = shape_of(op.inputs[0])[axis], shape_of(op.outputs[0])[axis]
-        scales, sizes = self.scales(op), op.constant(3)
-        if self._keeps_aspect_ratio(op):
-            return "the scales depend on all sizes"
-        if scales is None and sizes is None and not self.has_sizes(op):
-            return "the scales are computed"
-        scale = scales.get(axis, 1.0) if scales is not None else 1.0
-        return "a resized axis cannot be blocked" if before != after or scale != 1.0 else ""
+    def whole_axes(self, op: Op) -> Collection[int]:
+        """The resized axes; all if the sizes of the result cannot be rewritten, or the scales depend on all sizes."""
+        scales, x, y = self.scales(op), op.x.dims, op.y.dims
+        if self._keeps_aspect_ratio(op) or (scales is None and not self.has_sizes(op)):
+            return range(len(x))
+        return [axis for axis, dim in enumerate(x) if dim != y[axis] or (scales or {}).get(axis, 1.0) != 1.0]
 
     def scales(self, op: Op) -> dict[int, float] | None:
         """The scale of every axis that has one; None if scales or rank are unknown, or sizes are given."""
@@ -203,7 +187,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
 
     def has_sizes(self, op: Op) -> bool:
         """Whether sizes are given, constant or computed, instead of scales."""
-        return len(op.inputs) > 3 and op.inputs[3] is not None
+        return op.input(3) is not None
 
     def _keeps_aspect_ratio(self, op: Op) -> bool:
         """Whether the sizes are adjusted to keep the aspect ratio."""
@@ -211,16 +195,11 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """The scaled axes: every interpolation has weights that sum to one."""
-        scales = self.scales(op)
-        if isinstance(self.iteration_axes(op), Inapplicable) or (scales is None and not self.has_sizes(op)):
+        if self.canonical_reason(op) or (self.scales(op) is None and not self.has_sizes(op)):
             return None
         if self.coordinate_mode(op) == "tf_half_pixel_for_nn" and not self.is_repetition(op):
             return None  # with a scale of one the result still differs from x
-        if self._keeps_aspect_ratio(op):
-            return frozenset(range(rank_of(op.inputs[0])))
-        pairs = enumerate(zip(shape_of(op.inputs[0]), shape_of(op.outputs[0]), strict=True))
-        scaled = frozenset(axis for axis, (before, after) in pairs if before != after)
-        return scaled.union(axis for axis, scale in (scales or {}).items() if scale != 1.0)
+        return frozenset(self.whole_axes(op))
 
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """The element of the sizes for the axis, if they contain one."""
@@ -232,7 +211,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     def lower(self, op: Op, build: Builder) -> None:
         """The op in the canonical format; sizes contain padded extents of blocked axes."""
         y_type = padded_output(op)
-        if shape_of(y_type) == shape_of(op.outputs[0]) or not self.has_sizes(op):
+        if shape_of(y_type) == op.y.dims or not self.has_sizes(op):
             super().lower(op, build)
             return
         padded = {axis: estimated_extent(shape_of(y_type)[axis]) for axis in build.format(Y).blocked_axes}
@@ -254,13 +233,7 @@ def _padded_sizes(op: Op, build: Builder, padded: Mapping[int, int]) -> Value:
     if sizes is not None:
         numbers = [padded.get(axis, int(size)) for axis, size in zip(listed, sizes, strict=True)]
         return build.constant(np.asarray(numbers, dtype=np.int64), "sizes")
-    pieces: list[Value | None] = []
-    for position, axis in enumerate(listed):
-        number = build.constant(np.asarray([padded.get(axis, position)], dtype=np.int64), "size")
-        one = TensorType(DType.INT64, (1,))
-        pieces.append(number if axis in padded else build.op("Gather", [given, number], [one])[0])
-    (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
-    return result
+    return computed_list(build, given, [(padded.get(axis), position) for position, axis in enumerate(listed)])
 
 
 def _ratio(before: Dim, after: Dim) -> float:
@@ -275,7 +248,7 @@ def _ratio(before: Dim, after: Dim) -> float:
 
 def _listed_axes(op: Op) -> tuple[int, ...]:
     """The axes that scales or sizes have elements for."""
-    rank = rank_of(op.inputs[0])
+    rank = rank_of(op.x)
     return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
 
 
@@ -288,37 +261,32 @@ def _listed_axes(op: Op) -> tuple[int, ...]:
 # small and stay canonical.
 
 
+class ChannelsOnly(AxiswiseRule):
+    """An op on feature maps whose spatial axes are indexed by coordinates."""
+
+    formats = "any order; channels may be blocked"
+    ranks = MappingProxyType({X: 3, Y: 3})
+    whole_reason = "only channels can be blocked"
+
+    @override
+    def whole_axes(self, op: Op) -> Collection[int]:
+        return {*range(rank_of(op.x))} - {1}
+
+
 @register
-class Sampling(AxiswiseRule):
+class Sampling(ChannelsOnly):
     """One sample per channel and coordinate."""
 
     family = "sampling"
     ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
-    formats = "any order; channels may be blocked"
-    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "cubic interpolation overshoots")
-    ranks = MappingProxyType({X: 3, Y: 3})
+    padding = PaddingTransfer(ZERO, FINITE, ANY, "cubic interpolation overshoots")
+    operations = (8.0, Y)  # four multiply-adds
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of x and y correspond by position, whatever their extents."""
-        if rank_of(op.inputs[0]) != rank_of(op.outputs[0]):
-            return Inapplicable("the input and the result differ in rank")
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
-
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why an axis other than that of the channels cannot be blocked: coordinates index it."""
-        return "only channels can be blocked" if axis != 1 else ""
-
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The larger state of x and of the extrapolation value; any after cubic interpolation, which overshoots."""
         if inputs[0] and op.attributes.get("mode") in ("bicubic", "cubic"):
-            return (Padding.ANY,)
-        outside = state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0)))
-        return super().transfer_padding(op, signature, inputs) if outside <= inputs[0] else (outside,)
-
-    def flops(self, op: Op) -> float:
-        """Four multiply-adds per element of the result."""
-        y = op.outputs[0]
-        return 8.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
+            return ANY
+        return max(*inputs, state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0))))
 
 
 # --- Deformable convolution: x (N, C, H, W), filters, computed offsets, bias, mask  ->  y (N, O, H, W) ---
@@ -328,32 +296,17 @@ class Sampling(AxiswiseRule):
 
 
 @register
-class DeformableConvolution(AxiswiseRule, AxisLetters):
+class DeformableConvolution(ChannelsOnly):
     """DeformConv."""
 
     family = "deformable_convolution"
     ops = ("DeformConv",)
     formats = "any order; channels may be blocked where they fill their blocks"
+    letters = FEATURE_MAPS
     padding = PADDING_REFUSED
-    ranks = MappingProxyType({X: 3, Y: 3})
-
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of x and y correspond by position, whatever their extents."""
-        if rank_of(op.inputs[0]) != rank_of(op.outputs[0]):
-            return Inapplicable("the input and the result differ in rank")
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
-
-    @override
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        return "only channels can be blocked" if axis != 1 else ""
-
-    @override
-    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        return feature_map_letters(op, X, Y)
 
     def flops(self, op: Op) -> float:
         """Ten per weight and position of the output: a multiply-add, and the interpolation of four elements."""
         w, y = op.inputs[1], op.outputs[0]
-        if w is None or y is None or w.shape is None or y.shape is None:
-            return 0.0
-        return 10.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(y.shape[1]), 1)
+        channels = y.shape[1] if y is not None and y.shape else 1
+        return 10.0 * volume_of(w) * volume_of(y) / max(estimated_extent(channels), 1)

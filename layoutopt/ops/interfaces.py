@@ -1,17 +1,16 @@
-"""Interfaces that a layout rule may implement in addition to `LayoutRule`; passes test for them."""
+"""Facts about ops beside their layout, which methods of `LayoutRule` declare: axis letters, orders of channels, maps."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Attribute, DType, Op, OpaqueType, Slot, TensorType, Value
-from layoutopt.ops.base import rule_of
-from layoutopt.ops.signatures import OperandFormats
+from layoutopt.ir.types import Array, DType, Op, OpaqueType, Slot, TensorType, Value
+from layoutopt.ops.signatures import OperandFormats, X, Y
 
 # --- Letters of the axes of an op's operands, where the definition of the op gives its axes roles ---
 #
@@ -20,50 +19,14 @@ from layoutopt.ops.signatures import OperandFormats
 # N batch   T steps      D directions   C features recurrent networks
 
 
-_FEATURE_MAPS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
+FEATURE_MAPS: Mapping[Slot, Sequence[str]] = MappingProxyType(dict.fromkeys((X, Y), ("NCW", "NCHW", "NCDHW")))
+"""The letters of x and y, if they are feature maps (N, C, *spatial)."""
 
 
-class AxisLetters(ABC):
-    """An op that defines the roles of its operands' axes."""
-
-    @abstractmethod
-    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        """The letters of the axes, in logical order, of the operands whose axes have roles."""
-
-
-def feature_map_letters(op: Op, *slots: Slot, is_channels_last: bool = False) -> dict[Slot, str]:
-    """The letters of feature maps at some slots: (N, C, *spatial), or (N, *spatial, C).
-
-    Operands without one, two or three spatial axes are absent.
-    """
-    found = {}
-    for slot in slots:
-        letters = _FEATURE_MAPS.get(_rank(op, slot), "")
-        if letters:
-            found[slot] = f"N{letters[2:]}C" if is_channels_last else letters
-    return found
-
-
-def letters_by_rank(op: Op, slots: Mapping[Slot, tuple[str, ...]]) -> dict[Slot, str]:
+def letters_by_rank(op: Op, slots: Mapping[Slot, Sequence[str]]) -> dict[Slot, str]:
     """For every slot that of the given letters whose number is the rank of the operand; slots without such are absent."""
-    return {slot: letters for slot, each in slots.items() for letters in each if len(letters) == _rank(op, slot)}
-
-
-def _rank(op: Op, slot: Slot) -> int:
-    values: tuple[Value | None, ...] = op.inputs if slot.side == "in" else op.outputs
-    value = values[slot.index] if slot.index < len(values) else None
-    return -1 if value is None or value.rank is None else value.rank
-
-
-# --- Formats that a kernel cannot distinguish: it computes the same bytes from operands in either of them ---
-
-
-class KernelFormats(ABC):
-    """An op whose kernels accept more formats than those that targets list."""
-
-    @abstractmethod
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """The formats with each one replaced by the equivalent format that targets list, if there is one."""
+    ranks = {slot: None if (value := op.operand(slot)) is None else value.rank for slot in slots}
+    return {slot: letters for slot, each in slots.items() for letters in each if len(letters) == ranks[slot]}
 
 
 # --- Permuted channels: kernels that accept any order of channels, as long as all operands have the same order ---
@@ -76,14 +39,6 @@ class KernelFormats(ABC):
 
 Channels: TypeAlias = Sequence[tuple[Slot, int]]
 """Axes of operands that are the same channels."""
-
-
-class PermutableChannels(KernelFormats):
-    """An op whose kernels do not depend on the order of channels, as long as all operands have the same order."""
-
-    @abstractmethod
-    def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
-        """The formats `base` with the channel permutation that `format` has at `slot`; None if `format` differs in more."""
 
 
 def axis_digits(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
@@ -162,67 +117,6 @@ def _shapes(op: Op, channels: Channels) -> dict[Slot, Shape]:
     return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
 
 
-# --- Broadcasting: ops that broadcast their operands as numpy does, and ops that do nothing else ---
-
-
-class BroadcastingOp:
-    """Every operand is broadcast to the shape of the result, aligned with its last axes."""
-
-
-class PureBroadcast:
-    """The op only broadcasts its first input, or repeats it along axes along which its readers do not broadcast."""
-
-
-# --- Concatenation of all inputs along one axis ---
-
-
-class ConcatenationOp(ABC):
-    """An op whose result is the concatenation of its inputs."""
-
-    @abstractmethod
-    def concatenated_axis(self, op: Op) -> int | None:
-        """The axis along which the inputs are concatenated; None if the rank is unknown."""
-
-
-# --- resampling ---
-#
-# Averages along axes, and ops that accept another extent of an axis; both commute with linear maps over channels.
-
-
-class ExtentChange(ABC):
-    """An op that may compute the same for an input with another extent along an axis that it does not change."""
-
-    @abstractmethod
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
-        """Edits to shape operands, as {input: {position: value}}, when the extent of x along `axis` becomes `extent`.
-
-        The edited elements have to be numbers already, in a constant or in a computed list. None if the op may not be edited.
-        """
-
-
-class AveragingOp(ExtentChange):
-    """An op whose results may be means of elements of its first input: interpolation, average pooling."""
-
-    @abstractmethod
-    def averaged_axes(self, op: Op) -> frozenset[int] | None:
-        """The axes along which results are means of elements of x, with weights that sum to one; None if it computes no means.
-
-        Other axes are unchanged, so the result is x if the set is empty.
-        """
-
-
-def averaged_axes_of(op: Op) -> frozenset[int] | None:
-    """The axes along which the results of an op are means of elements of its first input; None if it computes no means."""
-    rule = rule_of(op)
-    return rule.averaged_axes(op) if isinstance(rule, AveragingOp) else None
-
-
-def shape_edits_of(op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
-    """Edits to the shape operands of an op when the extent of its first input along `axis` changes; None if it may not."""
-    rule = rule_of(op)
-    return rule.shape_edits(op, axis, extent) if isinstance(rule, ExtentChange) else None
-
-
 # --- Folding of zero pads into ops that have pads as attributes ---
 
 
@@ -230,41 +124,13 @@ Pads: TypeAlias = dict[int, tuple[int, int]]
 """Numbers of elements added before and behind each axis; axes without pads are absent."""
 
 
-class ZeroPadOp(ABC):
-    """An op that may do nothing but pad its input with zeros."""
-
-    @abstractmethod
-    def zero_pads(self, op: Op) -> Pads | None:
-        """The zeros added around the first input, on axes of known extent; None if the op does anything else."""
-
-
-class PadFolding(ABC):
-    """An op whose attributes can pad its first input with zeros."""
-
-    @abstractmethod
-    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
-        """The attributes with which the op pads with these zeros too; None if there are none."""
-
-
-def zero_pads_of(op: Op) -> Pads | None:
-    """The zeros that an op adds around its first input; None if it does anything else."""
-    rule = rule_of(op)
-    return rule.zero_pads(op) if isinstance(rule, ZeroPadOp) else None
-
-
-def folded_pads(op: Op, pads: Pads) -> dict[str, Attribute] | None:
-    """The attributes with which an op pads its first input with these zeros too; None if it cannot."""
-    rule = rule_of(op)
-    return rule.fold_pads(op, pads) if isinstance(rule, PadFolding) else None
-
-
 # --- affine ---
 #
 # Per-channel affine maps: y = x * scale + shift, with numbers along one axis. BatchNormalization at inference is one.
 #
-# A rule may declare that its op *is* an affine map (`AffineOp`), and that its op can *fold* one into its constants
-# (`AffineFolding`): a convolution whose output is scaled is the convolution with scaled weights. The arithmetic is done in
-# float64 and rounded once.
+# A rule may declare that its op *is* an affine map (`LayoutRule.affine`), and that its op can *fold* one into its constants
+# (`LayoutRule.fold_affine`): a convolution whose output is scaled is the convolution with scaled weights. The arithmetic is
+# done in float64 and rounded once.
 
 
 _PIECE = 1 << 20  # elements that are checked at a time
@@ -300,34 +166,6 @@ class Affine:
     def with_axis(self, axis: int | None) -> "Affine":
         """The same numbers along another axis, for x behind a Transpose."""
         return Affine(self.index, axis, self.scale, self.shift)
-
-
-class AffineOp(ABC):
-    """An op that may be an affine map."""
-
-    @abstractmethod
-    def affine(self, op: Op) -> Affine | None:
-        """The affine map that the op is; None if it is none."""
-
-
-class AffineFolding(ABC):
-    """An op whose constants can absorb an affine map of its input or output."""
-
-    @abstractmethod
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """The constant inputs in float64, by index, with which the op computes the affine map too; None if it cannot."""
-
-
-def affine_of(op: Op | None) -> Affine | None:
-    """The affine map that an op is; None if it is none."""
-    rule = rule_of(op) if op is not None else None
-    return rule.affine(op) if op is not None and isinstance(rule, AffineOp) else None
-
-
-def folded_affine(op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-    """The constant inputs with which an op computes an affine map of its input or output too; None if it cannot."""
-    rule = rule_of(op)
-    return rule.fold_affine(op, affine, side) if isinstance(rule, AffineFolding) else None
 
 
 def rounded(constants: Mapping[int, Array], dtype: DType) -> dict[int, Array] | None:
@@ -409,101 +247,6 @@ class LinearMap:
         return LinearMap(self.axis, np.concatenate([self.matrix[:, slice(*each)] for each in pieces], axis=1), shift)
 
 
-class LinearMapOp(ABC):
-    """An op that may be a linear map over one axis of its first input."""
-
-    @abstractmethod
-    def mapped_axis(self, op: Op) -> int | None:
-        """The axis, by shapes and attributes alone; None if the op is no such map, or its matrix is not constant."""
-
-    @abstractmethod
-    def linear_map(self, op: Op) -> LinearMap | None:
-        """The map; None if the op is none, or its numbers are not finite."""
-
-    @abstractmethod
-    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        """The constant inputs with which the op computes another map over the same axis; None if there are none."""
-
-
-def mapped_axis_of(op: Op) -> int | None:
-    """The axis over which an op is a linear map with a constant matrix; None if it is none."""
-    rule = rule_of(op)
-    return rule.mapped_axis(op) if isinstance(rule, LinearMapOp) else None
-
-
-def linear_map_of(op: Op) -> LinearMap | None:
-    """The linear map over one axis that an op is; None if it is none."""
-    rule = rule_of(op)
-    return rule.linear_map(op) if isinstance(rule, LinearMapOp) else None
-
-
-def with_linear_map(op: Op, map: LinearMap) -> dict[int, Array] | None:
-    """The constant inputs with which an op computes another linear map over the same axis; None if there are none."""
-    rule = rule_of(op)
-    return rule.with_linear_map(op, map) if isinstance(rule, LinearMapOp) else None
-
-
 def add_sum(graph: Graph, one: Value, other: Value, type: TensorType | OpaqueType, stem: str, near: Op) -> Value:
     """Add an Add of two tensors of one shape right behind the op `near`; returns its output."""
     return graph.new_result("Add", (one, other), type, stem, near)
-
-
-# --- Ops that read the type of an operand and none of its elements ---
-
-
-class ShapeQuery:
-    """The result of the op depends on the types of its inputs alone."""
-
-
-# --- Numeric behaviour that verification depends on: saturating activations, quantisation, discontinuity ---
-#
-#     saturation      Sigmoid, Softmax        large differences of the input become small ones of the result
-#     quantisation    QuantizeLinear          the result is rounded to integers of few bits
-#     discontinuity   TopK, Floor, Greater    an arbitrarily small difference of the input may change the result
-#
-# Two versions of a model that differ in rounding are compared with equal results of discontinuous ops (`verification`).
-
-
-_DISCONTINUOUS = frozenset(
-    {"Ceil", "Floor", "Hardmax", "MaxRoiPool", "Mod", "Round", "Shrink", "Sign", "ThresholdedRelu"}
-)
-"""Op types with discontinuous floating-point results; ops with integer or boolean results are discontinuous too."""
-
-
-class QuantizedOp:
-    """The op converts to or from integers of few bits, or computes on such integers with their scales."""
-
-
-class SaturatingActivation:
-    """An activation function that may be bounded, such as Sigmoid, and so map large differences of its input to small ones.
-
-    Verification compares its input. Clamping in quantisation is not meant.
-    """
-
-    def is_saturating_activation(self, op: Op) -> bool:
-        """Whether this op saturates; true for all ops of the rule by default."""
-        del op
-        return True
-
-
-def is_quantized(op: Op) -> bool:
-    """Whether an op converts to or from integers of few bits, or computes on them."""
-    return isinstance(rule_of(op), QuantizedOp)
-
-
-def is_saturating_activation(op: Op) -> bool:
-    """Whether an op maps large differences of its input to small ones."""
-    rule = rule_of(op)
-    return isinstance(rule, SaturatingActivation) and rule.is_saturating_activation(op)
-
-
-def discontinuous_inputs(op: Op) -> list[Value]:
-    """The floating-point inputs of a discontinuous op; none for other ops and for quantisation."""
-    if isinstance(rule_of(op), ShapeQuery | QuantizedOp):
-        return []
-    has_integers = any(
-        value.dtype is not None and not value.dtype.is_float for value in op.outputs if value is not None
-    )
-    if op.op_type not in _DISCONTINUOUS and not has_integers:
-        return []
-    return [value for value in op.inputs if value is not None and value.dtype is not None and value.dtype.is_float]

@@ -11,52 +11,136 @@ Axes outside of the matrices may be in any order that is the same in all operand
 large matrix if b has no batches (`collapsed_batch`).
 """
 
-from collections.abc import Collection
-from functools import lru_cache
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.formats import Shape
+from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Builder, padded_axes_of, register, state_of
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
+from layoutopt.ops.base import Builder, LayoutRule, padded_axes_of, register, state_of
 from layoutopt.ops.contraction import A, B, CollapsedBatch, Contraction, collapse_batch
-from layoutopt.ops.convolution import padding_after_activation
-from layoutopt.ops.interfaces import Affine, AffineFolding, KernelFormats, LinearMap, LinearMapOp, Side, float_constant
+from layoutopt.ops.convolution import ConstantWeight, MixedAxes, padding_after_activation
+from layoutopt.ops.interfaces import float_constant
+from layoutopt.ops.qdq import is_absent_or_zero, is_per_tensor
 from layoutopt.ops.signatures import (
+    ANY,
+    FINITE,
+    ZERO,
     Inapplicable,
     OperandFormats,
     PaddingTransfer,
+    States,
+    X,
     Y,
     chosen_signature,
     estimated_extent,
-    estimated_volume,
     is_canonical,
     padded_output,
     present,
     present_type,
     rank_of,
     shape_of,
+    signature_of,
+    volume_of,
 )
 
-C = Slot("in", 2)
+
+class PaddedProduct(LayoutRule):
+    """A product of two matrices, or of batches of them, that is emulated on padded matrices.
+
+    Attributes:
+        factors: the inputs that are a and b.
+        aligned: the inputs that are aligned with the last axes of the result: a bias, vectors along the columns of b.
+    """
+
+    family = "matmul"
+    has_independent_operands = True
+    factors: ClassVar[tuple[int, int]] = (0, 1)
+    aligned: ClassVar[tuple[int, ...]] = (2,)
+
+    @override
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        a, b = self.factors
+        return {"a": Slot("in", a), "b": Slot("in", b), "y": Y}
+
+    @override
+    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
+        return dict.fromkeys(self.roles(op).values(), 2)
+
+    def inapplicability(self, op: Op) -> str:
+        """The reason if operands may not have the rows and columns of the result."""
+        a, b, y = (shape_of(op.operand(slot)) for slot in self.roles(op).values())
+        (m, _), (_, n) = self.matrix_axes(op)
+        if a[m] != y[-2] or b[n] != y[-1]:
+            return "rows and columns of the operands may differ from those of the result"
+        given = (op.input(index) for index in self.aligned)
+        is_unknown = any(value is not None and value.static_shape is None for value in given)
+        return "the shape of the bias is unknown" if is_unknown else ""
+
+    def matrix_axes(self, op: Op) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The axes of a along M and K, and those of b along K and N; an attribute swaps the last two axes of an operand."""
+        ranks = (rank_of(op.inputs[index]) for index in self.factors)
+        a, b = (_matrix(op, name, rank) for name, rank in zip(("transA", "transB"), ranks, strict=True))
+        return a, b
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The canonical product on padded matrices; operands with different padding are resized to equal extents."""
+        y_type = padded_output(op)
+        y, (first, second), ((m, ka), (kb, n)) = shape_of(y_type), self.factors, self.matrix_axes(op)
+        inputs = [build.padded(index) for index in range(len(op.inputs))]
+        a, b = present(inputs[first]), present(inputs[second])
+        if shape_of(a)[ka] != shape_of(b)[kb]:
+            a = _resized(build, a, ka, shape_of(op.inputs[first])[ka])
+            b = _resized(build, b, kb, shape_of(op.inputs[second])[kb])
+        a, b = _resized(build, a, m, y[-2]), _resized(build, b, n, y[-1])
+        inputs[first], inputs[second] = _with_equal_ranks(build, a, b)
+        for index in self.aligned:
+            if (value := op.input(index)) is not None:
+                padded = present(inputs[index])
+                for axis, dim in enumerate(shape_of(value)):
+                    padded = _resized(build, padded, axis, y[len(y) - rank_of(value) + axis] if dim != 1 else 1)
+                inputs[index] = padded
+        (result,) = build.op(op.op_type, inputs, [y_type], op.attributes)
+        build.set_padded_output(0, result)
+
+    @override
+    def flops(self, op: Op) -> float:
+        a, y = op.inputs[self.factors[0]], op.outputs[0]
+        if a is None or not a.shape:
+            return 0.0
+        summed = a.shape[max(len(a.shape) - 2, 0) if op.integer("transA") else -1]
+        return 2.0 * volume_of(y) * estimated_extent(summed)
 
 
-class MatrixProduct(Contraction, KernelFormats):
+def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
+    """The row and column axes of an operand as the product reads it; attribute `transposed` swaps them."""
+    return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
+
+
+def _resized(build: Builder, value: Value, axis: int, extent: Dim) -> Value:
+    """The value with another extent of an axis, if it is a number."""
+    return build.resize_axis(value, axis, extent) if isinstance(extent, int) else value
+
+
+class MatrixProduct(PaddedProduct, Contraction):
     """The layout of a batch of matrix products."""
 
-    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY, "zero for the summed axis")
-    ranks = MappingProxyType({A: 2, B: 2, Y: 2})
+    padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Batches from the right, then rows, columns and the summed axis."""
-        a, b, y = (shape_of(op.operand(slot)) for slot in (A, B, Y))
-        c = op.inputs[2] if len(op.inputs) > 2 else None
-        if c is not None and c.static_shape is None:
-            return Inapplicable("the shape of the bias is unknown")
-        return _axes_of(a, b, y, bool(op.integer("transA")), bool(op.integer("transB")))
+    def axes(self, op: Op) -> Axes:
+        """Batches from the right, then rows, columns and the summed axis, which follows the axes of the result."""
+        rank_a, rank_b, rank = (rank_of(op.operand(slot)) for slot in (A, B, Y))
+        row, column, summed = rank - 2, rank - 1, rank
+        a, b = (row, summed), (summed, column)
+        return {
+            A: (*range(rank - rank_a, rank - 2), *(a[::-1] if op.integer("transA") else a)),
+            B: (*range(rank - rank_b, rank - 2), *(b[::-1] if op.integer("transB") else b)),
+            Y: tuple(range(rank)),
+        }
 
     @override
     def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
@@ -73,7 +157,7 @@ class MatrixProduct(Contraction, KernelFormats):
         axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return None
-        shapes = {slot: value.shape or () for slot in axes if (value := op.operand(slot)) is not None}
+        shapes = {slot: shape_of(op.operand(slot)) for slot in axes}
         batches = range(len(axes[Y]) - 2)
         if all(dim == 1 for dim in shapes[B][:-2]):
             collapsed = collapse_batch(axes, formats, shapes, range(len(axes[Y]) - 1))
@@ -81,125 +165,71 @@ class MatrixProduct(Contraction, KernelFormats):
                 return collapsed
         return collapse_batch(axes, formats, shapes, batches)
 
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
         """Whether the matrices are canonical after batches are collapsed."""
         known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
         collapsed = self._collapsed(op, known)
         return collapsed is not None and all(format.is_canonical for format in collapsed.formats.values())
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The transfer of rows and columns; padding of K is summed, so it must be finite and multiplied by zeros."""
         if any(inputs[2:]):
             return None
         summed, outside = False, False
-        for index, (name, position) in enumerate((("transA", 1), ("transB", 0))):
-            value = op.inputs[index]
-            axis, padded = (
-                operand_axes(op, name, rank_of(value))[position],
-                padded_axes_of(value, signature.inputs[index]),
-            )
-            if inputs[index] is not Padding.ZERO:
+        (_, ka), (kb, _) = self.matrix_axes(op)
+        for index, axis in enumerate((ka, kb)):
+            if inputs[index] is not ZERO:
+                padded = padded_axes_of(op.inputs[index], signature.inputs[index])
                 summed = summed or axis in padded
                 outside = outside or any(each != axis for each in padded)
-        if summed and (Padding.ZERO not in inputs[:2] or Padding.ANY in inputs[:2]):
+        if summed and (ZERO not in inputs[:2] or ANY in inputs[:2]):
             return None
-        return super().transfer_padding(op, signature, inputs) if outside else (Padding.ZERO,)
+        return super().result_padding(op, signature, inputs) if outside else ZERO
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the collapsed arrays, or the canonical op on padded matrices of equal extents."""
+        """The same op on the collapsed arrays, or the canonical op on padded matrices."""
         signature = chosen_signature(op)
-        if self.is_layout_agnostic(op, signature) and not is_canonical(signature):
+        if self.is_one_op(op, signature) and not is_canonical(signature):
             self._lower_collapsed(op, build)
-            return
-        a, b, y_type = present(build.padded(0)), present(build.padded(1)), padded_output(op)
-        a, b = _with_equal_ranks(build, *self._with_matching_extents(op, build, a, b, shape_of(y_type)))
-        c = build.padded(2) if len(op.inputs) > 2 else None
-        inputs: list[Value | None] = [a, b]
-        if c is not None:
-            inputs.append(self._matching_bias(op, build, c, shape_of(y_type)))
-        types: list[TensorType | None] = [y_type]
-        (result,) = build.op(op.op_type, inputs, types, op.attributes)
-        build.set_padded_output(0, result)
+        else:
+            super().lower(op, build)
 
     def _lower_collapsed(self, op: Op, build: Builder) -> None:
         """The product of the physical arrays, with extents of 1 where an operand lacks a collapsed axis."""
         formats = {slot: build.format(slot) for slot in (A, B, Y)}
         collapsed, axes, target = self._collapsed(op, formats), self.axes(op), present_type(build.output_type(0))
-        assert collapsed is not None and not isinstance(axes, Inapplicable)
+        assert collapsed is not None
         operands: list[Value | None] = []
         for slot in (A, B):
             shape = collapsed.shape(axes[slot], shape_of(op.operand(slot)))
             operands.append(build.reshape(present(build.input(slot.index)), shape))
-        type = TensorType(target.dtype, collapsed.shape(axes[Y], shape_of(op.outputs[0])))
+        type = TensorType(target.dtype, collapsed.shape(axes[Y], op.y.dims))
         (result,) = build.op("MatMul", operands, [type], op.attributes)
         build.set_output(0, result)
-
-    def _with_matching_extents(self, op: Op, build: Builder, a: Value, b: Value, y: Shape) -> tuple[Value, Value]:
-        """The operands with the same K, and with M and N of the result."""
-        (m, ka), (kb, n) = operand_axes(op, "transA", rank_of(a)), operand_axes(op, "transB", rank_of(b))
-        if shape_of(a)[ka] != shape_of(b)[kb]:
-            a, b = self._without_padding(op, build, 0, a, ka), self._without_padding(op, build, 1, b, kb)
-        if shape_of(a)[m] != y[-2] and isinstance(y[-2], int):
-            a = build.resize_axis(a, m, y[-2])
-        if shape_of(b)[n] != y[-1] and isinstance(y[-1], int):
-            b = build.resize_axis(b, n, y[-1])
-        return a, b
-
-    def _without_padding(self, op: Op, build: Builder, index: int, value: Value, axis: int) -> Value:
-        """The value without the padding of one axis."""
-        dim = shape_of(op.inputs[index])[axis]
-        return build.resize_axis(value, axis, dim) if isinstance(dim, int) else value
-
-    def _matching_bias(self, op: Op, build: Builder, c: Value, y: Shape) -> Value:
-        """The bias, padded where it does not broadcast, cut where it does."""
-        for axis, dim in enumerate(shape_of(op.inputs[2])):
-            target = y[len(y) - rank_of(c) + axis] if dim != 1 else 1
-            if isinstance(target, int):
-                c = build.resize_axis(c, axis, target)
-        return c
-
-    @override
-    def flops(self, op: Op) -> float:
-        a, y = op.inputs[0], op.outputs[0]
-        if a is None or y is None or not a.shape or y.shape is None:
-            return 0.0
-        return 2.0 * estimated_volume(y.shape) * estimated_extent(a.shape[-2 if op.integer("transA") else -1])
 
 
 class BiasedMatrixProduct(MatrixProduct):
     """The layout of one product with a bias; transA and transB are attributes."""
 
-    padding = PaddingTransfer(
-        Padding.ZERO,
-        Padding.ANY,
-        Padding.ANY,
-        "zero for the summed axis; that of the bias where it broadcasts",
-    )
+    padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis; that of the bias where it broadcasts")
 
     def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """None: Gemm accepts matrices only, and its bias may have rows."""
-        del op, formats
         return None
 
     @override
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        return is_canonical(signature)
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
+        return False
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """Padding of rows or columns is the bias where the bias broadcasts along them."""
-        states = super().transfer_padding(op, signature, inputs)
-        c = op.inputs[2] if len(op.inputs) > 2 else None
-        if states != (Padding.ZERO,) or c is None or c.shape is None:
-            return states
-        full = {axis + 2 - len(c.shape) for axis, dim in enumerate(c.shape) if dim != 1}
+        state, c = super().result_padding(op, signature, inputs), op.input(2)
+        if state is not ZERO or c is None:
+            return state
+        full = {axis + 2 - rank_of(c) for axis, dim in enumerate(shape_of(c)) if dim != 1}
         if full.issuperset(padded_axes_of(op.outputs[0], signature.outputs[0])):
-            return (Padding.ZERO,)
-        return (Padding.FINITE if c.data is None else state_of(c.data.numpy()),)
-
-
-def operand_axes(op: Op, transposed: str, rank: int) -> tuple[int, int]:
-    """The row and column axes of an operand as the product reads it; attribute `transposed` swaps them."""
-    return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
+            return ZERO
+        return FINITE if c.data is None else state_of(c.data.numpy())
 
 
 def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
@@ -217,108 +247,18 @@ def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]
     return one, other
 
 
-@lru_cache(maxsize=1 << 12)
-def _axes_of(a: Shape, b: Shape, y: Shape, is_a_transposed: bool, is_b_transposed: bool) -> Axes | Inapplicable:
-    """The iteration axes: those of the result, followed by the summed axis."""
-    rank = len(y)
-    row, column, summed = rank - 2, rank - 1, rank
-    axes = {
-        A: (*range(rank - len(a), rank - 2), *((summed, row) if is_a_transposed else (row, summed))),
-        B: (*range(rank - len(b), rank - 2), *((column, summed) if is_b_transposed else (summed, column))),
-        Y: tuple(range(rank)),
-    }
-    if a[axes[A].index(row)] != y[row] or b[axes[B].index(column)] != y[column]:
-        return Inapplicable("rows and columns of the operands may differ from those of the result")
-    return axes
+# --- Matrix products whose constant b absorbs affine maps: MatMul and Gemm, which may be linear maps over one axis ---
 
 
-# --- matmul ---
-#
-# MatMul and Gemm: matrix products that fold affine maps into a constant matrix, and may be linear maps over one axis.
+class WeightedProduct(ConstantWeight, MatrixProduct):
+    """A product whose constant b absorbs affine maps."""
 
-
-class ScaleFoldingProduct(MatrixProduct, AffineFolding):
-    """A product whose constant b absorbs scales."""
-
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """A scale along K of a, or along N of the result, is folded into b."""
-        weight, x = float_constant(op, 1), op.inputs[0]
-        if weight is None or weight.ndim != 2 or x is None or x.rank is None or not affine.is_scale_only:
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The last axis of a, if b is one matrix."""
+        x, weight = op.inputs[0], op.inputs[1]
+        if x is None or x.rank is None or weight is None or weight.rank != 2 or op.integer("transA"):
             return None
-        (k, n), rank = operand_axes(op, "transB", 2), x.rank
-        if affine.axis not in (None, rank - 1) or op.integer("transA"):
-            return None
-        axis = n if side == "out" else k
-        scale, _ = affine.broadcast_to(weight.shape[axis])
-        weight *= scale if axis else scale[:, None]
-        return {1: weight}
-
-
-@register
-class MatMul(ScaleFoldingProduct, LinearMapOp):
-    """A batch of products."""
-
-    ops = ("MatMul",)
-
-    @override
-    def mapped_axis(self, op: Op) -> int | None:
-        return _matrix_axis(op)
-
-    @override
-    def linear_map(self, op: Op) -> LinearMap | None:
-        weight, axis = float_constant(op, 1), self.mapped_axis(op)
-        return None if weight is None or axis is None else LinearMap(axis, weight.T, np.zeros(weight.shape[1]))
-
-    @override
-    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        return None if map.shift.any() else {1: map.matrix.T}
-
-
-class AffineFoldingProduct(BiasedMatrixProduct, AffineFolding):
-    """A product whose constant b and bias absorb affine maps."""
-
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """Scales are folded into b, shifts into the bias."""
-        weight = float_constant(op, 1)
-        c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
-        if weight is None or c is None or affine.axis not in (None, 1) or op.integer("transA"):
-            return None
-        if op.attributes.get("beta", 1.0) != 1.0 or op.attributes.get("alpha", 1.0) != 1.0:
-            return None
-        k, n = operand_axes(op, "transB", 2)
-        scale, shift = affine.broadcast_to(weight.shape[n if side == "out" else k])
-        bias = c * scale + shift if side == "out" else c + shift @ (weight if k == 0 else weight.T)
-        weight *= scale if (n if side == "out" else k) else scale[:, None]
-        return {1: weight, 2: bias}
-
-
-@register
-class Gemm(AffineFoldingProduct, LinearMapOp):
-    """One product with a bias."""
-
-    ops = ("Gemm",)
-
-    def mapped_axis(self, op: Op) -> int | None:
-        """The columns, if alpha and beta are 1 and the bias has one number per column."""
-        c = op.inputs[2] if len(op.inputs) > 2 else None
-        rows = c.shape[:-1] if c is not None and c.shape is not None else ()
-        plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
-        constant = c is None or (c.data is not None and all(dim == 1 for dim in rows))
-        return _matrix_axis(op) if plain and constant and not op.integer("transA") else None
-
-    @override
-    def linear_map(self, op: Op) -> LinearMap | None:
-        weight = float_constant(op, 1)
-        c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
-        if weight is None or c is None or self.mapped_axis(op) is None:
-            return None
-        matrix = weight if op.integer("transB") else weight.T
-        return LinearMap(1, matrix, np.broadcast_to(c.reshape(-1), matrix.shape[:1]))
-
-    @override
-    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        bias = {2: map.shift} if map.shift.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
-        return {1: map.matrix if op.integer("transB") else map.matrix.T, **bias}
+        return (x.rank - 1, *_matrix(op, "transB", 2))
 
 
 def _matrix_axis(op: Op) -> int | None:
@@ -327,6 +267,44 @@ def _matrix_axis(op: Op) -> int | None:
     if x is None or x.rank is None or x.rank < 2 or weight is None or weight.data is None or weight.rank != 2:
         return None
     return x.rank - 1
+
+
+@register
+class MatMul(WeightedProduct):
+    """A batch of products."""
+
+    ops = ("MatMul",)
+    has_bias = False
+
+    @override
+    def mapped_axis(self, op: Op) -> int | None:
+        return _matrix_axis(op)
+
+
+class BiasedWeightedProduct(WeightedProduct, BiasedMatrixProduct):
+    """A product whose constant b and bias absorb affine maps."""
+
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The last axis of a, if alpha and beta are 1."""
+        is_plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
+        return super().mixed_axes(op) if is_plain else None
+
+    @override
+    def constant_bias(self, op: Op, extent: int) -> Array | None:
+        return np.zeros(extent) if op.input(2) is None else float_constant(op, 2)
+
+
+@register
+class Gemm(BiasedWeightedProduct):
+    """One product with a bias."""
+
+    ops = ("Gemm",)
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The columns, if alpha and beta are 1 and the bias has one number per column."""
+        c = op.input(2)
+        is_vector = c is None or (c.data is not None and all(dim == 1 for dim in shape_of(c)[:-1]))
+        return _matrix_axis(op) if is_vector and self.mixed_axes(op) is not None else None
 
 
 # --- Fused matrix products of onnxruntime: transposed operands, a factor, an activation ---
@@ -338,41 +316,198 @@ def _matrix_axis(op: Op) -> int | None:
 
 
 @register
-class FusedMatMul(ScaleFoldingProduct):
-    """A product with a factor and transpositions as attributes."""
+class FusedMatMul(WeightedProduct):
+    """A product with a factor and transpositions as attributes; TransposeMatMul is its older name."""
 
-    ops = ("com.microsoft::FusedMatMul",)
-
-    @override
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        if op.integer("transBatchA") or op.integer("transBatchB"):
-            return Inapplicable("its batch axes are between rows and columns")
-        return super().axes(op)
+    ops = ("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
+    has_bias = False
 
     @override
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        return is_canonical(signature)
+    def inapplicability(self, op: Op) -> str:
+        has_batch_behind = op.integer("transBatchA") or op.integer("transBatchB")
+        return "its batch axes are between rows and columns" if has_batch_behind else super().inapplicability(op)
+
+    @override
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
+        return False
 
 
 @register
-class TransposeMatMul(FusedMatMul):
-    """The older name of FusedMatMul."""
-
-    ops = ("com.microsoft::TransposeMatMul",)
-
-
-@register
-class FusedGemm(AffineFoldingProduct):
+class FusedGemm(BiasedWeightedProduct):
     """FusedGemm: an affine map of its output cannot be folded, because the activation comes first."""
 
     ops = ("com.microsoft::FusedGemm",)
-    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY, "the activation of zero and the bias")
+    has_activation = True
+    padding = PaddingTransfer(ZERO, ANY, ANY, "the activation of zero and the bias")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The activation of the padding that Gemm leaves."""
-        states = super().transfer_padding(op, signature, inputs)
-        return None if states is None else (padding_after_activation(op, states[0]),)
+        state = super().result_padding(op, signature, inputs)
+        return None if state is None else padding_after_activation(op, state)
+
+
+# --- Matrix products of integers: QLinearMatMul, MatMulInteger, QGemm ---
+#
+#     y = saturate(round(sum (a - a_zero) * (b - b_zero) * a_scale * b_scale / y_scale) + y_zero)
+#
+# Scales and zero points are scalars, or vectors along the columns of b. Padding of K adds nothing where one of the operands
+# has zeros there and a zero point of zero.
+
+
+class IntegerProduct(PaddedProduct):
+    """The layout of products of integers. Every operand has a format of its own.
+
+    Attributes:
+        zero_points: the inputs that are the zero points of a and b.
+        result_zero_point: the input that is the zero point of the result, if the op has one.
+        per_tensor_inputs: the inputs that are scales and zero points of a and of the result.
+        per_column_inputs: the inputs that are scales and zero points of b, which may be vectors; a bias is none of them.
+    """
+
+    is_quantized = True
+    formats = "any; matrices may be blocked"
+    padding = PaddingTransfer(FINITE, FINITE, FINITE, "the summed axis requires zeros and a zero point of zero")
+    factors = (0, 3)
+    aligned: ClassVar[tuple[int, ...]] = (4, 5)
+    zero_points: ClassVar[tuple[int, int]] = (2, 5)
+    bias: ClassVar[int] = -1
+    result_zero_point: ClassVar[int | None] = None
+    per_tensor_inputs: ClassVar[tuple[int, ...]]
+    per_column_inputs: ClassVar[tuple[int, ...]]
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The known formats, canonical for the other operands."""
+        for slot, format in known.items():
+            if slot not in self.roles(op).values():
+                return Inapplicable(f"{slot} is not a matrix")
+            if any(axis < format.rank - 2 for axis in format.blocked_axes):
+                return Inapplicable("a batch axis cannot be blocked")
+        if not self._is_depth_known(op) and any(format.blocked_axes for format in known.values()):
+            return Inapplicable("the extent of the summed axis is unknown")
+        return signature_of(op, known)
+
+    def _is_depth_known(self, op: Op) -> bool:
+        """Whether K is a number, so that padding can be cut."""
+        (_, ka), (kb, _) = self.matrix_axes(op)
+        a, b = (shape_of(op.inputs[index]) for index in self.factors)
+        return isinstance(a[ka], int) and isinstance(b[kb], int)
 
     @override
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        return super().fold_affine(op, affine, side) if side == "in" else None
+    def inapplicability(self, op: Op) -> str:
+        for index in (*self.per_tensor_inputs, *self.per_column_inputs):
+            value = op.input(index)
+            if not is_per_tensor(value) and (index not in self.per_column_inputs or value is None or value.rank != 1):
+                return "a scale or zero point is neither a scalar nor a vector along the columns of b"
+        return super().inapplicability(op)
+
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """Zero for sums over zeros; for padding of rows and columns any number, finite if the result has few bits."""
+        if any(state for index, state in enumerate(inputs) if index not in self.factors):
+            return None
+        (_, ka), (kb, _) = self.matrix_axes(op)
+        of_a, of_b = (padded_axes_of(op.inputs[each], signature.inputs[each]) for each in self.factors)
+        zeros = [
+            inputs[each] is ZERO and is_absent_or_zero(op, point)
+            for each, point in zip(self.factors, self.zero_points, strict=True)
+        ]
+        if ka in of_a and kb in of_b and not any(zeros):
+            return None
+        is_zero = all(zeros) and (self.bias < 0 or op.input(self.bias) is None)
+        if self.result_zero_point is None or op.input(self.result_zero_point) is None:
+            return ZERO if is_zero else ANY
+        return ZERO if is_zero and is_absent_or_zero(op, self.result_zero_point) else FINITE
+
+
+@register
+class QLinearMatMul(IntegerProduct):
+    """Integers of few bits in and out."""
+
+    ops: ClassVar[tuple[str, ...]] = ("QLinearMatMul",)
+    result_zero_point = 7
+    per_tensor_inputs = (1, 2, 6, 7)
+    per_column_inputs = (4, 5)
+
+
+@register
+class MatMulInteger(IntegerProduct):
+    """Sums as integers of 32 bits."""
+
+    ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
+    padding = PaddingTransfer(ZERO, ANY, ANY, "the summed axis requires zeros and a zero point of zero")
+    factors = (0, 1)
+    aligned = (3,)
+    zero_points = (2, 3)
+    per_tensor_inputs = (2,)
+    per_column_inputs = (3,)
+
+
+@register
+class QGemm(IntegerProduct):
+    """With a bias of 32 bits; the result has few bits if it has a scale."""
+
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QGemm",)
+    aligned = (4, 5, 6)
+    bias = 6
+    result_zero_point = 8
+    per_tensor_inputs = (1, 2, 7, 8)
+    per_column_inputs = (4, 5)
+
+
+@register
+class PackedProduct(AxiswiseRule):
+    """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale.
+
+    a (..., M, K)  ->  y (..., M, N). All other operands stay canonical.
+    """
+
+    family = "packed_matmul"
+    formats = "any; the summed axis and columns must not be blocked"
+    padding = PaddingTransfer(ANY, ANY, ANY)
+    ops: ClassVar[tuple[str, ...]] = tuple(
+        f"com.microsoft::{kind}"
+        for kind in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
+    )
+    ranks = MappingProxyType({X: 2, Y: 2})
+    is_quantized = True
+    whole_reason = "the kernel reads and writes whole rows"
+
+    def padding_of(self, kind: str) -> PaddingTransfer:
+        """The transfer; DynamicQuantizeMatMul computes one range for all rows, so their padding must be zero."""
+        return PaddingTransfer(ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.padding
+
+    @override
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        return {"x": X, "y": Y}
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        b = op.input(1)
+        if op.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat") and (b is None or b.rank != 2):
+            return "b is not one matrix"
+        has_scale_per_row = op.op_type == "MatMulIntegerToFloat" and not all(
+            map(is_per_tensor, (op.input(2), op.input(4)))
+        )
+        return "every row has its own scale" if has_scale_per_row else ""
+
+    def axes(self, op: Op) -> Axes:
+        """Rows and batches correspond; K and N are axes of their own."""
+        rank = rank_of(op.x)
+        return {X: (*range(rank - 1), rank), Y: tuple(range(rank))}
+
+    @override
+    def whole_axes(self, op: Op) -> Collection[int]:
+        rank = rank_of(op.x)
+        return rank - 1, rank
+
+    @override
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
+        return are_last_innermost(signature, 1)
+
+    def physical_formats(self, op: Op) -> dict[Slot, Format]:
+        """The formats of the signature: no operand has all axes, so no format orders all of them."""
+        return LayoutRule.physical_formats(self, op)
+
+    @override
+    def flops(self, op: Op) -> float:
+        a = op.inputs[0]
+        return 2.0 * volume_of(op.outputs[0]) * estimated_extent(a.shape[-1]) if a is not None and a.shape else 0.0

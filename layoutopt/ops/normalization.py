@@ -4,7 +4,7 @@ Parameters per channel are vectors, blocked and padded as the channels of the in
 padding of the input becomes zero.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from math import prod
 from types import MappingProxyType
 
@@ -14,29 +14,21 @@ from typing_extensions import override
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, OneAxis, positions
-from layoutopt.ops.base import Builder, has_padding, lower_directly, padded_axes_of, register
-from layoutopt.ops.elementwise import broadcast_padding, is_last_axis_innermost
+from layoutopt.ops.along_axis import OneAxis
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost, broadcast_padding, positions
+from layoutopt.ops.base import Builder, PhysicalOperands, has_padding, padded_axes_of, register
 from layoutopt.ops.feature_maps import SpatialRule
-from layoutopt.ops.interfaces import (
-    Affine,
-    AffineFolding,
-    AffineOp,
-    KernelFormats,
-    Side,
-    float_constant,
-    without_permutation,
-)
+from layoutopt.ops.interfaces import Affine, Side, float_constant, without_permutation
 from layoutopt.ops.signatures import (
+    ANY,
+    FINITE,
     PADDING_REFUSED,
-    Inapplicable,
+    ZERO,
     OperandFormats,
     PaddingTransfer,
+    States,
     X,
     Y,
-    chosen_signature,
-    estimated_volume,
-    is_canonical,
     padded_output,
     present,
     rank_of,
@@ -47,25 +39,37 @@ _SINCE = {"LayerNormalization": 17, "RMSNormalization": 23}
 """The opset from which onnx has the op."""
 
 
+def folded_into_parameters(op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    """Scale and bias per channel with which a normalisation computes an affine map of its output too; None if it cannot."""
+    scale, bias, x = float_constant(op, 1), float_constant(op, 2), op.inputs[0]
+    if side == "in" or affine.axis not in (None, 1) or scale is None or bias is None or x is None or not x.shape:
+        return None
+    if scale.size != x.shape[1]:
+        return None
+    factor, shift = affine.broadcast_to(scale.size)
+    return {1: scale * factor, 2: bias * factor + shift}
+
+
 @register
-class ChannelNormalization(SpatialRule, KernelFormats, AffineOp, AffineFolding):
+class ChannelNormalization(SpatialRule):
     """BatchNormalization (at inference) and InstanceNormalization: parameters per channel."""
 
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
-    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "any for padding of the batch, and without an epsilon")
+    padding = PaddingTransfer(ZERO, ZERO, None, "any for padding of the batch, and without an epsilon")
+    operands = ()
     ranks = MappingProxyType({X: 2})
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """The parameters run along the channels."""
+    @override
+    def inapplicability(self, op: Op) -> str:
         if op.integer("training_mode"):
-            return Inapplicable("it is in training mode")
-        if not op.integer("spatial", 1):
-            return Inapplicable("it has parameters per element")
-        if any(output is not None for output in op.outputs[1:]):
-            return Inapplicable("an output beyond the first is used")
+            return "it is in training mode"
+        return super().inapplicability(op) if op.integer("spatial", 1) else "it has parameters per element"
+
+    def axes(self, op: Op) -> Axes:
+        """The parameters run along the channels."""
         parameters = [Slot("in", index) for index in range(1, len(op.inputs))]
-        return {**dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0])))), **dict.fromkeys(parameters, (1,))}
+        return {**super().axes(op), **dict.fromkeys(parameters, (1,))}
 
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
@@ -74,10 +78,9 @@ class ChannelNormalization(SpatialRule, KernelFormats, AffineOp, AffineFolding):
 
     def affine(self, op: Op) -> Affine | None:
         """BatchNormalization with constant statistics: (x - mean) / sqrt(var + epsilon) * scale + bias."""
-        if op.op_type != "BatchNormalization" or isinstance(self.iteration_axes(op), Inapplicable):
+        if op.op_type != "BatchNormalization" or self.canonical_reason(op):
             return None
-        parameters = [float_constant(op, index) for index in range(1, 5)]
-        scale, bias, mean, var = parameters
+        scale, bias, mean, var = (float_constant(op, index) for index in range(1, 5))
         if scale is None or bias is None or mean is None or var is None:
             return None
         epsilon = op.attributes.get("epsilon", 1e-5)
@@ -87,21 +90,17 @@ class ChannelNormalization(SpatialRule, KernelFormats, AffineOp, AffineFolding):
         factor = scale / np.sqrt(var + epsilon)
         return Affine(0, 1, factor, bias - mean * factor)
 
+    @override
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """An affine map of the output is folded into scale and bias."""
-        scale, bias = float_constant(op, 1), float_constant(op, 2)
-        if side == "in" or affine.axis not in (None, 1) or scale is None or bias is None:
-            return None
-        factor, shift = affine.broadcast_to(scale.size)
-        return {1: scale * factor, 2: bias * factor + shift}
+        return folded_into_parameters(op, affine, side)
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """Zero for (finite - 0) / sqrt(0 + epsilon) * 0 + 0, with an epsilon; any for padding of the batch."""
         if 0 in padded_axes_of(op.inputs[0], signature.inputs[0]):
-            return (Padding.ANY,)
+            return ANY
         if op.attributes.get("epsilon", 1e-5) == 0:
-            return None if any(inputs) else (Padding.ANY,)
-        return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
+            return None if any(inputs) else ANY
+        return None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
 
 
 @register
@@ -110,13 +109,13 @@ class LocalResponseNormalization(SpatialRule):
 
     family = "normalization"
     ops = ("LRN",)
-    padding = PaddingTransfer(Padding.ZERO, None, None, "any without a bias")
+    padding = PaddingTransfer(ZERO, None, None, "any without a bias")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """Zero if the bias is positive, since zero is divided by it; else any."""
         bias = op.attributes.get("bias", 1.0)
         has_bias = isinstance(bias, float) and bias > 0
-        return super().transfer_padding(op, signature, inputs) if has_bias or inputs[0] else (Padding.ANY,)
+        return super().result_padding(op, signature, inputs) if has_bias or inputs[0] else ANY
 
 
 @register
@@ -130,65 +129,34 @@ class LayerNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
     formats = "any; normalised axes must not be blocked; one kernel where they are innermost"
-    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY, "any without an epsilon")
+    padding = PaddingTransfer(FINITE, FINITE, ANY, "any without an epsilon")
+    operands = (X, Slot("in", 1), Slot("in", 2), Y)
+    has_one_result = True
+    whole_reason = "a normalised axis cannot be blocked"
+
+    def misfit(self, op: Op, signature: Signature) -> str:
+        """The reason if the op needs a function at an opset of which onnx does not have it."""
+        has_op = op.version >= _SINCE.get(op.op_type, op.version + 1)
+        if has_op or self.is_layout_agnostic(op, signature):
+            return ""
+        return "the normalised axes must be innermost, because onnx does not have the op"
+
+    def whole_axes(self, op: Op) -> range:
+        """The normalised axes."""
+        rank = rank_of(op.x)
+        return range(op.integer("axis", -1) % rank, rank)
+
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """Finite with an epsilon: a normalised row is at most the square root of its length, plus the bias; else any."""
+        return ANY if op.attributes.get("epsilon", 1e-5) == 0 else super().result_padding(op, signature, inputs)
 
     @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return dict.fromkeys((slot for slot in op.slots() if slot.side == "in"), 0)
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
+        return are_last_innermost(signature, len(self.whole_axes(op)))
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of x and y correspond; scale and bias are aligned with the last axes."""
-        if any(output is not None for output in op.outputs[1:]):
-            return Inapplicable("an output beyond the first is used")
-        all_axes = tuple(range(rank_of(op.inputs[0])))
-        parameters = {
-            Slot("in", index): all_axes[len(all_axes) - rank_of(value) :]
-            for index, value in enumerate(op.inputs[1:], 1)
-            if value is not None
-        }
-        return {X: all_axes, Y: all_axes, **parameters}
-
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The projection, if the op needs no function at an opset of which onnx does not have it."""
-        signature = super().complete(op, known)
-        since = _SINCE.get(op.op_type)
-        if isinstance(signature, Inapplicable) or (since is not None and op.version >= since):
-            return signature
-        if self.is_layout_agnostic(op, signature):
-            return signature
-        return Inapplicable("the normalised axes must be innermost, because onnx does not have the op")
-
-    def first_axis(self, op: Op) -> int:
-        """The first normalised axis."""
-        return op.integer("axis", -1) % rank_of(op.inputs[0])
-
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why normalised axes cannot be blocked: the mean would include padding elements."""
-        return "a normalised axis cannot be blocked" if axis >= self.first_axis(op) else ""
-
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Finite with an epsilon: a normalised row is at most the square root of its length, plus the bias; else any."""
-        return (
-            (Padding.ANY,)
-            if op.attributes.get("epsilon", 1e-5) == 0
-            else super().transfer_padding(op, signature, inputs)
-        )
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Whether the normalised axes are innermost in x and in y."""
-        if signature.inputs[0] is None or is_canonical(signature):
-            return True
-        tail = tuple(range(self.first_axis(op), signature.inputs[0].format.rank))
-        formats = [storage.format for storage in (signature.inputs[0], signature.outputs[0]) if storage is not None]
-        inner = [format.parts[len(format.parts) - len(tail) :] for format in formats]
-        return all(tuple(part.axis for part in parts if not part.block) == tail for parts in inner)
-
-    def lower(self, op: Op, build: Builder) -> None:
-        """The same op with its axis counted from the end."""
-        if self.is_layout_agnostic(op, chosen_signature(op)):
-            lower_directly(op, build, {"axis": self.first_axis(op) - rank_of(op.inputs[0])})
-        else:
-            super().lower(op, build)
+    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+        """The axis counted from the end."""
+        return {"axis": -len(self.whole_axes(op))}, super().physical_operands(op, build)[1]
 
 
 @register
@@ -197,11 +165,11 @@ class VectorNormalization(OneAxis):
 
     family = "normalization"
     ops = ("LpNormalization",)
-    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "before opset 22 any")
+    padding = PaddingTransfer(ZERO, FINITE, ANY, "before opset 22 any")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The transfer of the family since opset 22, where a vector of length 0 stays zero; any before."""
-        return super().transfer_padding(op, signature, inputs) if op.version >= 22 else (Padding.ANY,)
+        return super().result_padding(op, signature, inputs) if op.version >= 22 else ANY
 
 
 @register
@@ -211,33 +179,28 @@ class MeanVarianceNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("MeanVarianceNormalization",)
     formats = "any; normalised axes may be blocked where they have no padding"
-    padding = PaddingTransfer(Padding.ANY, Padding.ANY, Padding.ANY)
+    padding = PaddingTransfer(ANY, ANY, ANY)
     is_always_agnostic = True
 
-    def normalised_axes(self, op: Op) -> tuple[int, ...]:
+    @override
+    def inapplicability(self, op: Op) -> str:
+        has_all = rank_of(op.x) > max(op.integers("axes", (0, 2, 3)), default=0)
+        return "" if has_all else "the input does not have all normalised axes"
+
+    def normalised_axes(self, op: Op) -> set[int]:
         """The axes that are normalised over."""
-        return tuple(axis % rank_of(op.inputs[0]) for axis in op.integers("axes", (0, 2, 3)))
+        return {axis % rank_of(op.x) for axis in op.integers("axes", (0, 2, 3))}
+
+    def misfit(self, op: Op, signature: Signature) -> str:
+        """The reason if normalised axes have padding."""
+        x = signature[X]
+        is_blocked = x is not None and not self.normalised_axes(op).isdisjoint(x.format.blocked_axes)
+        return "the mean would include padding elements" if is_blocked and has_padding(op.inputs[0], x) else ""
 
     @override
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        rank = rank_of(op.inputs[0])
-        if rank <= max(op.integers("axes", (0, 2, 3)), default=0):
-            return Inapplicable("the input does not have all normalised axes")
-        return dict.fromkeys((X, Y), tuple(range(rank)))
-
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The projection, if normalised axes have no padding."""
-        signature = super().complete(op, known)
-        if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
-            return signature
-        blocked = set(signature.inputs[0].format.blocked_axes) & set(self.normalised_axes(op))
-        if blocked and has_padding(op.inputs[0], signature.inputs[0]):
-            return Inapplicable("the mean would include padding elements")
-        return signature
-
-    @override
-    def lower(self, op: Op, build: Builder) -> None:
-        lower_directly(op, build, {"axes": positions(build.format(X), self.normalised_axes(op))})
+    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+        axes = positions(build.format(X), self.normalised_axes(op))
+        return {"axes": axes}, super().physical_operands(op, build)[1]
 
 
 # --- group normalization ---
@@ -263,34 +226,18 @@ class GroupNormalizationRule(SpatialRule):
     family = "normalization"
     padding = PADDING_REFUSED
 
-    def flops(self, op: Op) -> float:
-        """Six per element: a mean, a variance, a scale and a shift."""
-        y = op.outputs[0]
-        return 6.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
+    operations = (6.0, Y)  # a mean, a variance, a scale and a shift
 
 
 @register
-class GroupNormalization(GroupNormalizationRule, AffineFolding):
+class GroupNormalization(GroupNormalizationRule):
     """The op of the standard domain."""
 
     ops = (KIND,)
 
+    @override
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """An affine map of the output is folded into scale and bias, if these are per channel."""
-        x, scale, bias = op.inputs[0], float_constant(op, 1), float_constant(op, 2)
-        if (
-            side == "in"
-            or affine.axis not in (None, 1)
-            or scale is None
-            or bias is None
-            or x is None
-            or x.shape is None
-        ):
-            return None
-        if scale.size != x.shape[1]:
-            return None
-        factor, shift = affine.broadcast_to(scale.size)
-        return {1: scale * factor, 2: bias * factor + shift}
+        return folded_into_parameters(op, affine, side)
 
 
 @register
@@ -300,11 +247,10 @@ class ExportedGroupNormalization(GroupNormalizationRule):
     ops = (f"{DOMAIN}::{KIND}",)
     is_pseudo_op = True
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """The axes of the op of the standard domain; Inapplicable if the number of channels is unknown."""
-        if not isinstance(shape_of(op.inputs[0])[1], int):
-            return Inapplicable("the number of channels is unknown")
-        return super().axes(op)
+    @override
+    def inapplicability(self, op: Op) -> str:
+        is_known = isinstance(op.x.dims[1], int)
+        return super().inapplicability(op) if is_known else "the number of channels is unknown"
 
     def lower(self, op: Op, build: Builder) -> None:
         """The ops that the exporter wrote, in the canonical format."""
@@ -370,48 +316,32 @@ class SkipNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
     formats = "any; rows must not be blocked; one kernel where they are innermost"
-    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY, "the sum as for Add")
+    padding = PaddingTransfer(FINITE, FINITE, ANY, "the sum as for Add")
+    operands = ()
+    ranks = MappingProxyType({X: 2})
+    whole_reason = "the normalised axis cannot be blocked"
 
     @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return {**dict.fromkeys(op.slots(), 0), X: 2}
+    def inapplicability(self, op: Op) -> str:
+        return "the statistics are used" if any(value is not None for value in op.outputs[1:3]) else ""
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Operands are aligned with the last axes of x."""
-        if any(output is not None for output in op.outputs[1:3]):
-            return Inapplicable("the statistics are used")
-        rank = rank_of(op.inputs[0])
-        return {slot: tuple(range(rank - rank_of(op.operand(slot)), rank)) for slot in op.slots()}
+    @override
+    def whole_axes(self, op: Op) -> Collection[int]:
+        return (rank_of(op.x) - 1,)
 
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why the normalised axis cannot be blocked: the mean would include padding elements."""
-        return "the normalised axis cannot be blocked" if axis == rank_of(op.inputs[0]) - 1 else ""
-
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: States) -> States:
         """Finite for y with an epsilon, since padding is normalised in separate rows; for s the state of the sum."""
-        addends = [index for index in (0, 1, len(op.inputs) - 1) if index < 2 or self._has_bias(op)]
+        bias = 4 if op.op_type == "SkipLayerNormalization" else 3
+        addends = (index for index in (0, 1, bias) if op.input(index) is not None)
         states = [broadcast_padding(op, signature, index, inputs[index]) for index in addends]
-        added = max(states) if states.count(Padding.ZERO) >= len(states) - 1 else Padding.ANY
-        finite = max(inputs) is not Padding.ANY and op.attributes.get("epsilon", 1e-12) != 0
-        others = (Padding.ZERO, Padding.ZERO, added) if len(op.outputs) > 3 else ()
-        return (Padding.FINITE if finite else Padding.ANY, *others)
+        added = max(states) if states.count(ZERO) >= len(states) - 1 else ANY
+        finite = max(inputs) is not ANY and op.attributes.get("epsilon", 1e-12) != 0
+        return (FINITE if finite else ANY, ZERO, ZERO, added)[: len(op.outputs)]
 
-    def _has_bias(self, op: Op) -> bool:
-        index = 4 if op.op_type == "SkipLayerNormalization" else 3
-        return len(op.inputs) > index and op.inputs[index] is not None
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
         """Whether rows are contiguous, and x and skip have one shape of at most three physical axes."""
-        if is_canonical(signature):
-            return True
-        x, skip = op.inputs[0], op.inputs[1]
         storages = [storage for storage in (*signature.inputs[:2], *signature.outputs) if storage is not None]
-        alike = x is not None and skip is not None and x.shape == skip.shape
-        return alike and all(len(each.format.parts) <= 3 and is_last_axis_innermost(each.format) for each in storages)
-
-    @override
-    def lower(self, op: Op, build: Builder) -> None:
-        if self.is_layout_agnostic(op, chosen_signature(op)):
-            lower_directly(op, build)
-        else:
-            super().lower(op, build)
+        others = [slot for slot in op.slots() if slot.side == "out" or slot.index == 1]
+        alike = op.x.dims == shape_of(op.inputs[1])
+        few = all(len(storage.format.parts) <= 3 for storage in storages)
+        return alike and few and are_last_innermost(signature, 1, *others)

@@ -66,6 +66,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "its window moves along the innermost axis, and its state has that order too": ("CausalConvWithState",),
     "it sums overlapping windows, so axes are split and merged out of order": ("Col2Im", "STFT"),
     "its matrices are small, and its result has one number for each": ("Det",),
+    "no exporter writes it: they write Pad and Slice": ("CenterCropPad",),
     "a loss is read once, at the end of training": ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
     "training graphs are not changed": (
         "ai.onnx.preview.training::Adagrad",

@@ -1,4 +1,4 @@
-"""Q/DQ ops: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+"""Q/DQ ops (QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear), their groups, and QLinear ops.
 
     q = saturate(round(x / scale) + zero)        x = (q - zero) * scale
 
@@ -9,7 +9,7 @@ With a scale per tensor, QuantizeLinear makes zero padding the zero point, and D
 the scale is padded with zeros, DequantizeLinear makes any integer zero, since integers are finite.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
@@ -19,17 +19,21 @@ from typing_extensions import override
 
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, positions
+from layoutopt.ops.along_axis import OneAxis, Softmax
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
 from layoutopt.ops.base import Builder, lower_directly, padded_axes_of, register, rule_of
-from layoutopt.ops.elementwise import Elementwise
-from layoutopt.ops.interfaces import QuantizedOp, zero_pads_of
+from layoutopt.ops.feature_maps import SpatialRule
 from layoutopt.ops.rearrangement import Slice
 from layoutopt.ops.signatures import (
+    ANY,
+    FINITE,
+    PADDING_KEPT,
+    ZERO,
     Inapplicable,
     PaddingTransfer,
+    States,
     X,
     Y,
-    is_canonical,
     present,
     present_type,
     rank_of,
@@ -44,7 +48,7 @@ _MAX_FINITE_BITS = 16  # integers of at most 16 bits are finite after scaling
 
 def is_absent_or_zero(op: Op, index: int) -> bool:
     """Whether a zero point is absent or a constant of zeros."""
-    if index >= len(op.inputs) or op.inputs[index] is None:
+    if op.input(index) is None:
         return True
     numbers = op.constant(index)
     return numbers is not None and not numbers.astype(np.float64).any()
@@ -65,18 +69,21 @@ def is_per_tensor(value: Value | None) -> bool:
     return value is None or value.shape in ((), (1,))
 
 
-class QdqOp(AxiswiseRule, QuantizedOp):
+class QdqOp(AxiswiseRule):
     """A conversion between floating point and integers with a scale."""
 
     family = "quantization"
     formats = (
         "any; scales follow their axis; with blocked quantisation x must be constant and the axis must not be blocked"
     )
-    ranks = MappingProxyType({X: 1, Slot("in", SCALE): 0})
+    is_quantized = True
+    operands = ()
+    ranks = MappingProxyType({X: 1})
+    whole_reason = "an axis with blocked quantisation cannot be blocked"
 
     def axis(self, op: Op) -> int | None:
         """The axis of x that the scale runs along; None for a scale per tensor."""
-        return None if is_per_tensor(op.inputs[SCALE]) else op.integer("axis", 1) % rank_of(op.inputs[0])
+        return None if is_per_tensor(op.inputs[SCALE]) else op.integer("axis", 1) % rank_of(op.x)
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
@@ -87,38 +94,38 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         scale = op.inputs[SCALE]
         return scale is not None and scale.rank == 1 and not op.integer("block_size")
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
+    @override
+    def inapplicability(self, op: Op) -> str:
+        x, scale = op.x, rank_of(op.inputs[SCALE])
+        if self.axis(op) is None:
+            return ""
+        if not op.domain and op.version < _PER_AXIS_OPSET:
+            return "quantisation per axis requires opset 13"
+        if not self.is_per_axis(op) and not x.is_constant:
+            # The default optimisations of onnxruntime move a Transpose of x past the op, which then has x and the
+            # scales in different orders of axes.
+            return "onnxruntime moves Transposes past blocked quantisation, but not past its scales"
+        is_fitting = scale == (1 if self.is_per_axis(op) else rank_of(x))
+        return "" if is_fitting else "the scale is neither a scalar, a vector nor a tensor of the same rank"
+
+    def axes(self, op: Op) -> Axes:
         """y has the axes of x; the scale and the zero point have one of them if per axis, all of them if blocked."""
-        x, scale = present(op.inputs[0]), rank_of(op.inputs[SCALE])
-        all_axes = tuple(range(rank_of(x)))
+        axis, all_axes = self.axis(op), tuple(range(rank_of(op.x)))
         axes = {X: all_axes, Y: all_axes}
-        axis = self.axis(op)
         if axis is not None:
-            if not op.domain and op.version < _PER_AXIS_OPSET:
-                return Inapplicable("quantisation per axis requires opset 13")
             own = (axis,) if self.is_per_axis(op) else all_axes
-            if not self.is_per_axis(op) and not x.is_constant:
-                # The default optimisations of onnxruntime move a Transpose of x past the op, which then has x and the
-                # scales in different orders of axes.
-                return Inapplicable("onnxruntime moves Transposes past blocked quantisation, but not past its scales")
-            if scale != len(own):
-                return Inapplicable("the scale is neither a scalar, a vector nor a tensor of the same rank")
-            given = (index for index in (SCALE, ZERO_POINT) if index < len(op.inputs) and op.inputs[index] is not None)
-            axes |= {Slot("in", index): own for index in given}
+            axes |= {slot: own for slot in op.slots() if slot not in axes}
         return axes
 
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why the axis of blocked quantisation cannot be blocked; empty for other axes."""
-        is_blocked = axis == self.axis(op) and not self.is_per_axis(op)
-        return "an axis with blocked quantisation cannot be blocked" if is_blocked else ""
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Whether the scale runs along an axis of one physical dimension, or is per tensor."""
-        storage = signature.inputs[0]
-        if storage is None or is_canonical(signature):
-            return True
+    def whole_axes(self, op: Op) -> Collection[int]:
+        """The axis of blocked quantisation."""
         axis = self.axis(op)
-        return axis is None or storage.format.block(axis) == 1
+        return () if axis is None or self.is_per_axis(op) else (axis,)
+
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
+        """Whether the scale runs along an axis of one physical dimension, or is per tensor."""
+        storage, axis = signature.inputs[0], self.axis(op)
+        return storage is None or axis is None or storage.format.block(axis) == 1
 
     def lower(self, op: Op, build: Builder) -> None:
         """Lower to the op along the physical dimension of the axis.
@@ -131,7 +138,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
             lower_directly(op, build, {} if axis is None else {"axis": positions(format, (axis,))[0]})
             return
         dims, target = positions(format, (axis,)), present_type(build.output_type(0))
-        padded = format.padded_shape(shape_of(op.inputs[0]))
+        padded = format.padded_shape(op.x.dims)
         digits = tuple(sorted(dims, key=lambda position: -format.spans[position]))
         if digits == tuple(range(dims[0], dims[-1] + 1)):
             physical = shape_of(target)
@@ -164,25 +171,25 @@ class Quantize(QdqOp):
     """Floating point in, integers or narrow floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
-    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.FINITE, "the zero point")
+    padding = PaddingTransfer(ZERO, FINITE, FINITE, "the zero point")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """Zero if zero is quantised to zero; finite for integers of at most 16 bits, or for finite inputs; else any."""
         if any(inputs[1:]):
             return None
         scale = op.constant(SCALE)
         is_positive = scale is not None and bool((scale.astype(np.float64) > 0).all())
-        if inputs[0] is Padding.ZERO and is_positive and is_absent_or_zero(op, ZERO_POINT):
-            return (Padding.ZERO,)
-        is_bounded = is_positive and op.integer("saturate", 1) == 1 and inputs[0] is not Padding.ANY
-        return (Padding.FINITE if is_bounded or is_small_integer(op.outputs[0]) else Padding.ANY,)
+        if inputs[0] is ZERO and is_positive and is_absent_or_zero(op, ZERO_POINT):
+            return ZERO
+        is_bounded = is_positive and op.integer("saturate", 1) == 1 and inputs[0] is not ANY
+        return FINITE if is_bounded or is_small_integer(op.outputs[0]) else ANY
 
     def _scale_and_zero_point(self, op: Op, build: Builder) -> Sequence[Value | None]:
         """Scale and zero point along the padded axis; a constant scale is padded with ones, since the op divides by it."""
         scale, axis = op.constant(SCALE), self.axis(op)
         operands = list(super()._scale_and_zero_point(op, build))
         assert axis is not None
-        extent = build.format(X).padded_shape(shape_of(op.inputs[0]))[axis]
+        extent = build.format(X).padded_shape(op.x.dims)[axis]
         if scale is not None and isinstance(extent, int) and extent > scale.size:
             ones = np.ones(extent - scale.size, scale.dtype)
             operands[0] = build.constant(np.concatenate([scale, ones]), "scale")
@@ -194,34 +201,154 @@ class Dequantize(QdqOp):
     """Integers in, floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.FINITE, "zero where the scale is padded")
+    padding = PaddingTransfer(ZERO, FINITE, FINITE, "zero where the scale is padded")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """Zero where the scale is padded, or zero is dequantised with zero point 0; else at least finite, by the state of x."""
         if any(inputs[1:]):
             return None
         x = op.inputs[0]
         is_integer = x is not None and x.dtype is not None and not x.dtype.is_float
-        if self.is_scale_padded(op, signature) and (is_integer or inputs[0] is not Padding.ANY):
-            return (Padding.ZERO,)
-        if inputs[0] is Padding.ZERO and is_absent_or_zero(op, ZERO_POINT):
-            return (Padding.ZERO,)
-        return (Padding.FINITE if is_small_integer(x) else max(Padding.FINITE, inputs[0]),)
+        if self.is_scale_padded(op, signature) and (is_integer or inputs[0] is not ANY):
+            return ZERO
+        if inputs[0] is ZERO and is_absent_or_zero(op, ZERO_POINT):
+            return ZERO
+        return FINITE if is_small_integer(x) else max(FINITE, inputs[0])
 
 
 @register
-class DynamicQuantize(Elementwise, QuantizedOp):
+class DynamicQuantize(Elementwise):
     """Quantised per tensor; the op computes scale and zero point from the range of the elements, extended to zero."""
 
     family = "quantization"
     ops: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
     formats = "any"
-    padding = PaddingTransfer(Padding.FINITE, None, None)
+    padding = PaddingTransfer(FINITE, None, None)
+    operands = (X, Y)  # scale and zero point are scalars
+    is_quantized = True
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Scale and zero point are scalars."""
-        axes = super().axes(op)
-        return axes if isinstance(axes, Inapplicable) else {X: axes[X], Y: axes[Y]}
+
+# --- Quantised (QLinear) ops of com.microsoft: element-wise, along an axis, pooling; and NhwcMaxPool ---
+#
+# In the inputs of a QLinear op, the scale and zero point of each quantised tensor are scalars, which have no format. Padding
+# elements are integers of 8 bits, so they are always finite.
+
+
+@register
+class IntegerElementwise(Elementwise):
+    """Element-wise ops on one or two quantised tensors, with broadcasting; QLinearWhere also on a boolean condition."""
+
+    padding = PaddingTransfer(FINITE, FINITE, FINITE, "zero if the op maps zero to zero and all zero points are zero")
+    is_quantized = True
+    _TENSOR_OPERANDS: ClassVar[dict[str, tuple[int, ...]]] = {
+        "QLinearAdd": (0, 3),
+        "QLinearMul": (0, 3),
+        "QLinearWhere": (0, 1, 4),
+        "QLinearSigmoid": (0,),
+        "QLinearLeakyRelu": (0,),
+    }
+    _ZERO_PRESERVING: ClassVar[tuple[str, ...]] = ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu")
+    ops: ClassVar[tuple[str, ...]] = tuple(f"com.microsoft::{kind}" for kind in _TENSOR_OPERANDS)
+
+    @override
+    def slots(self, op: Op) -> list[Slot]:
+        return [*(Slot("in", index) for index in self._TENSOR_OPERANDS[op.op_type]), Y]
+
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """Zero if the five conditions below hold; else finite.
+
+        The op maps zero to zero, all tensors have the shape of the result, none is constant, all padding is zero, and all zero
+        points are zero. The rule uses no padding of constants, whose state in `inputs` is zero whatever their format is.
+        """
+        y = op.outputs[0]
+        tensors = [op.inputs[index] for index in self._TENSOR_OPERANDS[op.op_type]]
+        have_result_shape = all(value is not None and y is not None and value.shape == y.shape for value in tensors)
+        none_constant = all(value is not None and not value.is_constant for value in tensors)
+        zero_points_are_zero = all(
+            is_absent_or_zero(op, index) for index, value in enumerate(op.inputs) if _is_zero_point(value)
+        )
+        zero_padding = all(state is ZERO for state in inputs)
+        keeps_zero = (
+            op.op_type in self._ZERO_PRESERVING
+            and have_result_shape
+            and none_constant
+            and zero_points_are_zero
+            and zero_padding
+        )
+        return ZERO if keeps_zero else FINITE
+
+
+def _is_zero_point(value: Value | None) -> bool:
+    """Whether an operand is a zero point, which is a single integer; scales are floating-point numbers."""
+    return value is not None and value.shape in ((), (1,)) and value.dtype is not None and not value.dtype.is_float
+
+
+@register
+class IntegerConcat(OneAxis):
+    """Concatenation of inputs with a scale and zero point each."""
+
+    family = "rearrangement"
+    padding = PaddingTransfer(FINITE, FINITE, FINITE)
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
+    ranks = MappingProxyType({Y: 1})
+    axis_of = Y
+    default_axis = 0
+    is_quantized = True
+
+    def slots(self, op: Op) -> list[Slot]:
+        """The result and the concatenated inputs, each of which is followed by its scale and zero point."""
+        return [Y, *(Slot("in", index) for index in range(2, len(op.inputs), 3))]
+
+
+@register
+class IntegerSoftmax(Softmax):
+    """Quantised Softmax; attribute `opset` is the opset whose definition of Softmax it has."""
+
+    padding = PaddingTransfer(FINITE, FINITE, FINITE)
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
+    is_quantized = True
+
+    @override
+    def opset(self, op: Op) -> int:
+        return op.integer("opset", 13)
+
+
+class ChannelsFirstOrLast(SpatialRule):
+    """An op on images in the order (N, C, *spatial) or (N, *spatial, C)."""
+
+    is_quantized = True
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """No roles for channels-last ops, so no kernel of a target matches."""
+        return {} if self.is_channels_last(op) else {"x": X, "y": Y}
+
+    @override
+    def whole_axes(self, op: Op) -> Collection[int]:
+        rank = rank_of(op.x)
+        return range(1, rank - 1) if self.is_channels_last(op) else range(2, rank)
+
+
+@register
+class IntegerPooling(ChannelsFirstOrLast):
+    """Average pooling of integers, with a quantised result; overlapping windows read more, which costs little."""
+
+    family = "pooling"
+    padding = PaddingTransfer(FINITE, FINITE, FINITE)
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
+    operations = (1.0, X)
+
+
+@register
+class MaxPoolingChannelsLast(ChannelsFirstOrLast):
+    """The largest integer of a window, on (N, *spatial, C)."""
+
+    family = "pooling"
+    padding = PADDING_KEPT
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::NhwcMaxPool",)
+
+    @override
+    def is_channels_last(self, op: Op) -> bool:
+        return True
 
 
 # --- QDQ groups: DequantizeLinear -> op -> QuantizeLinear, which runtimes compute as one op on integers ---
@@ -477,7 +604,7 @@ def commute(qdq_op: Op, data_movement: Op) -> Commuted | None:
         return None
     if isinstance(other, Slice):
         return Commuted(dict(qdq_op.attributes))
-    return _commute_with_pad(qdq_op, data_movement, dtype) if zero_pads_of(data_movement) is not None else None
+    return _commute_with_pad(qdq_op, data_movement, dtype) if other.zero_pads(data_movement) is not None else None
 
 
 def _commute_with_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Commuted | None:
@@ -500,9 +627,7 @@ def _commute_with_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Co
     axes = [view_rule.permuted_axis(view, before) for before in range(source.rank)]
     if isinstance(rule, Quantize) or None in axes:
         return None
-    moved_inputs = tuple(
-        index for index in (SCALE, ZERO_POINT) if index < len(qdq_op.inputs) and qdq_op.inputs[index] is not None
-    )
+    moved_inputs = tuple(index for index in (SCALE, ZERO_POINT) if qdq_op.input(index) is not None)
     return Commuted({**qdq_op.attributes, "axis": axes[axis] or 0}, moved_inputs)
 
 
@@ -514,7 +639,7 @@ def _commute_with_pad(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
     if dtype.bits != _BYTE_BITS or dtype.is_float or pad.version < _INTEGER_PAD_OPSET:
         return None
     if is_absent_or_zero(qdq_op, ZERO_POINT):
-        has_pad_value = len(pad.inputs) > _PAD_VALUE and pad.inputs[_PAD_VALUE] is not None
+        has_pad_value = pad.input(_PAD_VALUE) is not None
         return None if has_pad_value else Commuted(dict(qdq_op.attributes))
     zero = qdq_op.inputs[ZERO_POINT]
     if zero is None or zero.rank != 0:
@@ -551,7 +676,7 @@ def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:
 
 def _is_same(one: Op, other: Op, index: int) -> bool:
     """Whether two Q/DQ ops have the same scale or zero point."""
-    first, second = (op.inputs[index] if index < len(op.inputs) else None for op in (one, other))
+    first, second = (op.input(index) for op in (one, other))
     if first is second:
         return True
     a, b = one.constant(index), other.constant(index)

@@ -1,6 +1,6 @@
 """Ops that join, cut, pad, repeat or fill tensors along axes."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from types import MappingProxyType
 from typing import cast
 
@@ -8,19 +8,26 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Format
-from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Opaque, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, OneAxis, aligned_input, positions
-from layoutopt.ops.base import Builder, lower_directly, register, state_of
-from layoutopt.ops.elementwise import broadcast_padding
-from layoutopt.ops.interfaces import ConcatenationOp, Pads, PureBroadcast, ZeroPadOp
+from layoutopt.ir.types import Array, Data, Op, Opaque, Padding, Signature, Slot, Value
+from layoutopt.ops.along_axis import OneAxis, given_integers, with_integers
+from layoutopt.ops.axiswise import (
+    AxiswiseRule,
+    IterationOrder,
+    aligned_input,
+    are_last_innermost,
+    broadcast_padding,
+)
+from layoutopt.ops.base import Builder, PhysicalOperands, computed_list, register, state_of
+from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.signatures import (
+    ANY,
+    FINITE,
     PADDING_KEPT,
-    Inapplicable,
+    ZERO,
     PaddingTransfer,
+    States,
     X,
     Y,
-    chosen_signature,
-    is_canonical,
     present,
     rank_of,
     shape_of,
@@ -60,6 +67,7 @@ class ConcatOrSplit(OneAxis):
     formats = "any; the axis may be blocked if every piece but the last fills its blocks"
     padding = PADDING_KEPT
     default_axis = 0
+    has_operand_classes = True
 
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
         """The pieces in order."""
@@ -70,45 +78,23 @@ class ConcatOrSplit(OneAxis):
         is_along = axis == self.axis(op)
         return misalignment(extents_along(self.pieces(op), axis), block_of(order, axis)) if is_along else ""
 
-    @override
-    def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
-        return self.classes_by_axes(op)
-
-    def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the outermost part of the axis."""
-        position = outermost_position(build.format(op.slots()[0]), self.axis(op))
-        inputs, attributes = self.physical_inputs(op, build, position)
-        types = [build.output_type(index) for index in range(len(op.outputs))]
-        indices = [index for index, value in enumerate(op.outputs) if value is not None]
-        for index, result in zip(indices, build.op(op.op_type, inputs, types, attributes), strict=True):
-            build.set_output(index, result)
-
-    def physical_inputs(self, op: Op, build: Builder, position: int) -> tuple[list[Value | None], dict[str, Attribute]]:
-        """Inputs and attributes of the op along physical axis `position`."""
-        return [build.input(index) for index in range(len(op.inputs))], {**op.attributes, "axis": position}
+    def physical_axis(self, op: Op, build: Builder) -> int:
+        """The position of the outermost part of the axis."""
+        return outermost_position(build.format(X), self.axis(op))
 
 
 @register
-class Concat(ConcatOrSplit, ConcatenationOp):
+class Concat(ConcatOrSplit):
     """Concatenation of pieces."""
 
     ops = ("Concat",)
+    operands = ()
+    default_axis = 1  # before it was required
+    ranks = MappingProxyType({X: 1})
 
     @override
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
         return op.inputs
-
-    @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return {**dict.fromkeys((Slot("in", index) for index in range(len(op.inputs))), 0), Y: 0}
-
-    @override
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        return dict.fromkeys(op.slots(), tuple(range(rank_of(op.inputs[0]))))
-
-    def axis(self, op: Op) -> int:
-        """The axis; its default was 1 before it was required."""
-        return op.integer("axis", 1) % rank_of(op.inputs[0])
 
     @override
     def concatenated_axis(self, op: Op) -> int | None:
@@ -117,42 +103,30 @@ class Concat(ConcatOrSplit, ConcatenationOp):
 
 @register
 class Split(ConcatOrSplit):
-    """A tensor split into pieces."""
+    """A tensor split into pieces; their lengths are an attribute or, in later opsets, an input."""
 
     ops = ("Split",)
+
+    @override
+    def slots(self, op: Op) -> list[Slot]:
+        return [slot for slot in op.slots() if slot == X or slot.side == "out"]
 
     @override
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
         return op.outputs
 
-    @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return dict.fromkeys((X, *(slot for slot in op.slots() if slot.side == "out")), 0)
-
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position; the input with the lengths does not take part."""
-        return dict.fromkeys(self.minimum_ranks(op), tuple(range(rank_of(op.inputs[0]))))
-
-    @override
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        states = super().transfer_padding(op, signature, inputs)
-        return None if states is None else states * len(op.outputs)
-
-    def physical_inputs(self, op: Op, build: Builder, position: int) -> tuple[list[Value | None], dict[str, Attribute]]:
-        """Inputs and attributes of the op along physical axis `position`, with lengths in blocks."""
-        inputs, attributes = super().physical_inputs(op, build, position)
+    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+        """The outermost part of the axis, and the lengths in blocks."""
         block = build.format(X).block(self.axis(op))
-        if block == 1:
-            return inputs, attributes
-        lengths = tuple(-(-int(shape_of(piece)[self.axis(op)]) // block) for piece in op.outputs)
-        if len(op.inputs) > 1 and op.inputs[1] is not None:
-            inputs[1] = build.constant(np.asarray(lengths, dtype=np.int64), "split")
-        elif "split" in op.attributes:
-            attributes["split"] = lengths
-        elif len(set(lengths)) > 1:
-            attributes.pop("num_outputs", None)
-            inputs = [inputs[0], build.constant(np.asarray(lengths, dtype=np.int64), "split")]
-        return inputs, attributes
+        lengths = [
+            -(-extent // block) for extent in extents_along(op.outputs, self.axis(op)) if isinstance(extent, int)
+        ]
+        is_attribute = "split" in op.attributes
+        is_even = op.input(1) is None and not is_attribute and len(set(lengths)) == 1
+        if block == 1 or is_even:
+            return super().physical_operands(op, build)
+        changed, inputs = with_integers(op, build, "split", 1, np.asarray(lengths, np.int64), is_attribute=is_attribute)
+        return {"axis": self.physical_axis(op, build), **changed, "num_outputs": None}, inputs
 
 
 # --- Slice: ranges of some axes. A blocked axis can be sliced at block boundaries ---
@@ -170,48 +144,33 @@ class Slice(AxiswiseRule):
 
     def sliced_axes(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are sliced; None if they are computed."""
-        x = op.inputs[0]
-        if x is None or x.rank is None:
-            return None
-        if op.version < 10:
-            axes = op.integers("axes", tuple(range(len(op.integers("starts")))))
-        elif len(op.inputs) > 3 and op.inputs[3] is not None:
-            array = op.constant(3)
-            if array is None:
-                return None
-            axes = tuple(int(axis) for axis in array)
-        else:
-            starts = op.inputs[1].shape if op.inputs[1] is not None else None
-            if starts is None or len(starts) != 1 or not isinstance(starts[0], int):
-                return None
-            axes = tuple(range(starts[0]))
-        return tuple(axis % x.rank for axis in axes)
+        rank, axes = rank_of(op.x), given_integers(op, "axes", 3)
+        if axes == () and op.input(3) is None:
+            starts = op.input(1)
+            count = len(op.integers("starts")) if starts is None else shape_of(starts)[0] if starts.rank == 1 else None
+            axes = tuple(range(count)) if isinstance(count, int) else None
+        return None if axes is None else tuple(axis % rank for axis in axes)
 
     def range_of(self, op: Op, axis: int) -> tuple[int, int] | None:
         """The first element of a sliced axis and the one behind the last; None if unknown or with a step other than 1."""
-        x, axes = op.inputs[0], self.sliced_axes(op)
-        extent = x.shape[axis] if x is not None and x.shape is not None else None
-        if axes is None or not isinstance(extent, int):
+        axes, numbers, steps = self.sliced_axes(op), self._numbers(op), given_integers(op, "steps", 4)
+        extent = op.x.dims[axis]
+        if axes is None or numbers is None or steps is None or not isinstance(extent, int):
             return None
-        steps = op.constant(4) if len(op.inputs) > 4 and op.inputs[4] is not None else np.ones(len(axes))
-        numbers, position = self._numbers(op), axes.index(axis)
-        if numbers is None or steps is None or steps[position] != 1:
+        position = axes.index(axis)
+        if steps and steps[position] != 1:
             return None
         start, stop, _ = slice(*numbers[:, position].tolist()).indices(extent)
         return (start, stop) if start < stop else None
 
     def _numbers(self, op: Op) -> Array | None:
         """Starts and ends, one column per sliced axis; None if they are computed."""
-        if op.version < 10:
-            return np.asarray([op.integers("starts"), op.integers("ends")], dtype=np.int64)
-        starts, ends = op.constant(1), op.constant(2)
+        starts, ends = given_integers(op, "starts", 1), given_integers(op, "ends", 2)
         return None if starts is None or ends is None else np.asarray([starts, ends], dtype=np.int64)
 
     @override
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        if self.sliced_axes(op) is None:
-            return Inapplicable("the sliced axes are computed")
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
+    def inapplicability(self, op: Op) -> str:
+        return "the sliced axes are computed" if self.sliced_axes(op) is None else ""
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
         """A sliced axis can be blocked only if it is sliced at block boundaries."""
@@ -221,15 +180,13 @@ class Slice(AxiswiseRule):
         if found is None:
             return "a sliced axis cannot be blocked if the range is unknown or has a step"
         start, stop = found
-        whole = start % block == 0 and (stop % block == 0 or stop == shape_of(op.inputs[0])[axis])
+        whole = start % block == 0 and (stop % block == 0 or stop == op.x.dims[axis])
         return "" if whole and stop - start > 1 else f"an axis is sliced across blocks of {block}"
 
     @override
-    def lower(self, op: Op, build: Builder) -> None:
+    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
         format, sliced_axes = build.format(X), self.sliced_axes(op) or ()
-        positions = tuple(outermost_position(format, axis) for axis in sliced_axes)
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        attributes: dict[str, Attribute] = dict(op.attributes)
+        positions = np.asarray([outermost_position(format, axis) for axis in sliced_axes], dtype=np.int64)
         # Blocked axes are sliced in blocks; ranges of other axes may be computed.
         blocked = [(position, axis) for position, axis in enumerate(sliced_axes) if format.block(axis) > 1]
         ranges = self._numbers(op) if blocked else None
@@ -237,222 +194,135 @@ class Slice(AxiswiseRule):
             found, block = self.range_of(op, axis), format.block(axis)
             assert ranges is not None and found is not None
             ranges[:, position] = found[0] // block, -(-found[1] // block)
+        changed = {"axes": positions} if ranges is None else {"axes": positions, "starts": ranges[0], "ends": ranges[1]}
         if op.version < 10:
-            attributes["axes"] = positions
-            if ranges is not None:
-                attributes["starts"], attributes["ends"] = (tuple(row) for row in ranges.tolist())
-        else:
-            starts = present(op.inputs[1])
-            assert starts.dtype is not None
-            # Starts may be int32; all index inputs have one type.
-            axes = build.constant(np.asarray(positions, dtype=starts.dtype.numpy), "axes")
-            if ranges is not None:
-                inputs[1:3] = [build.constant(row.astype(starts.dtype.numpy), "range") for row in ranges]
-            inputs = [*inputs[:3], axes, *inputs[4:]]
-        lower_directly(op, build, attributes, inputs)
+            return {name: tuple(numbers.tolist()) for name, numbers in changed.items()}, [build.input(0)]
+        _, inputs = super().physical_operands(op, build)
+        inputs += [None] * (4 - len(inputs))
+        starts = present(op.inputs[1])
+        assert starts.dtype is not None
+        for name, numbers in changed.items():  # starts may be int32; all index inputs have one type
+            constant = build.constant(numbers.astype(starts.dtype.numpy), "axes" if name == "axes" else "range")
+            inputs[("", "starts", "ends", "axes").index(name)] = constant
+        return {}, inputs
 
 
 # --- Pad: elements added at both ends of axes ---
 
 
 @register
-class Pad(AxiswiseRule, ZeroPadOp):
+class Pad(AxiswiseRule):
     """Elements added at both ends of axes; pads are an attribute (before opset 11) or an input."""
 
     family = "rearrangement"
     ops = ("Pad",)
     formats = "any; padded axes must not be blocked"
-    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "the state of the constant that it pads with")
+    padding = PaddingTransfer(ZERO, FINITE, ANY, "the state of the constant that it pads with")
     is_always_agnostic = True
+    whole_reason = "a padded axis cannot be blocked"
 
-    def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
+    def pads(self, op: Op) -> Pads | None:
         """The numbers of elements added before and behind each axis; None if computed."""
-        x = op.inputs[0]
-        if x is None or x.rank is None:
+        numbers, axes = given_integers(op, "pads", 1), given_integers(op, "axes", 3)
+        if numbers is None or axes is None:
             return None
-        axes: Sequence[int] = range(x.rank)
-        if op.version < 11:
-            numbers = op.integers("pads") or op.integers("paddings")
-        else:
-            array = op.constant(1)
-            if array is None:
-                return None
-            numbers = tuple(int(number) for number in array)
-            if len(op.inputs) > 3 and op.inputs[3] is not None:
-                chosen: Array | None = op.constant(3)
-                if chosen is None:
-                    return None
-                axes = [int(axis) % x.rank for axis in chosen]
-        half = len(numbers) // 2
-        return {axis: (numbers[position], numbers[position + half]) for position, axis in enumerate(axes)}
+        rank, half = rank_of(op.x), len(numbers) // 2
+        listed = range(rank) if op.input(3) is None else [axis % rank for axis in axes]
+        return {axis: (numbers[position], numbers[position + half]) for position, axis in enumerate(listed)}
+
+    def _filler(self, op: Op) -> Array | None:
+        """The constant that the op pads with; None if it is computed, or the op pads with elements of x."""
+        if op.attributes.get("mode", "constant") != "constant":
+            return None
+        return np.asarray(op.attributes.get("value", 0.0)) if op.input(2) is None else op.constant(2)
 
     def zero_pads(self, op: Op) -> Pads | None:
         """The pads, if they are constant, not negative, and of zeros."""
-        pads, x = self.pads(op), op.inputs[0]
-        if pads is None or x is None or x.shape is None or op.attributes.get("mode", "constant") != "constant":
-            return None
-        value: object = op.attributes.get("value", 0.0)
-        if op.version >= 11 and len(op.inputs) > 2 and op.inputs[2] is not None:
-            value = op.constant(2)
-        if value is None or np.any(np.asarray(value) != 0):
+        x, filler = op.inputs[0], self._filler(op)
+        pads = None if self.canonical_reason(op) else self.pads(op)
+        if pads is None or filler is None or filler.any():
             return None
         padding = {axis: ends for axis, ends in pads.items() if any(ends)}
-        known = all(min(ends) >= 0 and isinstance(x.shape[axis], int) for axis, ends in padding.items())
+        known = all(min(ends) >= 0 and isinstance(shape_of(x)[axis], int) for axis, ends in padding.items())
         return padding if known else None
 
     @override
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        if self.pads(op) is None:
-            return Inapplicable("the pads are computed")
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
+    def inapplicability(self, op: Op) -> str:
+        return "the pads are computed" if self.pads(op) is None else ""
 
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why a padded axis cannot be blocked; empty for other axes."""
-        return "a padded axis cannot be blocked" if any((self.pads(op) or {}).get(axis, (0, 0))) else ""
+    @override
+    def whole_axes(self, op: Op) -> Collection[int]:
+        return [axis for axis, ends in (self.pads(op) or {}).items() if any(ends)]
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The larger state of x and of the constant, which is also written behind padding elements."""
         if op.attributes.get("mode", "constant") != "constant":
-            return super().transfer_padding(op, signature, inputs)
-        value: object = op.attributes.get("value", 0.0)
-        if op.version >= 11 and len(op.inputs) > 2 and op.inputs[2] is not None:
-            array = op.constant(2)
-            value = 1.0 if array is None else array  # a computed constant is finite, like data
-        fill_state = state_of(np.asarray(value))
-        return super().transfer_padding(op, signature, inputs) if fill_state <= inputs[0] else (fill_state,)
+            return super().result_padding(op, signature, inputs)
+        filler = self._filler(op)
+        return max(inputs[0], FINITE if filler is None else state_of(filler))  # a computed one is finite, like data
 
     def must_be_expanded(self, op: Op) -> bool:
         """Whether the op has axes: onnxruntime 1.31 moves a Transpose across it as if it had pads for every axis."""
-        return len(op.inputs) > 3 and op.inputs[3] is not None and self.pads(op) is not None
+        return op.input(3) is not None and not self.canonical_reason(op)
 
     @override
-    def lower(self, op: Op, build: Builder) -> None:
+    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
         pads = self.pads(op)
         assert pads is not None
         ends = [(0, 0) if part.block else pads.get(part.axis, (0, 0)) for part in build.format(X).parts]
-        flat = tuple(before for before, _ in ends) + tuple(behind for _, behind in ends)
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        attributes: dict[str, Attribute] = dict(op.attributes)
-        if op.version < 11:
-            attributes["pads" if "pads" in op.attributes else "paddings"] = flat
-        else:
-            value = inputs[2:3] if len(op.inputs) > 2 and op.inputs[2] is not None else []
-            inputs = [inputs[0], build.constant(np.asarray(flat, dtype=np.int64), "pads"), *value]
-        lower_directly(op, build, attributes, inputs)
+        flat = np.asarray(ends, dtype=np.int64).reshape(-1, 2).T.reshape(-1)
+        attributes, inputs = with_integers(op, build, "pads", 1, flat, is_attribute=op.version < 11)
+        return attributes, inputs[:3] if op.input(2) is not None else inputs[:2]
 
 
-# --- tile ---
-#
-# Layout rule of Tile, which repeats a tensor along its axes. A repeated axis is not blocked unless it has one element.
+# --- Tile, which repeats a tensor along its axes. A repeated axis is not blocked unless it has one element ---
 
 
 @register
-class Tile(AxiswiseRule, PureBroadcast):
+class Tile(AxiswiseRule):
     """Repeats a tensor along its axes. The input `repeats` has to be constant."""
 
     family = "rearrangement"
     ops = ("Tile",)
     formats = "any; repeated axes must not be blocked"
-    padding = PaddingTransfer(
-        Padding.ZERO, Padding.FINITE, Padding.ANY, "elements broadcast over a block count as finite"
-    )
-    ranks = MappingProxyType({X: 0, Y: 0})
+    padding = PaddingTransfer(ZERO, FINITE, ANY, "elements broadcast over a block count as finite")
     is_always_agnostic = True
+    is_pure_broadcast = True
+    whole_reason = "a repeated axis cannot be blocked"
 
-    def repeats(self, op: Op) -> tuple[int, ...] | None:
-        """The number of repetitions along each axis; None if it is computed."""
-        array = op.constant(1)
-        return None if array is None else tuple(int(number) for number in array)
+    @override
+    def inapplicability(self, op: Op) -> str:
+        if op.constant(1) is None:
+            return "the repeats are computed"
+        x, y = op.x.dims, op.y.dims
+        is_unknown = any(before == 1 and not isinstance(after, int) for before, after in zip(x, y, strict=True))
+        return "an extent of the result is unknown" if is_unknown else ""
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of x and y correspond by position; the input `repeats` has no format."""
-        if self.repeats(op) is None:
-            return Inapplicable("the repeats are computed")
-        x, y = shape_of(op.inputs[0]), shape_of(op.outputs[0])
-        if any(before == 1 and not isinstance(after, int) for before, after in zip(x, y, strict=True)):
-            return Inapplicable("an extent of the result is unknown")
-        return dict.fromkeys((X, Y), tuple(range(len(x))))
+    def whole_axes(self, op: Op) -> Collection[int]:
+        """The repeated axes of more than one element."""
+        repeats = given_integers(op, "repeats", 1) or ()
+        return [axis for axis, count in enumerate(repeats) if count != 1 and op.x.dims[axis] != 1]
 
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Repeated axes of more than one element cannot be blocked."""
-        repeats = self.repeats(op)
-        is_kept = (repeats is not None and repeats[axis] == 1) or shape_of(op.inputs[0])[axis] == 1
-        return "" if is_kept else "a repeated axis cannot be blocked"
+    @override
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        return broadcast_padding(op, signature, 0, inputs[0])
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """The padding state of x; the elements of x count too if they are broadcast over a block."""
-        return super().transfer_padding(op, signature, (broadcast_padding(op, signature, 0, inputs[0]),))
-
-    def lower(self, op: Op, build: Builder) -> None:
-        """Tile on the physical arrays; an axis of one element is repeated to the extent of each physical axis of y."""
-        x, target, axes, repeats = shape_of(op.inputs[0]), build.output_type(0), self.axes(op), self.repeats(op)
-        assert repeats is not None and not isinstance(axes, Inapplicable)
-        counts: list[int] = []
-        for part, extent in zip(build.format(Y).parts, shape_of(target), strict=True):
-            if x[part.axis] == 1:
-                assert isinstance(extent, int)
-                counts.append(extent)
-            else:
-                counts.append(1 if part.block else repeats[part.axis])
+    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+        """An axis of one element is repeated to the extent of each physical axis of y."""
+        x, repeats = op.x.dims, given_integers(op, "repeats", 1) or ()
+        counts: list[Dim] = []
+        for part, extent in zip(build.format(Y).parts, shape_of(build.output_type(0)), strict=True):
+            counts.append(extent if x[part.axis] == 1 else 1 if part.block else repeats[part.axis])
         numbers = build.constant(np.asarray(counts, dtype=np.int64), "repeats")
-        lower_directly(op, build, inputs=[aligned_input(build, op, 0, axes), numbers])
-
-
-# --- Axes cropped or padded to given extents around their centres ---
-
-
-_INT64 = 7  # TensorProto.INT64
-
-
-@register
-class CenterCrop(AxiswiseRule):
-    """CenterCropPad: the extents are an input, in the order of the attribute `axes`."""
-
-    family = "rearrangement"
-    ops = ("CenterCropPad",)
-    formats = "any; axes that are cut or padded must not be blocked"
-    padding = PADDING_KEPT
-    is_always_agnostic = True
-
-    def cropped_axes(self, op: Op) -> tuple[int, ...]:
-        """The axes whose extents are given; all by default."""
-        rank = rank_of(op.inputs[0])
-        return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
-
-    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why an axis that is cut or padded cannot be blocked; empty for other axes."""
-        return "an axis that is cut or padded cannot be blocked" if axis in self.cropped_axes(op) else ""
-
-    def lower(self, op: Op, build: Builder) -> None:
-        """The same op with extents for all physical axes.
-
-        onnxruntime 1.31 moves a Transpose past the Pad that it expands the op to, and computes a wrong result if that Pad has
-        axes.
-        """
-        x, extents = build.input(0), present(build.input(1))
-        order, cropped_axes = build.format(X).parts, self.cropped_axes(op)
-        if extents.dtype is not DType.INT64:
-            (extents,) = build.op("Cast", [extents], [TensorType(DType.INT64, shape_of(extents))], {"to": _INT64})
-        if len(cropped_axes) < len(order):
-            (own,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(order),))])
-            both = TensorType(DType.INT64, (len(cropped_axes) + len(order),))
-            (extents,) = build.op("Concat", [extents, own], [both], {"axis": 0})
-        sources = {positions(build.format(X), (axis,))[0]: index for index, axis in enumerate(cropped_axes)}
-        indices = build.constant(
-            np.asarray([sources.get(at, len(cropped_axes) + at) for at in range(len(order))]), "indices"
-        )
-        (target_shape,) = build.op("Gather", [extents, indices], [TensorType(DType.INT64, (len(order),))])
-        attributes = {name: value for name, value in op.attributes.items() if name != "axes"}
-        (result,) = build.op(op.op_type, [x, target_shape], [build.output_type(0)], attributes)
-        build.set_output(0, result)
-
-
-# --- The upper or lower triangle of matrices, the other elements set to zero ---
+        return {}, [aligned_input(build, op, 0, self.axes(op)), numbers]
 
 
 @register
 class Triangle(AxiswiseRule):
-    """Trilu. Each matrix is computed from its row and column indices, which padding behind them does not change."""
+    """The upper or lower triangle of matrices, the other elements set to zero.
+
+    Each matrix is computed from its row and column indices, which padding behind them does not change.
+    """
 
     family = "triangle"
     ops = ("Trilu", "com.microsoft::Trilu")
@@ -460,60 +330,32 @@ class Triangle(AxiswiseRule):
     padding = PADDING_KEPT
     ranks = MappingProxyType({X: 2})
 
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Whether rows and columns are the innermost axes."""
-        x = signature.inputs[0]
-        if x is None or is_canonical(signature):
-            return True
-        *_, rows, columns = x.format.parts
-        matrix = (x.format.rank - 2, x.format.rank - 1)
-        return not rows.block and not columns.block and (rows.axis, columns.axis) == matrix
-
-    def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the physical array, or emulated."""
-        if self.is_layout_agnostic(op, chosen_signature(op)):
-            lower_directly(op, build)
-        else:
-            super().lower(op, build)
-
-
-# --- Tensors filled with one number; the shape is an input ---
+    @override
+    def is_one_op(self, op: Op, signature: Signature) -> bool:
+        return are_last_innermost(signature, 2)
 
 
 @register
 class Fill(AxiswiseRule):
-    """ConstantOfShape."""
+    """ConstantOfShape: tensors filled with one number; the shape is an input."""
 
     family = "fill"
     ops = ("ConstantOfShape",)
     formats = "any"
-    padding = PaddingTransfer(Padding.ZERO, None, None, "the number")
-    ranks = MappingProxyType({Y: 0})
+    padding = PaddingTransfer(ZERO, None, None, "the number")
+    operands = (Y,)
     is_always_agnostic = True
 
     @override
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        return {Y: tuple(range(rank_of(op.outputs[0])))}
-
-    def number(self, op: Op) -> Array:
-        """The number; zero by default."""
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         value = op.attributes.get("value")
-        return cast(Data, value.payload).numpy() if isinstance(value, Opaque) else np.zeros(1, dtype=np.float32)
-
-    @override
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
-        return (state_of(np.asarray(self.number(op))),)
+        return state_of(cast(Data, value.payload).numpy()) if isinstance(value, Opaque) else ZERO
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op for the physical shape; symbolic extents are gathered from the logical shape."""
-        shape, type = build.input(0), build.output_type(0)
-        pieces: list[Value | None] = []
-        for part, dim in zip(build.format(Y).parts, shape_of(type), strict=True):
-            number = np.asarray([dim if isinstance(dim, int) else part.axis], dtype=np.int64)
-            if isinstance(dim, int):
-                pieces.append(build.constant(number, "extent"))
-            else:
-                pieces += build.op("Gather", [shape, build.constant(number, "index")], [TensorType(DType.INT64, (1,))])
-        (physical,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
+        type = build.output_type(0)
+        dims = zip(build.format(Y).parts, shape_of(type), strict=True)
+        entries = [(dim if isinstance(dim, int) else None, part.axis) for part, dim in dims]
+        physical = computed_list(build, build.input(0), entries)
         (result,) = build.op(op.op_type, [physical], [type], op.attributes)
         build.set_output(0, result)

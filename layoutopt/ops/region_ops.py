@@ -21,7 +21,16 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops.base import LayoutRule, register, rule_of
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, PaddingTransfer, canonical_storage, estimated_extent
+from layoutopt.ops.signatures import (
+    ANY,
+    FINITE,
+    ZERO,
+    Inapplicable,
+    OperandFormats,
+    PaddingTransfer,
+    States,
+    canonical_storage,
+)
 
 ShapeLookup: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
 
@@ -38,7 +47,7 @@ class RegionPort:
     Attributes:
         slot: the operand.
         body: the name of the region; empty for an operand of the op itself.
-        scan_axes: the batch and iteration axes of the op's operand, which the region's operand lacks, in ascending order.
+        scan_axes: the axis of the iterations of the op's operand, which the region's operand lacks, if there is one.
     """
 
     slot: Slot
@@ -92,6 +101,7 @@ class ControlFlow(LayoutRule):
     family = "control_flow"
     has_independent_operands = True
     is_always_agnostic = True
+    operations = (0.0, Slot("out", 0))
 
     @abstractmethod
     def is_well_formed(self, op: Op) -> bool:
@@ -107,23 +117,22 @@ class ControlFlow(LayoutRule):
 
     def unconditional_body(self, op: Op) -> str:
         """The name of the region that the op runs exactly once and no other; empty if that depends on run-time values."""
-        del op
         return ""
 
     def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
         """The extent of the axis along which results of iterations are concatenated; None if unknown."""
-        del op, shape_of
         return None
 
     def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:
         """The attributes of the op on physical arrays under a signature."""
-        del signature
         return op.attributes
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        return "" if self.is_well_formed(op) else "its regions do not have the operands that its definition requires"
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The signature with every boundary value in its known format, canonical by default."""
-        if not self.is_well_formed(op):
-            return Inapplicable("its regions do not have the operands that its definition requires")
         found: dict[Slot, Format] = {}
         for boundary_value in self.boundary_values(op):
             at = next((each for each in boundary_value.ports if not each.body and each.slot in known), None)
@@ -135,20 +144,16 @@ class ControlFlow(LayoutRule):
             return Inapplicable("a boundary value has one format at all of its ports")
         return signature_with(op, {slot: Storage(format) for slot, format in found.items()})
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: States) -> States | None:
         """The largest state of each boundary value's sources; None for finite loop states, which iterations may enlarge."""
         states: dict[Slot, Padding] = {}
         for boundary_value in self.boundary_values(op):
             read = [inputs[port.slot.index] for port in boundary_value.sources if not port.body]
-            largest = max(read, default=Padding.ZERO)
-            if boundary_value.is_loop_state and largest is Padding.FINITE:
+            largest = max(read, default=ZERO)
+            if boundary_value.is_loop_state and largest is FINITE:
                 return None
             states |= {port.slot: largest for port in boundary_value.targets if not port.body}
-        return tuple(states.get(Slot("out", index), Padding.ZERO) for index in range(len(op.outputs)))
-
-    @override
-    def flops(self, op: Op) -> float:
-        return 0.0
+        return tuple(states.get(Slot("out", index), ZERO) for index in range(len(op.outputs)))
 
 
 def port_formats(
@@ -249,7 +254,7 @@ def port_storages(op: Op, signature: Signature) -> dict[RegionPort, Storage]:
         storage = storages[0] if storages else None
         formats = port_formats(op, boundary_value, given, None if storage is None else storage.format)
         assert not isinstance(formats, Inapplicable), f"{op!r}: {formats.reason}"
-        padding = max((each.padding for each in storages if each is not None), default=Padding.ZERO)
+        padding = max((each.padding for each in storages if each is not None), default=ZERO)
         found |= {port: Storage(format, padding) for port, format in formats.items() if port.body}
     return found
 
@@ -317,7 +322,7 @@ def bodies_have_the_storages_of_the_signature_of_their_op(graph: Graph) -> Itera
 
 DEFAULT_TRIP_COUNT = 10.0  # expected iterations of a loop with a computed trip count; a guess
 MAX_TRIP_COUNT = 1e4  # larger counts change no plan, and the solver requires costs in one range
-_LAST_BATCHED_OPSET = 8  # Scan has a batch axis up to this opset
+_SCAN_WITHOUT_BATCH = 9  # the opset
 
 
 def _input_value(slot: Slot, *bodies: tuple[str, int]) -> BoundaryValue:
@@ -343,7 +348,7 @@ class If(ControlFlow):
     """One of two branches, whose inputs are all captured."""
 
     formats = "any that its branches and its neighbours agree on"
-    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, Padding.ZERO, "the states of its branches")
+    padding = PaddingTransfer(ZERO, ZERO, ZERO, "the states of its branches")
 
     ops = ("If",)
 
@@ -383,7 +388,7 @@ class Loop(ControlFlow):
     """
 
     formats = "any that its body and its neighbours agree on; one format for all iterations"
-    padding = PaddingTransfer(Padding.ZERO, None, Padding.ANY, "the states of its body")
+    padding = PaddingTransfer(ZERO, None, ANY, "the states of its body")
 
     ops = ("Loop",)
 
@@ -422,7 +427,6 @@ class Loop(ControlFlow):
 
     def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
         """The trip count M, if the condition stays true and M is constant; else None."""
-        del shape_of
         limit = op.constant(0)
         if limit is None or limit.size != 1 or not self._is_counted_loop(op):
             return None
@@ -445,47 +449,42 @@ class Scan(ControlFlow):
     """A body that runs for every element of sequences.
 
     inputs: (states, sequences)      body: (states, elements) -> (states, outputs)
-
-    Before opset 9 all of them have a batch axis that the body does not have, and an input of lengths comes first.
     """
 
     formats = "any that its body and its neighbours agree on, the scanned axis outermost"
-    padding = PaddingTransfer(Padding.ZERO, None, Padding.ANY, "the states of its body")
+    padding = PaddingTransfer(ZERO, None, ANY, "the states of its body")
 
     ops = ("Scan",)
 
     def is_well_formed(self, op: Op) -> bool:
-        """Whether the body has as many states among its results as among its inputs, and no operand is absent."""
+        """Whether the body has as many states among its results as among its inputs, and no operand is absent.
+
+        Scan of opset 8, whose operands have a batch axis that the body does not have, has no rule.
+        """
         body = op.bodies.get("body")
-        if body is None or len(op.bodies) > 1:
+        if body is None or len(op.bodies) > 1 or op.version < _SCAN_WITHOUT_BATCH:
             return False
-        first, states, sequences = self._extents(op)
-        inputs = states >= 0 and len(body.inputs) == states + sequences + op.captured and None not in op.inputs[first:]
+        states, sequences = self._counts(op)
+        inputs = states >= 0 and len(body.inputs) == states + sequences + op.captured and None not in op.inputs
         axes = [self._axes(op, name, count) for name, count in self._lists(op)]
         return inputs and sequences > 0 and len(op.outputs) == len(body.outputs) >= states and None not in axes
 
-    def _extents(self, op: Op) -> tuple[int, int, int]:
-        """The index of the first state among the inputs, the number of states, and the number of sequences."""
-        first, sequences = int(op.version <= _LAST_BATCHED_OPSET), op.integer("num_scan_inputs")
-        return first, op.uncaptured_input_count - first - sequences, sequences
+    def _counts(self, op: Op) -> tuple[int, int]:
+        """The number of states, and the number of sequences."""
+        sequences = op.integer("num_scan_inputs")
+        return op.uncaptured_input_count - sequences, sequences
 
     def _lists(self, op: Op) -> list[tuple[str, int]]:
-        _, states, sequences = self._extents(op)
+        states, sequences = self._counts(op)
         return [("scan_input_axes", sequences), ("scan_output_axes", len(op.outputs) - states)]
 
     def _axes(self, op: Op, name: str, count: int) -> list[int] | None:
         """The scanned axes; None if one is unknown."""
-        if op.version <= _LAST_BATCHED_OPSET:
-            return [1] * count
         axes = op.integers(name, (0,) * count)
         if len(axes) != count:
             return None
-        if all(axis >= 0 for axis in axes):
-            return list(axes)
-        first, states, _ = self._extents(op)
-        values = (
-            op.inputs[first + states : op.uncaptured_input_count] if name == "scan_input_axes" else op.outputs[states:]
-        )
+        states, _ = self._counts(op)
+        values = op.inputs[states : op.uncaptured_input_count] if name == "scan_input_axes" else op.outputs[states:]
         ranks = [None if value is None else value.rank for value in values]
         if name == "scan_output_axes":  # the rank of the op's result may not be known yet
             inner = [value.rank for value in op.bodies["body"].outputs[states:]]
@@ -496,53 +495,43 @@ class Scan(ControlFlow):
 
     def boundary_values(self, op: Op) -> list[BoundaryValue]:
         """The boundary values: a state has one storage, a sequence any format in which the scanned axis is outermost."""
-        batched = op.version <= _LAST_BATCHED_OPSET
-        first, states, sequences = self._extents(op)
-        batch = (0,) if batched else ()
-        found = [BoundaryValue((RegionPort(Slot("in", 0)),), (), is_fixed=True)] if batched else []
+        states, sequences = self._counts(op)
+        found = []
         for index in range(states):
-            sources = (RegionPort(Slot("in", first + index), scan_axes=batch), RegionPort(Slot("out", index), "body"))
-            targets = (RegionPort(Slot("in", index), "body"), RegionPort(Slot("out", index), scan_axes=batch))
+            sources = (RegionPort(Slot("in", index)), RegionPort(Slot("out", index), "body"))
+            targets = (RegionPort(Slot("in", index), "body"), RegionPort(Slot("out", index)))
             found.append(BoundaryValue(sources, targets))
-        for index, axis in enumerate(self._axes(op, "scan_input_axes", sequences) or ()):
-            outer = RegionPort(Slot("in", first + states + index), scan_axes=(*batch, axis))
-            found.append(BoundaryValue((outer,), (RegionPort(Slot("in", states + index), "body"),)))
+        for index, axis in enumerate(self._axes(op, "scan_input_axes", sequences) or (), states):
+            outer = RegionPort(Slot("in", index), scan_axes=(axis,))
+            found.append(BoundaryValue((outer,), (RegionPort(Slot("in", index), "body"),)))
         for index, axis in enumerate(self._axes(op, "scan_output_axes", len(op.outputs) - states) or (), states):
-            outer = RegionPort(Slot("out", index), scan_axes=(*batch, axis))
+            outer = RegionPort(Slot("out", index), scan_axes=(axis,))
             found.append(BoundaryValue((RegionPort(Slot("out", index), "body"),), (outer,)))
         return [*found, *_captures(op)]
 
     def runs_per_body(self, op: Op) -> dict[str, float]:
-        """The extent of the scanned axis, times the batch."""
-        length, batches = self.trip_count(op), 1
-        first = operand(op, RegionPort(Slot("in", self._extents(op)[0])))
-        if op.version <= _LAST_BATCHED_OPSET and first is not None and first.shape:
-            batches = estimated_extent(first.shape[0])
-        return {"body": min(float(length) * batches, MAX_TRIP_COUNT) if isinstance(length, int) else DEFAULT_TRIP_COUNT}
+        """The extent of the scanned axis."""
+        length = self.trip_count(op)
+        return {"body": min(float(length), MAX_TRIP_COUNT) if isinstance(length, int) else DEFAULT_TRIP_COUNT}
 
     @override
     def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
-        first, states, sequences = self._extents(op)
+        states, sequences = self._counts(op)
         axes = self._axes(op, "scan_input_axes", sequences) or []
-        scanned = zip(op.inputs[first + states : op.uncaptured_input_count], axes, strict=False)
+        scanned = zip(op.inputs[states : op.uncaptured_input_count], axes, strict=False)
         shapes = [(None if value is None else shape_of(value), axis) for value, axis in scanned]
         found = [None if shape is None else shape[axis] for shape, axis in shapes]
         return next((each for each in found if isinstance(each, int)), found[0] if found else None)
 
     def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:
         """The attributes with scan axis 0 for operands in other than canonical formats, whose scanned axes are outermost."""
-        attributes = dict(op.attributes)
-        if op.version <= _LAST_BATCHED_OPSET:
-            return attributes
-        _, states, _ = self._extents(op)
-        first = {"scan_input_axes": self._extents(op)[0] + states, "scan_output_axes": states}
+        attributes, (states, _) = dict(op.attributes), self._counts(op)
         for name, count in self._lists(op):
             storages = signature.inputs if name == "scan_input_axes" else signature.outputs
             axes = self._axes(op, name, count) or []
-            scanned = storages[first[name] : first[name] + count]
             moved = [
                 axis if storage is None or storage.format.is_canonical else 0
-                for axis, storage in zip(axes, scanned, strict=True)
+                for axis, storage in zip(axes, storages[states : states + count], strict=True)
             ]
             if moved != axes:
                 attributes[name] = tuple(moved)

@@ -8,7 +8,7 @@ from typing_extensions import override
 from layoutopt.formats import Format
 from layoutopt.ir.types import Attribute, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, padded_axes_of, register
-from layoutopt.ops.interfaces import AxisLetters, letters_by_rank
+from layoutopt.ops.interfaces import letters_by_rank
 from layoutopt.ops.signatures import (
     PADDING_REFUSED,
     Inapplicable,
@@ -17,13 +17,13 @@ from layoutopt.ops.signatures import (
     Y,
     canonical_signature,
     estimated_extent,
-    estimated_volume,
     format_text,
     is_canonical,
     present,
     present_type,
     shape_of,
     signature_of,
+    volume_of,
 )
 
 # --- Attention with heads on an axis of their own ---
@@ -39,7 +39,7 @@ _BSHD = Format.plain((0, 2, 1, 3))
 _HEADS = 1  # the axis
 
 
-class MultiHeadRule(LayoutRule, AxisLetters):
+class MultiHeadRule(LayoutRule):
     """An op that accepts (B, S, H*D) in place of (B, H, S, D)."""
 
     operands_with_heads: ClassVar[tuple[Slot, ...]]
@@ -57,13 +57,16 @@ class MultiHeadRule(LayoutRule, AxisLetters):
     def axis_letters(self, op: Op) -> Mapping[Slot, str]:
         return letters_by_rank(op, dict.fromkeys(self.operands_with_heads, ("NSC", "NHSD")))
 
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The order (B, S, H, D) on all operands with heads, if the known formats agree."""
+    @override
+    def inapplicability(self, op: Op) -> str:
         shapes = [shape_of(op.operand(slot)) for slot in self.operands_with_heads]
         if any(len(shape) != 4 for shape in shapes):
-            return Inapplicable("the heads do not have an axis of their own")
-        if not all(isinstance(shape[axis], int) for shape in shapes for axis in (1, 3)):
-            return Inapplicable("the number of heads or their size is unknown")
+            return "the heads do not have an axis of their own"
+        is_known = all(isinstance(shape[axis], int) for shape in shapes for axis in (1, 3))
+        return "" if is_known else "the number of heads or their size is unknown"
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The order (B, S, H, D) on all operands with heads, if the known formats agree."""
         signature = signature_of(op, dict.fromkeys(self.operands_with_heads, _BSHD))
         if isinstance(signature, Inapplicable):
             return signature
@@ -126,13 +129,16 @@ class Attention(MultiHeadRule):
         """The numbers of heads of queries, and of keys and values."""
         return {"q_num_heads": _head_count(op, Slot("in", 0)), "kv_num_heads": _head_count(op, Slot("in", 1))}
 
+    @override
     def flops(self, op: Op) -> float:
-        """Two per key for every element of q and of y; 0 if a shape is unknown."""
-        q, k, y = op.inputs[0], op.inputs[1], op.outputs[0]
-        shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
-        if len(shapes) < 3:
-            return 0.0
-        return 2.0 * estimated_extent(shapes[1][-2]) * (estimated_volume(shapes[0]) + estimated_volume(shapes[2]))
+        return attention_flops(op)
+
+
+def attention_flops(op: Op) -> float:
+    """Two per key for every element of q and of y; 0 if a shape is unknown."""
+    q, k, y = op.input(0), op.input(1), op.outputs[0]
+    keys = k.shape[-2] if k is not None and k.shape is not None and len(k.shape) > 1 else 0
+    return 2.0 * estimated_extent(keys) * (volume_of(q) + volume_of(y)) if volume_of(q) and volume_of(y) else 0.0
 
 
 @register
@@ -152,7 +158,7 @@ class RotaryEmbedding(MultiHeadRule):
 
 
 @register
-class MultiHeadAttention(LayoutRule, AxisLetters):
+class MultiHeadAttention(LayoutRule):
     """Canonical formats only."""
 
     family = "attention"
@@ -170,13 +176,10 @@ class MultiHeadAttention(LayoutRule, AxisLetters):
     def axis_letters(self, op: Op) -> Mapping[Slot, str]:
         return letters_by_rank(op, dict.fromkeys((*(Slot("in", index) for index in range(3)), Y), ("NSC",)))
 
+    @override
     def flops(self, op: Op) -> float:
-        """Two per key for every element of q and of y."""
-        q, k, y = op.inputs[0], op.inputs[1] if len(op.inputs) > 1 else None, op.outputs[0]
-        shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
-        if len(shapes) < 3 or any(len(shape) != 3 for shape in shapes):
-            return super().flops(op)
-        return 2.0 * estimated_extent(shapes[1][1]) * (estimated_volume(shapes[0]) + estimated_volume(shapes[2]))
+        are_rows = all(value is not None and value.rank == 3 for value in (op.input(0), op.input(1), op.outputs[0]))
+        return attention_flops(op) if are_rows else super().flops(op)
 
 
 # --- Recurrent networks ---
@@ -194,7 +197,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @register
-class Recurrent(LayoutRule, AxisLetters):
+class Recurrent(LayoutRule):
     """LSTM, GRU and RNN, time-major as ONNX has them by default."""
 
     family = "recurrent"
@@ -203,22 +206,26 @@ class Recurrent(LayoutRule, AxisLetters):
     formats = "a format for each operand; kernels are time-major or batch-major, features innermost"
     padding = PADDING_REFUSED
 
+    @override
+    def inapplicability(self, op: Op) -> str:
+        is_batch_major = op.integer("layout")
+        return "onnxruntime has no batch-major kernel, so the result could not be verified" if is_batch_major else ""
+
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, the others canonical; batch-major order on x or y implies it on both."""
-        if op.integer("layout"):
-            return Inapplicable("onnxruntime has no batch-major kernel, so the result could not be verified")
         is_requested = any(known.get(slot) == format for slot, format in _SAMPLES_FIRST.items())
         present = {
             slot: format for slot, format in _SAMPLES_FIRST.items() if is_requested and op.operand(slot) is not None
         }
-        signature = signature_of(op, {**present, **known})
-        if isinstance(signature, Inapplicable):
-            return signature
+        return signature_of(op, {**present, **known})
+
+    def misfit(self, op: Op, signature: Signature) -> str:
+        """The reason if an operand would have padding."""
         for slot in op.slots():
             storage = signature[slot]
             if storage is not None and padded_axes_of(op.operand(slot), storage):
-                return Inapplicable(f"{slot} would have padding in {format_text(op, slot, storage.format)}")
-        return signature
+                return f"{slot} would have padding in {format_text(op, slot, storage.format)}"
+        return ""
 
     @override
     def axis_letters(self, op: Op) -> Mapping[Slot, str]:
@@ -228,12 +235,7 @@ class Recurrent(LayoutRule, AxisLetters):
     def flops(self, op: Op) -> float:
         """Two per weight, step and sample."""
         x, *weights = op.inputs[:3]
-        if x is None or x.shape is None or any(value is None or value.shape is None for value in weights):
+        if x is None or x.shape is None or not all(map(volume_of, weights)):
             return 0.0
         steps, samples, _ = map(estimated_extent, x.shape)
-        return (
-            2.0
-            * steps
-            * samples
-            * sum(estimated_volume(value.shape) for value in weights if value is not None and value.shape)
-        )
+        return 2.0 * steps * samples * sum(map(volume_of, weights))

@@ -11,6 +11,10 @@ from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, Storage, Ten
 OperandFormats: TypeAlias = Mapping[Slot, Format]
 
 X, Y = Slot("in", 0), Slot("out", 0)
+ZERO, FINITE, ANY = Padding
+
+States: TypeAlias = tuple[Padding, ...]
+"""A padding state for every input of an op, or for every output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,11 @@ def estimated_extent(dim: Dim) -> int:
 def estimated_volume(shape: Shape) -> int:
     """The number of elements of a shape for estimates: symbolic dimensions count as 1."""
     return prod(estimated_extent(dim) for dim in shape)
+
+
+def volume_of(value: Value | None) -> float:
+    """The number of elements of an operand for estimates; 0 if it is absent or its rank is unknown."""
+    return 0.0 if value is None or value.shape is None else float(estimated_volume(value.shape))
 
 
 def canonical_storage(value: Value | None) -> Storage | None:
@@ -229,5 +238,5 @@ def _listed(states: Sequence[Padding]) -> str:
     return "all" if len(states) == len(Padding) else " and ".join(map(str, states))
 
 
-PADDING_KEPT = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY)
+PADDING_KEPT = PaddingTransfer(ZERO, FINITE, ANY)
 PADDING_REFUSED = PaddingTransfer(None, None, None)

@@ -7,22 +7,23 @@ They cost nothing. If a neighbour requires another format, a conversion behind t
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from types import MappingProxyType
 
-import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent, Format, Shape, propagate_reshape, volume
 from layoutopt.formats.extent import Atom
-from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.base import Builder, LayoutRule, register
-from layoutopt.ops.interfaces import AxisLetters, ExtentChange, ShapeQuery, feature_map_letters
+from layoutopt.ir.types import DType, Op, Padding, Signature, TensorType
+from layoutopt.ops.base import Builder, LayoutRule, computed_list, register
+from layoutopt.ops.interfaces import FEATURE_MAPS
 from layoutopt.ops.signatures import (
     PADDING_KEPT,
     PADDING_REFUSED,
+    ZERO,
     Inapplicable,
     OperandFormats,
+    States,
     X,
     Y,
     present,
@@ -40,20 +41,32 @@ class View(LayoutRule):
     padding = PADDING_KEPT
     ranks = MappingProxyType({X: 0, Y: 0})
     is_always_agnostic = True
+    operations = (0.0, Y)
 
     @abstractmethod
+    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
+        """The extents that the axes of x are split into, and their order in the result, which merges them."""
+
     def output_format(self, op: Op, format: Format) -> Format | None:
         """The format of the output for a format of the input."""
+        pieces, perm = self.pieces(op)
+        return _through(format, op.x.dims, pieces, perm, op.y.dims)
 
-    @abstractmethod
     def input_format(self, op: Op, format: Format) -> Format | None:
         """The format of the input for a format of the output."""
+        pieces, perm = self.pieces(op)
+        permuted, inverse = tuple(pieces[axis] for axis in perm), [perm.index(axis) for axis in range(len(perm))]
+        return _through(format, op.y.dims, permuted, inverse, op.x.dims)
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        unknown = unresolved(op, op.y.dims)
+        many = len(unknown) > 1
+        return f"the extents {', '.join(map(str, unknown))} cannot be computed from its operands" if many else ""
 
     @override
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        x, y = present(op.inputs[0]), present(op.outputs[0])
-        if len(unknown := unresolved(op, shape_of(y))) > 1:
-            return Inapplicable(f"the extents {', '.join(map(str, unknown))} cannot be computed from its operands")
+        x, y = op.x, op.y
         given = known.get(X) or known.get(Y)
         if given is None:
             return Inapplicable("neither side is given")
@@ -67,7 +80,6 @@ class View(LayoutRule):
 
     def permuted_axis(self, op: Op, axis: int) -> int | None:
         """The position of an axis of the input in the output; None unless the view op only permutes axes."""
-        del op, axis
         return None
 
     def unmerged_axis(self, op: Op, axis: int) -> int | None:
@@ -92,19 +104,15 @@ class View(LayoutRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """A reshape, and a conversion where the format of the output is not the same bytes."""
-        x, shape = present(build.input(0)), shape_of(op.outputs[0])
+        x, shape = present(build.input(0)), op.y.dims
         same = self.output_format(op, build.format(X))
         assert same is not None, f"{op!r}: {build.format(X)} does not propagate"
         viewed = build.reshape(x, same.physical_shape(shape))
         build.set_output(0, build.convert(viewed, same, build.format(Y), shape))
 
-    @override
-    def flops(self, op: Op) -> float:
-        return 0.0
-
 
 @register
-class Transpose(View, ExtentChange):
+class Transpose(View):
     """A permutation of the axes."""
 
     ops = ("Transpose",)
@@ -115,8 +123,8 @@ class Transpose(View, ExtentChange):
         return op.integers("perm") if "perm" in op.attributes else tuple(reversed(range(rank or 0)))
 
     @override
-    def output_format(self, op: Op, format: Format) -> Format:
-        return format.propagate_transpose(self.perm(op))
+    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
+        return op.x.dims, self.perm(op)
 
     @override
     def permuted_axis(self, op: Op, axis: int) -> int | None:
@@ -130,14 +138,9 @@ class Transpose(View, ExtentChange):
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         return {}
 
-    @override
-    def input_format(self, op: Op, format: Format) -> Format:
-        perm = self.perm(op)
-        return format.propagate_transpose(tuple(perm.index(axis) for axis in range(len(perm))))
-
 
 @register
-class Reshape(View, ExtentChange):
+class Reshape(View):
     """Axes split and merged; the target is known from the shape of the output."""
 
     ops = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -164,18 +167,9 @@ class Reshape(View, ExtentChange):
         return {1: changed} if changed else {}
 
     @override
-    def output_format(self, op: Op, format: Format) -> Format | None:
-        return _propagated(format, shape_of(op.inputs[0]), shape_of(op.outputs[0]))
-
-    @override
-    def input_format(self, op: Op, format: Format) -> Format | None:
-        return _propagated(format, shape_of(op.outputs[0]), shape_of(op.inputs[0]))
-
-
-def _propagated(format: Format, before: Shape, after: Shape) -> Format | None:
-    """The format propagated to other axes; None if it does not propagate or the numbers of elements differ."""
-    (count, symbols), (other, others) = volume(before), volume(after)
-    return None if count != other and not symbols and not others else propagate_reshape(format, before, after)
+    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
+        y = op.y.dims
+        return y, range(len(y))
 
 
 # --- DepthToSpace and SpaceToDepth: view ops, equal to a Reshape, a Transpose and a Reshape ---
@@ -187,38 +181,15 @@ def _propagated(format: Format, before: Shape, after: Shape) -> Format | None:
 
 
 @register
-class DepthToSpace(View, AxisLetters):
+class DepthToSpace(View):
     """Channels moved to spatial axes."""
 
     ops = ("DepthToSpace",)
-
-    def output_format(self, op: Op, format: Format) -> Format | None:
-        """The format propagated through the split, the permutation and the merge."""
-        x, y = self._shapes(op)
-        pieces, perm = self._pieces(op, x)
-        return _through(format, x, pieces, perm, y)
+    letters = FEATURE_MAPS
 
     @override
-    def input_format(self, op: Op, format: Format) -> Format | None:
-        x, y = self._shapes(op)
-        pieces, perm = self._pieces(op, x)
-        return _through(format, y, tuple(pieces[axis] for axis in perm), tuple(map(perm.index, range(len(perm)))), x)
-
-    def unmerged_axis(self, op: Op, axis: int) -> int | None:
-        """The batch axis for itself; None for the others, since channels and spatial axes are mixed."""
-        del op
-        return axis if axis == 0 else None
-
-    @override
-    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        return feature_map_letters(op, X, Y)
-
-    def _shapes(self, op: Op) -> tuple[Shape, Shape]:
-        return shape_of(op.inputs[0]), shape_of(op.outputs[0])
-
-    def _pieces(self, op: Op, x: Shape) -> tuple[Shape, tuple[int, ...]]:
-        """The six extents that x is split into, and their order in the result."""
-        batch, channels, height, width = x
+    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
+        batch, channels, height, width = op.x.dims
         block = op.integer("blocksize", 1)
         depth = channels // (block * block)
         if op.attributes.get("mode", "DCR") == "CRD":
@@ -232,21 +203,23 @@ class SpaceToDepth(DepthToSpace):
 
     ops = ("SpaceToDepth",)
 
-    def _pieces(self, op: Op, x: Shape) -> tuple[Shape, tuple[int, ...]]:
-        batch, channels, height, width = x
+    @override
+    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
+        batch, channels, height, width = op.x.dims
         block = op.integer("blocksize", 1)
         perm = (0, 1, 3, 5, 2, 4) if op.attributes.get("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
         return (batch, channels, height // block, block, width // block, block), perm
 
 
-def _through(format: Format, start: Shape, pieces: Shape, perm: tuple[int, ...], end: Shape) -> Format | None:
+def _through(format: Format, start: Shape, pieces: Shape, perm: Sequence[int], end: Shape) -> Format | None:
     """A format propagated to `pieces`, permuted, and propagated to `end`; None if it does not propagate."""
+    (count, symbols), (other, others) = volume(start), volume(end)
+    if count != other and not symbols and not others:
+        return None
     cut = propagate_reshape(format, start, pieces)
-    return (
-        None
-        if cut is None
-        else propagate_reshape(cut.propagate_transpose(perm), tuple(pieces[axis] for axis in perm), end)
-    )
+    if cut is None:
+        return None
+    return propagate_reshape(cut.propagate_transpose(perm), tuple(pieces[axis] for axis in perm), end)
 
 
 # --- runtime extents ---
@@ -293,7 +266,7 @@ def unresolved(op: Op, shape: Shape) -> list[Dim]:
 
 
 @register
-class ShapeOp(LayoutRule, ShapeQuery):
+class ShapeOp(LayoutRule):
     """The logical extents, for any physical format."""
 
     family = "shape_of"
@@ -303,18 +276,20 @@ class ShapeOp(LayoutRule, ShapeQuery):
     is_always_agnostic = True
     ranks = MappingProxyType({X: 0})
 
+    is_shape_query = True
+
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """Any format of the input in which blocked extents are numbers."""
         format = known.get(X)
         if format is None:
             return Inapplicable("the format of the input is not given")
-        if any(not isinstance(shape_of(op.inputs[0])[axis], int) for axis in format.blocked_axes):
+        if any(not isinstance(op.x.dims[axis], int) for axis in format.blocked_axes):
             return Inapplicable("a blocked extent is unknown")
         return signature_of(op, {X: format})
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """Zero: the op reads no elements."""
-        return (Padding.ZERO,)
+        return ZERO
 
     def _selected(self, op: Op, rank: int) -> slice:
         """The axes whose extents Shape returns, an option since opset 15."""
@@ -322,23 +297,13 @@ class ShapeOp(LayoutRule, ShapeQuery):
 
     def lower(self, op: Op, build: Builder) -> None:
         """Known extents as constants, the others gathered from the shape of the array."""
-        shape, array = shape_of(op.inputs[0]), build.input(0)
+        shape, array = op.x.dims, build.input(0)
         (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (rank_of(array),))])
         positions = {part.axis: position for position, part in enumerate(build.format(X).parts) if not part.block}
-        pieces: list[Value | None] = []
-        for axis in range(len(shape))[self._selected(op, len(shape))]:
-            dim = shape[axis]
-            if isinstance(dim, int):
-                pieces.append(build.constant(np.asarray([dim], dtype=np.int64), "extent"))
-                continue
-            position = build.constant(np.asarray([positions[axis]], dtype=np.int64), "index")
-            pieces += build.op("Gather", [extents, position], [TensorType(DType.INT64, (1,))])
-        whole = TensorType(DType.INT64, (len(pieces),))
-        result = (
-            build.op("Concat", pieces, [whole], {"axis": 0})[0]
-            if pieces
-            else build.constant(np.zeros(0, np.int64), "extents")
-        )
+        selected = range(len(shape))[self._selected(op, len(shape))]
+        dims = ((shape[axis], positions[axis]) for axis in selected)
+        entries = [(dim if isinstance(dim, int) else None, position) for dim, position in dims]
+        result = computed_list(build, extents, entries)
         if op.op_type == "Size":
             (result,) = build.op("ReduceProd", [result], [TensorType(DType.INT64, ())], {"keepdims": 0})
         build.set_output(0, result)

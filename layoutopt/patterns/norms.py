@@ -6,8 +6,8 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
-from layoutopt.ops.base import rule_of
-from layoutopt.ops.interfaces import Affine, affine_of, float_constant, folded_affine
+from layoutopt.ops.base import facts, rule_of
+from layoutopt.ops.interfaces import Affine, float_constant
 from layoutopt.ops.normalization import ExportedGroupNormalization
 from layoutopt.ops.view import Reshape
 from layoutopt.patterns.base import Expression, FusionPattern, Match, find, number, register_pattern, result_of, tree
@@ -124,7 +124,7 @@ def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | 
     """The consecutive affine maps along channels, and the only reader of the last one."""
     found: list[tuple[Op, Affine]] = []
     while (reader := graph.only_reader(value)) is not None:
-        result, affine = result_of(reader), affine_of(reader)
+        result, affine = result_of(reader), facts(reader).affine(reader)
         if affine is None or result is None or reader.inputs[affine.index] is not value or affine.axis not in (None, 1):
             break
         if result.shape != value.shape:
@@ -138,7 +138,7 @@ def _can_fold(reader: Op | None, value: Value | None, affine: Affine) -> bool:
     """Whether the reader of a value can fold an affine map of it."""
     if reader is None or reader.inputs[0] is not value:
         return False
-    return folded_affine(reader, affine, "in") is not None
+    return facts(reader).fold_affine(reader, affine, "in") is not None
 
 
 def _parameter(result: Value, stem: str, numbers: Array) -> Value:

@@ -122,17 +122,6 @@ class Problem:
         chosen = sum(options[index].price for options, index in zip(self.ops, choice, strict=True))
         return chosen + sum(self.tensors[tensor].prices[cast] for tensor, cast in casts)
 
-    def movement(self, choice: Sequence[int]) -> tuple[float, int, int]:
-        """The bytes that the casts of a choice move, the number of the casts, and minus the sum of the depths of their tensors.
-
-        The bytes are infinite if a cast is impossible.
-        """
-        casts = self.required_casts(choice)
-        if casts is None:
-            return inf, 0, 0
-        counted = (self.tensors[tensor].nbytes[cast] for tensor, cast in casts if self.tensors[tensor].nbytes)
-        return sum(counted), len(casts), -sum(self.tensors[tensor].depth for tensor, _ in casts)
-
     def required_casts(self, choice: Sequence[int]) -> list[tuple[int, int]] | None:
         """The distinct casts that a choice requires, as pairs of a tensor and a cast of it; None if one is impossible."""
         produced = {

@@ -24,6 +24,7 @@ from layoutopt.ops import (
     LayoutRule,
     QdqGroups,
     canonical_signature,
+    facts,
     find_qdq_groups,
     has_untransposable_type,
     is_dequantizer,
@@ -33,7 +34,6 @@ from layoutopt.ops import (
     untransposable_reason,
     with_padding_states,
 )
-from layoutopt.ops.interfaces import PermutableChannels, QuantizedOp
 from layoutopt.ops.view import View
 from layoutopt.planner.problem import NO_DEADLINE, Deadline
 from layoutopt.planner.region_tree import BoundaryUnit, RegionTree, Unit
@@ -156,8 +156,7 @@ def planned_qdq_groups(graphs: Iterable[Graph], cost_model: CostModel, *, keeps_
 
 def quantized_ops(graphs: Iterable[Graph]) -> set[Op]:
     """The ops of QDQ groups, and the ops on integers with scales."""
-    candidates = ((graph, op, rule_of(op)) for graph in graphs for op in graph.ops)
-    return {op for graph, op, rule in candidates if is_in_qdq_group(graph, op) or isinstance(rule, QuantizedOp)}
+    return {op for graph in graphs for op in graph.ops if is_in_qdq_group(graph, op) or facts(op).is_quantized}
 
 
 MAX_FORMATS = 16  # per value; the problem grows with their square
@@ -343,7 +342,7 @@ class _FormatPropagation:
 
     def _combine_all(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
         """Add the signatures of a format at a slot with the known formats of the other operands, if the rule allows others."""
-        if isinstance(rule, PermutableChannels) and rule.is_anchor:
+        if rule.is_anchor:
             self._permute_channels(op, rule, slot, format)
         elif not rule.is_anchor and self.propagates and rule.has_independent_operands:
             self._combine(op, slot, format)
@@ -360,7 +359,7 @@ class _FormatPropagation:
         completed.add((operand_class, format))
         return is_known
 
-    def _permute_channels(self, op: Op, rule: PermutableChannels, slot: Slot, format: Format) -> None:
+    def _permute_channels(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
         """Add the kernel's signatures with the channel order of a format, if the kernel is permutation-invariant."""
         for signature in list(self.signatures.get(op, {}).values()):
             base = {each: storage.format for each in op.slots() if (storage := signature[each]) is not None}

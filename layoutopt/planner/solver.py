@@ -189,7 +189,7 @@ class _Selection:
         yield np.asarray(program.nbytes)
         casts, depths = np.asarray(program.casts), np.asarray(program.depths)
         deepest = int(depths.max(initial=0))
-        _, count, _ = self.problem.movement(self.best)
+        count = len(self.problem.required_casts(self.best) or ())
         yield casts * (1.0 + count * deepest) + (deepest - depths) * casts  # one cast more costs more than all depths
         costs = np.zeros(len(program.prices))
         for op, (first, options) in enumerate(zip(program.first, self.problem.ops, strict=True)):

@@ -6,7 +6,7 @@ kernel for another element type. An error means that onnxruntime cannot run the 
 onnxruntime infers, also for its own operators, which onnx does not define.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,18 +47,24 @@ class Support:
     outputs: tuple[str, ...] = ()
 
 
-def node_support(node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping[str, int]) -> Support:
+def node_support(
+    node: onnx.NodeProto,
+    types: Mapping[str, str],
+    opsets: Mapping[str, int],
+    functions: Iterable[onnx.FunctionProto] = (),
+) -> Support:
     """The support of onnxruntime for a node.
 
     Args:
         node: the node, without references to attributes of a function.
         types: the types of its inputs and of the values that its subgraphs capture.
         opsets: the version of each domain.
+        functions: the functions that it may call.
     """
     with scratch_folder() as folder:
         saved = folder / "saved.onnx"
         try:
-            session = _session(node, types, opsets, saved)
+            session = _session(node, types, opsets, saved, functions)
         except RUNTIME_ERRORS as error:
             raise_if_out_of_memory(error)
             return Support("missing", _reason(error))
@@ -112,12 +118,17 @@ def load_failure(path: Path) -> str:
 
 
 def _session(
-    node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping[str, int], saved: Path | None = None
+    node: onnx.NodeProto,
+    types: Mapping[str, str],
+    opsets: Mapping[str, int],
+    saved: Path | None = None,
+    functions: Iterable[onnx.FunctionProto] = (),
 ) -> onnxruntime.InferenceSession:
     """A session of a model of one node, without optimisations."""
     model = onnx.ModelProto(ir_version=_IR_VERSION)
     for domain, version in opsets.items():
         model.opset_import.add(domain=domain, version=version)
+    model.functions.extend(functions)
     model.graph.name = "one node"
     model.graph.node.append(node)
     for name, type_ in types.items():

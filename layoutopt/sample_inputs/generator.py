@@ -1,24 +1,410 @@
-"""Generator of test inputs: sizes of symbolic dimensions, and values that the graph allows."""
+"""Generator of test inputs: sizes of symbolic dimensions, and values that the graph allows or that the caller gives.
 
-from collections.abc import Collection, Iterator, Mapping
+A rewritten model must be correct at every size, so a comparison also uses sizes that the planner did not use: odd sizes, and
+different heights and widths. A model need not run at all of them, so there are more proposals than a comparison needs. Sizes
+that the caller does not give are inferred, with trial runs in onnxruntime within a time limit.
+"""
+
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from math import prod
-from typing import Any, TypeAlias
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from layoutopt.errors import InputError
+from layoutopt import inference, onnx_io
+from layoutopt.errors import InputError, LayoutoptError, ModelError
+from layoutopt.formats import Dim
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Dims, Range, Sizes, as_range, checked_ranges
-from layoutopt.ir.types import Array
+from layoutopt.ir.sizes import Dims, Range, Sizes, Symbol, as_range, checked_ranges, default_size
+from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.interface import dimension_name, inputs_of
-from layoutopt.sample_inputs.comparison_sizes import sizes_to_compare, symbols_of
-from layoutopt.sample_inputs.given_inputs import Declared, Given, InputSet, bound_sizes, given_ranges, input_sets
-from layoutopt.sample_inputs.input_ranges import ValueRange, value_ranges
-from layoutopt.sample_inputs.random_inputs import Style, perturbed, random_values
-from layoutopt.sample_inputs.symbolic_dimensions import Dimensions
+from layoutopt.runtime.errors import error_message
+from layoutopt.runtime.session import Session
+from layoutopt.runtime.type_names import short_name, tensor_name
+from layoutopt.sample_inputs.dimensions import Dimensions, Role, RunError, TrialRunner, plausible_sizes
+from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange, value_ranges
 
-_SMALL = 2  # size of a dimension without a size
+_LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
+_INDICES = (0, 2)  # range of integers that may be indices
+_MAX_ELEMENTS = 1 << 40  # no memory is large enough for more
+_CHUNK = 1 << 20  # elements that are drawn at a time
+_LARGEST_SIZE = 4  # of an extent that is the value of an input
+_RANGES = {
+    DType.INT8: (-100, 100),
+    DType.UINT8: (0, 256),
+    DType.INT4: (-8, 8),
+    DType.UINT4: (0, 16),
+    DType.INT2: (-2, 2),
+    DType.UINT2: (0, 4),
+}
+"""Ranges of integer types that hold quantised values rather than indices."""
+
+
+class Style(Enum):
+    """The distribution of values; later styles are used only if a model does not run with earlier ones."""
+
+    RANDOM = "random"
+    ONES = "integers are 1, floating-point values between 0 and 1"
+    TWOS = "integers are 2, floating-point values between 0 and 1"
+    ZEROS = "zeros"
+
+
+def dtype_of(type: str) -> DType | None:
+    """The element type of a type name of onnxruntime, such as `tensor(float)`."""
+    kind = type.removeprefix("tensor(").removesuffix(")")
+    return next((each for each in DType if each.label == _LABELS.get(kind, kind)), None)
+
+
+def random_values(
+    name: str,
+    type: str,
+    shape: Sequence[int],
+    generator: np.random.Generator,
+    range: ValueRange | None = None,
+    at: Mapping[str, int] | None = None,
+    *,
+    style: Style = Style.RANDOM,
+    is_first: bool = False,
+) -> Array:
+    """Random values of one input: normally distributed floating-point values, or values in the given range.
+
+    Args:
+        name: the name of the input, for error messages.
+        type: its type name of onnxruntime.
+        shape: its extents.
+        generator: of random numbers.
+        range: the values that the graph allows; None for all.
+        at: sizes of the dimensions in the bounds of the range.
+        style: the distribution of values.
+        is_first: whether masks are all ones and lengths as long as possible, as in the first set of inputs.
+
+    Raises:
+        LayoutoptError: the type has no random values, or there are too many of them.
+    """
+    dtype = dtype_of(type)
+    if dtype is None or dtype in (DType.COMPLEX64, DType.COMPLEX128):
+        raise LayoutoptError(f"no random values for the type {type}", where=name)
+    if prod(shape) > _MAX_ELEMENTS:
+        raise LayoutoptError(f"{prod(shape)} elements are too many for any memory", where=name)
+    if dtype is DType.STRING:
+        return np.full(shape, "a", dtype=object)
+    if style is not Style.RANDOM and (range is None or range.kind is not RangeKind.CHOICE):
+        return _simple_values(dtype, shape, generator, style)
+    if range is None:
+        return _unrestricted_values(dtype, shape, generator)
+    values = _values_in_range(range, shape, generator, at or {}, is_first, dtype.is_float)
+    if range.kind in (RangeKind.INDEX, RangeKind.BYTE, RangeKind.CHOICE):
+        values = (values - range.shift) / range.scale
+    if not dtype.is_float:
+        values = np.round(values)
+    return np.asarray(values).astype(dtype.numpy)
+
+
+def _simple_values(dtype: DType, shape: Sequence[int], generator: np.random.Generator, style: Style) -> Array:
+    if style is Style.ZEROS:
+        return np.zeros(shape, dtype.numpy)
+    if dtype.is_float:
+        return _drawn(lambda count: generator.uniform(size=count), shape, dtype)
+    return np.full(shape, 1 if style is Style.ONES else 2).astype(dtype.numpy)
+
+
+def _unrestricted_values(dtype: DType, shape: Sequence[int], generator: np.random.Generator) -> Array:
+    if dtype is DType.BOOL:
+        return generator.integers(0, 2, shape).astype(np.bool_)
+    if dtype is DType.FLOAT8E8M0:  # a type of powers of two
+        return np.exp2(generator.integers(-2, 3, shape)).astype(dtype.numpy)
+    if dtype.is_float:
+        return _drawn(lambda count: generator.normal(size=count), shape, dtype)
+    return np.asarray(generator.integers(*_RANGES.get(dtype, _INDICES), shape)).astype(dtype.numpy)
+
+
+def _drawn(draw: Callable[[int], Array], shape: Sequence[int], dtype: DType) -> Array:
+    """The float64 values of `draw` in another type, drawn in chunks because float64 takes up to eight times the memory."""
+    values = np.empty(prod(shape), dtype.numpy)
+    for start in range(0, values.size, _CHUNK):
+        piece = values[start : start + _CHUNK]
+        piece[:] = draw(piece.size).astype(dtype.numpy)
+    return values.reshape(shape)
+
+
+def _values_in_range(
+    range: ValueRange,
+    shape: Sequence[int],
+    generator: np.random.Generator,
+    at: Mapping[str, int],
+    is_first: bool,
+    is_float: bool,
+) -> Array:
+    """Values in a range, as floating-point numbers."""
+    high = _number(range.high, at)
+    match range.kind:
+        case RangeKind.INDEX:
+            return generator.integers(0, max(1 if high is None else high, 0) + 1, shape).astype(np.float64)
+        case RangeKind.BYTE:
+            whole = generator.integers(0, 256, shape).astype(np.float64)
+            return whole if range.is_integer or not is_float else generator.uniform(0, 255, shape)
+        case RangeKind.CHOICE:
+            return np.full(shape, range.choices[0] if is_first else generator.choice(range.choices))
+        case RangeKind.LENGTH:
+            return _lengths(shape, generator, high or max(at.values(), default=_LARGEST_SIZE), is_first)
+        case RangeKind.SIZE:
+            return generator.integers(1, _LARGEST_SIZE + 1, shape).astype(np.float64)
+        case RangeKind.MASK:
+            mask = np.ones(shape) if is_first else _suffix_of_zeros(shape, generator)
+            is_one = (range.unmasked_value == 1) == (range.scale > 0)
+            return mask if is_one else 1 - mask
+        case RangeKind.POSITIVE:
+            return np.abs(generator.normal(size=shape)) + 0.1
+        case RangeKind.UNIT:
+            return generator.uniform(-1, 1, shape)
+        case RangeKind.FACTOR:
+            return generator.uniform(0.8, 1.2, shape)
+
+
+def _number(dim: Dim | None, at: Mapping[str, int]) -> int | None:
+    return dim if dim is None or isinstance(dim, int) else dim.at(at)
+
+
+def _lengths(shape: Sequence[int], generator: np.random.Generator, longest: int, is_first: bool) -> Array:
+    """Random lengths, the first of which is the longest."""
+    lengths = generator.integers(max(1, longest // 2), longest + 1, shape).astype(np.float64)
+    if is_first:
+        return np.full(shape, float(longest))
+    if lengths.size:
+        lengths.reshape(-1)[0] = longest
+    return lengths
+
+
+def _suffix_of_zeros(shape: Sequence[int], generator: np.random.Generator) -> Array:
+    """Ones followed by zeros along the last axis, with at least one 1."""
+    if not shape:
+        return np.ones(())
+    length = shape[-1]
+    kept = generator.integers(min(1, length), length + 1, (*shape[:-1], 1))
+    return np.asarray(np.arange(length) < kept, dtype=np.float64)
+
+
+def perturbed(value: Array, generator: np.random.Generator) -> Array:
+    """The values with every floating-point one changed by up to a hundredth of the largest magnitude."""
+    if value.dtype.kind != "f" and not str(value.dtype).startswith(("bfloat", "float")):
+        return value
+    wide = value.astype(np.float64)
+    largest: Any = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
+    return np.asarray(wide + 0.01 * largest * generator.uniform(-1, 1, value.shape)).astype(value.dtype)
+
+
+InputSet: TypeAlias = Mapping[str, Array]
+"""Values of some inputs of a model, by name."""
+
+Given: TypeAlias = InputSet | Sequence[InputSet]
+"""One set of inputs, or several."""
+
+
+class Declared(Protocol):
+    """A declared input of a model; the inputs of an onnxruntime session have the same attributes."""
+
+    @property
+    def name(self) -> str:
+        """The name of the input."""
+
+    @property
+    def type(self) -> str:
+        """The type name of onnxruntime, such as tensor(float)."""
+
+    @property
+    def shape(self) -> Sequence[int | str | None] | None:
+        """Extents, or names of symbolic dimensions; None if the rank is unknown."""
+
+
+def read_inputs(path: str | PathLike[str]) -> dict[str, Array]:
+    """The arrays in a .npz file, by name.
+
+    Raises:
+        InputError: the file is not an .npz file, or contains Python objects.
+    """
+    hint = "name a file that numpy.savez has written, with an array for each input"
+    try:
+        found = np.load(Path(path), allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise InputError("a single array", where=str(path), hint=hint)
+        with found:
+            return {name: found[name] for name in found.files}
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError((error.strerror or str(error)).lower(), where=str(path), hint=hint) from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError("not a file of numpy arrays", where=str(path), hint=hint) from error
+
+
+def input_sets(given: Given | None) -> tuple[InputSet, ...]:
+    """The given sets of inputs as arrays.
+
+    Raises:
+        InputError: a set is not a mapping from names to arrays.
+    """
+    sets = () if given is None else (given,) if isinstance(given, Mapping) else tuple(given)
+    if not all(isinstance(each, Mapping) for each in sets):
+        raise InputError("not a set of inputs", where="inputs", hint="give a mapping from names to arrays")
+    return tuple({name: np.asarray(value) for name, value in each.items()} for each in sets if each)
+
+
+def bound_sizes(inputs: Iterable[Declared], given: InputSet, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The sizes of symbolic dimensions in given arrays.
+
+    Args:
+        inputs: the inputs of one model or several.
+        given: the arrays.
+        sizes: required sizes of dimensions.
+
+    Raises:
+        InputError: there is no such input, or it has another type or shape.
+    """
+    known = dict(sizes or {})
+    declared: dict[str, list[Declared]] = {}
+    for one in inputs:
+        declared.setdefault(one.name, []).append(one)
+    for name, value in given.items():
+        if name not in declared:
+            raise InputError("no such input", where=name, hint=f"there are {', '.join(declared) or 'none'}")
+        for one in declared[name]:
+            _bind(one, value, known)
+    return known
+
+
+def _bind(one: Declared, value: Array, known: dict[str, int]) -> None:
+    """Add the sizes of symbolic dimensions in a value to `known`; raise an error if the value does not fit."""
+    type = tensor_name("string" if value.dtype.kind in "OU" else value.dtype.name)
+    if type != one.type:
+        raise InputError(
+            f"the values are {short_name(type)}", where=one.name, hint=f"the input is {short_name(one.type)}"
+        )
+    if one.shape is None:
+        return
+    dims = [dim if isinstance(dim, int) else dimension_name(one.name, axis, dim) for axis, dim in enumerate(one.shape)]
+    if len(dims) == value.ndim:
+        for dim, size in zip(dims, value.shape, strict=True):
+            if isinstance(dim, str):
+                known.setdefault(dim, size)
+    expected = [known.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
+    if expected != list(value.shape):
+        has, takes = ("x".join(map(str, shape)) or "a scalar" for shape in (value.shape, expected))
+        raise InputError(f"the values are {has}", where=one.name, hint=f"the input is {takes}")
+
+
+def given_ranges(inputs: Sequence[Declared], sets: Sequence[InputSet], dims: Mapping[str, Range]) -> dict[str, Range]:
+    """The given sizes of dimensions: those given by name, and those in the arrays of the sets.
+
+    Raises:
+        InputError: an array does not fit an input, or contradicts a size that is given by name.
+    """
+    found = dict(dims)
+    fixed = {name: low for name, (low, high) in dims.items() if low == high}
+    for each in sets:
+        for name, size in bound_sizes(inputs, each, fixed).items():
+            if name in dims:
+                low, high = dims[name]
+                if not low <= size <= high:
+                    hint = f"{name} is given as {low}:{high}"
+                    raise InputError(f"{name} is {size} in the values", where=", ".join(each), hint=hint)
+            else:
+                low, high = found.get(name, (size, size))
+                found[name] = min(low, size), max(high, size)
+    return found
+
+
+_SMALL = 2  # last resort: one size for all dimensions, because different names may have to be equal
+_ROUND = 32  # usual divisor of the extents of images
+
+
+def symbols_of(session: Any) -> list[Symbol]:
+    """The symbolic dimensions of the inputs of a session, or of another object with `get_inputs`."""
+    found: dict[str, Symbol] = {}
+    for each in session.get_inputs():
+        is_fraction = any(kind in each.type for kind in ("float", "double"))
+        for axis, dim in enumerate(each.shape or ()):
+            if not isinstance(dim, int):
+                name = dimension_name(each.name, axis, dim)
+                found.setdefault(name, Symbol(name, name, default_size(name, axis, len(each.shape), is_fraction)))
+    return list(found.values())
+
+
+def sizes_to_compare(
+    symbols: Sequence[Symbol],
+    given: Mapping[str, Range],
+    planned: Mapping[str, int] | None = None,
+    dimensions: Dimensions | None = None,
+) -> list[Mapping[str, int]]:
+    """Sizes at which models are compared, those of the planner first; one empty mapping without symbolic dimensions.
+
+    Args:
+        symbols: the dimensions.
+        given: the given sizes.
+        planned: the sizes that the planner uses for all other dimensions.
+        dimensions: the symbolic dimensions of the graph, to whose relations sizes are adjusted.
+    """
+    defaults = {each.name: (planned or {}).get(each.name, each.default) for each in symbols}
+    ranges = {name: given.get(name, (size, size)) for name, size in defaults.items()}
+    low = {name: range[0] for name, range in ranges.items()}
+    high = {name: range[1] for name, range in ranges.items()}
+    uneven = {name: _uneven(range, index) for index, (name, range) in enumerate(ranges.items())}
+    even = {name: _even(range, index) for index, (name, range) in enumerate(ranges.items())}
+    small = {name: range[0] if name in given else _SMALL for name, range in ranges.items()}
+    proposals = [low, uneven, high, even, small]
+    if dimensions is not None:
+        proposals = [low, *(_related(dimensions, proposed, given) for proposed in proposals), *proposals]
+        proposals[3:3] = _without_past(dimensions, low)
+    found: list[Mapping[str, int]] = []
+    for sizes in proposals:
+        if sizes not in found:
+            found.append(sizes)
+    return found
+
+
+def _related(dimensions: Dimensions, proposed: Mapping[str, int], given: Mapping[str, Range]) -> dict[str, int]:
+    """Sizes near the proposed ones that satisfy the relations, clamped to given ranges."""
+    texts = {each.name: each.dim for each in dimensions.symbols}
+    point = dimensions.solved({texts[name]: size for name, size in proposed.items() if name in texts})
+    sizes = {**proposed, **dimensions.named(point)}
+    return {
+        name: min(max(size, given[name][0]), given[name][1]) if name in given else size for name, size in sizes.items()
+    }
+
+
+def _without_past(dimensions: Dimensions, proposed: Mapping[str, int]) -> list[dict[str, int]]:
+    """The sizes with empty caches, as in the first step of a decoder; empty for a model without caches."""
+    names = {each.name: each.dim for each in dimensions.symbols if each.name in proposed}
+    past = [dim for dim in names.values() if dimensions.roles[dim].role is Role.PAST and dim not in dimensions.fixed]
+    if not past:
+        return []
+    point = {dim: proposed[name] for name, dim in names.items()} | dict.fromkeys(past, 0)
+    return [dimensions.named(dimensions.constraints.complete(point))]
+
+
+def _uneven(range: Range, index: int) -> int:
+    """An odd size in a range, different for every dimension."""
+    low, high = range
+    if low < high:
+        middle = (low + high) // 2 + index
+        return min(max(middle - (middle % 2 == 0), low), high)
+    return low + 2 if low < _ROUND else (low - low // 8 - 4 * index) | 1
+
+
+def _even(range: Range, index: int) -> int:
+    """A size in or near a range that is a multiple of the usual divisor of image extents."""
+    low, high = range
+    if low < high:
+        middle = (low + high) // 2 // _ROUND * _ROUND
+        return middle if low <= middle <= high else high
+    if low < 2 * _ROUND:
+        return low + 1
+    return low // _ROUND * _ROUND + (_ROUND if index % 2 else -_ROUND)
+
 
 MAX_ELEMENTS = 1 << 27
 """Elements of all inputs together above which inputs are generated only at sizes that the caller has given."""
@@ -185,4 +571,70 @@ def sizes_text(sizes: Mapping[str, int], names: Collection[str] = ()) -> str:
     return ", ".join(f"{name} = {size}" for name, size in sizes.items() if not names or name in names)
 
 
-__all__ = ["Feed", "SampleInputs", "TestInputs", "sizes_text"]
+RUN_SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given
+_STYLES = (Style.RANDOM, Style.ONES)
+
+Source: TypeAlias = bytes | str | PathLike[str]
+
+
+def prepare_inputs(
+    model: Source, graph: Graph | None, dims: Dims | None = None, given: Given | None = None, *, may_run: bool = True
+) -> tuple[SampleInputs, Sizes]:
+    """The generator of test inputs of a model, and the given or inferred sizes of its symbolic dimensions.
+
+    Args:
+        model: a file, or its bytes, which is run if there are symbolic dimensions.
+        graph: the graph of the model, before any rewrite; None if layoutopt cannot read it.
+        dims: sizes that the caller has given, or ranges of them.
+        given: arrays that the caller has given.
+        may_run: whether the model may be loaded and run.
+
+    Raises:
+        DimensionError: there is no dimension of a given name, or a size is invalid.
+        InputError: an array fits no input.
+    """
+    inputs = SampleInputs.of(graph, dims, given)
+    is_run = may_run and inputs.dimensions is not None and bool(inputs.dimensions.symbols)
+    sizes = plausible_sizes(inputs.dimensions, _trial_runner(model, inputs) if is_run else None)
+    return inputs.with_sizes(sizes), sizes
+
+
+def sample_inputs_for(model: Source, dims: Dims | None = None, given: Given | None = None) -> SampleInputs:
+    """The generator of test inputs of a file or message; without its graph if layoutopt cannot read it.
+
+    Raises:
+        DimensionError, InputError: as for `prepare_inputs`.
+    """
+    return prepare_inputs(model, lift_source(model), dims, given)[0]
+
+
+def lift_source(model: Source) -> Graph | None:
+    """The graph of a file or message; None if layoutopt cannot read it."""
+    try:
+        if isinstance(model, bytes):
+            return inference.lift(onnx_io.from_message(onnx_io.parse_message(model)))
+        return inference.lift(onnx_io.read(model))
+    except ModelError:
+        return None
+
+
+def _trial_runner(model: Source, inputs: SampleInputs) -> TrialRunner:
+    """A function that runs a model at given sizes, with random inputs and, if it does not run, with simpler ones."""
+    try:
+        session = Session(model, is_optimised=False)
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        message = error_message(error)
+        return lambda sizes: message
+
+    def run(sizes: Mapping[str, int]) -> RunError:
+        reason = ""
+        for style in _STYLES:
+            try:
+                session.run(None, inputs.feed(session, sizes, style), RUN_SECONDS)
+            except Exception as error:
+                reason = reason or error_message(error)
+            else:
+                return ""
+        return reason
+
+    return run

@@ -6,6 +6,13 @@ Reshape                       the number of elements is preserved          N*H*W
 Slice, Gather of a table      indices are within the table                 length <= 512
 Gather, GatherND of an input  indices count up to its extent               total = past + new
 GroupQueryAttention           the cache holds old and new tokens           total = past + new
+
+Dimensions of inputs that follow from the indices at which the inputs are read.
+
+Decoders of transformers 5 read element [b, k] of the attention mask for every b of the batch and every k of the cache:
+
+    GatherND   mask                  indices [b, k], b and k from Ranges
+    Gather     mask, flattened       indices b * total + k
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,9 +22,11 @@ from typing import Literal, TypeAlias
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import rule_of
-from layoutopt.ops.elementwise import Nary  # operands that broadcast against each other
-from layoutopt.sample_inputs.index_bounds import extents_read
+from layoutopt.ops import facts
+from layoutopt.ops.axiswise import Elementwise
+from layoutopt.ops.contraction import Contraction
+from layoutopt.ops.rearrangement import Concat
+from layoutopt.ops.signatures import shape_of
 
 Comparator: TypeAlias = Literal["=", ">=", "<="]
 
@@ -79,20 +88,12 @@ def relations_of(graph: Graph) -> list[Relation]:
 def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     shapes = [None if value is None else value.shape for value in op.inputs]
     yield from ((dim, ">=", 1) for dim in _computed(op))
-    if isinstance(rule_of(op), Nary):
-        result = [value.shape for value in op.outputs if value is not None]
-        yield from _broadcast([shape for shape in (*shapes, *result) if shape is not None])
+    yield from _same_axes(op)
     if op.domain not in _DOMAINS:
         return
     match op.op_type:
         case "Conv" | "ConvTranspose" | "FusedConv":
             yield from _channels(op, shapes)
-        case "MatMul" | "FusedMatMul" | "Gemm":
-            yield from _contracted(op, shapes)
-        case "Concat":
-            yield from _joined(op, shapes)
-        case "Einsum":
-            yield from _lettered(op, shapes)
         case "Reshape":
             yield from _reshaped(op)
         case "Expand":
@@ -112,6 +113,20 @@ def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
             yield from _recurrent(op, shapes)
         case "GroupQueryAttention":
             yield from _cached(op, shapes)
+
+
+def _same_axes(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
+    """Extents of one iteration axis of an element-wise op, a product or a Concat must be equal or 1."""
+    rule = facts(op)
+    if not isinstance(rule, Elementwise | Contraction | Concat) or rule.missing_rank(op):
+        return
+    dims: dict[int, list[Dim]] = {}
+    for slot, numbers in rule.axes(op).items():
+        for axis, dim in zip(numbers, shape_of(op.operand(slot)), strict=False):
+            if dim != 1 and axis != rule.concatenated_axis(op):
+                dims.setdefault(axis, []).append(dim)
+    for each in dims.values():
+        yield from _equal(each)
 
 
 def _computed(op: Op) -> Iterator[Dim]:
@@ -141,40 +156,6 @@ def _channels(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Com
         groups = op.integer("group", 1)
         in_channels = weight[0] if op.op_type == "ConvTranspose" else weight[1] * groups
         yield from _equal((in_channels, x[1]))
-
-
-def _contracted(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
-    a, b = shapes[0], shapes[1]
-    if a is None or b is None or not a or not b:
-        return
-    left = a[-2] if op.integer("transA") and len(a) > 1 else a[-1]
-    right = b[-1] if op.integer("transB") or len(b) == 1 else b[-2]
-    yield from _equal((left, right))
-    if op.op_type != "Gemm":
-        yield from _broadcast([a[:-2], b[:-2]])
-
-
-def _joined(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
-    known = [shape for shape in shapes if shape is not None]
-    rank = len(known[0]) if known else 0
-    if rank == 0 or any(len(shape) != rank for shape in known):
-        return
-    along = op.integer("axis", 1) % rank
-    for axis in range(rank):
-        if axis != along:
-            yield from _equal(shape[axis] for shape in known)
-
-
-def _lettered(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
-    equation = str(op.attributes.get("equation", "")).replace(" ", "")
-    if "." in equation:
-        return
-    dims: dict[str, list[Dim]] = {}
-    for letters, shape in zip(equation.partition("->")[0].split(","), shapes, strict=False):
-        for letter, dim in zip(letters, shape or (), strict=False):
-            dims.setdefault(letter, []).append(dim)
-    for each in dims.values():
-        yield from _equal(dim for dim in each if dim != 1)
 
 
 def _reshaped(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
@@ -268,4 +249,83 @@ def _cached(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Compa
         yield total[0], "=", Extent.of(past[2]) + query[1]
 
 
-__all__ = ["Comparator", "Relation", "relations_of"]
+_DEPTH = 16  # ops between a Range and the indices
+_VIEWS = frozenset({"Cast", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Identity", "Flatten"})
+_ONE = Extent.of(1)
+
+
+def extents_read(graph: Graph, op: Op) -> Iterator[tuple[Dim, Dim]]:
+    """Dimensions of a graph input that a Gather or GatherND reads by computed indices, and how many elements it reads.
+
+    The dimension may be longer, but callers of a decoder give a mask of exactly the length that is read.
+    """
+    data, indices = op.inputs[0], op.inputs[1]
+    if data is None or not data.shape or indices is None or not _is_input(graph, data):
+        return
+    columns: Mapping[int, Value]
+    if op.op_type == "Gather":
+        columns = {op.integer("axis") % len(data.shape): indices}
+    else:
+        columns = _columns(graph, indices, op.integer("batch_dims"))
+    for axis, column in columns.items():
+        largest = _largest_by_stride(graph, column) if axis < len(data.shape) else None
+        if largest is not None and _ONE in largest:
+            strides = [stride for stride in largest if stride != _ONE] or [Extent.of(data.shape[axis])]
+            yield from ((stride, largest[_ONE] + 1) for stride in strides if stride.is_name and len(strides) == 1)
+
+
+def _columns(graph: Graph, indices: Value, first: int) -> Mapping[int, Value]:
+    """Per axis, the operand of the Concat that joins the coordinates of a GatherND."""
+    joined, rank = graph.producer(indices), indices.rank or 0
+    if joined is None or joined.op_type != "Concat" or rank == 0 or joined.integer("axis") % rank != rank - 1:
+        return {}
+    columns = [each for each in joined.inputs if each is not None and each.shape and each.shape[-1] == 1]
+    return {first + axis: each for axis, each in enumerate(columns)} if len(columns) == len(joined.inputs) else {}
+
+
+def _is_input(graph: Graph, value: Value) -> bool:
+    """Whether a value is a graph input, possibly behind view ops."""
+    for _ in range(_DEPTH):
+        op = graph.producer(value)
+        if op is None:
+            return value in graph.inputs
+        source = op.inputs[0] if op.op_type in _VIEWS else None
+        if source is None:
+            return False
+        value = source
+    return False
+
+
+def _largest_by_stride(graph: Graph, value: Value, depth: int = _DEPTH) -> Mapping[Extent, Extent] | None:
+    """For indices that are a sum of counters times strides: the largest value of the counters, by stride; else None."""
+    known, op = _scalar(value), graph.producer(value)
+    if known is not None:
+        return {_ONE: known}
+    if op is None or depth == 0 or None in op.inputs:
+        return None
+    if op.op_type == "Range":
+        start, limit, step = (_scalar(each) for each in op.inputs if each is not None)
+        is_counter = start is not None and start.number == 0 and step == _ONE
+        return {_ONE: limit - 1} if is_counter and limit is not None else None
+    if op.op_type in _VIEWS:
+        return _largest_by_stride(graph, op.inputs[0], depth - 1) if op.inputs[0] is not None else None
+    if op.op_type in ("Add", "Mul"):
+        operands = [each for each in op.inputs if each is not None]
+        left, right = (_largest_by_stride(graph, each, depth - 1) for each in operands)
+        if left is None or right is None:
+            return None
+        if op.op_type == "Add":
+            return {stride: left.get(stride, Extent.of(0)) + right.get(stride, 0) for stride in {**left, **right}}
+        one, other = (_scalar(each) for each in operands)
+        if one is not None or other is not None:
+            factor, counters = (one, right) if one is not None else (other or _ONE, left)
+            return {stride * factor: largest for stride, largest in counters.items()}
+    return None
+
+
+def _scalar(value: Value) -> Extent | None:
+    """The only element of a tensor, if it is known."""
+    elements = value.elements
+    if value.data is not None and value.data.numpy().size == 1:
+        elements = (int(value.data.numpy().reshape(-1)[0]),)
+    return Extent.of(elements[0]) if elements is not None and len(elements) == 1 and elements[0] is not None else None

@@ -12,7 +12,7 @@ import onnx
 from layoutopt.api import optimize
 from layoutopt.cost import CostModel
 from layoutopt.driver.arguments import Target
-from layoutopt.driver.pipeline import pipeline_for
+from layoutopt.driver.job import pipeline_for
 from layoutopt.formats import Conversion, Entry, Format, Layout, Part, Reshape, Shape, Transpose, pack, unpack
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph

@@ -28,6 +28,7 @@ be rare: with sums in another order, integers of 8 bits rounded from float32 dif
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -36,7 +37,7 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.blocked_passes import NAME
 from layoutopt.ir.types import Array, DType
 from layoutopt.runtime.errors import RUN_ERRORS, error_message, raise_if_out_of_memory
-from layoutopt.verification.cuts import Cuts, ObservedValue
+from layoutopt.verification.cuts import NO_CUTS, Cuts, ObservedValue
 from layoutopt.verification.difference import EPSILONS, INFINITE, Difference, difference, maximum
 from layoutopt.verification.edits import (
     COMPUTED,
@@ -102,8 +103,8 @@ class PairOfModels:
         original: the reference model.
         rewritten: the model to check.
         request: the conditions of the comparison.
-        cuts: the values at which both are cut, to run without onnxruntime's optimisations; None to compare them as a whole at
-            its default level.
+        cuts: the values at which both are cut, if they are not optimised.
+        is_optimised: whether onnxruntime optimises both, at its default level.
         upcasts_outputs: whether 16-bit outputs count as float32: the upcast of a model keeps the type of an input that is
             also an output.
         narrow: the 16-bit model that `original` is an upcast of; its weights are perturbed by one unit in the last place of
@@ -113,13 +114,14 @@ class PairOfModels:
     original: Runnable
     rewritten: Runnable
     request: Request
-    cuts: Cuts | None = None
+    cuts: Cuts = NO_CUTS
+    is_optimised: bool = True
     upcasts_outputs: bool = False
     narrow: Runnable | None = None
 
     def verdict(self) -> Verification:
         """Run both models, one after the other, and compare their outputs and the values at cuts."""
-        loaded = load_and_run(self._exposed(), self.request, is_optimised=self.cuts is None)
+        loaded = load_and_run(self._exposed(), self.request, is_optimised=self.is_optimised)
         if isinstance(loaded, str):
             return Verification("not verified", f"{self._prefix}{loaded}")
         session, runs = loaded
@@ -151,24 +153,20 @@ class PairOfModels:
             return replace(self, request=replace(self.request, defers_spread=False)).verdict()
         if misdeclared:
             return _misdeclared(misdeclared)
-        return verdict if self.cuts is None else replace(verdict, tensors=self._differing(comparisons))
+        return verdict if self.is_optimised else replace(verdict, tensors=self._differing(comparisons))
 
     @property
     def _prefix(self) -> str:
-        return "" if self.cuts is None else "the models cannot be run segment by segment: "
+        return "" if self.is_optimised else "the models cannot be run segment by segment: "
 
     @property
     def _at_cuts(self) -> dict[str, ObservedValue]:
-        return {} if self.cuts is None else {each.original: each for each in self.cuts.values}
-
-    @property
-    def _margins(self) -> Mapping[str, Array]:
-        return {} if self.cuts is None else self.cuts.relative_margins
+        return {each.original: each for each in self.cuts.values}
 
     def _not_run(self, error: Exception, misdeclared: Mapping[str, str]) -> Verification:
         """The verdict where the rewritten model, or the cut original, cannot be run."""
         message = error_message(error)
-        if self.cuts is not None:
+        if not self.is_optimised:
             return Verification("not verified", f"{self._prefix}{message}")
         at_sizes = "".join(getattr(error, "__notes__", ()))
         reason = f"the original can be run, the rewritten model cannot{at_sizes}: {message}"
@@ -184,11 +182,11 @@ class PairOfModels:
     def _exposed(self) -> Runnable:
         """The original with observed values, values at cuts, and bounds of rounded ones as further outputs."""
         names = [*(each.original for each in self.request.observed), *self._at_cuts]
-        if not names and not self._margins:
+        if not names and not self.cuts.relative_margins:
             return self.original
         message = self.original.message()
         add_outputs(message, names)
-        add_bound_outputs(message, self._margins)
+        add_bound_outputs(message, self.cuts.relative_margins)
         return self.original.edited(message)
 
     def _cut(self, model: Runnable, names: Sequence[str], dtypes: Mapping[str, DType]) -> Runnable:
@@ -202,29 +200,22 @@ class PairOfModels:
 
     def _spread(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
         """Measure the rounding spread of every value within its segment of the original."""
-        limits, seed, is_whole = self.request.limits, self.request.seed, self.cuts is None
-        dtypes = {} if self.cuts is None else self.cuts.dtypes
-        cut = self._cut(self.original, [each.original for each in self.request.observed], dtypes)
+        limits, seed = self.request.limits, self.request.seed
+        cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
         plain: Sequence[Values] | None = [run.values for run in runs]
         differences: list[Mapping[str, Difference]] = []
-        if is_whole:
+        if self.is_optimised:
             for run in runs:
                 differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
-            plain = None
-            if not limits.is_exceeded:
-                plain = self._run_again(lambda: cut.session(is_optimised=False), runs, names) or None
+            load = partial(cut.session, is_optimised=False)
+            plain = None if limits.is_exceeded else self._run_again(load, runs, names) or None
         for copy, moves_inputs in self._perturbed(cut):
-            if plain is None or (is_whole and limits.is_exceeded):
+            if plain is None or (self.is_optimised and limits.is_exceeded):
                 break
-            moved = self._run_again(
-                lambda copy=copy: copy.session(is_optimised=False),  # type: ignore[misc]
-                runs,
-                names,
-                seed + 7 if moves_inputs else None,
-            )
-            differences += _differences(plain, moved)
+            load = partial(copy.session, is_optimised=False)
+            differences += _differences(plain, self._run_again(load, runs, names, seed + 7 if moves_inputs else None))
         perturbations = _largest(names, differences)
-        if not is_whole or plain is None:
+        if not self.is_optimised or plain is None:
             return RoundingSpread(perturbations)
         levels = _largest(names, _differences([run.values for run in runs], plain))
         differ = frozenset(
@@ -248,7 +239,7 @@ class PairOfModels:
         found = error_growths(self.original.message(), self.rewritten.message())
         growths = {f"{name}{suffix}": growth for name, growth in found.items() for suffix in ("", COMPUTED)}
         for each in (seed, COHERENT):
-            moves_inputs = self.cuts is not None and each != COHERENT
+            moves_inputs = not self.is_optimised and each != COHERENT
             yield cut.edited(perturb_sums(cut.message(), each, growths)), moves_inputs
 
     def _run_again(
@@ -257,22 +248,23 @@ class PairOfModels:
         """The values of the cut original, or of a copy of it, on the inputs of some runs and the values at cuts.
 
         With a seed, these are one unit in the last place higher or lower, but for those in `Cuts.unperturbed`. The list is
-        empty if the whole model does not run: an extent or an index may have changed.
+        empty if an optimised model does not run: an extent or an index may have changed.
         """
         try:
             session = load()
             given = [each.name for each in session.get_inputs()]
-            unperturbed = frozenset() if self.cuts is None else self.cuts.unperturbed
             feeds = []
             for run in runs:
                 feed = {name: run.feed[name] if name in run.feed else run.values[name] for name in given}
                 moved = feed if seed is None else perturbed_inputs(feed, seed)
-                feeds.append({name: value if name in unperturbed else moved[name] for name, value in feed.items()})
+                feeds.append(
+                    {name: value if name in self.cuts.unperturbed else moved[name] for name, value in feed.items()}
+                )
             requested = [f"{name}{COMPUTED}" if name in self._at_cuts and name in given else name for name in names]
             outputs = session.run_all(requested, feeds, self.request.limits.run)
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
-            if self.cuts is not None:
+            if not self.is_optimised:
                 raise
             return []
         return [dict(zip(names, each, strict=True)) for each in outputs]
@@ -284,15 +276,15 @@ class PairOfModels:
             Exception: it cannot be loaded or run; one of `RUN_ERRORS`, with the sizes of the run as a note.
         """
         at_cuts, counterparts = self._at_cuts, self.request.counterparts(self._at_cuts.values())
-        dtypes = {} if self.cuts is None else {each.rewritten: self.cuts.dtypes[name] for name, each in at_cuts.items()}
+        dtypes = {each.rewritten: self.cuts.dtypes[name] for name, each in at_cuts.items()}
         cut = self._cut(self.rewritten, [each.rewritten for each in self.request.observed], dtypes)
-        session = cut.session(is_optimised=self.cuts is None)
+        session = cut.session(is_optimised=self.is_optimised)
         given = {each.name for each in session.get_inputs()}
         cut_inputs = {name for name, each in at_cuts.items() if each.rewritten in given}
         values = {name: counterparts.get(name) or ObservedValue(name, name, None) for name in (*names, *runs[0].feed)}
         requested = [f"{values[name].rewritten}{COMPUTED if name in cut_inputs else ''}" for name in names]
         found: list[Values] = []
-        for some in [[run] for run in runs] if self.cuts is None else [runs]:
+        for some in [[run] for run in runs] if self.is_optimised else [runs]:
             inputs = [{**{name: run.values[name] for name in cut_inputs}, **run.feed} for run in some]
             feeds = [{values[name].rewritten: values[name].packed(x) for name, x in each.items()} for each in inputs]
             try:
@@ -317,7 +309,7 @@ class PairOfModels:
         """The comparison of a value of the rewritten model with that of a run of the original, the `number`-th one."""
         expected = run.values[name]
         is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
-        if is_integer and (name in self._at_cuts or name in self._margins):
+        if is_integer and (name in self._at_cuts or name in self.cuts.relative_margins):
             return replace(_compare_rounded(name, run.values, actual), at_sizes=run.at_sizes)
         expected, actual = self._value(expected), self._value(actual)
         found = difference(expected, actual)

@@ -40,8 +40,6 @@ class Difference:
         return self.largest <= limit.largest and self.rms <= limit.rms
 
 
-_CHUNK = 1 << 20  # elements that are upcast at a time
-
 EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex64": 2.0**-23}
 """The machine epsilon of each floating-point type: one unit in the last place of 1."""
 
@@ -143,10 +141,8 @@ def largest_magnitude(value: Any) -> float:
     """The largest finite magnitude in an output that is a tensor of numbers; 0 for other outputs."""
     if not isinstance(value, np.ndarray) or value.dtype.kind in "OSU":
         return 0.0
-    wide = np.complex128 if np.iscomplexobj(value) else np.float64
-    flat = value.reshape(-1)
-    chunks = (np.abs(flat[start : start + _CHUNK].astype(wide)) for start in range(0, flat.size, _CHUNK))
-    return max((float(each[np.isfinite(each)].max(initial=0.0)) for each in chunks), default=0.0)
+    magnitudes = np.abs(value.astype(np.complex128 if np.iscomplexobj(value) else np.float64))
+    return float(magnitudes.max(initial=0.0, where=np.isfinite(magnitudes)))
 
 
 __all__ = [

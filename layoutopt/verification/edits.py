@@ -15,11 +15,18 @@ from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.messages import graphs, inner_graphs, nested, nodes
 from layoutopt.onnx_io.vocabulary import TO_IR
 
+NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+"""The floating-point types of 16 bits."""
+
 LOWER, UPPER, PERTURBATION = "__lower", "__upper", "__perturbation"
 """Suffixes of the outputs that hold the bounds of a rounded value, and the absolute perturbation of its operand."""
 
 COMPUTED = "__computed"
 """Suffix of the output that holds the computed value at a cut; the value's own name becomes an input."""
+
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})
+_WIDE = "__wide"
+_LIMIT = 1_900_000_000  # bytes; protobuf's limit is 2 GiB
 
 
 def computed_names(message: onnx.ModelProto) -> set[str]:
@@ -112,21 +119,19 @@ def cut_at(message: onnx.ModelProto, values: Mapping[str, DType]) -> None:
         message.graph.output.append(onnx.helper.make_tensor_value_info(f"{name}{COMPUTED}", element, None))
 
 
-NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})
-_WIDE = "__wide"
-_LIMIT = 1_900_000_000  # bytes; protobuf's limit is 2 GiB
-
-
 def upcast_to_float32(model: bytes | str | PathLike[str]) -> bytes | None:
     """The serialised model with float32 computations; None if it would be too large for one file.
 
-    An op that depends on the width of a type, such as BitCast, changes its result or makes the model invalid.
+    before: x: float16 -> Conv (w: float16) -> y: float16
+    after:  x: float16 -> Cast -> Conv (w: float32) -> y: float32
+
+    Constants keep their values. Inputs keep their types, so that the model takes the same feed. An op that depends on the width
+    of a type, such as BitCast, changes its result or makes the model invalid.
     """
     proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
     if 2 * proto.ByteSize() > _LIMIT:
         return None
-    for tensor in _tensors(proto):
+    for tensor in tensors_of(proto):
         if tensor.data_type in NARROW:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
     for node in nodes(proto):
@@ -148,12 +153,13 @@ def has_float16(model: bytes | str | PathLike[str]) -> bool:
     """Whether a model has a float16 tensor: an input, a constant, or the result of a Cast."""
     proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
     given = (info.type.tensor_type.elem_type for graph in graphs(proto) for info in graph.input)
-    initializers = (tensor.data_type for tensor in _tensors(proto))
+    initializers = (tensor.data_type for tensor in tensors_of(proto))
     made = (attr.i for node in nodes(proto) for attr in node.attribute if attr.name in _TYPE_ATTRIBUTES)
     return any(TensorProto.FLOAT16 in types for types in (given, initializers, made))
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
+def tensors_of(proto: onnx.ModelProto) -> Iterator[TensorProto]:
+    """The tensors of a message: initializers of all graphs, and attributes."""
     for graph in graphs(proto):
         yield from graph.initializer
         yield from (sparse.values for sparse in graph.sparse_initializer)
@@ -195,5 +201,6 @@ __all__ = [
     "cut_at",
     "has_float16",
     "tensors_between",
+    "tensors_of",
     "upcast_to_float32",
 ]

@@ -29,14 +29,14 @@ from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims
 from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
-from layoutopt.runtime.definitions import BLOCKED, define
+from layoutopt.runtime.definitions import DEFINITION_DOMAIN, define
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.portable import portable_block
 from layoutopt.runtime.session import MAX_BYTES_IN_MEMORY
 from layoutopt.sample_inputs import Given, lift_source, prepare_inputs
 from layoutopt.verification.comparison import PairOfModels
-from layoutopt.verification.cuts import CutCandidates, Cuts, ObservedValue
+from layoutopt.verification.cuts import CutCandidates, ObservedValue
 from layoutopt.verification.data_movement import executed_data_movement
 from layoutopt.verification.edits import computed_names, upcast_to_float32
 from layoutopt.verification.parts import PartedSession, is_too_large
@@ -191,7 +191,9 @@ def compare(
         return [each for each in match(names) if each.original in computed]
 
     if original.weights is not None:
-        return _compare_parts(PairOfModels(original, final, request, candidates.cuts(common(candidates.names))))
+        return _compare_parts(
+            PairOfModels(original, final, request, candidates.cuts(common(candidates.names)), is_optimised=False)
+        )
     saturated = common(candidates.before_saturation)
     computed = computed_names(final.message()) if saturated else set()
     observed = [each for each in saturated if each.rewritten in computed]
@@ -208,7 +210,7 @@ def compare(
     cuttable = final if unoptimised is None else unoptimised()
     if unoptimised is not None and not _is_baking_equivalent(cuttable, final, request, candidates):
         return verdict
-    segments = PairOfModels(original, cuttable, request, cuts).verdict()
+    segments = PairOfModels(original, cuttable, request, cuts, is_optimised=False).verdict()
     if segments.status == "not verified":
         return replace(verdict, reason=f"{verdict.reason or 'as a whole only'}; {segments.reason}")
     if segments.status == "failed":
@@ -248,7 +250,7 @@ def compare_as_a_whole(
         return _compare_upcast(original, rewritten, request, verdict)
     if verdict.status != "failed" or not candidates.is_quantised:
         return verdict
-    unoptimised = PairOfModels(original, rewritten, request, Cuts()).verdict()
+    unoptimised = PairOfModels(original, rewritten, request, is_optimised=False).verdict()
     if unoptimised.status == "passed":
         return replace(unoptimised, reason=f"without onnxruntime's optimisations; with them {verdict.reason}")
     return verdict if unoptimised.status == "not verified" else unoptimised
@@ -336,7 +338,7 @@ def verify_portable(
             attr.name = _OTHER_BRANCH[attr.name]
         variants.append(("where blocks have another size", model.edited(message), False))
     else:
-        define(message, BLOCKED, block)
+        define(message, block)
         variants.append((f"where blocks have {block} channels", model.edited(message), True))
     variants.append(("where there are no blocks", model.edited(without_native_schemas(model.message())), False))
     verdict = Verification("passed")
@@ -352,7 +354,7 @@ def without_native_schemas(message: onnx.ModelProto) -> onnx.ModelProto:
     """The message with blocked operators renamed, in place, so that onnxruntime uses the functions of these names in it."""
     for part in (*nodes(message), *message.functions, *message.opset_import):
         if part.domain == BLOCKED_DOMAIN:
-            part.domain = BLOCKED.definition_domain
+            part.domain = DEFINITION_DOMAIN
     return message
 
 

@@ -22,13 +22,14 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.files import scratch_folder
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Input, declared_inputs
-from layoutopt.onnx_io.messages import graphs, inner_graphs, nested, nodes
+from layoutopt.onnx_io.messages import inner_graphs, nested
 from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.onnx_io.writer import write_tensor
 from layoutopt.runtime.available_memory import available_bytes
 from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS, error_message, is_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.runtime.type_names import type_proto
+from layoutopt.verification.edits import tensors_of
 
 MAX_PART_BYTES = 512_000_000
 """Bytes of weights of one part, unless one node has more."""
@@ -84,7 +85,11 @@ def without_weights(
         model: the model.
         location: the file that all references name; None for the index of each weight.
     """
-    large = [(value, each) for value, each in onnx_io.weights(model) if _is_stored_apart(each)]
+    large = [
+        (value, each)
+        for value, each in onnx_io.weights(model)
+        if each.nbytes >= _EXTERNAL_FROM and each.dtype != onnx_ir.DataType.STRING
+    ]
     references = {
         value: onnx_ir.ExternalTensor(
             location or str(index),
@@ -97,10 +102,6 @@ def without_weights(
         for index, (value, tensor) in enumerate(large)
     }
     return to_proto(model, references), [tensor for _, tensor in large]
-
-
-def _is_stored_apart(tensor: onnx_ir.TensorProtocol) -> bool:
-    return tensor.nbytes >= _EXTERNAL_FROM and tensor.dtype != onnx_ir.DataType.STRING
 
 
 def parts_of(graph: onnx.GraphProto, limit: int) -> list[Part]:
@@ -253,9 +254,7 @@ def _declared(values: Iterable[onnx.ValueInfoProto]) -> Sequence[Input]:
 
 def external_tensors(message: onnx.ModelProto) -> Iterator[TensorProto]:
     """The tensors of a message that are stored as external data."""
-    initializers = (tensor for graph in graphs(message) for tensor in graph.initializer)
-    constants = (attr.t for node in nodes(message) for attr in node.attribute if attr.HasField("t"))
-    yield from (each for each in (*initializers, *constants) if each.data_location == TensorProto.EXTERNAL)
+    yield from (each for each in tensors_of(message) if each.data_location == TensorProto.EXTERNAL)
 
 
 def _entry(proto: TensorProto, key: str) -> str:

@@ -7,7 +7,7 @@ than measurements.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_growths
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.messages import graphs, nodes
+from layoutopt.onnx_io.messages import graphs
 from layoutopt.verification.difference import EPSILONS
-from layoutopt.verification.edits import NARROW
+from layoutopt.verification.edits import NARROW, tensors_of
 
-_PIECE = 1 << 22  # elements that are perturbed at a time
 _MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds
 _AMPLITUDE = 3**0.5  # of uniform random numbers with the root mean square 1
 
@@ -46,9 +45,7 @@ def perturbed_inputs(feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
 def perturb_narrow_weights(model: onnx.ModelProto, seed: int) -> None:
     """Move weights of 16 bits by one unit in the last place, without external data and tensors of at most 8 elements."""
     generator = np.random.default_rng(seed)
-    initializers = [tensor for graph in graphs(model) for tensor in graph.initializer]
-    constants = [attr.t for node in nodes(model) for attr in node.attribute if attr.HasField("t")]
-    for tensor in (*initializers, *constants):
+    for tensor in tensors_of(model):
         is_stored = tensor.data_location != TensorProto.EXTERNAL
         if tensor.data_type in NARROW and is_stored and np.prod(tensor.dims) > _MAX_PARAMETER_ELEMENTS:
             moved = _perturbed(numpy_helper.to_array(tensor), generator)
@@ -107,26 +104,21 @@ def perturb_sums(model: onnx.ModelProto, seed: int, growths: Mapping[str, float]
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     types = _element_types(model)
+    perturbed = _SUMMANDS.keys() | _REDUCTIONS | _NONLINEAR
     number = 0
     for graph in graphs(model):
         dequantised = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
         nodes_in_order = list[onnx.NodeProto]()
         for node in graph.node:
             number += 1
-            kind, noise = node.op_type, None
-            if (
-                node.input
-                and dequantised.isdisjoint(node.input)
-                and kind in _SUMMANDS.keys() | _REDUCTIONS | _NONLINEAR
-            ):
+            kind, added = node.op_type, list[onnx.NodeProto]()
+            if node.input and dequantised.isdisjoint(node.input) and kind in perturbed:
                 value = node.input[0] if kind in _NONLINEAR else node.output[0]
                 dtype = types.get(value, TensorProto.UNDEFINED if kind in _REDUCTIONS else TensorProto.FLOAT)
                 if dtype in _UNITS:
-                    noise = _Noise(
-                        graph, f"{node.output[0]}__{number}", dtype, None if seed == COHERENT else seed + number
-                    )
+                    stem = f"{node.output[0]}__{number}"
+                    noise = _Noise(graph, stem, dtype, None if seed == COHERENT else seed + number, added)
                     noise.perturb(node, growths.get(value, 1.0))
-            added = noise.nodes if noise is not None else []
             nodes_in_order += [*added, node] if kind in _NONLINEAR else [node, *added]
         del graph.node[:]
         graph.node.extend(nodes_in_order)
@@ -189,7 +181,7 @@ class _Noise:
     stem: str
     dtype: int
     seed: int | None
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    nodes: list[onnx.NodeProto]
     count: int = 0
 
     def perturb(self, node: onnx.NodeProto, growth: float) -> None:
@@ -273,30 +265,14 @@ def _perturbed(array: Array, generator: np.random.Generator) -> Array:
     """The array with every element moved by one unit in the last place; the same object if it is not perturbed."""
     if not isinstance(array, np.ndarray) or array.dtype.kind == "c" or str(array.dtype) not in EPSILONS:
         return array
-    if _is_whole(array):
+    wide = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
+    finite = np.isfinite(wide)
+    if np.array_equal(wide[finite], np.round(wide[finite])):
         return array
-    moved = np.empty_like(array, order="C")
-    before, after = array.reshape(-1), moved.reshape(-1)
-    for start in range(0, array.size, _PIECE):
-        piece = before[start : start + _PIECE]
-        wide = piece.astype(np.float64 if array.dtype == np.float64 else np.float32)
-        signs = 2 * generator.integers(0, 2, piece.shape, np.int8) - 1
-        with np.errstate(over="ignore", invalid="ignore"):
-            other = (wide * (1 + signs * wide.dtype.type(EPSILONS[str(array.dtype)]))).astype(array.dtype)
-        after[start : start + _PIECE] = np.where(
-            np.isfinite(other.astype(wide.dtype)), other, piece
-        )  # no new infinities
-    return moved
-
-
-def _is_whole(array: Array) -> bool:
-    flat = array.reshape(-1)
-    for start in range(0, array.size, _PIECE):
-        wide = flat[start : start + _PIECE].astype(np.float64)
-        finite = wide[np.isfinite(wide)]
-        if not np.all(finite == np.round(finite)):
-            return False
-    return True
+    signs = 2 * generator.integers(0, 2, array.shape, np.int8) - 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = (wide * (1 + signs * wide.dtype.type(EPSILONS[str(array.dtype)]))).astype(array.dtype)
+    return np.where(np.isfinite(moved.astype(wide.dtype)), moved, array)  # no new infinities
 
 
 __all__ = ["COHERENT", "error_growths", "perturb_narrow_weights", "perturb_sums", "perturbed_inputs"]

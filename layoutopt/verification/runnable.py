@@ -22,7 +22,7 @@ from layoutopt import onnx_io
 from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.onnx_io.messages import nodes
 from layoutopt.onnx_io.serialize import weight_bytes
-from layoutopt.runtime.definitions import BLOCKED, define
+from layoutopt.runtime.definitions import DEFINITIONS, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import DATA_FOLDER, MAX_BYTES_IN_MEMORY, Session, inference_session
 from layoutopt.verification import edits
@@ -212,9 +212,9 @@ def with_definitions(model: Runnable) -> tuple[Runnable, int]:
     block = packed_block(node.name for node in message.graph.node)
     if block is None or block == blocked_channels():
         return model, 0
-    if not {node.op_type for node in nodes(message) if node.domain == BLOCKED_DOMAIN} <= set(BLOCKED.definitions):
+    if not {node.op_type for node in nodes(message) if node.domain == BLOCKED_DOMAIN} <= set(DEFINITIONS):
         return model, block  # of another version of layoutopt; its block-size check refuses to run
-    define(message, BLOCKED, block)
+    define(message, block)
     return model.edited(message), block
 
 

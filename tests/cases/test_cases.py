@@ -36,7 +36,7 @@ import pytest
 
 from layoutopt import inference, onnx_io
 from layoutopt.dialects import DIALECTS
-from layoutopt.driver.pipeline import with_lowering
+from layoutopt.driver.job import with_lowering
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.graph import insert_cast, is_cast, to_text

@@ -149,17 +149,6 @@ MODELS = {
             p = Add(s, e) r = Relu(p) o = Sigmoid(p)
           }}> (h, a)
         }}""",
-    "batched_scan": """
-        # opset: 8
-        # constants: w(16,16,3,3)
-        # Scan of opset 8 with a batch axis and lengths
-        g (float[2,3,1,16,6,6] x, float[2,1,16,6,6] h) => (float[2,1,16,6,6] y, float[2,3,1,16,6,6] all) {
-          y, all = Scan <num_scan_inputs = 1, body = step (float[1,16,6,6] s, float[1,16,6,6] e) => (float[1,16,6,6] r,
-          float[1,16,6,6] o) {
-            p = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (e, w)
-            r = Add(s, p) o = Relu(r)
-          }> (, h, x)
-        }""",
     "no_trip": f"""
         # {WEIGHTS}
         # the loop does not run

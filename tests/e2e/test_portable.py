@@ -14,7 +14,7 @@ from test_other_machines import BLOCKS, CONV, OTHER, has_blocks, network
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.driver import portability
+from layoutopt.driver import stages
 from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.runtime.session import Session
@@ -167,7 +167,7 @@ def test_a_wrong_standard_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         node.op_type = "Neg"
         return portable_model(native, standard, block)
 
-    monkeypatch.setattr(portability, "portable_model", spoiled)
+    monkeypatch.setattr(stages, "portable_model", spoiled)
     with pytest.raises(layoutopt.VerificationError, match="where blocks have another size"):
         layoutopt.optimize(network(), portable=True)
 

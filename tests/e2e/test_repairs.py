@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from refusals import load, refused, run, small
 
 from layoutopt import cli, optimize
-from layoutopt.driver import model_faults, rewriting
+from layoutopt.driver import model_faults, stages
 from layoutopt.errors import ModelError
 from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
@@ -331,7 +331,7 @@ def test_a_fault_that_rewriting_adds_is_an_error(monkeypatch: pytest.MonkeyPatch
         model.graph.outputs[0].shape = ir.Shape([7])
         return model
 
-    monkeypatch.setattr(rewriting.onnx_io, "emit", lambda graph: (spoil if graph.stage == "lowered" else emit)(graph))
+    monkeypatch.setattr(stages.onnx_io, "emit", lambda graph: (spoil if graph.stage == "lowered" else emit)(graph))
     with pytest.raises(ModelError, match="differ in rank"):
         optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler")
 

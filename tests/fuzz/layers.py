@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from layoutopt.ops import rules
-from layoutopt.ops.interfaces import BroadcastingOp
 
 from .choices import between, chance, pick, shuffled, weighted
 from .graph_builder import GraphBuilder, Rejected
@@ -107,9 +106,7 @@ def matmul(g: GraphBuilder) -> None:
 
 def unary(g: GraphBuilder) -> None:
     """A unary op with a rule."""
-    kinds = [
-        kind for kind, rule in rules().items() if rule.family == "elementwise" and not isinstance(rule, BroadcastingOp)
-    ]
+    kinds = [kind for kind, rule in rules().items() if rule.family == "elementwise" and not rule.is_broadcasting]
     kind = pick(g.choices, ["Relu", "Relu", "Sigmoid", "Identity", *kinds])
     domain, _, op_type = kind.rpartition("::")
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iub", 1)]))
@@ -121,7 +118,7 @@ def unary(g: GraphBuilder) -> None:
 
 def binary(g: GraphBuilder) -> None:
     """A broadcasting op with another value or a constant."""
-    kinds = [kind for kind, rule in rules().items() if isinstance(rule, BroadcastingOp)]
+    kinds = [kind for kind, rule in rules().items() if rule.is_broadcasting]
     kind = pick(g.choices, ["Add", "Mul", "Add", "Mul", "Sub", "Div", *kinds])
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iu", 1), ("b", 1)]))
     count = pick(g.choices, (2, 2, 3)) if kind in ("Sum", "Max", "Min", "Mean", "Where") else 2

@@ -13,8 +13,7 @@ from test_rules_handmade import Sample, made, run
 from test_rules_samples import samples
 
 from layoutopt.ir.types import Array, Op
-from layoutopt.ops import LinearMap, View, rule_of, rules
-from layoutopt.ops.interfaces import averaged_axes_of, linear_map_of, mapped_axis_of, shape_edits_of, with_linear_map
+from layoutopt.ops import LinearMap, View, facts, rule_of, rules
 from layoutopt.testing.rules import lifted
 
 MAPS = ("Conv", "MatMul", "Gemm", "ConvTranspose")
@@ -114,16 +113,16 @@ def test_maps_are_what_they_say(kind: str) -> None:
     for sample in runnable(kind, MADE.get(kind, ())):
         model, x = with_constants(sample), first(sample)
         op = op_of(model)
-        map = linear_map_of(op)
+        map = facts(op).linear_map(op)
         if map is None:
             continue
-        assert mapped_axis_of(op) == map.axis, sample
+        assert facts(op).mapped_axis(op) == map.axis, sample
         assert close(output_of(model, x), applied(map, x)), sample
         proven += 1
         generator = np.random.default_rng(0)
         for shift in (np.zeros(6), generator.normal(size=6)):
             other = LinearMap(map.axis, generator.normal(size=(6, map.extents[1])), shift)
-            constants = with_linear_map(op, other)
+            constants = facts(op).with_linear_map(op, other)
             assert constants is not None or shift.any(), sample
             if constants is not None:
                 rounded = {index: array.astype(np.float32) for index, array in constants.items()}
@@ -138,14 +137,14 @@ def test_averages_commute_with_maps(kind: str) -> None:
     for sample in runnable(kind):
         model, x = with_constants(sample), first(sample)
         op = op_of(model)
-        averaged = averaged_axes_of(op)
+        averaged = facts(op).averaged_axes(op)
         if averaged is None:
             continue
         y = output_of(model, x)
         assert averaged or np.array_equal(x, y), sample
         for axis in set(range(x.ndim)) - averaged:
             generator, extent = np.random.default_rng(axis), x.shape[axis]
-            changed = shape_edits_of(op, axis, extent + 3)
+            changed = facts(op).shape_edits(op, axis, extent + 3)
             wide = extent if changed is None else extent + 3
             map = LinearMap(axis, generator.normal(size=(wide, extent)), generator.normal(size=wide))
             after = with_numbers(sample, changed or {})
@@ -173,7 +172,7 @@ def test_renames_keep_the_axes_that_they_say(kind: str) -> None:
                 continue
             for extent, changed in (
                 (x.shape[axis], {}),
-                (x.shape[axis] + 3, shape_edits_of(op, axis, x.shape[axis] + 3)),
+                (x.shape[axis] + 3, facts(op).shape_edits(op, axis, x.shape[axis] + 3)),
             ):
                 if changed is None:
                     continue

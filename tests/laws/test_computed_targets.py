@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from layoutopt.formats import Dim, Extent, Shape
 from layoutopt.formats.extent import product as product_of
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.ops import rule_of
-from layoutopt.ops.interfaces import shape_edits_of
+from layoutopt.ops import facts, rule_of
 
 CHANNELS, OTHERS = 2, 5
 NAMES = ("N", "H", "W")
@@ -88,7 +87,7 @@ def test_other_channels_go_the_same_way(case: tuple[Op, int]) -> None:
     x, y, elements = op.inputs[0], op.outputs[0], op.elements(1)
     assert rule is not None and x is not None and y is not None and elements is not None
     assert x.shape is not None and y.shape is not None
-    changed = shape_edits_of(op, axis, OTHERS)
+    changed = facts(op).shape_edits(op, axis, OTHERS)
     if changed is None:
         return
     place = rule.unmerged_axis(op, axis)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from layoutopt.dialects.onnxruntime.tables import kernels
-from layoutopt.runtime.definitions import BLOCKED, define
+from layoutopt.runtime.definitions import DEFINITION_DOMAIN, DEFINITIONS, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import Session
 
@@ -49,8 +49,8 @@ def agree(op_type: str, arrays: Sequence[Any], opset: int = 17, **fields: Any) -
     message = model(op_type, arrays, opset, **fields)
     feeds = {each.name: arrays[int(each.name[1:])] for each in message.graph.input}
     (want,) = Session(message.SerializeToString()).run(None, feeds)
-    define(message, BLOCKED, BLOCK)
-    assert {node.domain for node in message.graph.node} == {BLOCKED.definition_domain}
+    define(message, BLOCK)
+    assert {node.domain for node in message.graph.node} == {DEFINITION_DOMAIN}
     constant = onnx.ModelProto.FromString(message.SerializeToString())
     constant.graph.initializer.extend(
         numpy_helper.from_array(array, name) for name, array in feeds.items() if name != "x0"
@@ -69,7 +69,7 @@ def noise(*shape: int) -> Any:
 
 
 def test_every_operator_has_a_definition() -> None:
-    assert {kernel.op for kernel in kernels() if kernel.domain == BLOCKED_DOMAIN} == set(BLOCKED.definitions)
+    assert {kernel.op for kernel in kernels() if kernel.domain == BLOCKED_DOMAIN} == set(DEFINITIONS)
 
 
 @runs_kernels
@@ -161,7 +161,7 @@ def test_a_definition_refuses_what_the_kernel_refuses() -> None:
     for block, runs in ((8, 24), (16, 12)):
         for channels in (12, 24):
             message = model("Conv", [noise(1, channels, 1, 1), noise(48, channels, 1, 1)], 17, kernel_shape=(1, 1))
-            define(message, BLOCKED, block)
+            define(message, block)
             feeds = {"x0": noise(1, channels, 1, 1), "x1": noise(48, channels, 1, 1)}
             if channels == runs:
                 assert Session(message.SerializeToString()).run(None, feeds)[0].shape == (1, 48, 1, 1)

@@ -317,8 +317,6 @@ def _control_flow() -> Iterator[Sample]:
     yield made(
         scan.format("y, a", "h, x", "", "r = Add(s, z) o = Sub(u, z)", e="2,17"), h=(2, 17), x=(4, 2, 17), z=(2, 17)
     )
-    batched = scan.replace("({})", "(, {})", 1)
-    yield made(batched.format("y, a", "h, x", "", step, e="17,3"), h=(2, 17, 3), x=(2, 4, 17, 3), opset=8)
 
 
 def _normalizations() -> Iterator[Sample]:

@@ -65,9 +65,6 @@ def _picks() -> Iterator[Sample]:
         text = "y = ConstantOfShape <value=float[1] {1.5}> (x)"
         yield made(text, x=shape, opset=opset)
     yield made("y = ConstantOfShape <value=int32[1] {-7}> (x)", x=ints(17, 5), out=onnx.TensorProto.INT32, opset=9)
-    yield made("y = CenterCropPad <axes=[2,-1]> (x, s)", x=(2, 17, 3, 4), s=ints(2, 7), opset=18)
-    yield made("y = CenterCropPad <axes=[3,1]> (x, s)", x=(2, 17, 3, 4), s=ints(7, 4), opset=18)
-    yield made("y = CenterCropPad (x, s)", x=(5, 17, 3), s=ints(5, 16, 4), opset=18)
 
 
 def _caches() -> Iterator[Sample]:

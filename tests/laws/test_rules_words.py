@@ -8,7 +8,6 @@ from test_rules_samples import drafts
 from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops import has_padding, is_canonical, rule_of, rules
 from layoutopt.ops.base import padded_axes_of
-from layoutopt.ops.interfaces import BroadcastingOp
 from layoutopt.testing.rules import legal_signatures, lifted
 
 _SAMPLES = 8
@@ -59,7 +58,7 @@ def _observe(op: Op, signature: Signature, found: dict[Padding, set[Padding | No
     padded = [value is not None and not value.is_constant and has_padding(value, storage) for value, storage in inputs]
     results = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
     axes = {padded_axes_of(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
-    if isinstance(rule, BroadcastingOp) and (not all(padded) or len(axes) > 1):
+    if rule.is_broadcasting and (not all(padded) or len(axes) > 1):
         return
     for state in Padding if any(padded) else [Padding.ZERO] if any(results) else []:
         states = rule.transfer_padding(op, signature, tuple(state if has else Padding.ZERO for has in padded))

@@ -10,10 +10,9 @@ import pytest
 from layoutopt.calibrate import calibration
 from layoutopt.calibrate.agreement import median_error, rank_correlation
 from layoutopt.calibrate.grid import KernelCase, kernel_cases
-from layoutopt.calibrate.kernel_rows import with_rows
 from layoutopt.calibrate.roofline_fit import KernelSample, fit
 from layoutopt.calibrate.target_file import target_file_text
-from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out
+from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out, with_rows
 from layoutopt.cli import main
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.registry import host_target

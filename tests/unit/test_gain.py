@@ -12,11 +12,12 @@ import pytest
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.cost import EpilogueRule, Epilogues, find_epilogues, priced_with
+from layoutopt.cost import Epilogues, priced_with
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import find_runtime, load_target
-from layoutopt.driver import calibration
-from layoutopt.driver.gain import (
+from layoutopt.cost_models.epilogues import EpilogueRule, find_epilogues
+from layoutopt.driver import prices
+from layoutopt.driver.prices import (
     check_bound,
     gain_at_target_prices,
     gain_at_timed_prices,
@@ -28,12 +29,12 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Signature, Storage
 from layoutopt.kernel_times import RefinedPlan
-from layoutopt.kernel_times.plan_kernels import UsedKernel
+from layoutopt.kernel_times.prices import UsedKernel
 from layoutopt.ops import canonical_signature, is_canonical, rule_of
 from layoutopt.planner import Plan
 from layoutopt.report.schema import GainReport
 
-ANY_OP = EpilogueRule(("convolution", "matmul"))
+ANY_OP = EpilogueRule(family=("convolution", "matmul"), source="here")
 HEADER = '<ir_version: 10, opset_import: ["" : 18]>\n'
 
 NORMALISED = """g (float[1,8,16,16] x) => (float[1,8,16,16] y)
@@ -96,9 +97,9 @@ def test_an_epilogue_has_all_element_wise_ops_whose_results_are_not_written(
 def test_a_rule_names_kernels_op_types_and_constants() -> None:
     text = """g (float[4,8] x) => (float[4,8] y) <float[8,8] w, float[8] s>
     { a = MatMul(x, w) b = Add(a, s) c = MatMul(b, w) d = Add(c, x) y = Relu(d) }"""
-    constant = EpilogueRule(("matmul",), ("Add",), needs_constants=True)
+    constant = EpilogueRule(family=("matmul",), ops=("Add",), with_constants=True, source="here")
     assert [op.outputs[0].name for op in find_epilogues(graph(text), [constant]) if op.outputs[0]] == ["b"]
-    assert by_kind(find_epilogues(graph(text), [EpilogueRule(("convolution",))])) == {}
+    assert by_kind(find_epilogues(graph(text), [EpilogueRule(family=("convolution",), source="here")])) == {}
     assert len(find_epilogues(graph(text), [ANY_OP])) == 3
 
 
@@ -253,7 +254,7 @@ def test_a_plan_that_is_estimated_to_be_slower_is_no_candidate(monkeypatch: pyte
     given = model(NORMALISED)
     assert layoutopt.optimize(given, "cpu-avx2").report.changed
     slower = partial(gain_at_target_prices_of, factor=2.0)
-    monkeypatch.setattr(calibration, "gain_at_target_prices", slower)
+    monkeypatch.setattr(prices, "gain_at_target_prices", slower)
     found = layoutopt.optimize(given, "cpu-avx2")
     assert not found.report.changed and found.proto == given
     assert found.report.reason.startswith("the best plan is estimated to be slower than the original: ")

@@ -28,7 +28,7 @@ from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RequestedTimes
 from layoutopt.kernel_times.kernels import LoweredGraph
-from layoutopt.kernel_times.stored_prices import StoredPrices
+from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.kernel_times.timer import KernelSession, ScratchMemory
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext

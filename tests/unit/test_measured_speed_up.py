@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 import layoutopt
-from layoutopt.driver.calibration import VARIABLE
 from layoutopt.driver.measuring import reason_to_keep
+from layoutopt.driver.prices import VARIABLE
 from layoutopt.timing.speed_up import Feed, SizedFeed, SpeedUp, measure_speed_up
 
 

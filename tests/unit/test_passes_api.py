@@ -11,7 +11,7 @@ import layoutopt
 from layoutopt import inference
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS, Lower
-from layoutopt.driver.pipeline import with_lowering
+from layoutopt.driver.job import with_lowering
 from layoutopt.errors import PinError
 from layoutopt.ir import Graph, Op
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, default_pipeline

@@ -20,17 +20,16 @@ from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.cost import CostModel, Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
-from layoutopt.driver import calibration
-from layoutopt.driver.calibration import VARIABLE
+from layoutopt.driver import prices
+from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
-from layoutopt.kernel_times.baseline import OptimisedOriginal
+from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.plan_kernels import total_seconds
-from layoutopt.kernel_times.stored_prices import StoredPrices
+from layoutopt.kernel_times.prices import StoredPrices, total_seconds
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.planner import Plan, PlanRequest, make_plan
 from layoutopt.report.facts import TIME_IS_SPENT
@@ -247,12 +246,12 @@ def load() -> Iterator[None]:
             process.kill()
 
 
-@pytest.mark.parametrize("max_seconds", [calibration.MAX_SECONDS, 0.05, 0.0])
+@pytest.mark.parametrize("max_seconds", [prices.MAX_SECONDS, 0.05, 0.0])
 def test_two_runs_in_a_row_write_the_same_bytes(
     max_seconds: float, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the first one had time for, which is said."""
-    monkeypatch.setattr(calibration, "MAX_SECONDS", max_seconds)
+    monkeypatch.setattr(prices, "MAX_SECONDS", max_seconds)
     with load():
         first = layoutopt.optimize(network(), "cpu", measure=False)
     report, gain = first.report.calibration, first.report.gain
@@ -311,9 +310,10 @@ def test_what_is_no_profile_is_refused(content: bytes | str | None, error: str, 
 
 def test_the_original_is_priced_as_onnxruntime_runs_it(tmp_path: Path) -> None:
     """Convolutions and their activations are blocked, the Transposes cancel or run, and no other algorithm counts."""
-    original = OptimisedOriginal.of(Runnable.of(network().SerializeToString()), tmp_path)
+    original = optimised_graph(Runnable.of(network().SerializeToString()), tmp_path)
     prices = StoredPrices(RequestedTimes(KernelStore(MACHINE), 0.0), OPSETS)
-    found = original.kernels(load_target("cpu-avx2"), NO_SIZES, prices)
+    fused_tensors = find_fused_tensors(original, by_runtime=True)
+    found = kernels_in_default_formats(original, load_target("cpu-avx2"), fused_tensors, NO_SIZES, prices)
     texts = [
         priced.kernel.key.partition(": ")[2]
         for each in found

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from layoutopt import dialects
-from layoutopt.driver.pipeline import lowering_passes
+from layoutopt.driver.job import lowering_passes
 from layoutopt.errors import ExtensionError, LayoutoptError
 from layoutopt.extend import Graph, OneAxis, Op, Pass, PassContext, format_system
 from layoutopt.formats import catalog

@@ -79,7 +79,9 @@ def compared(
     dtypes = dict.fromkeys(BETWEEN, DType.UINT8)
     margins = dict.fromkeys(BETWEEN, relative_margin(DType.FLOAT32)) if knows_fractions else {}
     cuts = Cuts([ObservedValue(name, name, FOUR) for name in BETWEEN], dtypes, frozenset(BETWEEN), margins)
-    return PairOfModels(runnable(original or chain()), runnable(rewritten), Request(), cuts).verdict()
+    return PairOfModels(
+        runnable(original or chain()), runnable(rewritten), Request(), cuts, is_optimised=False
+    ).verdict()
 
 
 def runnable(model: onnx_ir.Model) -> Runnable:
@@ -152,7 +154,9 @@ def cut(gain: float = 1.0, *, bias: float = 0.0, inside: bool = False) -> onnx_i
 def cut_apart(rewritten: onnx_ir.Model, *, inside: bool) -> Verification:
     values = [ObservedValue("y", "y", FOUR)] if inside else []
     cuts = Cuts(values, {"y": DType.INT32} if inside else {}, frozenset("y"), {"y": relative_margin(DType.FLOAT16)})
-    return PairOfModels(runnable(cut(inside=inside)), runnable(rewritten), Request(), cuts).verdict()
+    return PairOfModels(
+        runnable(cut(inside=inside)), runnable(rewritten), Request(), cuts, is_optimised=False
+    ).verdict()
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from layoutopt.calibrate import CalibrationReport
-from layoutopt.calibrate.calibration_report import Agreement
+from layoutopt.calibrate.calibration import Agreement
 from layoutopt.cli.rendering.terminal import Cell, footnote, key_values, seconds, section, show, styled_line, table
 
 

@@ -15,7 +15,7 @@ from layoutopt.cli.rendering.terminal import footnote, indented, key_values, sho
 from layoutopt.cost_models import find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.cost_models.registry import EXTENSIONS
 from layoutopt.dialects import DIALECTS, Dialect
-from layoutopt.driver.pipeline import lowering_passes
+from layoutopt.driver.job import lowering_passes
 from layoutopt.errors import TargetError
 from layoutopt.formats import entries
 from layoutopt.passes import default_pipeline

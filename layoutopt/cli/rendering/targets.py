@@ -12,7 +12,7 @@ from layoutopt.cli.rendering.terminal import Cell, footnote, key_values, seconds
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
 from layoutopt.cost_models.kernel_matching import has_operand
 from layoutopt.cost_models.registry import find_target
-from layoutopt.cost_models.roofline import Estimate
+from layoutopt.cost_models.roofline import Work
 from layoutopt.cost_models.spec import KernelSpec, Sourced
 from layoutopt.errors import ModelError, TargetError
 from layoutopt.inference import lift
@@ -165,37 +165,36 @@ def _roles(op: Op) -> dict[str, Slot]:
     return {role: slot for role, slot in rule.roles(op).items() if has_operand(op, slot)} if rule is not None else {}
 
 
-def _operand_formats(op: Op, estimate: Estimate) -> dict[str, str]:
+def _operand_formats(op: Op, work: Work) -> dict[str, str]:
     """The format of every operand of the op, by role."""
-    return {role: str(estimate.formats[slot]) for role, slot in _roles(op).items() if slot in estimate.formats}
+    return {role: str(work.formats[slot]) for role, slot in _roles(op).items() if slot in work.formats}
 
 
-def _row(op: Op, each: Estimate) -> list[Cell]:
-    terms, kernel, is_aligned = each.terms, each.work.kernel, each.work.is_aligned
-    remarks = ["arithmetic" if terms.arithmetic > terms.traffic else "memory"]
-    remarks += [] if terms.overlaps else ["arithmetic and traffic do not overlap"]
+def _row(op: Op, each: Work) -> list[Cell]:
+    kernel, is_aligned = each.kernel, each.is_aligned
+    remarks = ["arithmetic" if each.arithmetic > each.traffic else "memory"]
+    remarks += [] if each.overlaps else ["arithmetic and traffic do not overlap"]
     if kernel is not None:
         remarks += [f"extents are not multiples of {kernel.align.value}"] if not is_aligned and kernel.align else []
         remarks += ["any format of the operands"] if kernel.direct else []
         remarks += ["operands may be transposed"] if kernel.strided else []
     formats = " ".join(f"{role}:{format}" for role, format in _operand_formats(op, each).items())
     peak = _peak(kernel, is_aligned=is_aligned) if kernel is not None else "vector unit, no kernel declared"
-    times = (terms.arithmetic, terms.traffic, terms.overhead, terms.seconds, each.conversions)
+    times = (each.arithmetic, each.traffic, each.overhead, each.seconds, each.conversions)
     return [(formats, "cyan"), (peak, "dim"), *map(seconds, times), ("; ".join(remarks), "dim")]
 
 
-def _record(op: Op, estimate: Estimate) -> dict[str, Any]:
-    work, terms = estimate.work, estimate.terms
+def _record(op: Op, work: Work) -> dict[str, Any]:
     return {
-        "formats": _operand_formats(op, estimate),
+        "formats": _operand_formats(op, work),
         "kernel": work.kernel.model_dump(mode="json") if work.kernel is not None else None,
         "operations": work.operations,
         "bytes": work.nbytes,
         "is_aligned": work.is_aligned,
-        "arithmetic_seconds": terms.arithmetic,
-        "traffic_seconds": terms.traffic,
-        "overhead_seconds": terms.overhead,
-        "overlaps": terms.overlaps,
-        "seconds": terms.seconds,
-        "conversion_seconds": estimate.conversions,
+        "arithmetic_seconds": work.arithmetic,
+        "traffic_seconds": work.traffic,
+        "overhead_seconds": work.overhead,
+        "overlaps": work.overlaps,
+        "seconds": work.seconds,
+        "conversion_seconds": work.conversions,
     }

@@ -6,9 +6,8 @@ from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_filter
 from layoutopt.dialects.onnxruntime.writers import KINDS, PER_CHANNEL_KINDS, BlockedArrays
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Signature, Storage, Value
-from layoutopt.ops import View, X, Y, rule_of
+from layoutopt.ops import View, X, Y, facts, rule_of
 from layoutopt.ops.feature_maps import Resize
-from layoutopt.ops.interfaces import affine_of
 from layoutopt.ops.region_ops import regions_with_rule
 
 # Which ops onnxruntime itself runs in blocked formats (`com.microsoft.nchwc`), in models that do not name them.
@@ -167,7 +166,7 @@ def _fused_in(graph: Graph, by_runtime: bool) -> Iterator[tuple[str, float]]:
 
 def _depthwise_input(op: Op) -> Value | None:
     """The operand with which an op in blocks is a depthwise convolution: the other one is a constant number per channel."""
-    affine = affine_of(op) if op.kind in PER_CHANNEL_KINDS else None
+    affine = facts(op).affine(op) if op.kind in PER_CHANNEL_KINDS else None
     if affine is None or affine.axis is None or (op.kind == "Sub" and affine.index):
         return None
     return op.inputs[affine.index]

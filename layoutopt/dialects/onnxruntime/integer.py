@@ -20,7 +20,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
-from layoutopt.ops.interfaces import zero_pads_of
+from layoutopt.ops import facts
 from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
@@ -193,7 +193,7 @@ def _absorb(graph: Graph, conv: Op) -> None:
     quantizer = graph.only_producer(conv.x)
     pad = graph.only_producer(quantizer.x) if quantizer is not None else None
     dequantizer = graph.producer(pad.x) if pad is not None and pad.inputs else None
-    added = zero_pads_of(pad) if pad is not None else None
+    added = facts(pad).zero_pads(pad) if pad is not None else None
     after = Quantization.of(quantizer)
     if (
         quantizer is None

@@ -22,7 +22,6 @@ from layoutopt.ops.shape_functions.node import (
     Node,
     as_elements,
     as_integers,
-    axis_of,
     element_array,
     product_of,
     require,
@@ -59,18 +58,6 @@ def _function_of(*op_types: str) -> Callable[[ElementFunction], ElementFunction]
         return function
 
     return register
-
-
-def _by_numpy(function: Callable[..., Any], *operands: Any, **attributes: Any) -> Any:
-    """The result of a numpy function with the same conditions on its operands as the operator.
-
-    Raises:
-        ContradictionError: numpy refuses the operands.
-    """
-    try:
-        return function(*operands, **attributes)
-    except (ValueError, IndexError) as error:
-        raise ContradictionError(str(error)) from error
 
 
 # --- sources of extents ------------------------------------------------------------------------------------------------
@@ -131,110 +118,61 @@ def _same(node: Node) -> Elements | None:
     return None if to_bool else node.elements()
 
 
-@_function_of("Squeeze", "Unsqueeze", "Reshape", "Flatten")
-def _reshaped(node: Node) -> Elements | None:
-    """The elements in the result's shape, as far as this function needs it; `shapes` infers the shape."""
-    given = node.elements()
-    if given is None:
+@_function_of(*("Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Tile"))
+@_function_of("Transpose", "Unsqueeze")
+def _moved(node: Node) -> list[Elements] | None:
+    """The elements where onnx's reference implementation moves their numbers to; its other operands have to be constant.
+
+    A piece of a Concat of known length without known elements contributes unknown elements.
+    """
+    from onnx.reference.ops import load_op  # takes 0.15 s, only for models that compute shapes
+
+    is_concat = node.op_type == "Concat"
+    pieces = [_piece(node, index) if is_concat else node.elements(index) for index in range(len(node.operands))]
+    moved, others = (pieces, []) if is_concat else (pieces[:1], range(1, len(pieces)))
+    known = [each for each in moved if each is not None]
+    constants = [node.constant(index) for index in others]
+    if len(known) < len(moved) or any(
+        node.has_input(i) and array is None for i, array in zip(others, constants, strict=True)
+    ):
         return None
-    if node.op_type in ("Squeeze", "Unsqueeze"):
-        axes = node.integers(1, "axes")
-        if axes is None:
-            return np.squeeze(given) if node.op_type == "Squeeze" and not node.has_input(1) else None
-        function = np.squeeze if node.op_type == "Squeeze" else np.expand_dims
-        return _by_numpy(function, given, tuple(axes))  # type: ignore[no-any-return]
-    if node.op_type == "Flatten":
-        return given.reshape(int(np.prod(given.shape[: node.attributes.get("axis", 1)])), -1) if given.size else None
-    target = node.integers(1)
-    if target is None:
+    grown = constants[0] if node.op_type in ("Expand", "Tile") else None
+    if any(array is not None and array.size > MAX_ELEMENTS for array in constants) or (
+        grown is not None and prod(grown.tolist()) > MAX_ELEMENTS
+    ):
         return None
-    copied = not node.attributes.get("allowzero")
-    shape = [given.shape[axis_of(axis, given.ndim)] if dim == 0 and copied else dim for axis, dim in enumerate(target)]
-    return _by_numpy(given.reshape, shape)  # type: ignore[no-any-return]
+    flat = np.concatenate([each.reshape(-1) for each in known])
+    starts = np.cumsum([0, *(each.size for each in known)])
+    numbers = [np.arange(each.size).reshape(each.shape) + start for each, start in zip(known, starts, strict=False)]
+    operator = load_op("", node.op_type, node.version)
+    try:
+        found = operator.eval(*numbers, *constants, n_outputs=len(node.outputs), **node.attributes)
+    except (ValueError, IndexError, RuntimeError) as error:
+        raise ContradictionError(str(error)) from error
+    results = list(found) if isinstance(found, tuple) else [found]
+    is_whole = len(results) == len(node.outputs) and sum(each.size for each in results) == flat.size
+    require(node.op_type != "Split" or is_whole, "pieces of another total size")
+    return [np.asarray(flat.take(each), dtype=object) for each in results]
 
 
-@_function_of("Transpose")
-def _transposed(node: Node) -> Elements | None:
-    given = node.elements()
-    return None if given is None else _by_numpy(given.transpose, node.attributes.get("perm"))
+def _piece(node: Node, index: int) -> Elements | None:
+    """The elements of a piece; unknown ones if only its extents are known."""
+    sizes = as_integers(node.shape(index))
+    if (given := node.elements(index)) is not None or sizes is None or prod(sizes) > MAX_ELEMENTS:
+        return given
+    return element_array([None] * prod(sizes), sizes)
 
 
-@_function_of("Gather")
-def _gathered(node: Node) -> Elements | None:
-    given, indices = node.elements(), node.constant(1)
-    if given is None or indices is None or np.size(indices) > MAX_ELEMENTS:
-        return None
-    taken = _by_numpy(np.take, given, indices.astype(np.int64), axis=node.attributes.get("axis", 0))
-    return element_array(list(np.reshape(taken, -1)), np.shape(indices)) if given.ndim == 1 else np.asarray(taken)
+def _mapped(function: Callable[..., MaybeExtent], *operands: Elements) -> Elements:
+    """A function of extents applied element by element, with broadcasting.
 
-
-@_function_of("Slice")
-def _sliced(node: Node) -> Elements | None:
-    given = node.elements()
-    starts, ends = node.integers(1, "starts"), node.integers(2, "ends")
-    if given is None or starts is None or ends is None:
-        return None
-    axes = node.integers(3, "axes") if node.has_input(3) or "axes" in node.attributes else list(range(len(starts)))
-    steps = node.integers(4) if node.has_input(4) else [1] * len(starts)
-    if axes is None or steps is None:
-        return None
-    require(len(axes) == len(starts) == len(ends) == len(steps), "starts, ends, axes and steps of different lengths")
-    require(0 not in steps, "a step of zero")
-    where = [slice(None)] * given.ndim
-    for given_axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        axis = axis_of(given_axis, given.ndim)
-        size = given.shape[axis]
-        stop = None if step < 0 and end < -size else end  # from the back, -1 is before the first
-        where[axis] = slice(start, stop, step)
-    return given[tuple(where)]
-
-
-@_function_of("Split")
-def _split(node: Node) -> list[Elements] | None:
-    given = node.elements()
-    if given is None:
-        return None
-    axis, count = axis_of(node.attributes.get("axis", 0), given.ndim), len(node.outputs)
-    sizes = node.integers(1, "split") if node.has_input(1) or "split" in node.attributes else None
-    if sizes is None:
-        if node.has_input(1):
-            return None
-        chunk = -(-given.shape[axis] // count)
-        sizes = [min(chunk, given.shape[axis] - chunk * index) for index in range(count)]
-    require(len(sizes) == count and min(sizes) >= 0 and sum(sizes) == given.shape[axis], "pieces of another total size")
-    return list(np.split(given, np.cumsum(sizes)[:-1], axis=axis))
-
-
-@_function_of("Concat")
-def _joined(node: Node) -> Elements | None:
-    """The concatenated elements; a piece of known length without known elements contributes unknown elements."""
-    pieces = []
-    for index in range(len(node.operands)):
-        given = node.elements(index)
-        if given is None:
-            sizes = as_integers(node.shape(index))
-            if sizes is None or prod(sizes) > MAX_ELEMENTS:
-                return None
-            given = element_array([None] * prod(sizes), sizes)
-        pieces.append(given)
-    return _by_numpy(np.concatenate, pieces, axis=node.attributes.get("axis", 0))  # type: ignore[no-any-return]
-
-
-@_function_of("Expand")
-def _expanded(node: Node) -> Elements | None:
-    given, target = node.elements(), node.integers(1)
-    if given is None or target is None:
-        return None
-    shape = _by_numpy(np.broadcast_shapes, given.shape, tuple(target))
-    return np.broadcast_to(given, shape) if np.prod(shape) <= MAX_ELEMENTS else None
-
-
-@_function_of("Tile")
-def _tiled(node: Node) -> Elements | None:
-    given, repeats = node.elements(), node.integers(1)
-    if given is None or repeats is None or given.size * np.prod(repeats) > MAX_ELEMENTS:
-        return None
-    return _by_numpy(np.tile, given, repeats)  # type: ignore[no-any-return]
+    Raises:
+        ContradictionError: the shapes of the operands do not broadcast.
+    """
+    try:
+        return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
+    except ValueError as error:
+        raise ContradictionError(str(error)) from error
 
 
 @_function_of("Where")
@@ -242,12 +180,9 @@ def _chosen(node: Node) -> Elements | None:
     given = [each for index in range(3) if (each := node.elements(index)) is not None]
     if len(given) != 3:
         return None
-    condition, one, other = _by_numpy(np.broadcast_arrays, *given)
-    chosen = [
-        None if truth is None or truth.number is None else a if truth.number else b
-        for truth, a, b in zip(condition.flat, one.flat, other.flat, strict=True)
-    ]
-    return element_array(chosen, condition.shape)
+    return _mapped(
+        lambda truth, a, b: None if truth is None or truth.number is None else a if truth.number else b, *given
+    )
 
 
 # --- arithmetic --------------------------------------------------------------------------------------------------------
@@ -260,9 +195,7 @@ def _elementwise(node: Node, function: Callable[[Extent, Extent], MaybeExtent]) 
         other = node.elements(index)
         if result is None or other is None:
             return None
-        one, two = _by_numpy(np.broadcast_arrays, result, other)
-        pairs = zip(one.flat, two.flat, strict=True)
-        result = element_array([None if a is None or b is None else function(a, b) for a, b in pairs], one.shape)
+        result = _mapped(lambda a, b: None if a is None or b is None else function(a, b), result, other)
     return result
 
 
@@ -318,10 +251,7 @@ def _inverted(node: Node) -> Elements | None:
     given = node.elements()
     if given is None:
         return None
-    invert: Callable[[MaybeExtent], MaybeExtent] = (
-        _not if node.op_type == "Not" else lambda each: None if each is None else -each
-    )
-    return element_array([invert(each) for each in given.flat], given.shape)
+    return _mapped(_not if node.op_type == "Not" else lambda each: None if each is None else -each, given)
 
 
 @_function_of(*_REDUCTIONS)

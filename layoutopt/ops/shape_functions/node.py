@@ -141,17 +141,16 @@ class Node:
         operand = self.operand(index)
         return None if operand is None else operand.constant
 
-    def vector(self, index: int) -> list[MaybeExtent] | None:
-        """The elements of an input that is a list, or one number."""
+    def vector(self, index: int, name: str = "") -> list[MaybeExtent] | None:
+        """The elements of an input that is a list, or one number, or of the attribute that older opsets have for it."""
+        if name in self.attributes:
+            return [Extent.of(int(each)) for each in np.ravel(self.attributes[name])]
         found = self.elements(index)
         return None if found is None else list(found.reshape(-1))
 
     def integers(self, index: int, name: str = "") -> list[int] | None:
-        """The elements of an input, or of the attribute that older opsets have for it, if all are known numbers."""
-        if name and name in self.attributes:
-            value = self.attributes[name]
-            return [int(value)] if isinstance(value, int) else [int(each) for each in value]
-        vector = self.vector(index)
+        """The elements of an input or attribute, as in `vector`, if all are known numbers."""
+        vector = self.vector(index, name)
         found = as_integers(None if vector is None else tuple(vector))
         return None if found is None else list(found)
 

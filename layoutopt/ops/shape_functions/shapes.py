@@ -217,9 +217,7 @@ def _tiled(node: Node) -> Sequence[Dims | None] | None:
 
 @_function_of("Pad")
 def _padded(node: Node) -> Sequence[Dims | None] | None:
-    x = node.shape(0)
-    name = "pads" if "pads" in node.attributes else "paddings"
-    pads: list[MaybeExtent] | None = [Extent.of(number) for number in node.attributes.get(name, [])] or node.vector(1)
+    x, pads = node.shape(0), node.vector(1, "pads")
     axes = node.integers(3) if node.has_input(3) else list(range(len(x or ())))
     if x is None or pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
@@ -232,11 +230,7 @@ def _padded(node: Node) -> Sequence[Dims | None] | None:
 
 @_function_of("Slice")
 def _sliced(node: Node) -> Sequence[Dims | None] | None:
-    x = node.shape(0)
-    starts, ends = (
-        [Extent.of(number) for number in node.attributes[name]] if name in node.attributes else node.vector(index)
-        for index, name in ((1, "starts"), (2, "ends"))
-    )
+    x, starts, ends = node.shape(0), node.vector(1, "starts"), node.vector(2, "ends")
     given, counted = starts if starts is not None else ends, as_integers(node.shape(1))
     if x is None or (given is None and not counted):
         return None
@@ -312,8 +306,8 @@ def _split(node: Node) -> Sequence[Dims | None] | None:
     sizes: list[MaybeExtent] = [None] * count
     dim = x[axis]
     if "split" in node.attributes or node.has_input(1):
-        given = [Extent.of(size) for size in node.attributes.get("split", [])] or node.vector(1)
-        sizes = list(given) if given is not None and len(given) == count else sizes
+        given = node.vector(1, "split")
+        sizes = given if given is not None and len(given) == count else sizes
     else:
         chunk = (dim + (count - 1)) // count if node.version >= 18 else dim // count
         sizes = [*[chunk] * (count - 1), dim - chunk * (count - 1)]

@@ -5,35 +5,36 @@ MatMul -> Add(bias) -> Add(residual)  one kernel, which reads the residual too
 Conv -> Transpose -> Relu             the same as Conv -> Relu -> Transpose, since an element-wise op commutes with view ops
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Annotated
 
+from pydantic import Field
+
+from layoutopt.cost import Epilogues
+from layoutopt.cost_models.spec import Families, SpecModel, Text, Texts
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
 from layoutopt.ops.region_ops import regions_with_rule
 
-Epilogues: TypeAlias = Mapping[Op, float]
-"""The ops of epilogues, each with the remaining fraction of its time: its share of operands that are still read."""
-
 _ELEMENTWISE = "elementwise"
 
 
-@dataclass(frozen=True, slots=True)
-class EpilogueRule:
-    """The element-wise ops that a runtime computes in a kernel before them.
+class EpilogueRule(SpecModel):
+    """Element-wise ops that the runtime computes in the kernel before them.
 
     Attributes:
-        families: the families of the kernels.
-        ops: the op types; None for all element-wise ones.
-        needs_constants: whether the other operands have to be constants.
+        family: the families of the kernels.
+        ops: op types; by default all element-wise ops.
+        with_constants: whether the other operands have to be constants.
+        source: the measurement or document that proves it.
     """
 
-    families: Collection[str]
-    ops: Collection[str] | None = None
-    needs_constants: bool = False
+    family: Annotated[Families, Field(min_length=1)]
+    ops: Texts | None = None
+    with_constants: bool = False
+    source: Text
 
     def accepts(self, op: Op) -> bool:
         """Whether the runtime computes the op in a kernel of these families."""
@@ -41,7 +42,7 @@ class EpilogueRule:
         if rule is None or rule.family != _ELEMENTWISE or len(op.outputs) != 1:
             return False
         others = sum(each is not None and not each.is_constant for each in op.inputs) - 1
-        return (self.ops is None or op.kind in self.ops) and not (self.needs_constants and others)
+        return (self.ops is None or op.kind in self.ops) and not (self.with_constants and others)
 
 
 def find_epilogues(graph: Graph, rules: Sequence[EpilogueRule]) -> Epilogues:
@@ -58,7 +59,7 @@ def find_epilogues(graph: Graph, rules: Sequence[EpilogueRule]) -> Epilogues:
     for each in regions_with_rule(graph) if rules else ():
         for op in each.ops:
             layout_rule = rule_of(op)
-            matching_rules = [rule for rule in rules if layout_rule is not None and layout_rule.family in rule.families]
+            matching_rules = [rule for rule in rules if layout_rule is not None and layout_rule.family in rule.family]
             if matching_rules and op not in found and op.outputs[0] is not None and op.outputs[0].shape is not None:
                 found |= _epilogue(each, op.outputs[0], matching_rules, found)
     return found
