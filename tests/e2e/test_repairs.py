@@ -267,7 +267,6 @@ def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pyte
     warning = "warning: {}y: is declared as float32[2,4], but is float32[2,3]: the declared shape is ignored\n"
     code, printed, stderr = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper", "--runtime", "compiler")
     assert (code, stderr) == (0, warning.format(""))
-    assert "repaired" in printed
     assert run_cli(capfd, "optimize", source, "-o", out, "-q")[::2] == (0, warning.format(""))
     code, printed, stderr = run_cli(capfd, "inspect", source, "-t", "gpu-hopper", "--runtime", "compiler")
     assert (code, stderr) == (0, warning.format(""))
