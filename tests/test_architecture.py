@@ -124,7 +124,6 @@ def test_imports_of_onnxruntime() -> None:
     assert {name.split(".")[0] for name in importers("onnxruntime")} == {
         "bench",
         "calibrate",
-        "certificate",
         "kernel_times",
         "runtime",
     }

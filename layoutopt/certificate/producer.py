@@ -26,7 +26,7 @@ from layoutopt.certificate.checker.model import Model, of_message, read
 from layoutopt.certificate.checker.normal import split_view
 from layoutopt.certificate.checker.operators import SegmentError, Translator
 from layoutopt.certificate.checker.terms import Array, Shape, Term, UnprovableError, difference
-from layoutopt.certificate.testing import fitting_sizes, measure, random_inputs, run
+from layoutopt.certificate.testing import measure, run, sample_inputs
 from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.errors import ArgumentError, CertificateError
 from layoutopt.runtime.definitions import BLOCKED, define
@@ -35,7 +35,6 @@ from layoutopt.version import VERSION as LAYOUTOPT_VERSION
 
 _TOLERANCE = 2e-3
 _LARGEST_PERMUTED_RANK = 6
-_SEED = 1
 _LARGEST_SEGMENT = 96
 _LARGEST_ORIGINAL_SEGMENT = 60
 
@@ -110,7 +109,7 @@ class _Search:
 
     def __init__(self, original: Model, result: Model, block: int, allow_tested: bool) -> None:
         self._original, self._result, self._block, self._allow_tested = original, result, block, allow_tested
-        feeds = random_inputs(original, _SEED, fitting_sizes(original, 1)[0])
+        (feeds,) = sample_inputs(original, 1)
         self._wanted = run(original, feeds, [name for name in original.producers if name in original.types])
         self._found = run(_runnable(result, block), feeds, list(result.producers))
         self._order = list(original.producers)

@@ -1,7 +1,7 @@
 """Values of both models on random inputs, for claims that are tested and not proven; no part of the checker."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 import onnx
@@ -12,12 +12,14 @@ from layoutopt.certificate.checker.check import Claim
 from layoutopt.certificate.checker.model import Model
 from layoutopt.certificate.checker.terms import Array, Shape
 from layoutopt.errors import CertificateError
+from layoutopt.inference import lift
+from layoutopt.onnx_io.interface import Interface, declared_inputs
+from layoutopt.onnx_io.reader import from_message
+from layoutopt.runtime.session import Session
+from layoutopt.sample_inputs import SampleInputs
 
 RUNS = 3
 SCALES = (1.0, 1.0, 10.0)
-SIZES = (2, 3, 5, 7, 4, 8, 16, 32, 64, 128, 224, 1)
-"""Sizes that are tried for symbolic dimensions beyond the first axis, until the original runs."""
-BATCHES = (2, 3, 1)
 TOLERANCE = 1e-3
 """The largest difference of a tested value, relative to the largest absolute value in it."""
 
@@ -29,8 +31,7 @@ def measure(original: Model, result: Model, claims: Sequence[Claim]) -> list[flo
         CertificateError: a difference is larger than the tolerance, or onnxruntime does not run a model.
     """
     worst = [0.0] * len(claims)
-    for seed, sizes in enumerate(fitting_sizes(original, RUNS) if claims else ()):
-        feeds = random_inputs(original, seed, sizes)
+    for feeds in sample_inputs(original, RUNS) if claims else ():
         wanted = run(original, feeds, sorted({claim.of for claim in claims}))
         found = run(result, feeds, sorted({claim.value for claim in claims}))
         for place, claim in enumerate(claims):
@@ -72,68 +73,30 @@ def _static(axes: maps.Axes, shape: tuple[int, ...], symbolic: Shape) -> maps.Ax
     )
 
 
-def fitting_sizes(model: Model, count: int) -> list[dict[str, int]]:
-    """Sizes of the symbolic dimensions of the inputs at which the model runs, `count` times, different ones if there are any.
+def sample_inputs(original: Model, count: int) -> list[dict[str, Array]]:
+    """Sets of random inputs of a model, of other sizes in every set if it has symbolic dimensions.
 
     Raises:
-        CertificateError: it runs at none of the sizes that are tried.
+        LayoutoptError: the model cannot be lifted, or an input has a type without random values.
     """
-    places = [(extent, axis) for name in model.inputs for axis, extent in enumerate(model.types[name][0])]
-    names = {extent: axis for extent, axis in reversed(places) if isinstance(extent, str)}
-    if not names:
-        return [{}] * count
-    found: list[dict[str, int]] = []
-    fault: CertificateError | None = None
-    for batch, size in [
-        *((batch, size) for size in SIZES for batch in BATCHES[:1]),
-        *((b, s) for s in SIZES for b in BATCHES[1:]),
-    ]:
-        sizes = {name: size if axis else batch for name, axis in names.items()}
-        try:
-            run(model, random_inputs(model, 0, sizes), [])
-        except CertificateError as error:
-            fault = error
-            continue
-        if sizes not in found:
-            found.append(sizes)
-        if len(found) == count:
-            return found
-    if not found:
-        raise CertificateError(
-            "no size of the symbolic dimensions fits the original, so nothing can be tested"
-        ) from fault
-    return (found * count)[:count]
-
-
-def random_inputs(model: Model, seed: int, sizes: Mapping[str, int]) -> dict[str, Array]:
-    """Random arrays for the inputs of a model, for sizes of symbolic dimensions by name."""
-    random = np.random.default_rng(seed)
-    feeds = {}
-    for name in model.inputs:
-        shape, dtype = model.types[name]
-        extents = [size if isinstance(size, int) else sizes[size] for size in shape]
-        kind = helper.tensor_dtype_to_np_dtype(dtype)
-        scale = SCALES[seed % len(SCALES)]
-        array: Any = (
-            random.normal(size=extents, scale=scale) if np.dtype(kind).kind in "fV" else random.integers(0, 2, extents)
-        )
-        feeds[name] = array.astype(kind)
-    return feeds
+    model = from_message(original.message)
+    interface, samples = Interface(declared_inputs(model), ()), SampleInputs.of(lift(model))
+    sizes = samples.sizes_to_compare(interface)
+    feeds = (samples.draw(interface, seed, sizes[seed % len(sizes)]) for seed in range(count))
+    return [
+        {name: array * array.dtype.type(scale) if array.dtype.kind in "fV" else array for name, array in feed.items()}
+        for feed, scale in zip(feeds, cycle(SCALES), strict=False)
+    ]
 
 
 def run(model: Model, feeds: dict[str, Array], names: Sequence[str]) -> dict[str, Array]:
     """The named values for some inputs, computed without optimisations of onnxruntime."""
-    import onnxruntime
-
     message = onnx.ModelProto()
     message.CopyFrom(model.message)
     known = {value.name for value in message.graph.output} | set(feeds)
     message.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in known)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(message.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = Session(message.SerializeToString(), is_optimised=False)
         wanted = [name for name in names if name not in feeds] or [model.outputs[0]]
         return dict(zip(wanted, session.run(wanted, feeds), strict=True)) | {
             name: feeds[name] for name in names if name in feeds

@@ -61,11 +61,22 @@ _PART = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
 _NUMBERED = re.compile(r"(?:([1-9][0-9]*)(?:_([1-9][0-9]*))?)?d([0-9]+)")
 
 
-PartFields = tuple[int, int, int]
-"""The fields of a `Part`: the axis, the elements of the block or 0, its span or 0 for the default."""
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """One physical dimension: the outer part of an axis (`block` is 0), or an inner block of `block` elements.
+
+    Attributes:
+        axis: the position of the axis.
+        block: the number of elements of an inner block; 0 for the outer part.
+        step: the span of the block (see `Format.spans`); 0 for the default, the product of the axis's blocks to the right.
+    """
+
+    axis: int
+    block: int = 0
+    step: int = 0
 
 
-def parse_parts(text: str, axes: str | None = None) -> Iterator[PartFields]:
+def parse_parts(text: str, axes: str | None = None) -> Iterator[Part]:
     """The parts of a format in this notation.
 
     Raises:
@@ -75,7 +86,7 @@ def parse_parts(text: str, axes: str | None = None) -> Iterator[PartFields]:
         return
     if is_numbered(text):
         numbered = filter(None, map(_NUMBERED.fullmatch, text.split(",")))
-        yield from ((int(part[3]), int(part[1] or 0), int(part[2] or 0)) for part in numbered)
+        yield from (Part(int(part[3]), int(part[1] or 0), int(part[2] or 0)) for part in numbered)
         return
     parts = list(_PART.finditer(text))
     if not text or "".join(part[0] for part in parts) != text:
@@ -87,20 +98,7 @@ def parse_parts(text: str, axes: str | None = None) -> Iterator[PartFields]:
     if stray := {part[4] for part in parts if part[4]} - set(axes.lower()):
         raise FormatError(f"has blocks of the unknown axes {sorted(stray)}", where=text)
     for part in parts:
-        yield axes.index((part[1] or part[4]).upper()), int(part[2] or 0), int(part[3] or 0)
-
-
-def write_parts(parts: Iterable[PartFields], rank: int, axes: str | None = None) -> str:
-    """The notation of parts, by default with the letters of a feature map of that rank.
-
-    Raises:
-        FormatError: the number of letters is not the rank.
-    """
-    if axes is None:
-        axes = _DEFAULT_AXES[rank] if rank < len(_DEFAULT_AXES) else ascii_uppercase[:rank]
-    if len(axes) != rank:
-        raise FormatError(f"{rank} axes cannot be named with the letters '{axes}'")
-    return "".join(_part_text(axes[axis], block, step) for axis, block, step in parts) or SCALAR
+        yield Part(axes.index((part[1] or part[4]).upper()), int(part[2] or 0), int(part[3] or 0))
 
 
 def is_numbered(text: str) -> bool:
@@ -108,20 +106,8 @@ def is_numbered(text: str) -> bool:
     return all(map(_NUMBERED.fullmatch, text.split(",")))
 
 
-def write_numbered_parts(parts: Iterable[PartFields]) -> str:
-    """The notation of parts with numbers for the axes."""
-    return ",".join(f"{block or ''}{f'_{step}' if step else ''}d{axis}" for axis, block, step in parts) or SCALAR
-
-
-def has_default_letters(rank: int) -> bool:
-    """Whether the axes of a feature map of that rank have letters."""
-    return rank < len(_DEFAULT_AXES)
-
-
-def _part_text(letter: str, block: int, step: int) -> str:
-    if not block:
-        return letter
-    return f"{block}_{step}{letter.lower()}" if step else f"{block}{letter.lower()}"
+def _block_text(part: Part) -> str:
+    return f"{part.block or ''}{f'_{part.step}' if part.step else ''}"
 
 
 def _axes_of(letters: Sequence[str], text: str) -> str:
@@ -169,21 +155,6 @@ _R = TypeVar("_R")
 def _memoised(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Cache the results of a pure function: a model has thousands of tensors, but few formats and shapes."""
     return cast(Callable[_P, _R], lru_cache(maxsize=1 << 14)(function))
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Part:
-    """One physical dimension: the outer part of an axis (`block` is 0), or an inner block of `block` elements.
-
-    Attributes:
-        axis: the position of the axis.
-        block: the number of elements of an inner block; 0 for the outer part.
-        step: the span of the block (see `Format.spans`); 0 for the default, the product of the axis's blocks to the right.
-    """
-
-    axis: int
-    block: int = 0
-    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +205,7 @@ class Format:
         Raises:
             FormatError: the text does not follow the grammar, or its letters are not those of the axes.
         """
-        return cls(tuple(Part(*fields) for fields in parse_parts(text, axes)))
+        return cls(tuple(parse_parts(text, axes)))
 
     @property
     def rank(self) -> int:
@@ -288,7 +259,12 @@ class Format:
         Raises:
             FormatError: the number of letters is not the rank.
         """
-        return write_parts(((part.axis, part.block, part.step) for part in self.parts), self.rank, axes)
+        if axes is None:
+            axes = _DEFAULT_AXES[self.rank] if self.rank < len(_DEFAULT_AXES) else ascii_uppercase[: self.rank]
+        if len(axes) != self.rank:
+            raise FormatError(f"{self.rank} axes cannot be named with the letters '{axes}'")
+        letters = ((part, axes[part.axis]) for part in self.parts)
+        return "".join(_block_text(part) + (each.lower() if part.block else each) for part, each in letters) or SCALAR
 
     def text(self, axes: str = "") -> str:
         """The notation for people; `parse` is the inverse, with the same letters.
@@ -297,13 +273,13 @@ class Format:
             axes: the letters of the logical axes. Without them, or with another number of them than the rank, axes have
                 the letters of a feature map; from rank 6 on, which has no such letters, they have numbers: `d0,d2,d1`.
         """
-        if len(axes) == self.rank or has_default_letters(self.rank):
+        if len(axes) == self.rank or self.rank < len(_DEFAULT_AXES):
             return self.name(axes if len(axes) == self.rank else None)
         return self.numbered()
 
     def numbered(self) -> str:
         """The notation with numbers for the axes; `parse` is the inverse, whatever the letters of the axes are."""
-        return write_numbered_parts((part.axis, part.block, part.step) for part in self.parts)
+        return ",".join(f"{_block_text(part)}d{part.axis}" for part in self.parts) or SCALAR
 
     def __str__(self) -> str:
         """The notation for people, with the default letters."""

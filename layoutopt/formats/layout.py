@@ -94,10 +94,6 @@ class Layout:
             default=1,
         )
 
-    def byte_strides(self, itemsize: int) -> tuple[int, ...]:
-        """The strides in bytes for elements of `itemsize` bytes."""
-        return tuple(stride * itemsize for stride in self.strides)
-
     def offset(self, *coords: ArrayLike) -> Index:
         """The offsets of the elements at the given coordinates.
 

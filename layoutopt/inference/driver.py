@@ -1,9 +1,8 @@
-"""Type inference on a graph: op by op, in topological order, through bodies and calls of functions.
+"""Type inference on a graph: op by op, in topological order, through bodies.
 
 For each op, shape functions (`ops.shape_functions`) and onnx's inference for the one node infer the types of its results from
-those of its operands (`op_inference`), which are compared with the declared types. A call is inferred as the body of its
-function. An op stores its result and the operands that it was inferred from (`CachedInference`), so that a second run infers
-only ops whose operands have changed.
+those of its operands (`op_inference`). Declared shapes are hints. An op stores its result and the operands that it was inferred
+from (`CachedInference`), so that a second run infers only ops whose operands have changed.
 
 The inputs of a body have the types of the op's operands, without the scan axes; the results of the op have the types of the
 body's results. The state of a loop may have another shape in every iteration. It keeps its initial shape if no iteration
@@ -22,9 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from types import MappingProxyType
-from typing import TypeVar
-
-import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown
@@ -46,12 +42,10 @@ from layoutopt.inference.op_inference import (
 )
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
-from layoutopt.ir.types import Attribute, DType, Op, Opaque, ReferenceAttribute, TensorType, Value
-from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS
+from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.onnx_io.messages import display_name
 from layoutopt.onnx_io.schema import model_error
-from layoutopt.onnx_io.structure import lifted_function
-from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir
+from layoutopt.onnx_io.vocabulary import DimNames
 from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, operand, region_rule
 from layoutopt.ops.shape_functions import MAX_ELEMENTS, Elements, Node, Operand, array_of, as_elements
 
@@ -213,62 +207,9 @@ def _covers(type: TensorType, other: TensorType) -> bool:
     return all(_precision(a) <= _precision(b) for a, b in zip(type.shape, other.shape, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Callee:
-    """A function that ops call.
-
-    Attributes:
-        graph: its body, whose inputs are its parameters.
-        defaults: the default values of its attributes.
-    """
-
-    graph: Graph
-    defaults: Mapping[str, Attribute]
-
-
-class Callees:
-    """The functions of the model that a graph was lifted from."""
-
-    def __init__(self, graph: Graph) -> None:
-        origin = graph.root.origin
-        self._model = origin if isinstance(origin, ir.Model) else None
-        self._found: dict[ir.OperatorIdentifier, Callee] = {}
-
-    def of(self, op: Op) -> Callee | None:
-        """The function that an op calls, if it calls one."""
-        if self._model is None or not self._model.functions:
-            return None
-        overload = op.overload or (op.origin.overload if isinstance(op.origin, ir.Node) else "")
-        key = (op.domain, op.op_type, overload)
-        function = self._model.functions.get(key)
-        if function is None:
-            return None
-        if key not in self._found:
-            given = (attr for attr in function.attributes.values() if attr.value is not None)
-            defaults = {attr.name: attribute_from_ir(attr) for attr in given}
-            self._found[key] = Callee(lifted_function(self._model, function), defaults)
-        return self._found[key]
-
-
-def bound_attributes(attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
-    """The attributes of an op in a function, references replaced by attributes of the call, or dropped if the call has none."""
-    references = {
-        name: value.payload.name
-        for name, value in attributes.items()
-        if isinstance(value, Opaque) and isinstance(value.payload, ReferenceAttribute)
-    }
-    if not references:
-        return attributes
-    found = {name: given.get(references[name]) if name in references else value for name, value in attributes.items()}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-_T = TypeVar("_T")
-
 _MAX_ATTEMPTS = 8  # widenings of the type of a loop state before its shape is dropped
 _MAX_VISITS = 1000
 """Visits of bodies in one inference after which shapes of loop states are dropped; nested loops multiply visits."""
-_MAX_CALL_DEPTH = 100  # nested calls
 _MAX_CONSTANT_ELEMENTS = 1024  # of a constant whose elements are read
 _MAX_BOUND = 1 << 20  # no larger lower bound of a dimension is computed
 _PROPAGATED_TYPES = frozenset(
@@ -316,18 +257,15 @@ class Inference:
         self._bounds = bounds
         self._propagates_data = propagates_data
         self._caches_results = caches_results
-        self._callees = Callees(graph)
         self._operands: dict[Value, Operand] = {}
-        self._aliases: dict[Value, Value | None] = {}
-        self._attributes: list[Mapping[str, Attribute]] = []  # of the calls that are being inferred
-        self._budget = 0
+        self._aliases: dict[Value, Value | None] = {}  # of captured values
         self._visits = 0
         for value in graph.inputs:
             self._set(value, inputs.get(value, value.type))
         self._walk(graph)
 
     def operand(self, value: Value) -> Operand | None:
-        """A value as an operand of type inference; None for an absent argument of a call."""
+        """A value as an operand of type inference; None for an absent operand that a body captures."""
         while value in self._aliases:
             outer = self._aliases[value]
             if outer is None:
@@ -383,30 +321,30 @@ class Inference:
     def _walk(self, graph: Graph) -> None:
         for op in graph.ops:
             rule = region_rule(op)
-            callee = self._callees.of(op)
             if rule is not None:
                 self._enter_bodies(op, rule)
             elif op.bodies:
                 self._infer_with_onnx(op)
-            elif callee is not None:
-                self._call(op, callee)
             else:
                 self._infer(op)
 
     def _infer(self, op: Op) -> None:
-        """Infer an op without bodies that calls no function."""
+        """Infer an op without bodies."""
         node = Node(
             op.op_type,
             op.domain,
             op.version,
-            bound_attributes(op.attributes, self._attributes[-1]) if self._attributes else dict(op.attributes),
+            dict(op.attributes),
             [None if value is None else self.operand(value) for value in op.inputs],
             tuple(value is not None for value in op.outputs),
             self._bounds,
         )
         cached = op.inferred if isinstance(op.inferred, CachedInference) else None
         if cached is None or not cached.is_valid_for(node):
-            cached = self._checked(op, lambda: infer_results(node))
+            try:
+                cached = infer_results(node)
+            except TYPE_ERROR as error:  # an operand has a type that the op does not take
+                raise model_error(error, display_name(op)) from error
             if self._caches_results:
                 op.inferred = cached
         elif cached.elements is None:
@@ -450,18 +388,7 @@ class Inference:
         constant = array_of(elements, type.dtype.numpy) if isinstance(type, TensorType) else None
         self._operands[value] = Operand(type, elements, constant)
 
-    def _checked(self, op: Op, infer: Callable[[], _T]) -> _T:
-        """The result of `infer`.
-
-        Raises:
-            ModelError: an operand has a type that the op does not take.
-        """
-        try:
-            return infer()
-        except TYPE_ERROR as error:
-            raise model_error(error, display_name(op)) from error
-
-    # --- bodies and calls ----------------------------------------------------------------------------------------
+    # --- bodies --------------------------------------------------------------------------------------------------
 
     def _capture(self, op: Op) -> None:
         """Make the captured inputs of bodies aliases of the outer values."""
@@ -503,32 +430,13 @@ class Inference:
             self._walk(body)
         types = [None if value is None else self.type_of(value) for value in op.inputs]
         try:
-            found = self._checked(op, lambda: infer_bodied_node(op, types, self.graph.opsets))
+            found = infer_bodied_node(op, types, self.graph.opsets)
+        except TYPE_ERROR as error:
+            raise model_error(error, display_name(op)) from error
         except SHAPE_ERRORS as error:
             self._record(model_error(error, display_name(op)))
             found = [None] * len(op.outputs)
         self._set_types(op, found)
-
-    def _call(self, op: Op, callee: Callee) -> None:
-        """Infer the body of a function with the operands of a call. A call that expands to too many ops is not inferred."""
-        body = callee.graph
-        if not self._attributes:
-            self._budget = MAX_INFERRED_OPS
-        self._budget -= len(body)
-        if self._budget < 0 or len(self._attributes) >= _MAX_CALL_DEPTH:
-            self._set_types(op, [None] * len(op.outputs))
-            return
-        arguments: list[Value | None] = [*op.inputs, *[None] * len(body.inputs)]
-        self._aliases.update(zip(body.inputs, arguments, strict=False))
-        given = bound_attributes(op.attributes, self._attributes[-1]) if self._attributes else op.attributes
-        self._attributes.append({**callee.defaults, **given})
-        self._walk(body)
-        self._attributes.pop()
-        results = [*map(self.operand, body.outputs), *[None] * len(op.outputs)][: len(op.outputs)]
-        self._set_types(op, [None if result is None else as_inferred(result.type) for result in results])
-        for value, result in zip(op.outputs, results, strict=True):
-            if value is not None and result is not None and result.symbolic_elements is not None:
-                self._set(value, self.type_of(value), result.symbolic_elements)
 
 
 def infer(

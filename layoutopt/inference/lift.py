@@ -192,7 +192,7 @@ def _has_numbers(value: Value, declared: Shape) -> bool:
 def add_runtime_types(graph: Graph, names: DimNames) -> None:
     """Set the unknown types of the results of operators without an ONNX schema in a main graph."""
     version = graph.opsets.get("", 0)
-    known_ops = {*operators(), *_local(graph)}
+    known_ops = set(operators())
     undefined = (op for op in graph.ops if (op.domain, op.op_type) not in known_ops or _is_onnxruntime_op(op, version))
     computed = (value for op in undefined for value in op.outputs if value is not None)
     unknown = [value for value in computed if value.rank is None]
@@ -212,12 +212,6 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
     known = {str(dim): dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, Extent)}
     for value in unknown:
         _set_type(value, outputs[emission.names[value]], known, names)
-
-
-def _local(graph: Graph) -> set[tuple[str, str]]:
-    """The functions of a model, by domain and name."""
-    model = graph.origin
-    return {key[:2] for key in model.functions} if isinstance(model, ir.Model) else set()
 
 
 def _is_onnxruntime_op(op: Op, version: int) -> bool:

@@ -253,9 +253,8 @@ def merged_type(found: InferredType, declared: ValueType, names: DimNames, known
     shape = given.shape if given is not None else None
     if found.shape is None:
         return without_names(TensorType(dtype, shape), names)
-    if shape is None or contradicts(shape, found.shape, known):
-        shape = (None,) * len(found.shape)
-    pairs = zip(found.shape, shape, strict=True)
+    hints = None if contradicts(shape, found.shape, known) else shape
+    pairs = zip(found.shape, hints or (None,) * len(found.shape), strict=True)
     return TensorType(dtype, tuple(_merged_dim(new, dim, names, known) for new, dim in pairs))
 
 

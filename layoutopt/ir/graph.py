@@ -5,9 +5,8 @@ networkx MultiDiGraph:
 
     value --[key = input index]--> op --[key = output index]--> value
 
-Every use is an edge: `Mul(x, x)` has two edges from x. Values without a predecessor are graph inputs and constants. The number
-of uses of a value is stored with it, because thousands of ops may read one constant. CastData (`insert_cast`) is the op that
-copies one logical tensor from one storage into another.
+Every use is an edge: `Mul(x, x)` has two edges from x. Values without a predecessor are graph inputs and constants. CastData
+(`insert_cast`) is the op that copies one logical tensor from one storage into another.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import networkx as nx
-from typing_extensions import override
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import (
@@ -36,7 +34,6 @@ from layoutopt.ir.types import (
     Value,
 )
 
-_USES = "uses"  # node attribute of a value: the number of edges from it
 _LINKS = ("_digraph", "_names")  # attributes that are computed from the ops and values
 
 
@@ -53,29 +50,75 @@ class Use:
         return None if self.op.signature is None else self.op.signature.inputs[self.index]
 
 
-class DefUseGraph:
-    """The producer and the uses of every value. `Graph` adds the edits.
+def _input_edges(op: Op) -> list[tuple[Value, Op, int]]:
+    return [(value, op, index) for index, value in enumerate(op.inputs) if value is not None]
+
+
+def _output_edges(op: Op) -> list[tuple[Op, Value, int]]:
+    return [(op, value, index) for index, value in enumerate(op.outputs) if value is not None]
+
+
+Stage: TypeAlias = Literal["plain", "assigned", "cast", "lowered"]
+"""The compilation stage of a graph: before formats are assigned; with formats; with the casts between them; with arrays of
+physical shape, which have no formats."""
+
+
+class Graph:
+    """A model's main graph, the body of an op, or the body of a function.
 
     Every change increments `version`, so that the pipeline detects whether a pass has changed the graph.
+
+    Args:
+        name: the graph's name.
+        opsets: the version of every operator domain in use.
+        origin: the onnx_ir object that the graph was lifted from, which has the fields that the IR does not model.
+        root: for the body of an op, the main graph, whose opsets and functions it shares.
+
+    Attributes:
+        output_storages: the required storages of outputs, by position; canonical for positions that are missing.
+        repairs: the faults of the model that the reader has repaired, as (name, reason).
+        contradiction: the name of an op whose operands have contradictory types, and the fault; None if types agree. A graph
+            with a contradiction is not rewritten.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        opsets: dict[str, int] | None = None,
+        origin: object = None,
+        root: "Graph | None" = None,
+    ) -> None:
         self.name = name
         self.version = 0
         self._digraph: Any = nx.MultiDiGraph()
         self._names: dict[str, Value] = {}
         self._sorted: list[Op] = []
         self._sorted_at = -1
+        self.opsets: dict[str, int] = dict(opsets or {}) if root is None else root.opsets
+        self.origin = origin
+        self._root = root  # None for a main graph: a link to itself would leave it to the cyclic garbage collector
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.functions: list[Function] = [] if root is None else root.functions
+        self.output_storages: dict[int, Storage] = {}
+        self.metadata: dict[str, str] = {}
+        self.repairs: list[tuple[str, str]] = []
+        self.contradiction: tuple[str, str] | None = None
+        self.stage: Stage = "plain"
+        self._suffixes: dict[str, int] = {}
+        self._counter = 0
+        self._indexed: list[Value] = []
+        self._indexed_count = 0
+        self._positions_by_output: dict[Value, list[int]] = {}
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for pickle and copy: lists of ops and values instead of the networkx graph."""
+        """The state for pickle and copy: lists of ops and values instead of the networkx graph, and no origin."""
         kept = {name: each for name, each in self.__dict__.items() if name not in _LINKS}
-        return {
-            **kept,
-            "_sorted": [],
-            "_sorted_at": -1,
-            "_copied": (list(self._all_ops()), self.values),
-        }
+        copied = (list(self._all_ops()), self.values)
+        return {**kept, "_sorted": [], "_sorted_at": -1, "_copied": copied, "origin": None}
 
     if not TYPE_CHECKING:  # a type checker would take every misspelt attribute for one of these
 
@@ -86,11 +129,9 @@ class DefUseGraph:
             ops, values = self.__dict__.pop("_copied")
             self._names = {value.name: value for value in values}
             self._digraph = nx.MultiDiGraph()
-            self._digraph.add_nodes_from(values, **{_USES: 0})
-            self._digraph.add_nodes_from(ops)
+            self._digraph.add_nodes_from([*values, *ops])
             for op in ops:
-                self._link_inputs(op)
-                self._link_outputs(op)
+                self._digraph.add_edges_from((*_input_edges(op), *_output_edges(op)))
             return self.__dict__[name]
 
     @property
@@ -145,8 +186,8 @@ class DefUseGraph:
         return iter(self._digraph.succ[value])
 
     def use_count(self, value: Value) -> int:
-        """The number of uses of `value`, in constant time."""
-        return int(self._digraph.nodes[value][_USES])
+        """The number of uses of `value`."""
+        return sum(map(len, self._digraph.succ[value].values()))
 
     def is_read(self, value: Value) -> bool:
         """Whether an op reads the value."""
@@ -176,116 +217,14 @@ class DefUseGraph:
     def _all_ops(self) -> Iterator[Op]:
         return (node for node in self._digraph if isinstance(node, Op))
 
-    def edges(self) -> Iterator[tuple[Op | Value, Op | Value, int]]:
-        """Every edge with its key, which is the index of the input or output."""
-        yield from self._digraph.edges(keys=True)
+    @property
+    def nx(self) -> Any:
+        """The ops and values as a read-only networkx MultiDiGraph; the key of an edge is the index of the input or output."""
+        return self._digraph.copy(as_view=True)
 
     def touch(self) -> None:
         """Record that an op or value was changed in place: an attribute, a storage, a constant."""
         self.version += 1
-
-    def _insert_value(self, value: Value) -> None:
-        self._names[value.name] = value
-        self._digraph.add_node(value, **{_USES: 0})
-
-    def _delete_value(self, value: Value) -> None:
-        self._digraph.remove_node(value)
-        del self._names[value.name]
-
-    def _insert_op(self, op: Op) -> None:
-        self._digraph.add_node(op)
-        self._link_inputs(op)
-        self._link_outputs(op)
-
-    def _delete_op(self, op: Op) -> None:
-        """Delete an op whose outputs are deleted already."""
-        self._unlink_inputs(op)
-        self._digraph.remove_node(op)
-
-    def _link_inputs(self, op: Op) -> None:
-        for index, value in enumerate(op.inputs):
-            if value is not None:
-                self._add_use(value, op, index)
-
-    def _unlink_inputs(self, op: Op) -> None:
-        for index, value in enumerate(op.inputs):
-            if value is not None:
-                self._remove_use(value, op, index)
-
-    def _link_outputs(self, op: Op) -> None:
-        for index, value in enumerate(op.outputs):
-            if value is not None:
-                self._digraph.add_edge(op, value, index)
-
-    def _unlink_outputs(self, op: Op) -> None:
-        for index, value in enumerate(op.outputs):
-            if value is not None:
-                self._digraph.remove_edge(op, value, index)
-
-    def _add_use(self, value: Value, op: Op, index: int) -> None:
-        self._digraph.add_edge(value, op, index)
-        self._digraph.nodes[value][_USES] += 1
-
-    def _remove_use(self, value: Value, op: Op, index: int) -> None:
-        self._digraph.remove_edge(value, op, index)
-        self._digraph.nodes[value][_USES] -= 1
-
-
-Stage: TypeAlias = Literal["plain", "assigned", "cast", "lowered"]
-"""The compilation stage of a graph: before formats are assigned; with formats; with the casts between them; with arrays of
-physical shape, which have no formats."""
-
-_SCANNED_OUTPUTS = 16  # with as many outputs or more, a graph has an index from output to positions
-
-
-class Graph(DefUseGraph):
-    """A model's main graph, the body of an op, or the body of a function.
-
-    Args:
-        name: the graph's name.
-        opsets: the version of every operator domain in use.
-        origin: the onnx_ir object that the graph was lifted from, which has the fields that the IR does not model.
-        root: for the body of an op, the main graph, whose opsets and functions it shares.
-
-    Attributes:
-        output_storages: the required storages of outputs, by position; canonical for positions that are missing.
-        repairs: the faults of the model that the reader has repaired, as (name, reason).
-        contradiction: the name of an op whose operands have contradictory types, and the fault; None if types agree. A graph
-            with a contradiction is not rewritten.
-    """
-
-    def __init__(
-        self,
-        name: str = "",
-        opsets: dict[str, int] | None = None,
-        origin: object = None,
-        root: "Graph | None" = None,
-    ) -> None:
-        super().__init__(name)
-        self.opsets: dict[str, int] = dict(opsets or {}) if root is None else root.opsets
-        self.origin = origin
-        self._root = root  # None for a main graph: a link to itself would leave it to the cyclic garbage collector
-        self.inputs: list[Value] = []
-        self.outputs: list[Value] = []
-        self.functions: list[Function] = [] if root is None else root.functions
-        self.output_storages: dict[int, Storage] = {}
-        self.metadata: dict[str, str] = {}
-        self.repairs: list[tuple[str, str]] = []
-        self.contradiction: tuple[str, str] | None = None
-        self.stage: Stage = "plain"
-        self._suffixes: dict[str, int] = {}
-        self._counter = 0
-        self._indexed: list[Value] = []
-        self._indexed_count = 0
-        self._positions_by_output: dict[Value, list[int]] = {}
-
-    def __repr__(self) -> str:
-        return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
-
-    @override
-    def __getstate__(self) -> dict[str, Any]:
-        """The state for pickle and copy, without the origin: fields that the IR does not model are not copied."""
-        return {**super().__getstate__(), "origin": None}
 
     # --- queries -------------------------------------------------------------------------------------------------
 
@@ -300,8 +239,6 @@ class Graph(DefUseGraph):
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
-        if len(self.outputs) < _SCANNED_OUTPUTS:
-            return any(output is value for output in self.outputs)
         return bool(self._outputs_with_positions().get(value))
 
     def is_used(self, value: Value) -> bool:
@@ -310,7 +247,8 @@ class Graph(DefUseGraph):
 
     def has_one_use(self, value: Value) -> bool:
         """Whether the value has exactly one use and is no output of the graph."""
-        return self.use_count(value) == 1 and not self.is_output(value)
+        readers = self._digraph.succ[value]
+        return len(readers) == 1 and len(next(iter(readers.values()))) == 1 and not self.is_output(value)
 
     def only_producer(self, value: Value | None) -> Op | None:
         """The op that computes a value with exactly one use; None for other values, graph outputs and no value."""
@@ -363,7 +301,8 @@ class Graph(DefUseGraph):
         """Add a value, whose name no other value has."""
         if value.name in self._names:
             raise ValueError(f"duplicate value name {value.name!r}")
-        self._insert_value(value)
+        self._names[value.name] = value
+        self._digraph.add_node(value)
         self.version += 1
         return value
 
@@ -413,7 +352,8 @@ class Graph(DefUseGraph):
         if not op.order:
             order_before = near.order if near is not None else (-1,) if first else ()
             op.order = (*order_before, self._counter)
-        self._insert_op(op)
+        self._digraph.add_node(op)
+        self._digraph.add_edges_from((*_input_edges(op), *_output_edges(op)))
         self.version += 1
         return op
 
@@ -437,13 +377,11 @@ class Graph(DefUseGraph):
 
     def remove_op(self, op: Op) -> None:
         """Remove an op and its outputs, which have no uses."""
-        for value in op.outputs:
-            if value is None:
-                continue
-            if self.is_used(value):
-                raise ValueError(f"{value.name!r} is still in use")
-            self._delete_value(value)
-        self._delete_op(op)
+        outputs = [value for value in op.outputs if value is not None]
+        self._digraph.remove_edges_from(_output_edges(op))
+        for value in outputs:
+            self.remove_value(value)
+        self._digraph.remove_node(op)
         self.version += 1
 
     def remove_if_dead(self, op: Op) -> None:
@@ -460,7 +398,8 @@ class Graph(DefUseGraph):
         """Remove a value that no op computes or reads."""
         if self.producer(value) is not None or self.is_used(value):
             raise ValueError(f"{value.name!r} is still in use")
-        self._delete_value(value)
+        self._digraph.remove_node(value)
+        del self._names[value.name]
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
@@ -484,24 +423,24 @@ class Graph(DefUseGraph):
             if old is value:
                 continue
             if old is not None:
-                self._remove_use(old, op, index)
+                self._digraph.remove_edge(old, op, index)
             if value is not None:
-                self._add_use(value, op, index)
+                self._digraph.add_edge(value, op, index)
             self.version += 1
         op.inputs = tuple(inputs)
 
     def set_inputs(self, op: Op, inputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of inputs."""
-        self._unlink_inputs(op)
+        self._digraph.remove_edges_from(_input_edges(op))
         op.inputs = inputs
-        self._link_inputs(op)
+        self._digraph.add_edges_from(_input_edges(op))
         self.version += 1
 
     def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of outputs; the values that it computed before have no producer then."""
-        self._unlink_outputs(op)
+        self._digraph.remove_edges_from(_output_edges(op))
         op.outputs = outputs
-        self._link_outputs(op)
+        self._digraph.add_edges_from(_output_edges(op))
         self.version += 1
 
     def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:

@@ -101,42 +101,29 @@ _SHARED_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.
 
 
 def share_initializers(model: ir.Model) -> None:
-    """Replace equal initializers by one, of the same graph or of the main graph. Inputs and outputs are not replaced."""
-    graphs = list(model.graphs())
+    """Replace equal initializers by one, of the same graph or of the main graph. Inputs and outputs are not replaced.
+
+    Small ones are shared as by onnxruntime's ConstantSharing, which replaces equal constants of at most eight elements when it
+    loads a model, but none that a subgraph reads.
+    """
     constants = {
         value: (TensorType(FROM_IR[tensor.dtype], tuple(tensor.shape.numpy())), tensor)
-        for graph in graphs
+        for graph in model.graphs()
         for value in graph.initializers.values()
         if (tensor := value.const_value) is not None and tensor.dtype in FROM_IR
     }
-    found: dict[Data, Data] = representatives(constants.values())
-    first: dict[tuple[ir.Graph, Data], ir.Value] = {}
-    for value, (_, tensor) in constants.items():
+    large: dict[Data, Data] = representatives(constants.values())
+    captured = {name for node in model.graph for name in captures_of(node)}
+    first: dict[tuple[ir.Graph, object], ir.Value] = {}
+    for value, (type, tensor) in constants.items():
         graph = value.graph
-        if tensor not in found or graph is None or value.is_graph_input() or value.is_graph_output():
+        is_small = tensor.size <= _SHARED and tensor.dtype in _SHARED_TYPES and value.name not in captured
+        if graph is None or value.is_graph_input() or value.is_graph_output():
             continue
-        main = first.get((model.graph, found[tensor]))
-        kept = main or first.setdefault((graph, found[tensor]), value)
+        if tensor not in large and not (is_small and graph is model.graph):
+            continue
+        key = large[tensor] if tensor in large else (type, tensor.tobytes())
+        kept = first.get((model.graph, key)) or first.setdefault((graph, key), value)
         if kept is not value:
             value.replace_all_uses_with(kept)
             del graph.initializers[value.name or ""]
-
-
-def share_small_initializers(model: ir.Model) -> None:
-    """Replace equal initializers of the main graph of at most eight elements by one, as onnxruntime does.
-
-    onnxruntime's ConstantSharing replaces equal constants of that size when it loads a model. Inputs and outputs are not
-    replaced, nor are constants that a subgraph reads, which onnxruntime does not share.
-    """
-    first: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
-    captured = {name for node in model.graph for name in captures_of(node)}
-    for name, value in list(model.graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is None or tensor.size > _SHARED or tensor.dtype not in _SHARED_TYPES or name in captured:
-            continue
-        if value.is_graph_input() or value.is_graph_output():
-            continue
-        kept = first.setdefault((tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()), value)
-        if kept is not value:
-            value.replace_all_uses_with(kept)
-            del model.graph.initializers[name]

@@ -6,7 +6,7 @@ function that calls another one twice, which calls a third one twice and so on, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
@@ -16,10 +16,12 @@ from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass
 
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.messages import copy_sidecar, display_name
+from layoutopt.ir.graph import Graph
+from layoutopt.onnx_io.messages import copy_sidecar
 from layoutopt.onnx_io.repair import copy_repairs
 from layoutopt.onnx_io.schema import find_schema, opsets_of
-from layoutopt.onnx_io.vocabulary import has_graphs, subgraphs
+from layoutopt.onnx_io.structure import build
+from layoutopt.onnx_io.vocabulary import DimNames, has_graphs, subgraphs
 
 _RUNTIME_DOMAINS = (
     "ai.onnx",
@@ -78,8 +80,7 @@ def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bo
         return "its op type has a layout rule or a kernel"
     if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIME_DOMAINS):
         return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
-    graphs = (model.graph, *model.functions.values())
-    calls = (node for each in graphs for node in each.all_nodes() if node.op_identifier() == function.identifier())
+    calls = (node for node in _all_nodes(model) if node.op_identifier() == function.identifier())
     if any(has_graphs(attr) for node in calls for attr in node.attributes.values()):
         return "a call has a graph as an attribute"
     return incompatibility(function, model)
@@ -104,12 +105,7 @@ def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers:
     if not functions:
         return model
     inlined = {function.identifier() for function in functions}
-    _check_order(model.graph)
-    for function in model.functions.values():
-        _check_order(function)
-    copy = model.clone()
-    copy_sidecar(copy, model)
-    copy_repairs(copy, model)
+    copy = _copy(model)
     _name_nodes(copy.functions[identifier] for identifier in inlined)
     for identifier in inlined:  # every op has the same semantics at the model's opsets
         imports = copy.functions[identifier].opset_imports
@@ -123,8 +119,7 @@ def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers:
     except (PreconditionError, ValueError) as error:
         raise ModelError(str(error), where="model", hint="export the model again") from error
     _rename_shadowing_values(copy.graph)
-    used = {node.domain for each in (copy.graph, *copy.functions.values()) for node in each.all_nodes()}
-    used |= {function.domain for function in copy.functions.values()}
+    used = {node.domain for node in _all_nodes(copy)} | {function.domain for function in copy.functions.values()}
     for domain in {function.domain for function in functions} - used:
         copy.graph.opset_imports.pop(domain, None)
     return copy
@@ -159,32 +154,22 @@ def _remove_propagation_barriers(function: ir.Function) -> None:
             function.remove([*readers, flat], safe=True)
 
 
-def _check_order(graph: ir.Graph | ir.Function) -> None:
-    """Raise ModelError for a graph that onnx_ir cannot copy: a value is read before it is computed, or never computed."""
-    known: set[ir.Value] = set()
-    pending: list[tuple[ir.Graph | ir.Function | ir.Node, bool]] = [(graph, False)]
-    while pending:
-        each, is_done = pending.pop()
-        if isinstance(each, ir.Node):
-            if is_done:
-                known.update(each.outputs)
-                continue
-            _require(each.inputs, known, display_name(each))
-            pending.append((each, True))
-            pending += [(inner, False) for inner in [*subgraphs(each)][::-1]]
-        elif is_done:
-            _require(each.outputs, known, f"the outputs of {each.name or 'the graph'}")
-        else:
-            known.update(each.inputs, each.initializers.values() if isinstance(each, ir.Graph) else ())
-            pending.append((each, True))
-            pending += [(node, False) for node in [*each][::-1]]
+def _copy(model: ir.Model) -> ir.Model:
+    """A copy of a model.
 
-
-def _require(read: Iterable[ir.Value | None], known: Collection[ir.Value], where: str) -> None:
-    for value in read:
-        if value is not None and value not in known:
-            what = f"input {value.name!r} is not computed before it is read"
-            raise ModelError(what, where=where, hint="put the nodes in the order in which they run")
+    Raises:
+        ModelError: onnx_ir cannot copy it: a value is read before it is computed, or never computed.
+    """
+    try:
+        copy = model.clone()
+    except Exception as error:  # onnx_ir raises several types
+        for graph in (model.graph, *(function.graph for function in model.functions.values())):
+            build(model, graph, Graph(graph.name or ""), DimNames())
+        hint = "put the nodes in the order in which they run"
+        raise ModelError("a value is read before it is computed", where="model", hint=hint) from error
+    copy_sidecar(copy, model)
+    copy_repairs(copy, model)
+    return copy
 
 
 def _rename_shadowing_values(graph: ir.Graph) -> None:
@@ -201,6 +186,13 @@ def _rename_shadowing_values(graph: ir.Graph) -> None:
             names.add(value.name)
         visible = outer | names
         pending += [(inner, visible) for node in each for inner in subgraphs(node)]
+
+
+def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """All nodes of a model, those of functions and subgraphs included."""
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
 
 
 def _is_below(domain: str, other: str) -> bool:

@@ -21,7 +21,6 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.types import Op
 
 MIN_IR_VERSION = 3  # older files have no opset imports
-_WITH_DEVICES = 11  # in older files onnx_ir drops device configurations
 _HINT = "export the model again"
 _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", onnx.AttributeProto.TYPE_PROTO: "tp"}
 
@@ -29,7 +28,6 @@ _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", on
 def refuse_losses(proto: onnx.ModelProto) -> None:
     """Raise ModelError for the first part of a model that onnx_ir would lose."""
     _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
-    _check_devices(proto)
     for function in proto.functions:
         name = _function_name(function)
         _refuse_twice(function.input, "input", name)
@@ -54,19 +52,6 @@ def check_version(proto: onnx.ModelProto) -> None:
             where="model",
             hint="upgrade the onnx package, or export the model again",
         )
-
-
-def _check_devices(proto: onnx.ModelProto) -> None:
-    placed = [node for node in nodes(proto) if node.device_configurations]
-    if (proto.configuration or placed) and proto.ir_version < _WITH_DEVICES:
-        where = display_name(placed[0]) if placed else "model"
-        raise ModelError(f"device configurations need IR version {_WITH_DEVICES}", where=where, hint=_HINT)
-    for node in placed:
-        for each in node.device_configurations:
-            if not each.configuration_id:
-                raise ModelError("a device configuration has no name", where=display_name(node), hint=_HINT)
-            if not all(spec.tensor_name for spec in each.sharding_spec):
-                raise ModelError("a device configuration names no tensor", where=display_name(node), hint=_HINT)
 
 
 def _check_graph(graph: onnx.GraphProto) -> None:
@@ -254,7 +239,9 @@ def parse_message(content: bytes | memoryview, where: str = "model") -> onnx.Mod
     try:
         proto.ParseFromString(content)
     except DecodeError as error:
-        raise ModelError(_guessed_kind(content), where=where, hint=_HINT) from error
+        kind = _guessed_kind(content)
+        hint = "fetch the file with: git lfs pull" if "Git LFS" in kind else _HINT
+        raise ModelError(kind, where=where, hint=hint) from error
     if not proto.HasField("graph"):
         raise ModelError("is not an ONNX model: there is no graph in it", where=where, hint=_HINT)
     return proto

@@ -17,7 +17,6 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.messages import display_name
-from layoutopt.onnx_io.schema import opsets_of
 from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, has_graphs, keyed_subgraphs, subgraphs
 
 HINT = "export the model again"
@@ -44,17 +43,6 @@ def build(model: ir.Model, source: ir.Graph, graph: Graph, names: DimNames) -> N
                 where=cycle[0],
                 hint="a model cannot feed a value back to itself",
             )
-
-
-def lifted_function(model: ir.Model, function: ir.Function) -> Graph:
-    """The body of a function of a model, at its own opsets.
-
-    Raises:
-        ModelError: as for `build`.
-    """
-    graph = Graph(function.name, opsets_of(function.opset_imports))
-    build(model, function.graph, graph, DimNames())
-    return graph
 
 
 @dataclass(frozen=True, slots=True)

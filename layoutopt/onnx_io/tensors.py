@@ -22,12 +22,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.checker
 import onnx_ir as ir
 from onnx import numpy_helper
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import display_name, graphs, nodes
+from layoutopt.onnx_io.schema import model_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,7 @@ def make_dense(proto: onnx.ModelProto) -> None:
     """Replace sparse initializers and sparse values of Constant nodes by dense tensors, in place.
 
     Raises:
-        ModelError: the numbers of indices and values differ, or an index is outside of the shape.
+        ModelError: a tensor has no name, is too large, or is refused by onnx's checker.
     """
     for graph in graphs(proto):
         for sparse in graph.sparse_initializer:
@@ -293,28 +295,17 @@ def make_dense(proto: onnx.ModelProto) -> None:
 
 def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
     shape = tuple(sparse.dims)
-    if any(dim < 0 for dim in shape):
-        raise ModelError(f"shape {list(shape)} is negative", where=where, hint=_HINT)
     if math.prod(shape) > _MAX_DENSE_ELEMENTS:
         raise ModelError(f"shape {list(shape)} is too large to be made dense", where=where, hint="use a smaller model")
-    for tensor in (sparse.values, sparse.indices):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise ModelError("sparse tensors cannot be external data", where=where, hint=_HINT)
-        check_tensor(tensor, where, DataFolder.current())
-    if sparse.values.data_type == onnx.TensorProto.STRING or sparse.indices.data_type != onnx.TensorProto.INT64:
-        raise ModelError("sparse values have to be numbers, and indices int64", where=where, hint=_HINT)
+    parts = (sparse.values, sparse.indices)
+    if sparse.values.data_type == onnx.TensorProto.STRING or any(part.data_location for part in parts):
+        raise ModelError("sparse values have to be numbers in the model file itself", where=where, hint=_HINT)
+    try:
+        onnx.checker.check_sparse_tensor(sparse)
+    except onnx.checker.ValidationError as error:
+        raise model_error(error, where) from error
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
-    if values.ndim != 1 or indices.shape not in ((values.size,), (values.size, len(shape))):
-        what = f"{values.size} sparse values, but indices of shape {list(indices.shape)}"
-        raise ModelError(what, where=where, hint=_HINT)
-    # An index is the position of an element, or has one number per axis.
-    columns = indices.T if indices.ndim == 2 else indices[None]
-    limits = shape if indices.ndim == 2 else (math.prod(shape),)
-    if any(((column < 0) | (column >= limit)).any() for column, limit in zip(columns, limits, strict=True)):
-        raise ModelError(f"a sparse index is outside of shape {list(shape)}", where=where, hint=_HINT)
+    positions = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), shape)
     dense = np.zeros(shape, values.dtype)
-    if indices.ndim == 2:
-        dense[tuple(columns)] = values
-    else:
-        dense.reshape(-1)[columns[0]] = values
+    dense.reshape(-1)[positions] = values
     return dense

@@ -18,7 +18,6 @@ from layoutopt.onnx_io.baked import (
     add_output_constants,
     rename_generated,
     share_initializers,
-    share_small_initializers,
     sort_nodes,
 )
 from layoutopt.onnx_io.messages import copy_sidecar
@@ -93,7 +92,6 @@ def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
         baked = _saved_by_onnxruntime(model, disabled, folder)
     add_output_constants(baked)
     share_initializers(baked)
-    share_small_initializers(baked)
     sort_nodes(baked)
     rename_generated(model, baked)
     _restore_metadata(model, baked)

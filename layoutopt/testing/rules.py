@@ -8,6 +8,7 @@ in the state that the signature declares.
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -253,22 +254,22 @@ def sample_formats(shape: Shape, *, is_thorough: bool) -> list[Format]:
     rank = len(shape)
     if rank == 0:
         return []
-    plain = Format.canonical(rank)
-    orders = [plain.order[::-1], (0, *range(2, rank), 1), (*range(1, rank), 0), (1, 0, *range(2, rank))]
+    axes, last = tuple(range(rank)), rank - 1
+    orders = [axes[::-1], (0, *axes[2:], *axes[1:2]), (*axes[1:], 0), (*axes[1:2], 0, *axes[2:])]
     if is_thorough and rank <= 4:
-        orders += [(*first,) for first in _permutations(rank)]
+        orders += permutations(axes)
     elif rank > 2:
-        orders += [(*range(rank - 2), rank - 1, rank - 2), (rank - 1, *range(rank - 1))]
-    found = [Format.plain(order) for order in orders if sorted(order) == list(range(rank))]
-    blocks = [[(1, 4)], [(1, 8)], [(1, 16)], [(0, 4)], [(rank - 1, 4)], [(0, 4), (1, 8)], [(1, 8), (0, 8)]]
-    blocks += [[(rank - 2, 2), (rank - 1, 4)], [(2, 2)], [(1, 2)], [(1, 32)]]
-    bases = [plain, found[min(1, len(found) - 1)], *(found[2:4] if is_thorough else ())]
-    for base in bases:
+        orders += [(*axes[:-2], last, last - 1), (last, *axes[:-1])]
+    found = [Format.plain(order) for order in orders]
+    blocks = [[(1, 4)], [(1, 8)], [(1, 16)], [(0, 4)], [(last, 4)], [(0, 4), (1, 8)], [(1, 8), (0, 8)]]
+    blocks += [[(last - 1, 2), (last, 4)], [(2, 2)], [(1, 2)], [(1, 32)]]
+    plain = Format.canonical(rank)
+    for base in (plain, found[1], *(found[2:4] if is_thorough else ())):
         for chosen in blocks:
             inner = [Part(axis, block) for axis, block in chosen]
             found += [Format((*base.parts, *inner))] if all(0 <= part.axis < rank for part in inner) else []
     if rank > 1:  # the innermost axis with its outer digit innermost
-        found.append(Format((*plain.parts[:-1], Part(rank - 1, 2), Part(rank - 1))))
+        found.append(Format((*plain.parts[:-1], Part(last, 2), Part(last))))
     if rank > 2:  # both levels of an axis away from each other
         found.append(Format((*plain.parts[:2], Part(1, 4), *plain.parts[2:], Part(1, 2))))
         found.append(Format((*plain.parts[:2], Part(0, 2), Part(1, 2), *plain.parts[2:])))  # windows
@@ -279,13 +280,6 @@ def sample_formats(shape: Shape, *, is_thorough: bool) -> list[Format]:
 
 def _formats_of(value: Value | None, *, is_thorough: bool) -> list[Format]:
     return [] if value is None or value.shape is None else sample_formats(value.shape, is_thorough=is_thorough)
-
-
-def _permutations(rank: int) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = [()]
-    for axis in range(rank):
-        found = [(*each[:at], axis, *each[at:]) for each in found for at in range(len(each) + 1)]
-    return found
 
 
 def _independent(op: Op, is_thorough: bool) -> list[dict[Slot, Format]]:

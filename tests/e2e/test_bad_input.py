@@ -74,9 +74,9 @@ GRAPHS = {
     ),
     "declared_dimension": (
         "g (float[2,3] x) => (float[2,4] y) { [bad] y = Relu(x) }",
-        r"bad: .*\(3\) vs \(4\)",
+        r"y: is declared as float32\[2,4\], but is float32\[2,3\]",
     ),
-    "declared_rank": ("g (float[2,3] x) => (float[2] y) { [bad] y = Relu(x) }", "bad: .*rank"),
+    "declared_rank": ("g (float[2,3] x) => (float[2] y) { [bad] y = Relu(x) }", "y: is declared as"),
     "declared_type": ("g (float[2,3] x) => (int32[2,3] y) { [bad] y = Relu(x) }", "bad: .*float vs int32"),
     "broadcast": (
         "g (float[2,3] x, float[4] z) => (float[2,3] y) { [bad] y = Add(x, z) }",
@@ -114,12 +114,12 @@ GRAPHS = {
     "split_count": ("g (float[2] x) => (y) { [bad] y, z = Split <num_outputs = 1> (x) }", "bad: num_outputs is 1"),
     "behind_a_foreign_op": (
         "g (float[2,3] x) => (float[2,7] y) <float[2,3] a> { a = custom.Anything(x) [bad] y = Relu(a) }",
-        r"bad: inferred shape and existing shape differ in dimension 1: \(3\) vs \(7\)",
+        r"y: is declared as float32\[2,7\]",
     ),
     "behind_an_op_that_onnx_does_not_infer": (
         "g (float[2,4,3] x) => (float[2,4] y) <float[4] s = {1, 1, 1, 1}> "
         "{ a = GroupNormalization <num_groups = 2> (x, s, s) [bad] y = Relu(a) }",
-        "bad: .*rank",
+        "y: is declared as",
     ),
     "unnamed_node": ("g (float[2] x) => (float[2] y) { y = Add(x, missing) }", "Add -> y: input 'missing'"),
 }
@@ -135,8 +135,8 @@ def test_graphs_that_are_wrong(tmp_path: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("[bad] y = local.f(gone)", "bad: input 'gone' is not computed before"),
-        ("[one] a = Add(x, y) [two] y = local.f(a)", "one: input 'y' is not computed before"),
+        ("[bad] y = local.f(gone)", "bad: input 'gone' is not defined"),
+        ("[one] a = Add(x, y) [two] y = local.f(a)", "the graph has a cycle: a -> two"),
     ],
 )
 def test_graphs_that_functions_cannot_be_put_into(body: str, expected: str) -> None:
@@ -155,7 +155,7 @@ def test_graphs_that_functions_cannot_be_put_into(body: str, expected: str) -> N
         ('<ir_version: 2, opset_import: ["" : 18]>', "IR version 2"),
         ('<ir_version: 10, opset_import: ["custom" : 1]>', "imports no opset"),
         ('<ir_version: 10, opset_import: ["" : 18, "ai.onnx" : 17]>', "17"),
-        ('<ir_version: 10, opset_import: ["" : 18, "custom" : 1099511627776]>', "1099511627776 is out of"),
+        ('<ir_version: 10, opset_import: ["" : 18, "custom" : 1099511627776]>', "1099511627776 of custom cannot exist"),
     ],
 )
 def test_versions(tmp_path: Path, header: str, expected: str) -> None:

@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import onnx_ir
 import pytest
-from symbolic_models import HALF, HEADER, NUMBERS, filter_of, ints, lifted, wrong_facts
+from symbolic_models import HALF, HEADER, NUMBERS, filter_of, ints, lifted
 
 from layoutopt import inference, onnx_io
 from layoutopt.extend import Node, type_function
@@ -101,19 +101,6 @@ def test_sizes_of_unknown_dimensions_are_measured() -> None:
     assert is_unknown(height)
     sizes = inference.evaluate_extents(graph, Sizes.of(graph.inputs, {"H": (9, 33), "W": 8}))
     assert [sizes.at(height, point) for point in sizes.points] == [5, 9, 17]
-
-
-FUNCTIONS = """<domain: "my", opset_import: ["" : 18, "my" : 1]> halved <by> (a) => (b) {
-    n = Constant <value_int: int = @by> () s = Shape <start = 2> (a) h = Div (s, n)
-    k = Shape <end = 2> (a) t = Concat <axis = 0> (k, h) b = Resize (a, , , t) }
-<domain: "my", opset_import: ["" : 18, "my" : 1]> fourth (c) => (d) { e = my.halved <by = 2> (c) d = my.halved <by = 4> (e) }"""
-
-
-def test_extents_pass_through_functions_that_call_functions() -> None:
-    header = '<ir_version: 8, opset_import: ["" : 18, "my" : 1]>'
-    model, graph = lifted(f"net (float[N,4,H,W] x) => (y) {{ f = my.fourth (x) y = Relu (f) }} {FUNCTIONS}", header)
-    assert graph.value("y").shape == as_shape(("N", 4, "H//8", "W//8"))
-    assert wrong_facts(model, graph, {"N": 2, "H": 16, "W": 24}) == []
 
 
 def test_a_type_function_of_an_extension() -> None:

@@ -12,9 +12,11 @@ with an unbounded last digit: integers beyond the size continue along the last m
 Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/01_layout.md.
 """
 
+import ast
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -32,8 +34,7 @@ from layoutopt.errors import FormatError
 
 IntTuple: TypeAlias = int | tuple["IntTuple", ...]
 
-_MAX_DEPTH = 32  # levels of a notation; no layout has as many
-_TOKEN = re.compile(r"\s*(?:([(),])|_?([0-9]+))\s*")
+_GAP = re.compile(r"[^0-9(),_\s]|[(,]\s*[,)]|\d\s+\d|\d_|^\s*$")  # in no notation
 
 
 def flatten(value: IntTuple) -> tuple[int, ...]:
@@ -78,27 +79,18 @@ def parse_int_tuple(text: str) -> IntTuple:
     Raises:
         FormatError: the text is neither an integer nor a tuple of integers.
     """
-    open_: list[list[IntTuple]] = [[]]
-    position, may_end = 0, False
-    while position < len(text):
-        token = _TOKEN.match(text, position)
-        if token is None or (token[1] == "(" or token[2] is not None) == may_end:
-            break
-        position = token.end()
-        if token[1] == "(" and len(open_) <= _MAX_DEPTH:
-            open_.append([])
-        elif token[1] == ")" and len(open_) > 1:
-            part = tuple(open_.pop())
-            open_[-1].append(part)
-        elif token[2] is not None:
-            open_[-1].append(int(token[2]))
-        elif token[1] != "," or len(open_) == 1:
-            break
-        may_end = token[1] == ")" or token[2] is not None
-    else:
-        if len(open_) == 1 and len(open_[0]) == 1 and may_end:
-            return open_[0][0]
-    raise FormatError("not an integer or a tuple of integers", where=text, hint="write it like (4,(2,3))")
+    value: IntTuple = ()
+    if not _GAP.search(text):
+        lists = re.sub(r"_?\b_?0*([0-9]+)", r"\1", text).strip().replace("(", "[").replace(")", "]")
+        with suppress(SyntaxError, TypeError, ValueError, MemoryError, RecursionError):
+            value = _tuples(ast.literal_eval(lists))
+    if value == ():
+        raise FormatError("not an integer or a tuple of integers", where=text, hint="write it like (4,(2,3))")
+    return value
+
+
+def _tuples(value: Any) -> IntTuple:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else int(value)
 
 
 def _nested(leaves: Iterator[IntTuple], profile: IntTuple) -> IntTuple:

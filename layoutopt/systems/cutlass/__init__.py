@@ -26,18 +26,7 @@ from layoutopt.systems.cutlass.layouts import (
     TensorNHWC,
 )
 from layoutopt.systems.cutlass.tensor_op import (
-    ColumnMajorTensorOpMultiplicand64bCrosswise,
-    ColumnMajorTensorOpMultiplicandCongruous,
-    ColumnMajorTensorOpMultiplicandCongruous64b,
-    ColumnMajorTensorOpMultiplicandCongruous128b,
-    ColumnMajorTensorOpMultiplicandCrosswise,
-    ColumnMajorTensorOpMultiplicandCrosswise128x4,
-    RowMajorTensorOpMultiplicand64bCrosswise,
-    RowMajorTensorOpMultiplicandCongruous,
-    RowMajorTensorOpMultiplicandCongruous64b,
-    RowMajorTensorOpMultiplicandCongruous128b,
-    RowMajorTensorOpMultiplicandCrosswise,
-    RowMajorTensorOpMultiplicandCrosswise128x4,
+    MATRICES,
     TensorOpMultiplicand,
     TensorOpMultiplicand64bCrosswise,
     TensorOpMultiplicandCongruous,
@@ -51,26 +40,15 @@ from layoutopt.systems.cutlass.tensor_op import (
 from layoutopt.systems.cutlass.tensor_view import TensorRef, TensorView
 
 __all__ = [
+    *MATRICES,
     "ColumnMajor",
     "ColumnMajorInterleaved",
-    "ColumnMajorTensorOpMultiplicand64bCrosswise",
-    "ColumnMajorTensorOpMultiplicandCongruous",
-    "ColumnMajorTensorOpMultiplicandCongruous64b",
-    "ColumnMajorTensorOpMultiplicandCongruous128b",
-    "ColumnMajorTensorOpMultiplicandCrosswise",
-    "ColumnMajorTensorOpMultiplicandCrosswise128x4",
     "LayoutConcept",
     "MatrixCoord",
     "PitchLinear",
     "PitchLinearCoord",
     "RowMajor",
     "RowMajorInterleaved",
-    "RowMajorTensorOpMultiplicand64bCrosswise",
-    "RowMajorTensorOpMultiplicandCongruous",
-    "RowMajorTensorOpMultiplicandCongruous64b",
-    "RowMajorTensorOpMultiplicandCongruous128b",
-    "RowMajorTensorOpMultiplicandCrosswise",
-    "RowMajorTensorOpMultiplicandCrosswise128x4",
     "Tensor4DCoord",
     "Tensor5DCoord",
     "TensorCxRSKx",
@@ -90,3 +68,5 @@ __all__ = [
     "layout_type",
     "layout_types",
 ]
+
+globals().update(MATRICES)

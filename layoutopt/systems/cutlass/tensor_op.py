@@ -25,7 +25,15 @@ from numpy.typing import ArrayLike
 
 from layoutopt.errors import FormatError
 from layoutopt.systems.cutlass import layouts
-from layoutopt.systems.cutlass.layouts import Coord, Extent, Index, LayoutConcept, MatrixCoord, PitchLinearCoord
+from layoutopt.systems.cutlass.layouts import (
+    Coord,
+    Extent,
+    Index,
+    LayoutConcept,
+    MatrixCoord,
+    PitchLinearCoord,
+    Template,
+)
 
 ACCESS_BITS = 128
 LINE_BITS = 1024
@@ -270,52 +278,22 @@ class _RowMajor(TensorOpLayout):
             cls.tile = cls.tile[::-1]
 
 
-class ColumnMajorTensorOpMultiplicandCongruous(_ColumnMajor, TensorOpMultiplicandCongruous):
-    """`TensorOpMultiplicandCongruous` of a column-major matrix."""
+MATRICES: dict[str, type[LayoutConcept]] = {}
+"""The layouts of matrices by name: ColumnMajorTensorOpMultiplicandCongruous, RowMajorTensorOpMultiplicandCongruous, ..."""
 
-
-class RowMajorTensorOpMultiplicandCongruous(_RowMajor, TensorOpMultiplicandCongruous):
-    """`TensorOpMultiplicandCongruous` of a row-major matrix."""
-
-
-class ColumnMajorTensorOpMultiplicandCrosswise(_ColumnMajor, TensorOpMultiplicandCrosswise):
-    """`TensorOpMultiplicandCrosswise` of a column-major matrix."""
-
-
-class RowMajorTensorOpMultiplicandCrosswise(_RowMajor, TensorOpMultiplicandCrosswise):
-    """`TensorOpMultiplicandCrosswise` of a row-major matrix."""
-
-
-class ColumnMajorTensorOpMultiplicandCongruous64b(_ColumnMajor, TensorOpMultiplicandCongruous64b):
-    """`TensorOpMultiplicandCongruous64b` of a column-major matrix."""
-
-
-class RowMajorTensorOpMultiplicandCongruous64b(_RowMajor, TensorOpMultiplicandCongruous64b):
-    """`TensorOpMultiplicandCongruous64b` of a row-major matrix."""
-
-
-class ColumnMajorTensorOpMultiplicand64bCrosswise(_ColumnMajor, TensorOpMultiplicand64bCrosswise):
-    """`TensorOpMultiplicand64bCrosswise` of a column-major matrix."""
-
-
-class RowMajorTensorOpMultiplicand64bCrosswise(_RowMajor, TensorOpMultiplicand64bCrosswise):
-    """`TensorOpMultiplicand64bCrosswise` of a row-major matrix."""
-
-
-class ColumnMajorTensorOpMultiplicandCongruous128b(_ColumnMajor, TensorOpMultiplicandCongruous128b):
-    """`TensorOpMultiplicandCongruous128b` of a column-major matrix."""
-
-
-class RowMajorTensorOpMultiplicandCongruous128b(_RowMajor, TensorOpMultiplicandCongruous128b):
-    """`TensorOpMultiplicandCongruous128b` of a row-major matrix."""
-
-
-class ColumnMajorTensorOpMultiplicandCrosswise128x4(_ColumnMajor, TensorOpMultiplicandCrosswise128x4):
-    """`TensorOpMultiplicandCrosswise128x4` of a column-major matrix."""
-
-
-class RowMajorTensorOpMultiplicandCrosswise128x4(_RowMajor, TensorOpMultiplicandCrosswise128x4):
-    """`TensorOpMultiplicandCrosswise128x4` of a row-major matrix."""
+for _kind in (
+    TensorOpMultiplicandCongruous,
+    TensorOpMultiplicandCrosswise,
+    TensorOpMultiplicandCongruous64b,
+    TensorOpMultiplicand64bCrosswise,
+    TensorOpMultiplicandCongruous128b,
+    TensorOpMultiplicandCrosswise128x4,
+):
+    for _order, _prefix in ((_ColumnMajor, "ColumnMajor"), (_RowMajor, "RowMajor")):
+        _name = f"{_prefix}{_kind.__name__}"
+        _doc = f"`{_kind.__name__}` of a {_prefix[:-5].lower()}-major matrix."
+        MATRICES[_name] = Template(_name, (_order, _kind), {"__doc__": _doc, "__module__": __name__})
+globals().update(MATRICES)
 
 
 # --- The layouts by their names ---
