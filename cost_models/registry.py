@@ -98,6 +98,14 @@ def without_blocks(spec: TargetSpec) -> TargetSpec:
     return spec.model_copy(update={"kernel": rows})
 
 
+_HARDWARE = {
+    **dict.fromkeys(("gpu", "cuda", "tensorrt", "webgpu"), "gpu-ampere"),
+    "openvino": "cpu",
+    "tflite": "cpu-neon",
+}
+"""The targets to name in place of programs and kinds of hardware."""
+
+
 @cache
 def _builtin_spec(name: str) -> TargetSpec:
     """The target file, read once: reading takes longer than planning a small model."""
@@ -112,6 +120,9 @@ def builtin(name: str) -> Path:
     """
     if name in target_names():
         return TARGETS / f"{name}.toml"
+    if target := _HARDWARE.get(name):
+        hint = f"for a file of standard operators write: -t {target} --runtime any"
+        raise TargetError(f"{name} is no hardware with a cost model", hint=hint)
     names = (HOST, *target_names(), *EXTENSIONS.found)
     close = get_close_matches(name, names, n=1)
     guess = f"did you mean {close[0]}? There are" if close else "there are"

@@ -1,8 +1,8 @@
 """Pass, Pipeline and PassContext: the interface of a pass, and the loop that runs the passes.
 
-A pass is a frozen dataclass: its fields are its options, `run` changes the graph. The graph's version shows whether it changed
-something. Between passes the invariants of the graph are checked, so the error names the pass that breaks one; an exception
-that a pass raises has a note with the name of the pass.
+A pass with options is a frozen dataclass whose fields they are; `run` changes the graph. The graph's version shows whether it
+changed something. Between passes the invariants of the graph are checked, so the error names the pass that breaks one; an
+exception that a pass raises has a note with the name of the pass.
 """
 
 from abc import ABC, abstractmethod
@@ -12,9 +12,10 @@ from time import perf_counter
 from typing import ClassVar, Literal, TypeAlias
 
 from layoutopt.cost import CostModel, Epilogues, priced_with
-from layoutopt.cost.size_growth import Growth
+from layoutopt.cost.size_growth import Growth, PassBudget
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
+from layoutopt.ir.constants import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Array, Data, Op, Value
@@ -113,6 +114,10 @@ class PassContext:
     def prices_at(self, sizes: Sizes, model: CostModel | None = None) -> CostModel:
         """The prices of the ops of the graph at given sizes, with the runtime's epilogues; `cost_model` by default."""
         return priced_with(self.cost_model if model is None else model, sizes=sizes, epilogues=self.epilogues)
+
+    def budget(self, source: "Pass", graph: Graph) -> PassBudget:
+        """The bytes by which `source` may enlarge the constants of a graph and its bodies."""
+        return PassBudget(self.growth, source.name, self.growth.limit - stored_bytes(graph.regions()))
 
     def note(self, source: "Pass", where: str, reason: str) -> None:
         """Record why `source` did not apply."""

@@ -5,8 +5,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from layoutopt.cost import priced_with
-from layoutopt.cost.size_growth import NOTABLE, PassBudget
-from layoutopt.ir.constants import stored, stored_bytes
+from layoutopt.cost.size_growth import NOTABLE
+from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use, insert_cast, is_cast, moves, name_with_format, storage_name
 from layoutopt.ir.types import Data, Op, Signature, Storage, Value
 from layoutopt.ops import (
@@ -285,8 +285,8 @@ class PretransformWeights(Pass):
         regions = graph.regions()
         casts = [_Cast(each, op, source) for each in regions for op in each.ops if (source := _constant_source(op))]
         holders = Counter(value.data for each in regions for value in each.values if value.data is not None)
-        budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(regions))
-        model, runs = priced_with(context.cost_model, sizes=context.sizes), expected_runs(graph)
+        budget, runs = context.budget(self, graph), expected_runs(graph)
+        model = priced_with(context.cost_model, sizes=context.sizes)
 
         def price(cast: _Cast) -> float:
             """The estimated seconds of a conversion in one run of the model."""

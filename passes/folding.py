@@ -9,7 +9,7 @@ import numpy as np
 from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.formats import Dim, Shape
-from layoutopt.ir.constants import stored, stored_bytes
+from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule_of
@@ -125,9 +125,8 @@ class _Budget:
     @classmethod
     def of(cls, graph: Graph, context: PassContext, step: Pass) -> Self:
         """The budget of a pass on a graph and its bodies."""
-        remaining = context.growth.limit - stored_bytes(graph.regions())
         prices = priced_with(context.cost_model, sizes=context.sizes)
-        return cls(context, step, PassBudget(context.growth, step.name, remaining), prices)
+        return cls(context, step, context.budget(step, graph), prices)
 
     def in_memory(self, array: Array) -> ArrayData | None:
         """An array as a constant in memory; None if it exceeds the bytes that are left."""

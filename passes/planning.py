@@ -164,6 +164,3 @@ def reason_to_keep(context: PassContext) -> str:
     if plan is not None and plan.stopped:
         return f"the time limit ended planning ({plan.stopped}) before a faster plan was found"
     return "no other formats are estimated to be faster"
-
-
-__all__ = ["CheckGain", "has_quantized_ops", "reason_to_keep"]

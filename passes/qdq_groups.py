@@ -168,6 +168,3 @@ def _isolate(graph: Graph, dequantizer: Op, grouped_ops: Collection[Op]) -> None
     for reader in grouped:
         copy = graph.new_copy(dequantizer, dequantizer.inputs, dequantizer.y.type, value.name)
         graph.replace_uses(value, copy, uses[reader])
-
-
-__all__ = ["HoistFromQdqGroups"]

@@ -14,3 +14,9 @@ def tiered(values: Iterable[Any], num_quick: int) -> list[Any]:
         else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.thorough)
         for number, value in enumerate(values)
     ]
+
+
+def quick_first(quick: Iterable[Any], every: Iterable[Any]) -> list[Any]:
+    """The parameters of a test: those of the quick tier, and all others in the thorough tier only."""
+    first = list(quick)
+    return tiered([*first, *(each for each in every if each not in first)], len(first))

@@ -108,7 +108,7 @@ def limit_biases(model: onnx.ModelProto, wanted: Mapping[str, float]) -> None:
     for output, bias in biases(model.graph):
         if bias not in tensors or not wanted.get(output):
             continue
-        array = numpy_helper.to_array(zoo.filled_tensor(copied_tensor(tensors[bias])))
+        array = numpy_helper.to_array(filled_copy(tensors[bias]))
         magnitude = float(np.sqrt(np.mean(np.square(array, dtype=np.float64))))
         if magnitude > wanted[output] / 2:
             scale(tensors[bias], wanted[output] / 2 / magnitude)
@@ -165,9 +165,10 @@ def read_by(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     return found
 
 
-def copied_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
+def filled_copy(tensor: onnx.TensorProto) -> onnx.TensorProto:
     copy = onnx.TensorProto()
     copy.CopyFrom(tensor)
+    zoo.fill(copy)
     return copy
 
 

@@ -2,8 +2,8 @@
 
 The `.onnx` files here are networks as their exporters wrote them (torch.onnx on Hugging Face transformers and diffusers, Keras
 with channels-last data), opset 18, with every large weight emptied. The doc_string of a weight contains the statistics of
-its elements as JSON: `{"normal": [mean, std]}`, `{"uniform": [low, high]}` or `{"fill": value}`. `load` fills the weight with
-random numbers of these statistics, the same ones every time.
+its elements as JSON: `{"normal": [mean, std]}`, `{"uniform": [low, high]}` or `{"fill": value}`. `load` and
+the commands fill the weight with random numbers of these statistics, the same ones every time.
 
 | network | features |
 |---|---|
@@ -32,14 +32,11 @@ symbolic dimensions (`SIZES`). The scripts in benchmarks/export write them, and 
 | gpt2, llama, qwen2, t5 (`int4`: weights of 4 bits) | transformers, onnxruntime-genai | key-value caches |
 """
 
-import json
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
+
+from layoutopt.onnx_io.skeletons import constants, fill
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.onnx"))
@@ -72,26 +69,8 @@ def load(name: str) -> onnx.ModelProto:
 def filled(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, with random weights instead of the emptied ones."""
     for tensor in constants(model.graph):
-        filled_tensor(tensor)
+        fill(tensor)
     return model
-
-
-def filled_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """The tensor, with elements if it is emptied."""
-    if tensor.doc_string.startswith("{"):
-        tensor.CopyFrom(numpy_helper.from_array(_values(tensor), tensor.name))
-    return tensor
-
-
-def constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """The initializers of a graph and the tensors of its Constant nodes, also of the graphs inside of it."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t") and node.op_type == "Constant":
-                yield attribute.t
-            if attribute.HasField("g"):
-                yield from constants(attribute.g)
 
 
 def save(name: str, folder: Path) -> Path:
@@ -100,16 +79,3 @@ def save(name: str, folder: Path) -> Path:
     path = folder / f"{name}.onnx"
     onnx.save(load(name), path)
     return path
-
-
-def _values(tensor: onnx.TensorProto) -> np.ndarray:
-    # The tensor's name is the seed, so every machine gets the same network.
-    generator = np.random.default_rng(zlib.crc32(tensor.name.encode()))
-    ((kind, argument),) = json.loads(tensor.doc_string).items()
-    shape = tuple(tensor.dims)
-    drawn = {
-        "fill": lambda: np.full(shape, argument),
-        "uniform": lambda: generator.uniform(*argument, size=shape),
-        "normal": lambda: generator.normal(*argument, size=shape),
-    }[kind]()
-    return drawn.astype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))

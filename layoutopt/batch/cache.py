@@ -80,14 +80,12 @@ class Cache:
         folder = self._folder(key)
         try:
             digest, _, line = (folder / _OUTCOME).read_bytes().partition(b"\n")
-            if hashlib.sha256(line).hexdigest().encode() != digest:
-                raise ValueError("another hash")
             content = json.loads(line)
-            if (content["key"], content["source"]) != (key, model_digest(source)):
-                raise ValueError("another key or model")
-            for name, expected in content["files"].items():
-                if file_digest(folder / name) != expected:
-                    raise ValueError("another hash")
+            files, whole = content["files"], hashlib.sha256(line).hexdigest().encode()
+            if (whole, content["key"], content["source"]) != (digest, key, model_digest(source)):
+                raise ValueError
+            if any(file_digest(folder / name) != expected for name, expected in files.items()):
+                raise ValueError
             report = Report.model_validate(content["report"])
         except FileNotFoundError:
             if not (folder / _OUTCOME).exists():  # never written, or removed meanwhile
@@ -98,7 +96,7 @@ class Cache:
         else:
             with suppress(OSError):
                 os.utime(folder / _OUTCOME)
-            return Entry(report, folder / MODEL if MODEL in content["files"] else None)
+            return Entry(report, folder / MODEL if MODEL in files else None)
         _remove(folder)
         raise DamagedEntryError(damage)
 
@@ -176,6 +174,3 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, LayoutoptError):
         return error.what
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
-
-
-__all__ = ["MODEL", "Cache", "DamagedEntryError", "Entry", "reason_of"]

@@ -361,6 +361,3 @@ def _shares(number: int) -> list[frozenset[int]]:
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     size = len(cpus) // number
     return [frozenset(cpus[size * each : size * (each + 1)]) for each in range(number)]
-
-
-__all__ = ["Cluster", "Failure", "open_cluster"]

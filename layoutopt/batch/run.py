@@ -17,7 +17,7 @@ from layoutopt.batch.keys import is_timed
 from layoutopt.batch.task import ModelTask, Outcome, run_task
 from layoutopt.driver.options import BatchOptions, ModelOptions, check, takes, values_of
 from layoutopt.errors import ArgumentError, LayoutoptError
-from layoutopt.files import conflict, external_files, output_error, path_text
+from layoutopt.files import conflict, external_files, path_text
 from layoutopt.files.staging import remove_stale_files
 from layoutopt.runtime.available_memory import available_bytes
 
@@ -116,21 +116,12 @@ def run_tasks(
         raise ArgumentError("needs worker processes", where=f"cluster={cluster}", hint="give no jobs, or 1 or more")
     if jobs is None and cluster is None:
         jobs = default_jobs([each.model for each in tasks], is_timed=any(map(_is_timed, tasks)))
-    folders = [task.output.parent for task in tasks if task.output is not None]
-    with output_folders(folders) as refused:
-        permitted = []
-        for index, task in enumerate(tasks):
-            error = refused.get(task.output.parent) if task.output is not None else None
-            if error is not None:
-                yield index, Outcome(task.model, error=error)
-            else:
-                permitted.append(index)
-        chosen = [tasks[index] for index in permitted]
-        shown = None if progress is None else lambda number, stage: progress(permitted[number], stage)
-        with closing(map_tasks(run_task, chosen, jobs, cluster, shown)) as outcomes:
-            for number, outcome in outcomes:
-                found = _failed(chosen[number], outcome) if isinstance(outcome, Failure) else outcome
-                yield permitted[number], found
+    with (
+        output_folders(task.output.parent for task in tasks if task.output is not None),
+        closing(map_tasks(run_task, tasks, jobs, cluster, progress)) as outcomes,
+    ):
+        for index, outcome in outcomes:
+            yield index, _failed(tasks[index], outcome) if isinstance(outcome, Failure) else outcome
 
 
 def map_tasks(
@@ -169,7 +160,8 @@ def default_jobs(models: Sequence[Path], *, is_timed: bool) -> int:
     totals = accumulate(sorted(map(estimated_bytes, models), reverse=True))
     available = available_bytes()
     fitting = len(models) if available is None else sum(total <= available for total in totals)
-    return max(1, min(fitting, joblib.cpu_count(only_physical_cores=True)))
+    cores: int = joblib.cpu_count(only_physical_cores=True)
+    return max(1, min(fitting, cores))
 
 
 def estimated_bytes(model: Path) -> int:
@@ -207,31 +199,15 @@ def _failed(task: ModelTask, failure: Failure) -> Outcome:
 
 
 @contextmanager
-def output_folders(folders: Iterable[Path]) -> Iterator[dict[Path, LayoutoptError]]:
-    """Context in which folders exist; in the end, those of them that it created and that are empty are removed.
-
-    Yields:
-        The errors of the folders that cannot be created.
-    """
-    created: list[Path] = []
-    errors: dict[Path, LayoutoptError] = {}
+def output_folders(folders: Iterable[Path]) -> Iterator[None]:
+    """Context in the end of which those of the folders that did not exist before and are empty are removed."""
     wanted = list(dict.fromkeys(folders))
-    for folder in wanted:
-        missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
-        try:
-            for each in reversed(missing):
-                each.mkdir(exist_ok=True)
-                created.append(each)
-        except OSError as error:
-            errors[folder] = output_error(error, folder)
+    missing = {each for folder in wanted for each in (folder, *folder.parents) if not os.path.lexists(each)}
     try:
-        yield errors
+        yield
     finally:
         for folder in wanted:
             remove_stale_files(folder)  # of workers that were ended
-        for each in reversed(created):
+        for each in sorted(missing, reverse=True):  # inner ones first
             with suppress(OSError):  # a folder with results stays
                 each.rmdir()
-
-
-__all__ = ["default_jobs", "map_tasks", "optimize_many", "output_folders", "run_tasks"]

@@ -5,8 +5,9 @@ import pickle
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from layoutopt import api, onnx_io
@@ -17,6 +18,7 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.files import (
     FileKind,
     Overwrite,
+    create_folder,
     external_files,
     path_text,
 )
@@ -64,6 +66,7 @@ class Outcome:
         traceback: the traceback of the error as text.
         is_cached: whether the outcome was in the cache.
         notes: lines about the cache: a damaged entry, or an outcome that could not be kept.
+        seconds: wall time of the task.
     """
 
     model: Path
@@ -73,6 +76,7 @@ class Outcome:
     traceback: str = ""
     is_cached: bool = False
     notes: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     def __repr__(self) -> str:
         if self.report is None:
@@ -88,12 +92,14 @@ def run_task(task: ModelTask, progress: Callable[[str], None] | None = None) -> 
         task: the task.
         progress: called with the name of every stage as it begins.
     """
+    start = perf_counter()
     try:
         if Path.cwd() != task.folder:  # a worker of a cluster
             os.chdir(task.folder)
-        return _outcome(task, progress)
+        found = _outcome(task, progress)
     except Exception as error:
-        return Outcome(task.model, error=picklable(error), traceback=traceback.format_exc())
+        found = Outcome(task.model, error=_picklable(error), traceback=traceback.format_exc())
+    return replace(found, seconds=perf_counter() - start)
 
 
 def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome:
@@ -118,13 +124,14 @@ def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome
 
 
 def _check_output(task: ModelTask) -> None:
-    """Check that the result can be written.
+    """Create the folder of the result, and check that it can be written.
 
     Raises:
         OutputError: it cannot, or must not replace an existing file.
     """
     if task.output is None:
         return
+    create_folder(task.output.parent)
     overwrite = Overwrite((task.model,), task.output, task.force, task.reads)
     overwrite.check(task.output, FileKind.MODEL)
     if task.external_data is not None:
@@ -176,13 +183,10 @@ def _restore(entry: Entry, task: ModelTask) -> WrittenFiles | None:
     return onnx_io.write(model, task.output, task.external_data, source=task.model, force=task.force)
 
 
-def picklable(error: Exception) -> Exception:
+def _picklable(error: Exception) -> Exception:
     """An error, or its text if it cannot be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
-
-
-__all__ = ["ModelTask", "Outcome", "picklable", "run_task"]

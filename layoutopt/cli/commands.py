@@ -6,9 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from layoutopt.cli.exit_codes import IncompatibleError, UsageError
+from layoutopt.cli.exit_codes import IncompatibleError, NotVerifiedError, UsageError
 from layoutopt.cli.options import Given, complete_target, parse_dims, takes_options
-from layoutopt.errors import CertificateError
+from layoutopt.errors import CertificateError, VerificationError
 
 
 class Runtime(StrEnum):
@@ -28,9 +28,7 @@ class Kind(StrEnum):
 
 
 _MODELS = "ONNX files; folders, which are searched for *.onnx; patterns such as 'models/**/*.onnx'; `-` for stdin."
-_BYTES = "The most bytes that Transposes and layout conversions may move in one run, as in 512kB or 12MB."
 _ITEM = "A tensor or node; by default all conversions."
-_OP = "The op, in ONNX's text syntax: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'."
 
 
 # --- models ------------------------------------------------------------------------------------------------
@@ -53,11 +51,10 @@ def optimize(given: Given, models: Annotated[list[Path], Argument(metavar="MODEL
         raise Exit(code)
 
 
-@takes_options("target runtime dim custom_ops html dump_ir json force config")
+@takes_options("show_all target runtime dim custom_ops html dump_ir json force config")
 def inspect(
     given: Given,
     model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
-    show_all: Annotated[bool, Option("--all", help="Print one row per op, not per op type.")] = False,
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
@@ -66,18 +63,14 @@ def inspect(
     """
     from layoutopt.cli.inspection import run_inspect
 
-    run_inspect(model, given, show_all=show_all)
+    run_inspect(model, given)
 
 
-@takes_options("target runtime pin dim custom_ops force json config")
+@takes_options("limit target runtime pin dim custom_ops force json config")
 def explain(
     given: Given,
     model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     item: Annotated[str | None, Argument(metavar="TENSOR|NODE", help=_ITEM, show_default=False)] = None,
-    limit: Annotated[
-        int,
-        Option("--limit", metavar="N", min=0, help="Conversions, or candidates of a tensor or node, that are priced."),
-    ] = 10,
     calibrate: Annotated[
         bool, Option("--calibrate", help="Plan with kernels timed on this machine, as `optimize` does.")
     ] = False,
@@ -97,13 +90,13 @@ def explain(
     from layoutopt.report.facts import repairs_of
 
     settings = given.settings(model)
-    record = JsonRecord("explain", given, model, reads=settings.reads, kind="the model")
+    record = JsonRecord("explain", given, model, reads=settings.reads)
     with ProgressLine() as progress:
         found = explanation.explain(
             model,
             item,
             settings.target,
-            limit=limit,
+            limit=given.limit,
             calibrate=calibrate,
             progress=progress,
             **settings.arguments(PlanOptions),
@@ -113,22 +106,11 @@ def explain(
         print_explained(found, record)
 
 
-@takes_options("dim inputs custom_ops json config force quiet")
+@takes_options("tolerance dim inputs custom_ops json config force quiet")
 def verify(
     given: Given,
     original: Annotated[Path, Argument(metavar="A", help="The reference model.")],
     rewritten: Annotated[Path, Argument(metavar="B", help="The model to compare with A.")],
-    tolerance: Annotated[
-        float | None,
-        Option(
-            "--tolerance",
-            metavar="X",
-            help="The largest accepted error; by default it depends on the rounding spread of A.",
-        ),
-    ] = None,
-    rounds: Annotated[
-        int, Option("--rounds", metavar="N", min=1, help="The number of rounds; each compares on two random inputs.")
-    ] = 1,
 ) -> None:
     """Compare the outputs of two models.
 
@@ -136,9 +118,6 @@ def verify(
     of an output is max |a - b| / max |a|. Outputs that `optimize --pin` stored in another format are converted
     back before they are compared. The exit code is 7 if the models differ, and 9 if A cannot be run.
     """
-    if tolerance is not None and not tolerance >= 0:
-        raise UsageError("not a tolerance", where=f"--tolerance {tolerance:g}", hint="give 0 or more")
-
     from layoutopt.cli.model_comparison import compare_models
     from layoutopt.cli.output_files import JsonRecord, reporting_written_files
     from layoutopt.cli.rendering.verify import print_comparison
@@ -150,14 +129,19 @@ def verify(
     arrays = [read_inputs(path) for path in settings.inputs]
     record = JsonRecord("verify", given, original, rewritten, reads=settings.reads)
     with kernel_libraries(settings.custom_ops):
-        comparison = compare_models(
-            original, rewritten, tolerance, rounds, parse_dims(settings.dim), arrays, strict=settings.strict
+        verdict, repaired = compare_models(
+            original, rewritten, given.tolerance, parse_dims(settings.dim), arrays, strict=settings.strict
         )
-    for path, repairs in comparison.repairs.items():
+    for path, repairs in repaired.items():
         warn_of_repairs(repairs, str(path))
     with reporting_written_files(record.files):
-        print_comparison(comparison, record, is_quiet=given.quiet)
-    comparison.raise_for_status()
+        print_comparison(verdict, original, rewritten, record, is_quiet=given.quiet)
+    if verdict.status == "failed":
+        hint = f"compare with {original}, or set --tolerance" if verdict.comparisons else "correct the model"
+        raise VerificationError(verdict.reason, where=str(rewritten), hint=hint)
+    if verdict.status == "not verified":
+        hint = "give models that onnxruntime can run on this machine"
+        raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(original), hint=hint)
 
 
 @takes_options("allow_tested json force quiet")
@@ -179,7 +163,7 @@ def certify(
     from layoutopt.cli.output_files import JsonRecord, reporting_written_files
     from layoutopt.cli.rendering.certify import print_verdict
 
-    record = JsonRecord("certify", given, original, result, certificate, kind="a model or the certificate")
+    record = JsonRecord("certify", given, original, result, certificate)
     first, second = read(original), read(result)
     try:
         text = certificate.read_text(encoding="utf-8")
@@ -192,7 +176,7 @@ def certify(
         print_verdict(verdict, differences, original, result, record, is_quiet=given.quiet)
 
 
-@takes_options("custom_ops json force quiet")
+@takes_options("show_all custom_ops json force quiet")
 def check(
     given: Given,
     model: Annotated[
@@ -201,10 +185,6 @@ def check(
             metavar="FILE", help="An ONNX file; without FILE, the onnxruntime kernels that layoutopt emits are checked."
         ),
     ] = None,
-    show_all: Annotated[
-        bool,
-        Option("--all", help="List standard ONNX operators too; without FILE, list the restrictions of each kernel."),
-    ] = False,
 ) -> None:
     """Check whether a model runs on this machine and its onnxruntime.
 
@@ -224,38 +204,26 @@ def check(
         if model is not None:
             with ProgressLine() as progress:
                 found = check_model(model, progress)
-            record.show(model_record(model, found), lambda: print_model(model, found, show_all))
+            record.show(model_record(model, found), lambda: print_model(model, found, given.show_all))
             if found.problems:
                 problem, hint = next(iter(found.problems.items()))
                 raise IncompatibleError(problem, where=str(model), hint=hint)
             return
         machine, kernels = this_machine(), check_kernels()
-        record.show(kernels_record(machine, kernels), lambda: print_kernels(machine, kernels, show_all))
+        record.show(kernels_record(machine, kernels), lambda: print_kernels(machine, kernels, given.show_all))
     missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in kernels if not each.is_present)
     if missing:
         problem = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
         raise IncompatibleError(problem, hint="install a version that has them")
 
 
-@takes_options("threads dim custom_ops json config force quiet")
+@takes_options("seconds inputs seed threads dim custom_ops json config force quiet")
 def bench(
     given: Given,
     models: Annotated[
         list[Path],
         Argument(metavar="MODEL", help="ONNX files, labelled A, B, ... in the order given; A is the baseline."),
     ],
-    seconds: Annotated[
-        float, Option("--seconds", metavar="S", help="Duration of the timed runs; there are at least 24 of each model.")
-    ] = 10.0,
-    inputs: Annotated[
-        Path | None,
-        Option(
-            "--inputs",
-            metavar="FILE.npz",
-            help="Input arrays by name, written by numpy.savez. Inputs that the file does not contain are random.",
-        ),
-    ] = None,
-    seed: Annotated[int, Option("--seed", metavar="N", min=0, help="The seed of the random inputs.")] = 0,
     runtime: Annotated[
         list[Runtime] | None,
         Option("--runtime", metavar="R", help="onnxruntime or openvino. Can be repeated: models are run in each."),
@@ -270,8 +238,6 @@ def bench(
     quartiles of the runs. Also measured: session creation, peak memory, and the share of kernel time that only moves data,
     with Transpose and Reorder nodes listed separately.
     """
-    if not 0 < seconds < float("inf"):
-        raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a finite number above 0")
     settings = given.settings(models[0])
     dims = {name: low for name, (low, high) in parse_dims(settings.dim).items() if low == high}
     if wrong := parse_dims(given.dim).keys() - dims.keys():
@@ -285,58 +251,33 @@ def bench(
     from layoutopt.runtime.custom_ops import kernel_libraries
     from layoutopt.sample_inputs import read_inputs
 
-    arrays = read_inputs(inputs) if inputs is not None else {}
-    reads = (*settings.reads, *([inputs] if inputs is not None else []))
-    record = JsonRecord("bench", given, *models, reads=reads)
+    arrays = {name: array for path in given.inputs for name, array in read_inputs(path).items()}
+    record = JsonRecord("bench", given, *models, reads=settings.reads)
     with kernel_libraries(given.custom_ops), ProgressLine(is_silent=given.quiet) as progress:
         try:
             report = run_benchmark(
                 models,
                 threads=settings.threads,
-                seconds=seconds,
-                seed=seed,
+                seconds=given.seconds,
+                seed=given.seed,
                 dims=dims,
                 inputs=arrays,
                 runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
                 progress=progress,
             )
         except (DimensionError, InputError) as error:
-            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {inputs}:"
+            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {given.inputs[0]}:"
             raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
     record.show(report, lambda: print_bench(report, profile))
 
 
-@takes_options("target runtime dim custom_ops threads jobs baseline write junit sarif json force config quiet")
+@takes_options(
+    "max_transposes max_casts max_bytes_moved min_speedup max_size_growth measured update_baseline github "
+    "target runtime dim custom_ops threads jobs baseline write junit sarif json force config quiet"
+)
 def ci(
     given: Given,
     models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
-    max_transposes: Annotated[
-        int | None, Option("--max-transposes", metavar="N", min=0, help="The most Transposes that may move bytes.")
-    ] = None,
-    max_casts: Annotated[
-        int | None, Option("--max-casts", metavar="N", min=0, help="The most layout conversions that may move bytes.")
-    ] = None,
-    max_bytes_moved: Annotated[str | None, Option("--max-bytes-moved", metavar="BYTES", help=_BYTES)] = None,
-    min_speedup: Annotated[
-        float | None, Option("--min-speedup", metavar="X", help="The least speed-up over MODEL, by the estimate.")
-    ] = None,
-    max_size_growth: Annotated[
-        float | None,
-        Option(
-            "--max-size-growth",
-            metavar="X",
-            help="The largest size of all constants, relative to MODEL, beyond a growth of 1 MiB.",
-        ),
-    ] = None,
-    measured: Annotated[
-        bool, Option("--measured", help="Run the models, and compare the measured speed-up with --min-speedup.")
-    ] = False,
-    update_baseline: Annotated[
-        bool, Option("--update-baseline", help="Write the numbers to the baseline file instead of comparing.")
-    ] = False,
-    github: Annotated[
-        bool, Option("--github", help="Print annotations for GitHub, and append to the step summary.")
-    ] = False,
 ) -> None:
     """Check models against budgets and a baseline.
 
@@ -345,21 +286,15 @@ def ci(
     the error if a model could not be planned; the other models are checked all the same. No model is written
     without --write.
     """
-    if update_baseline and given.baseline is None:
+    if given.update_baseline and given.baseline is None:
         raise UsageError("there is no baseline file", where="--update-baseline", hint="add --baseline FILE.json")
-    if github and given.json == Path("-"):
+    if given.github and given.json == Path("-"):
         raise UsageError("the annotations are on stdout", where="--json -", hint="write the JSON to a file")
-    limits = {
-        "max-transposes": max_transposes,
-        "max-casts": max_casts,
-        "max-bytes-moved": max_bytes_moved,
-        "min-speedup": min_speedup,
-        "max-size-growth": max_size_growth,
-    }
 
     from layoutopt.cli.gating import run_ci
 
-    run_ci(models, given, limits, measured=measured, is_updated=update_baseline, github=github)
+    if code := run_ci(models, given):
+        raise Exit(code)
 
 
 # --- this machine and this installation --------------------------------------------------------------------
@@ -390,27 +325,18 @@ def calibrate(
 
     overwrite = Overwrite(force=given.force, command="calibrate")
     overwrite.check(output, FileKind.TARGET)
-    record = JsonRecord("calibrate", given, others=[output], kind="the target file")
+    record = JsonRecord("calibrate", given, others=[output])
     with ProgressLine(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
     write_text(output, report.profile, FileKind.TARGET, overwrite)
     record.show(report, lambda: print_calibration(report, output), [output])
 
 
-@takes_options("plot json force")
+@takes_options("shape dtype system plot json force")
 def formats(
     given: Given,
     name: Annotated[
         str | None, Argument(metavar="NAME", help="A name like NC1HWC0, or a notation like NCHW16c.")
-    ] = None,
-    shape: Annotated[
-        str | None, Option("--shape", metavar="1,17,5,4", help="The logical shape of a tensor in the format.")
-    ] = None,
-    dtype: Annotated[
-        str | None, Option("--dtype", metavar="float16", help="The element type; some block sizes depend on it.")
-    ] = None,
-    system: Annotated[
-        str | None, Option("--system", metavar="S", help="List the formats of one system only, such as ascend.")
     ] = None,
 ) -> None:
     """List memory formats, or describe one.
@@ -418,24 +344,24 @@ def formats(
     With NAME and --shape, prints strides, padding, size in memory, and the element at each offset; --plot draws
     them.
     """
-    extents = _parse_shape(shape) if shape is not None else None
-    if name is None and (shape or dtype):
-        raise UsageError("no format", where="--shape" if shape else "--dtype", hint="name a format too")
+    extents = _parse_shape(given.shape) if given.shape is not None else None
+    if name is None and (given.shape or given.dtype):
+        raise UsageError("no format", where="--shape" if given.shape else "--dtype", hint="name a format too")
     if given.plot is not None and (name is None or extents is None):
         raise UsageError("nothing to draw", where=f"--plot {given.plot}", hint="name a format and give its --shape")
 
     from layoutopt.cli.output_files import JsonRecord
 
     plots = [given.plot] if given.plot is not None else []
-    record = JsonRecord("formats", given, others=plots, kind="the figure")
+    record = JsonRecord("formats", given, others=plots)
     if name is None:
         from layoutopt.cli.rendering.catalogues import print_formats
 
-        print_formats(system, record)
+        print_formats(given.system, record)
     else:
         from layoutopt.cli.rendering.one_format import print_format
 
-        print_format(name, extents, dtype, record, given.plot, force=given.force)
+        print_format(name, extents, given.dtype, record, given.plot, force=given.force)
 
 
 def _parse_shape(value: str) -> tuple[int, ...]:
@@ -450,7 +376,7 @@ def _parse_shape(value: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-@takes_options("json force")
+@takes_options("explain op json force")
 def targets(
     given: Given,
     name: Annotated[
@@ -459,10 +385,6 @@ def targets(
             metavar="NAME", help="A target; `cpu` is this machine; or a file T.toml.", autocompletion=complete_target
         ),
     ] = None,
-    explain: Annotated[
-        bool, Option("--explain", help="Print the estimated time of each kernel for an op, and its parts, too.")
-    ] = False,
-    op: Annotated[str | None, Option("--op", metavar="TEXT", help=_OP)] = None,
 ) -> None:
     """List hardware targets, or describe one.
 
@@ -475,27 +397,22 @@ def targets(
     reads = [Path(name)] if name is not None and name.endswith(".toml") else []
     record = JsonRecord("targets", given, reads=reads)
     if name is None:
-        if explain or op is not None:
+        if given.explain or given.op is not None:
             raise UsageError("no target named", hint="write layoutopt targets --explain NAME")
         print_targets(record)
-    elif op is not None or (explain and record.is_printed):
-        print_estimates(name, op, record)
-    elif explain:
-        print_target(name, JsonRecord("targets", None))
-        print_estimates(name, op, record)
-    else:
-        print_target(name, record)
+        return
+    if given.op is None and not (given.explain and record.is_printed):
+        print_target(name, JsonRecord("targets", None) if given.explain else record)
+    if given.op is not None or given.explain:
+        print_estimates(name, given.op, record)
 
 
-@takes_options("json force")
+@takes_options("family json force")
 def list_(
     given: Given,
     kind: Annotated[Kind, Argument(metavar="ops|runtimes|passes|dialects", help="What to list.")],
     name: Annotated[
         str | None, Argument(metavar="NAME", help="An operator such as Conv, or part of a name, in any case.")
-    ] = None,
-    family: Annotated[
-        str | None, Option("--family", metavar="F", help="List the operators of one family only, such as pooling.")
     ] = None,
 ) -> None:
     """List operators, runtimes, passes or dialects.
@@ -503,14 +420,16 @@ def list_(
     Operators are listed with their formats and padding, or with the reason why they have no layout rule; passes in the
     order in which they run.
     """
-    if kind is not Kind.OPS and (name or family):
-        raise UsageError("is for operators", where=name or f"--family {family}", hint="write layoutopt list ops NAME")
+    if kind is not Kind.OPS and (name or given.family):
+        raise UsageError(
+            "is for operators", where=name or f"--family {given.family}", hint="write layoutopt list ops NAME"
+        )
 
     from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.catalogues import print_dialects, print_operators, print_passes, print_runtimes
 
     record = JsonRecord(f"list {kind.value}", given)
     if kind is Kind.OPS:
-        print_operators(name, family, json=record)
+        print_operators(name, given.family, json=record)
     else:
         {Kind.RUNTIMES: print_runtimes, Kind.PASSES: print_passes, Kind.DIALECTS: print_dialects}[kind](record)

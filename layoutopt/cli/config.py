@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -34,8 +34,6 @@ _PATHS = ("profile", "inputs")
 
 # --- the tables --------------------------------------------------------------------------------------------
 
-Limit: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
 
 class Table(BaseModel):
     """Base class of the tables: keys have dashes, types are exact, unknown keys are errors."""
@@ -43,16 +41,6 @@ class Table(BaseModel):
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-")
     )
-
-
-class Budgets(Table):
-    """Limits that the results of models must keep."""
-
-    max_transposes: Limit | None = None
-    max_casts: Limit | None = None
-    max_bytes_moved: Limit | None = None
-    min_speedup: Limit | None = None
-    max_size_growth: Limit | None = None
 
 
 def _keys(scope: str) -> dict[str, Any]:
@@ -81,12 +69,15 @@ def _assignments(name: str) -> Any:
     return check
 
 
+BudgetTable: Any = create_model("BudgetTable", __base__=Table, **_keys("budgets"))
 SharedTable: Any = create_model("SharedTable", __base__=Table, **_keys("models"))
-ModelTable: Any = create_model("ModelTable", __base__=SharedTable, budgets=(Budgets, Budgets()), **_keys("one model"))
+ModelTable: Any = create_model(
+    "ModelTable", __base__=SharedTable, budgets=(BudgetTable, BudgetTable()), **_keys("one model")
+)
 ConfigTable: Any = create_model(
     "ConfigTable",
     __base__=SharedTable,
-    budgets=(Budgets, Budgets()),
+    budgets=(BudgetTable, BudgetTable()),
     models=(dict[str, ModelTable], Field(default_factory=dict)),
     **_keys("run"),
 )
@@ -131,9 +122,9 @@ class Config:
         return {name: self._located(name, value) for name, value in options.items()} | self.typed
 
     def budgets_for(self, model: Path) -> dict[str, float]:
-        """The budgets of a model by name, such as `max-transposes`, with the rules of `options_for`."""
+        """The budgets of a model by name, such as `max_transposes`, with the rules of `options_for`."""
         tables = [self.table.budgets, *(each.budgets for each in self._matching(model))]
-        return {name.replace("_", "-"): value for each in tables for name, value in _values(each).items()}
+        return {name: value for each in tables for name, value in _values(each).items()}
 
     def _matching(self, model: Path) -> Iterator[Any]:
         """The tables whose patterns match a model, in the order of the file.
@@ -304,7 +295,7 @@ def _reason(error: Any) -> str:
 def _unknown_key(where: str, names: Sequence[str], prefix: Sequence[str]) -> UsageError:
     key, table = names[-1], ConfigTable
     if len(names) > 1:
-        table = Budgets if names[-2] == "budgets" else ModelTable
+        table = BudgetTable if names[-2] == "budgets" else ModelTable
     known = keys(table)
     if refusal := refusals().get(key.replace("_", "-")):
         return UsageError(f"{key} {refusal}", where=where, hint="type it as an option of the command line")
@@ -317,7 +308,7 @@ def _unknown_key(where: str, names: Sequence[str], prefix: Sequence[str]) -> Usa
     else:
         near = get_close_matches(key.replace("_", "-"), known, 1)
         hint = f"did you mean {near[0]}" if near else f"there are {', '.join(known)}"
-    kind = "budget" if table is Budgets else "option"
+    kind = "budget" if table is BudgetTable else "option"
     return UsageError(f"no {kind} '{key}'", where=where, hint=hint)
 
 
@@ -328,33 +319,22 @@ def line_of(text: str, path: Sequence[str]) -> int:
         text: a valid TOML file.
         path: the names of the tables and of the key.
     """
-    table: tuple[str, ...] = ()
-    best, depth = 1, 0
-    for number, line in enumerate(text.splitlines(), 1):
-        header = _names(line) if line.lstrip().startswith("[") else ()
-        key = () if header else _key(line)
-        table = header or table
-        found = header or ((*table, *key) if key else ())
-        if len(found) > depth and tuple(path[: len(found)]) == found:
-            best, depth = number, len(found)
-    return best
+    lines, whole = text.splitlines(keepends=True), tomllib.loads(text)
+    while path and not _contains(whole, path):
+        path = path[:-1]
+    begin = 1
+    for number in range(1, len(lines) + 1):
+        with suppress(tomllib.TOMLDecodeError):  # within a value of several lines
+            if _contains(tomllib.loads("".join(lines[:number])), path):
+                break
+            begin = number + 1
+    return begin
 
 
-def _key(line: str) -> tuple[str, ...]:
-    """The names on the left of a line `key = value`; empty for any other line."""
-    ends = (position for position, character in enumerate(line) if character == "=")
-    return next((found for end in ends if (found := _names(f"{line[:end]} = 0"))), ())
-
-
-def _names(line: str) -> tuple[str, ...]:
-    """The names that one line of TOML defines; empty if it is not valid on its own."""
-    try:
-        level: Any = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:
-        return ()
-    names = []
-    while isinstance(level, list | dict) and level:
-        if isinstance(level, dict):
-            names.append(next(iter(level)))
-        level = level[names[-1]] if isinstance(level, dict) else level[0]
-    return tuple(names)
+def _contains(level: Any, path: Sequence[str]) -> bool:
+    for name in path:
+        level = level[-1] if isinstance(level, list) else level
+        if not isinstance(level, dict) or name not in level:
+            return False
+        level = level[name]
+    return bool(path)

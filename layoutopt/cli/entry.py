@@ -98,33 +98,36 @@ def report_error(error: BaseException, *, has_traceback: bool, where: str = "") 
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         print_error("interrupted")
         return exit_codes.INTERRUPTED
+    code, kind, line = described(error)
+    print_error(line if not where or where in line else f"{where}: {line}", kind)
+    return code
+
+
+def described(error: BaseException) -> tuple[int, str, str]:
+    """The exit code of an error, its kind, and one line about it."""
+    code, kind = LayoutoptError.exit_code, "error"
     if isinstance(error, LayoutoptError):
-        print_error(_located(str(error), where))
-        return error.exit_code
-    if hasattr(error, "format_message"):  # typer's own error class; its module depends on typer's version
+        code, line = error.exit_code, str(error)
+    elif hasattr(error, "format_message"):  # typer's own error class; its module depends on typer's version
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "layoutopt"
         present = present_spelling(getattr(error, "option_name", ""))
         hint = f"write {present}" if present else f"see {path} --help"
-        print_error(f"{error.format_message().rstrip('.')}; {hint}")
-        return exit_codes.UsageError.exit_code
-    if isinstance(error, MemoryError):
-        print_error(_located("not enough memory; close other programs or use a machine with more", where))
-        return LayoutoptError.exit_code
-    if isinstance(error, OSError):
-        what = (error.strerror or str(error)).lower()
-        print_error(_located(f"{error.filename}: {what}" if error.filename else what, where))
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # stdout of --help, or a temporary folder
-        return OutputError.exit_code if is_full else LayoutoptError.exit_code
-    notes = getattr(error, "__notes__", [])
-    what = ", ".join([": ".join(filter(None, (type(error).__name__, str(error)))), *notes])
-    line = f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback for a traceback"
-    print_error(_located(line, where), "internal error")
-    return exit_codes.INTERNAL
-
-
-def _located(line: str, where: str) -> str:
-    return line if not where or where in line else f"{where}: {line}"
+        code, line = exit_codes.UsageError.exit_code, f"{error.format_message().rstrip('.')}; {hint}"
+    elif isinstance(error, MemoryError):
+        line = "not enough memory; close other programs or use a machine with more"
+    elif isinstance(error, OSError):
+        line = (error.strerror or str(error)).lower()
+        line = f"{error.filename}: {line}" if error.filename else line
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # stdout of --help, or a temporary folder
+            code = OutputError.exit_code
+    else:
+        what = ", ".join(
+            [": ".join(filter(None, (type(error).__name__, str(error)))), *getattr(error, "__notes__", [])]
+        )
+        code, kind = exit_codes.INTERNAL, "internal error"
+        line = f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback for a traceback"
+    return code, kind, line
 
 
 def silence_stdout() -> None:

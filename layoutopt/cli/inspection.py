@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
@@ -15,7 +15,7 @@ from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.warnings import warn_of_repairs
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.pipeline import pipeline_for
-from layoutopt.files import FileKind, Overwrite, output_errors, path_text, write_text
+from layoutopt.files import FileKind, Overwrite, create_folder, output_errors, path_text, write_text
 from layoutopt.ir.graph import DOMAIN, Graph, to_text
 from layoutopt.ir.types import Attribute, Op
 from layoutopt.passes.base import Pass, Pipeline, Watch
@@ -24,6 +24,9 @@ from layoutopt.report.facts import repairs_of
 from layoutopt.report.printable import printable
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
+
+if TYPE_CHECKING:
+    from layoutopt.page import OriginalGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,41 +88,24 @@ class StampedModel:
     ops: list[StampedOp]
 
 
-class Page:
-    """The page of `--html`.
-
-    Args:
-        settings: the options of the model.
-
-    Attributes:
-        original: records the graph before planning.
+def original_graph(settings: Settings) -> "OriginalGraph":
+    """The pass callback that records the graph before planning, for the page of `--html`.
 
     Raises:
         ArgumentError, TargetError: there is no such target, runtime or dialect.
     """
+    from layoutopt.page import OriginalGraph
 
-    def __init__(self, settings: Settings) -> None:
-        from layoutopt.page import OriginalGraph
-
-        hardware = cost_model_of(settings.target)
-        runtime, _ = runtime_and_dialect(settings.runtime, settings.dialect, hardware)
-        self.original = OriginalGraph(hardware, runtime)
-
-    def text(self, graph: Graph, report: Report, *, is_plan: bool = False) -> str:
-        """The page of a planned graph, with the rows of the printed summary; `is_plan` if the run only planned."""
-        from layoutopt.page import page_html
-
-        planned = self.original.planned(graph, report)
-        return page_html(report, self.original.graph, planned, is_plan=is_plan)
+    hardware = cost_model_of(settings.target)
+    return OriginalGraph(hardware, runtime_and_dialect(settings.runtime, settings.dialect, hardware)[0])
 
 
-def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:
+def run_inspect(model: Path, given: Given) -> None:
     """Plan a model for a target; without a target, read the stamp and the formats of a model that layoutopt wrote.
 
     Args:
         model: the file.
         given: the options.
-        show_all: print one row per op.
 
     Raises:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
@@ -130,9 +116,9 @@ def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:
     texts = TextFiles(Overwrite((model,), None, given.force, settings.reads, "inspect"))
     texts.add("--html", given.html, FileKind.PAGE)
     texts.check()
-    page = Page(settings) if given.html is not None else None
+    page = original_graph(settings) if given.html is not None else None
     pages = [] if given.html is None else [given.html]
-    record = JsonRecord("inspect", given, model, others=pages, reads=settings.reads, kind="the model or the page")
+    record = JsonRecord("inspect", given, model, others=pages, reads=settings.reads)
     is_requested = given.is_set("target", model)
     pipeline = pipeline_for(settings.mode, settings.target, settings.runtime, settings.dialect)
     dumps = [Dump(each, pipeline, texts.overwrite) for each in given.dump_ir]
@@ -146,19 +132,22 @@ def run_inspect(model: Path, given: Given, *, show_all: bool) -> None:
         if isinstance(found, StampedModel):
             where = f"--html {path_text(given.html)}"
             raise UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
-        with texts.staged(lambda option: page.text(found.graph, found.report, is_plan=True)):
+        from layoutopt.page import page_html
+
+        planned = page.planned(found.graph, found.report)
+        with texts.staged(lambda option: page_html(found.report, page.graph, planned, is_plan=True)):
             pass
     with reporting_written_files(texts.files):
-        print_inspected(found, show_all, record)
+        print_inspected(found, given.show_all, record)
 
 
 def _planned(
-    model: Path, settings: Settings, page: Page | None, dumps: "Sequence[Dump]", progress: ProgressLine
+    model: Path, settings: Settings, page: "OriginalGraph | None", dumps: "Sequence[Dump]", progress: ProgressLine
 ) -> PlannedModel | StampedModel:
     """The plan of a model; its stamp if it was optimised like this before."""
     cost_model = cost_model_of(settings.target)
     runtime, _ = runtime_and_dialect(settings.runtime, settings.dialect, cost_model)
-    before = OriginalOps(cost_model, runtime) if page is None else page.original
+    before = OriginalOps(cost_model, runtime) if page is None else page
     callbacks: list[Watch] = [before, *dumps]
     settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
 
@@ -266,9 +255,5 @@ class Dump:
                 print(f"# {title}", *map(printable, content.splitlines()), "", sep="\n", file=sys.stderr, flush=True)
             return
         path = self._folder / f"{title}.txt"
-        with output_errors(path):
-            self._folder.mkdir(parents=True, exist_ok=True)
+        create_folder(self._folder)
         write_text(path, content, FileKind.GRAPH_TEXT, self._overwrite)
-
-
-__all__ = ["OpChange", "Page", "PlannedModel", "StampedModel", "StampedOp", "run_inspect"]

@@ -16,38 +16,38 @@ SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFile:
-    """A model that is to be optimised.
+class Placement:
+    """A model and the file of its result.
 
     Attributes:
-        path: the file; `-` for stdin.
-        relative: its path below the folder, or below the fixed part of the pattern, that was searched; else its name.
+        model: the file; `-` for stdin.
+        output: the file of the result; `-` for stdout.
+        is_in_folder: whether the folder of the result is created if it does not exist.
     """
 
-    path: Path
-    relative: Path
+    model: Path
+    output: Path
+    is_in_folder: bool = False
 
 
-def find_models(arguments: Sequence[Path], output: Path | None) -> list[ModelFile]:
+def find_models(arguments: Sequence[Path], output: Path | None) -> dict[Path, Path]:
     """The models that the arguments name, without duplicates, in the order of the arguments and sorted in each folder.
 
     Folders are searched recursively for *.onnx. Hidden folders, files below `output`, and results of other models that are
     found are left out.
 
+    Returns:
+        The path of each model below the folder, or below the fixed part of the pattern, that was searched; else its name.
+
     Raises:
         ModelError: a folder or a pattern leads to no model.
     """
-    named = [each for argument in arguments for each in _named_by(argument, output)]
-    found: dict[Path, ModelFile] = {}
-    for each in named:
-        found.setdefault(Path(os.path.abspath(each.path)), each)
+    found: dict[Path, tuple[Path, Path]] = {}
+    for argument in arguments:
+        for path, relative in _named_by(argument, output):
+            found.setdefault(Path(os.path.abspath(path)), (path, relative))
     results = _results(found)  # also those that a shell names when it expands *.onnx
-    return [each for path, each in found.items() if path not in results]
-
-
-def default_output(model: Path) -> Path:
-    """The default output of a model, in its folder: `model.opt.onnx` for `model.onnx`."""
-    return model.with_name(f"{model.name.removesuffix(SUFFIX)}{_OUTPUT_SUFFIX}")
+    return dict(pair for path, pair in found.items() if path not in results)
 
 
 def _results(found: Collection[Path]) -> set[Path]:
@@ -65,21 +65,24 @@ def _results(found: Collection[Path]) -> set[Path]:
     return results
 
 
-def _named_by(argument: Path, output: Path | None) -> list[ModelFile]:
-    """The models that one argument names; a missing file is reported when it is read."""
+def _named_by(argument: Path, output: Path | None) -> list[tuple[Path, Path]]:
+    """The models that one argument names, with their relative paths; a missing file is reported when it is read."""
+    root, found = argument, []
     if os.path.isdir(argument):
-        found = [ModelFile(each, each.relative_to(argument)) for each in _below(argument)]
-    elif is_pattern(str(argument)) and not os.path.exists(argument):
-        root = _fixed_part(argument)
-        found = [ModelFile(each, each.relative_to(root)) for each in _matching(argument)]
+        found = list(_below(argument))
+    elif is_several(argument):
+        count = next(number for number, part in enumerate(argument.parts) if is_pattern(part))
+        root = Path(*argument.parts[:count])
+        found = [Path(each) for each in sorted(glob.glob(str(argument), recursive=True)) if os.path.isfile(each)]
     else:
-        return [ModelFile(argument, Path(argument.name))]
-    excluded = None if output is None or _is_same_folder(output, argument) else output
-    found = [each for each in found if not _is_below(each.path, excluded)]
+        return [(argument, Path(argument.name))]
+    excluded = None if output is None else os.path.realpath(output)
+    if excluded is not None and excluded != os.path.realpath(argument):
+        found = [each for each in found if not Path(os.path.realpath(each)).is_relative_to(excluded)]
     if not found:
         what = "contains no *.onnx file to optimise" if os.path.isdir(argument) else "matches no model"
         raise ModelError(what, where=path_text(argument), hint="name a model, a folder of models or a pattern")
-    return found
+    return [(each, each.relative_to(root)) for each in found]
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -97,41 +100,7 @@ def _below(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _matching(pattern: Path) -> list[Path]:
-    return [Path(each) for each in sorted(glob.glob(str(pattern), recursive=True)) if os.path.isfile(each)]
-
-
-def _fixed_part(pattern: Path) -> Path:
-    """The folder before the first part of a path that contains a pattern."""
-    parts = pattern.parts
-    count = next(number for number, part in enumerate(parts) if is_pattern(part))
-    return Path(*parts[:count])
-
-
-def _is_same_folder(first: Path, second: Path) -> bool:
-    return os.path.realpath(first) == os.path.realpath(second)
-
-
-def _is_below(path: Path, folder: Path | None) -> bool:
-    return folder is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
-
-
 # --- results -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A model and the file of its result.
-
-    Attributes:
-        model: the file; `-` for stdin.
-        output: the file of the result; `-` for stdout.
-        is_in_folder: whether the folder of the result is created if it does not exist.
-    """
-
-    model: Path
-    output: Path
-    is_in_folder: bool = False
 
 
 def with_output(arguments: Sequence[Path], output: str | None) -> tuple[Sequence[Path], str | None]:
@@ -152,12 +121,13 @@ def with_output(arguments: Sequence[Path], output: str | None) -> tuple[Sequence
     return [model], str(second)
 
 
-def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
+def place(arguments: Sequence[Path], output: str | None, option: str = "-o") -> list[Placement]:
     """The models that the arguments name, with the files of their results.
 
     Args:
         arguments: files, folders, patterns, or `-` alone.
-        output: the value of -o. For several models, a folder or a pattern it is a folder.
+        output: the folder or file of the results. For several models, a folder or a pattern it is a folder.
+        option: the option that names it.
 
     Raises:
         ModelError: a folder or a pattern leads to no model.
@@ -168,12 +138,18 @@ def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
     takes_folder = len(arguments) > 1 or any(is_several(each) for each in arguments)
     if takes_folder and target is not None and (target == STDIO or is_file_name(target)):
         what = "several models need a folder"
-        raise UsageError(what, where=f"-o {output}", hint="name a folder, or leave out -o to write next to each model")
+        raise UsageError(what, where=f"{option} {output}", hint="name a folder")
     if takes_folder and STDIO in arguments:
         raise UsageError("stdin is one model", where="-", hint="give `-` alone, or model files")
     is_folder = takes_folder or (output is not None and (output.endswith(os.sep) or os.path.isdir(output)))
     found = find_models(arguments, target if is_folder else None)
-    placements = [_placement(each, target, is_folder=is_folder) for each in found]
+    if is_folder and STDIO in found and output is not None:
+        raise UsageError("a model from stdin has no name", where=f"{option} {output}", hint=f"name a file in {output}")
+    placements = []
+    for model, relative in found.items():
+        result = target / relative if target is not None and is_folder else target
+        default = STDIO if model == STDIO else model.with_name(f"{model.name.removesuffix(SUFFIX)}{_OUTPUT_SUFFIX}")
+        placements.append(Placement(model, result or default, is_in_folder=is_folder and target is not None))
     named = not is_folder and output is not None
     if wrong := conflict(
         ((each.model, each.output) for each in placements if each.output != STDIO), may_replace_source=named
@@ -190,13 +166,3 @@ def is_file_name(output: Path) -> bool:
 def is_several(argument: Path) -> bool:
     """Whether an argument can lead to several models: a folder or a pattern."""
     return os.path.isdir(argument) or (is_pattern(str(argument)) and not os.path.exists(argument))
-
-
-def _placement(found: ModelFile, output: Path | None, *, is_folder: bool) -> Placement:
-    if output is None and found.path == STDIO:
-        return Placement(STDIO, STDIO)
-    if output is None:
-        return Placement(found.path, default_output(found.path))
-    if is_folder and found.path == STDIO:
-        raise UsageError("a model from stdin has no name", where=f"-o {output}", hint=f"name a file in {output}")
-    return Placement(found.path, output / found.relative if is_folder else output, is_in_folder=is_folder)

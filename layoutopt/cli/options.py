@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, replace
+from dataclasses import Field, dataclass, fields, replace
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -25,11 +25,14 @@ from layoutopt.driver.options import (
     ModelOptions,
     Options,
     declared,
+    fault,
     key_of,
     option,
 )
+from layoutopt.gates.budgets import Budgets, parse_bytes
 
 if TYPE_CHECKING:  # --help imports this module, and neither pydantic nor numpy
+    from layoutopt.batch.task import ModelTask
     from layoutopt.cli.config import Config
     from layoutopt.driver.result import Result
 
@@ -100,6 +103,37 @@ class CommandOptions:
     )
     dry_run: bool = option(False, "Plan and verify, but write no model.", group=OUTPUT, scope="")
     quiet: bool = option(False, "Print warnings and errors only.", "-q", group=OUTPUT, scope="")
+    show_all: bool = option(False, "Print one row per op, operator or kernel, not per type.", "--all", scope="")
+    limit: int = option(10, "Conversions, or candidates, that are priced.", metavar="N", least=0, scope="")
+    tolerance: float | None = option(
+        None,
+        "The largest accepted error; by default it depends on the rounding spread of A.",
+        metavar="X",
+        least=0,
+        scope="",
+    )
+    seconds: float = option(
+        10.0, "Duration of the timed runs; there are at least 24 of each model.", metavar="S", above=0, scope=""
+    )
+    seed: int = option(0, "The seed of the random inputs.", metavar="N", least=0, scope="")
+    measured: bool = option(False, "Run the models, and compare the measured speed-up with --min-speedup.", scope="")
+    update_baseline: bool = option(
+        False, "Write the numbers to the baseline file instead of comparing.", group=CHECKS, scope=""
+    )
+    github: bool = option(
+        False, "Print annotations for GitHub, and append to the step summary.", group=OUTPUT, scope=""
+    )
+    shape: str | None = option(None, "The logical shape of a tensor in the format.", metavar="1,17,5,4", scope="")
+    dtype: str | None = option(None, "The element type; some block sizes depend on it.", metavar="float16", scope="")
+    system: str | None = option(None, "List the formats of one system only, such as ascend.", metavar="S", scope="")
+    explain: bool = option(False, "Print the estimated time of each kernel for an op, and its parts, too.", scope="")
+    op: str | None = option(
+        None,
+        "The op, in ONNX's text syntax: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'.",
+        metavar="TEXT",
+        scope="",
+    )
+    family: str | None = option(None, "List the operators of one family only, such as pooling.", metavar="F", scope="")
     verbose: bool | None = option(
         None,
         "Print the time of each pass and notes too, of several models all summaries; or warnings and errors only.",
@@ -112,7 +146,7 @@ class CommandOptions:
 
 OPTIONS: dict[str, Field[Any]] = {
     key_of(each).replace("-", "_"): each
-    for kind in (BatchOptions, Options, CommandOptions)
+    for kind in (BatchOptions, Options, CommandOptions, Budgets)
     for each, _ in declared(kind)
 }
 """All options by the name of the parameter of a command, such as `max_growth`."""
@@ -206,6 +240,14 @@ class Settings:
         found = {name: (PARSERS.get(key), self.values[key]) for name, key in names.items()}
         return {name: value if parse is None else parse(value) for name, (parse, value) in found.items()}
 
+    def task(self, model: Path, output: Path | None) -> "ModelTask":
+        """The task of a model in a batch."""
+        from layoutopt.batch.task import ModelTask
+
+        arguments = self.arguments() | {"target": self.target}
+        inputs, external_data = tuple(self.inputs), self.external_data if output is not None else None
+        return ModelTask(model, output, arguments, inputs, external_data, self.force, self.reads, self.cache)
+
     def run(self, model: Path | bytes, **callbacks: Any) -> "Result":
         """The result of `layoutopt.optimize` with these options; `callbacks` are its callables, such as `watch`."""
         from layoutopt import api
@@ -233,6 +275,9 @@ class Given:
         self._typed = {name for name, each in sources.items() if each and each.name in ("COMMANDLINE", "ENVIRONMENT")}
         for name in PARSERS.keys() & values.keys():
             PARSERS[name](self._values[name])
+        for name in self._typed & {name for name, each in OPTIONS.items() if each.metadata["option"].has_limits}:
+            if (wrong := fault(OPTIONS[name], values[name])) is not None:
+                raise UsageError(wrong, where=f"--{name.replace('_', '-')} {values[name]}", hint="correct the value")
 
     def __getattr__(self, name: str) -> Any:
         """The value of an option; its default if the command does not have it."""
@@ -257,6 +302,12 @@ class Given:
     def is_set(self, name: str, model: Path) -> bool:
         """Whether the command line or the configuration contains an option for a model."""
         return name in self._typed or name in self.configuration.options_for(model)
+
+    def budgets(self, model: Path) -> Budgets:
+        """The budgets of a model: those of the command line, else of the configuration."""
+        values: dict[str, Any] = {**self.configuration.budgets_for(model)}
+        values |= {each.name: self._values[each.name] for each in fields(Budgets) if each.name in self._typed}
+        return Budgets(**values)
 
     def settings(self, model: Path | None = None) -> Settings:
         """The options of a model: those of the command line, else of the configuration, else the defaults.
@@ -345,4 +396,5 @@ _DETAILS: dict[str, dict[str, Any]] = {
     "target": {"autocompletion": complete_target},
     "cluster": {"autocompletion": _complete_cluster},
     "jobs": {"envvar": "LAYOUTOPT_JOBS"},
+    "max_bytes_moved": {"parser": parse_bytes},
 }

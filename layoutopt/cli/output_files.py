@@ -115,8 +115,8 @@ class TextFiles:
         self.files += [path for path, _ in self._kinds.values()]
 
 
-class JsonRecord:
-    """The destination of a command's JSON record, in a file, or on stdout instead of tables.
+class JsonRecord(TextFiles):
+    """The JSON record of a command, in a file, or on stdout instead of tables.
 
     Args:
         command: the name of the command.
@@ -124,11 +124,9 @@ class JsonRecord:
         sources: the files that the record is about.
         others: further files that the command writes.
         reads: further files that the command reads.
-        kind: the name of sources and others in error messages, such as "a model".
 
     Attributes:
         is_printed: whether the record goes to stdout.
-        files: the written file; empty before it is written.
 
     Raises:
         UsageError: the path is one of the sources.
@@ -136,24 +134,18 @@ class JsonRecord:
     """
 
     def __init__(
-        self,
-        command: str,
-        given: Given | None,
-        *sources: Path,
-        others: Sequence[Path] = (),
-        reads: Sequence[Path] = (),
-        kind: str = "a model",
+        self, command: str, given: Given | None, *sources: Path, others: Sequence[Path] = (), reads: Sequence[Path] = ()
     ) -> None:
+        overwrite = Overwrite(sources, None, given is not None and given.force, tuple(reads), command)
+        written = (("another file of this command", each) for each in others)
+        super().__init__(overwrite, [*(("a model", each) for each in sources), *written])
         path = given.json if given is not None else None
         self.is_printed = path == STDIO
-        self.files: list[Path] = []
         self._is_quiet = given is not None and given.is_quiet
         self._path = None if self.is_printed else path
-        self._overwrite = Overwrite(sources, None, given is not None and given.force, tuple(reads), command)
         self._error: OutputError | None = None
-        texts = TextFiles(self._overwrite, [(kind, each) for each in (*sources, *others)])
-        texts.add("--json", self._path, FileKind.REPORT)
-        texts.check()
+        self.add("--json", self._path, FileKind.REPORT)
+        self.check()
 
     def write(self, data: Any) -> None:
         """Write or print the record: a report, or a dictionary, which gets the key `layoutopt_version`.
@@ -162,14 +154,15 @@ class JsonRecord:
             OutputError: the file cannot be written.
             StdoutError: stdout cannot be written.
         """
-        if not self.is_printed and self._path is None:
-            return
-        text = json_text({"layoutopt_version": VERSION} | data if isinstance(data, dict) else data)
+
+        def text(option: str = "--json") -> str:
+            return json_text({"layoutopt_version": VERSION} | data if isinstance(data, dict) else data)
+
         if self.is_printed:
-            show_text(text)
-        if self._path is not None:
-            write_text(self._path, text, FileKind.REPORT, self._overwrite)
-            self.files = [self._path]
+            show_text(text())
+        else:
+            with self.staged(text):
+                pass
 
     def show(self, data: Any, print_text: Callable[[], None], written: Sequence[Path] = ()) -> None:
         """Write the record, then print the results as text, unless the record is printed or only warnings are.
@@ -211,10 +204,10 @@ class JsonRecord:
 
     def _append(self, path: Path, text: str, source: Path) -> None:
         if not self.files:
-            write_text(path, text, FileKind.REPORT, self._overwrite, [source])
+            write_text(path, text, FileKind.REPORT, self.overwrite, [source])
             self.files = [path]
             return
-        text = marked(text, FileKind.REPORT, self._overwrite.mark(path, FileKind.REPORT, [source]))
+        text = marked(text, FileKind.REPORT, self.overwrite.mark(path, FileKind.REPORT, [source]))
         with output_errors(path), path.open("ab", buffering=0) as file:
             size = file.tell()
             try:
@@ -229,7 +222,7 @@ class JsonRecord:
 # --- models ------------------------------------------------------------------------------------------------
 
 
-class Outputs:
+class Outputs(TextFiles):
     """The output files of one model of `optimize`.
 
     Args:
@@ -241,7 +234,6 @@ class Outputs:
         force: whether files are replaced that are no result of the source.
 
     Attributes:
-        overwrite: the rule for existing files.
         prints_report: whether the report goes to stdout.
         prints_model: whether the model goes to stdout.
         source_size: bytes of the source and its external data.
@@ -272,16 +264,16 @@ class Outputs:
         self.source_size = _model_size(source) if source is not None else 0
         self.written: WrittenFiles | None = None
         self.printed_size = 0
-        self.overwrite = Overwrite((source,) if source is not None else (), model, force, tuple(reads))
         self._model = model
         self._external_data = external_data if model is not None else None
-        weights = None if model is None or external_data is None else _weights_path(model, external_data)
-        models = [("MODEL", source), ("OUT", model)]
-        if weights is not None:
-            TextFiles(self.overwrite, models).check_distinct(f"--external-data {external_data}", weights)
-        self._texts = TextFiles(self.overwrite, [*models, ("the external data", weights)])
+        overwrite = Overwrite((source,) if source is not None else (), model, force, tuple(reads))
+        super().__init__(overwrite, [("MODEL", source), ("OUT", model)])
+        if model is not None and external_data is not None:
+            weights = _weights_path(model, external_data)
+            self.check_distinct(f"--external-data {external_data}", weights)
+            self._taken.append(("the external data", weights))
         for option, (path, kind) in texts.items():
-            self._texts.add(option, None if path == STDIO else path, kind)
+            self.add(option, None if path == STDIO else path, kind)
 
     def check(self) -> None:
         """Check that all files can be written.
@@ -293,7 +285,7 @@ class Outputs:
             self.overwrite.check(self._model, FileKind.MODEL)
         if self._model is not None and self._external_data is not None:
             check_name(self._model, self._external_data, self.overwrite)
-        self._texts.check()
+        super().check()
 
     def write(self, result: Result, text: Callable[[str], str]) -> None:
         """Write the texts, which are computed by option, and the model.
@@ -302,13 +294,13 @@ class Outputs:
             OutputError: a file cannot be written. Without the model, no text is written either.
             StdoutError: the report cannot be printed; the model has been written.
         """
-        with self._texts.staged(text):
+        with self.staged(text):
             if self.prints_model:
                 self.printed_size = print_model(result)
             if self._model is not None:
                 self.written = result.save(self._model, external_data=self._external_data, force=self.overwrite.force)
         if self.prints_report:
-            with reporting_written_files(self.files):
+            with reporting_written_files(self.all_files):
                 show_text(json_text(result.report))
 
     @property
@@ -317,9 +309,9 @@ class Outputs:
         return _model_size(self.written.model) if self.written is not None else self.printed_size
 
     @property
-    def files(self) -> list[Path]:
-        """All files written."""
-        return [*(self.written.files if self.written is not None else ()), *self._texts.files]
+    def all_files(self) -> list[Path]:
+        """The model, its external data and the texts, as far as they are written."""
+        return [*(self.written.files if self.written is not None else ()), *self.files]
 
 
 def _model_size(model: Path) -> int:

@@ -407,16 +407,3 @@ def _named(value: Value | None, storage: Storage | None) -> str | None:
     if value is None or value.dtype is None or storage is None:
         return ""
     return format_name(storage.format, value.dtype)
-
-
-__all__ = [
-    "ASCEND",
-    "Ascend",
-    "PackedFilter",
-    "PackedFilterData",
-    "common_origin",
-    "format_name",
-    "packed_filter",
-    "published_shape",
-    "read_packed_filter",
-]

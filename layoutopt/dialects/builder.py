@@ -516,6 +516,3 @@ def add_transpose(graph: Graph, x: Value, perm: Sequence[int], near: Op | None) 
     """Add a Transpose of `x` right behind the op `near`; returns its output."""
     type = x.type_with(tuple(x.dims[axis] for axis in perm))
     return graph.new_result("Transpose", (x,), type, f"{x.name}/transposed", near, attributes={"perm": tuple(perm)})
-
-
-__all__ = ["Packed", "add_reshape", "add_transpose", "code_of", "first_name", "promoted_type", "write_plain"]

@@ -391,6 +391,3 @@ def _is_consistent(op: Op) -> bool:
     if op.kind == "Reshape":
         return prod(before) == prod(after)
     return after == tuple(before[axis] for axis in op.integers("perm", tuple(reversed(range(len(before))))))
-
-
-__all__ = ["Lower", "stop_qdq_propagation"]

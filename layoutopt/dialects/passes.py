@@ -266,13 +266,3 @@ def _moves_nothing(op: Op) -> bool:
 COMPACT: tuple[Pass, ...] = (ShareConstants(), RematerializeConstants(), ShareConstants(), RemoveDead())
 """The last passes of every dialect, which store constants in as few bytes as possible and remove unused values: a lowered op
 may compute a shape from its operands that the planned op read."""
-
-
-__all__ = [
-    "COMPACT",
-    "EqualizeMatmulRanks",
-    "FoldTransposes",
-    "RematerializeConstants",
-    "ShareTransposes",
-    "SimplifyReshapes",
-]

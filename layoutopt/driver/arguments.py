@@ -45,13 +45,15 @@ def check_model(model: object) -> None:
 
 
 def as_message(model: Model) -> str | PathLike[str] | onnx.ModelProto | onnx_ir.Model:
-    """The model itself; the parsed message if it is bytes or a file object, which is read from its current position.
+    """The model itself; the message if it is bytes, a file object, which is read from its current position, or a skeleton.
 
     Raises:
         ModelError: the bytes are no ONNX model.
         ArgumentError: a file object was opened as text.
     """
-    if isinstance(model, str | PathLike | onnx.ModelProto | onnx_ir.Model):
+    if isinstance(model, str | PathLike):
+        return onnx_io.filled_skeleton(model) or model
+    if isinstance(model, onnx.ModelProto | onnx_ir.Model):
         return model
     content: object = model if isinstance(model, bytes | bytearray | memoryview) else model.read()
     if not isinstance(content, bytes | bytearray | memoryview):

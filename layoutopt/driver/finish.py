@@ -24,6 +24,7 @@ from layoutopt.report.builder import (
     dim_reports,
     graph_report,
     growth_report,
+    remaining_moves,
     size_notes,
 )
 from layoutopt.report.facts import facts_of, repairs_of, warnings_of
@@ -67,7 +68,9 @@ def finish(
     report = _report(job, model, graph, is_changed=rewritten is not None)
     _log(report)
     unchanged = job.source if rewritten is None else None
-    return Result(model, job.context.plan, report, graph, unchanged, job.path, _files_read(job))
+    origin = job.options.model
+    path = str(origin) if isinstance(origin, str | PathLike) else None
+    return Result(model, job.context.plan, report, graph, unchanged, path, _files_read(job))
 
 
 def _files_read(job: Job) -> tuple[Path, ...]:
@@ -144,6 +147,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         measurement=job.measurement,
         ops=found.ops,
         casts=found.casts,
+        moves=remaining_moves(graph, context.evaluate_extents(graph, sizes)) if is_changed else job.moves,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
         portable=job.portable,

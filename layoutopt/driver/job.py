@@ -23,7 +23,7 @@ from layoutopt.ir.sizes import Dims, as_range
 from layoutopt.ir.types import Op, Signature
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Moment, Pass, PassContext, PassResult, Pipeline
-from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
+from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport, RemainingMove
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import InputSet, input_sets
@@ -50,6 +50,7 @@ class Job:
         context: the state that passes share.
         start: the time at which the call began, in seconds.
         before: the numbers of casts and transposes of the lifted model.
+        moves: these casts and transposes.
         passes: the result of each pass.
         verification: the verdict; None before verification.
         gain: the estimated gain of the plan, by cause; None before planning, and for several targets.
@@ -72,6 +73,7 @@ class Job:
     context: PassContext
     start: float = field(default_factory=perf_counter)
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
+    moves: list[RemainingMove] = field(default_factory=list)
     passes: list[PassResult] = field(default_factory=list)
     verification: Verification | None = None
     gain: GainReport | None = None

@@ -1,6 +1,7 @@
 """The stages `read` and `lift`: from a model as the caller passed it to the graph that passes run on."""
 
 from dataclasses import replace
+from os import PathLike
 
 import onnx
 import onnx_ir
@@ -17,7 +18,7 @@ from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.sizes import as_range, symbols
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note
-from layoutopt.report.builder import counts
+from layoutopt.report.builder import counts, remaining_moves
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
@@ -54,6 +55,9 @@ def _parsed(job: Job) -> onnx_ir.Model:
     if isinstance(given, onnx_ir.Model):
         return given
     if isinstance(given, onnx.ModelProto):
+        if isinstance(job.options.model, str | PathLike):
+            what = "are emptied in the file; random numbers with their statistics are in their place"
+            job.context.notes.append(Note("read", "weights", what))
         return onnx_io.from_message(given, strict=strict)
     return onnx_io.read(given, strict=strict)
 
@@ -75,7 +79,8 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
     samples = _infer_sizes(job, model, graph)
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
-    job.before = counts(graph, inference.evaluate_extents(graph, job.context.sizes))
+    sizes = inference.evaluate_extents(graph, job.context.sizes)
+    job.before, job.moves = counts(graph, sizes), remaining_moves(graph, sizes)
     if not job.options.verify and not job.context.reason_to_keep:
         _check_run(job, model, graph, samples)
     return graph, samples

@@ -47,7 +47,7 @@ class Declaration:
         metavar: the placeholder of the value.
         group: the group in `--help`; empty for a key that is set with `--config` only.
         least, above: the lower limit of numbers, included or excluded.
-        scope: what a configuration sets it for: all "models", "one model", the whole "run", or nothing.
+        scope: what a configuration sets it for: all "models", "one model", the whole "run", "budgets", or nothing.
         refusal: why a configuration must not set it.
     """
 
@@ -59,8 +59,13 @@ class Declaration:
     group: str = ""
     least: float | None = None
     above: float | None = None
-    scope: Literal["models", "one model", "run", ""] = "models"
+    scope: Literal["models", "one model", "run", "budgets", ""] = "models"
     refusal: str = ""
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether there is a limit of numbers."""
+        return (self.least, self.above) != (None, None)
 
 
 def option(default: Any, help: str, *flags: str, refusal: str = "", **declared: Any) -> Any:
@@ -145,7 +150,7 @@ def limited(name: Field[Any]) -> Any:
 
     declaration = name.metadata["option"]
     kind = declaration.kind or name.type
-    if declaration.least is None and declaration.above is None:
+    if not declaration.has_limits:
         return kind
     return Annotated[kind, Limits(ge=declaration.least, gt=declaration.above, allow_inf_nan=False)]
 

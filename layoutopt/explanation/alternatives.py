@@ -53,7 +53,7 @@ def _other_formats(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
 
 
 def _alternative(view: PlanView, kind: AlternativeKind, condition: str, edit: ProblemEdit) -> Alternative:
-    found = view.planned.repricer.reprice(edit)
+    found = view.repricer.reprice(edit)
     extra, percent = extra_of(view, found)
     return Alternative(
         kind=kind,
@@ -78,7 +78,7 @@ def _other_conversions(view: PlanView, found: Repriced, edit: ProblemEdit) -> li
         return []
     known = {_conversion(view, each, view.choice) for each in view.casts()}
     others: dict[str, float] = {}
-    choice = view.planned.repricer.nearest(found, edit)
+    choice = view.repricer.nearest(found, edit)
     for tensor, cast in view.casts(choice):
         text = _conversion(view, (tensor, cast), choice)
         if text not in known:

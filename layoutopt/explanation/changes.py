@@ -6,7 +6,7 @@ obstacles of all conversions that have one reason, and plan again with other for
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
@@ -86,7 +86,7 @@ def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
 
 def remedies(view: PlanView, cast: CastInPlan) -> Iterator[Remedy]:
     """The remedies for a cast, each with a bound on what it saves."""
-    value, request, state = view.values[cast.tensor], view.planned.request, cast.readers[0][1]
+    value, request, state = view.values[cast.tensor], view.request, cast.readers[0][1]
     if view.key(cast.tensor, cast.source) == view.key(cast.tensor, state):
         yield from _padding(view, cast, state)
     if value in request.pins:
@@ -106,7 +106,7 @@ def remedies(view: PlanView, cast: CastInPlan) -> Iterator[Remedy]:
 
 
 def _priced(view: PlanView, obstacle: Obstacle) -> Remedy:
-    saved = max(0.0, -view.planned.repricer.reprice(obstacle.edit).least_extra)
+    saved = max(0.0, -view.repricer.reprice(obstacle.edit).least_extra)
     return Remedy(
         kind=obstacle.kind,
         what=obstacle.what,
@@ -142,7 +142,7 @@ def model_changes(view: PlanView, casts: Sequence[CastInPlan], limit: int) -> li
     obstacles = [each for cast in casts for each in (*_of_producer(view, cast), *_of_readers(view, cast))]
     found = [*(_rules(view, obstacles, casts) if limit else ()), *_pins(view, obstacles, limit)]
     ranked = sorted(found, key=lambda each: -each.saved_seconds)
-    least = _LEAST_SHARE * view.planned.seconds
+    least = _LEAST_SHARE * view.seconds
     return [each for each in ranked if each.saved_seconds > least][:MAX_CHANGES]
 
 
@@ -161,7 +161,7 @@ def _rules(view: PlanView, obstacles: Sequence[Obstacle], casts: Sequence[CastIn
         names = [view.name(op) for op in edits]
         rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         what = f"{kind} in the formats of its neighbours, or replaced: {', '.join(names[:_NAMED])}{rest}"
-        seconds = view.planned.seconds + view.planned.repricer.reprice(edit).least_extra
+        seconds = view.seconds + view.repricer.reprice(edit).least_extra
         yield _change(view, kind_of(reason), what, reason, "bound", seconds)
 
 
@@ -182,7 +182,7 @@ def _without_choice(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tup
 
 def _pins(view: PlanView, obstacles: Sequence[Obstacle], limit: int) -> Iterator[ModelChange]:
     """Pins that are dropped; then inputs and outputs of the model in the formats of their first or last op."""
-    request = view.planned.request
+    request = view.request
     for value, format in list(request.pins.items())[:limit]:
         others = {each: own for each, own in request.pins.items() if each is not value}
         what = f"no --pin {value.name}={value.format_text(format)}"
@@ -199,7 +199,7 @@ def _pins(view: PlanView, obstacles: Sequence[Obstacle], limit: int) -> Iterator
 def _planned_again(
     view: PlanView, kind: ChangeKind, what: str, reason: str, pins: Mapping[Value, Format]
 ) -> Iterator[ModelChange]:
-    seconds = view.planned.seconds_of_other_plan(replace(view.planned.request, pins=pins))
+    seconds = view.seconds_with_pins(pins)
     if seconds is not None:
         yield _change(view, kind, what, reason, "planned again", seconds)
 
@@ -208,7 +208,7 @@ def _change(
     view: PlanView, kind: ChangeKind, what: str, reason: str, method: ChangeMethod, seconds: float
 ) -> ModelChange:
     """A change of the model, after which the best plan takes `seconds`."""
-    saved = view.planned.seconds - seconds
+    saved = view.seconds - seconds
     return ModelChange(
         kind=kind, what=what, reason=reason, method=method, saved_seconds=saved, saved_percent=view.percent(saved)
     )

@@ -1,7 +1,5 @@
 """The conversions of a plan, the most expensive first, with alternatives and remedies for as many as the limit permits."""
 
-from dataclasses import dataclass
-
 from layoutopt.explanation.alternatives import alternatives
 from layoutopt.explanation.changes import remedies
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
@@ -12,24 +10,11 @@ from layoutopt.ops import View, rule_of
 from layoutopt.planner import GRAPH_OUTPUT
 
 
-@dataclass(frozen=True, slots=True)
-class RankedCasts:
-    """The casts of a plan.
-
-    Attributes:
-        priced: those with a cost, the most expensive first.
-        free: the number of the others.
-    """
-
-    priced: tuple[CastInPlan, ...]
-    free: int
-
-
-def ranked_casts(view: PlanView) -> RankedCasts:
-    """The casts of a plan, the most expensive first; those of one price in the order of the graph."""
+def ranked_casts(view: PlanView) -> tuple[list[CastInPlan], int]:
+    """The casts with a cost, the most expensive first, those of one price in the order of the graph; and how many are free."""
     casts = list(view.casts_in_plan())
     priced = sorted((each for each in casts if _seconds(view, each) > 0), key=lambda each: -_seconds(view, each))
-    return RankedCasts(tuple(priced), len(casts) - len(priced))
+    return priced, len(casts) - len(priced)
 
 
 def _seconds(view: PlanView, cast: CastInPlan) -> float:
@@ -84,4 +69,4 @@ def _moving_op(view: PlanView, cast: CastInPlan, state: int) -> tuple[str, str]:
     return (unit.kind, view.name(writer)) if is_canonical and not others and not is_output else ("cast", value.name)
 
 
-__all__ = ["RankedCasts", "conversion", "ranked_casts"]
+__all__ = ["conversion", "ranked_casts"]

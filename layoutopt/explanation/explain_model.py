@@ -3,22 +3,56 @@
 plan as `optimize` does -> casts of the integer program -> edits of this program, repriced -> further plans of changed models
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 
+from layoutopt.cost import MultiTargetCostModel
+from layoutopt.driver.arguments import Model, Target
+from layoutopt.driver.calibration import calibrated_plan
 from layoutopt.driver.finish import plan_report
+from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job
-from layoutopt.driver.options import check, takes
+from layoutopt.driver.lifting import lift, read
+from layoutopt.driver.model_faults import reporting_invalid_model
+from layoutopt.driver.options import Options, PlanOptions, check, option, takes, values_of
+from layoutopt.errors import TargetError
 from layoutopt.explanation.changes import model_changes
 from layoutopt.explanation.conversions import conversion, ranked_casts
 from layoutopt.explanation.item import explain_item, find_item
 from layoutopt.explanation.plan_view import PlanView
-from layoutopt.explanation.planned_graph import ExplainOptions, PlannedGraph, planned_graph
 from layoutopt.explanation.schema import Explanation
 from layoutopt.ir.graph import Graph
-from layoutopt.planner import Plan
+from layoutopt.passes.base import Pipeline
+from layoutopt.passes.planning import AssignFormats, at_prices, plan_request
+from layoutopt.planner import Plan, make_formulated_plan, make_plan
 from layoutopt.report.builder import dim_reports
 from layoutopt.report.schema import NoteReport
+from layoutopt.runtime.custom_ops import kernel_libraries
 from layoutopt.version import VERSION
+
+
+@dataclass(frozen=True)
+class ExplainOptions(PlanOptions):
+    """The arguments of `explain`.
+
+    Attributes:
+        model: as for `optimize`.
+        item: the name of a tensor or node to explain; None for all conversions, and the changes to the model that save most.
+        target: as for `optimize`, but a single one.
+        limit: the largest number of conversions whose alternatives are priced, or of candidates of the item;
+            and of plans for changes of one kind.
+        calibrate: plan for this machine with kernels that are timed on it, as `optimize` does.
+        progress: called with the name of every step as it begins.
+    """
+
+    model: Model
+    item: str | None = None
+    target: Target = "cpu"
+    _: KW_ONLY
+    limit: int = option(10, "Conversions, or candidates of a tensor or node, that are priced.", least=0)
+    calibrate: bool = False
+    progress: Callable[[str], None] | None = None
 
 
 @takes(ExplainOptions)
@@ -36,36 +70,32 @@ def explain(options: ExplainOptions) -> Explanation:
     """
     check(options)
     item, limit = options.item, options.limit
-    with planned_graph(options) as planned:
-        if isinstance(planned, Job):
-            return _explanation(planned, None, limit, None, reason=planned.context.reason_to_keep)
-        return _item(planned, item, limit) if item is not None else _conversions(planned, limit)
+    with _planned(options) as view:
+        if isinstance(view, Job):
+            return _explanation(view, None, limit, None, reason=view.context.reason_to_keep)
+        if item is None:
+            return _conversions(view, limit)
+        found = find_item(view, item)
+        view.job.progress("pricing alternatives")
+        return _explanation(view.job, view.graph, limit, view.plan, item=explain_item(view, found, limit))
 
 
-def _item(planned: PlannedGraph, name: str, limit: int) -> Explanation:
-    found = find_item(planned, name)
-    planned.job.progress("pricing alternatives")
-    item = explain_item(PlanView(planned), found, limit)
-    return _explanation(planned.job, planned.graph, limit, planned.found.plan, item=item)
-
-
-def _conversions(planned: PlannedGraph, limit: int) -> Explanation:
-    view = PlanView(planned)
-    casts = ranked_casts(view)
+def _conversions(view: PlanView, limit: int) -> Explanation:
+    priced, free = ranked_casts(view)
     conversions = []
-    planned.job.progress("pricing alternatives")
-    has_time = not planned.found.plan.stopped
-    for number, cast in enumerate(casts.priced):
-        is_priced = has_time and number < limit and not planned.repricer.is_out_of_time
+    view.job.progress("pricing alternatives")
+    has_time = not view.plan.stopped
+    for number, cast in enumerate(priced):
+        is_priced = has_time and number < limit and not view.repricer.is_out_of_time
         conversions.append(conversion(view, cast, is_priced=is_priced))
     return _explanation(
-        planned.job,
-        planned.graph,
+        view.job,
+        view.graph,
         limit,
-        planned.found.plan,
+        view.plan,
         conversions=tuple(conversions),
-        free_conversions=casts.free,
-        changes=tuple(model_changes(view, casts.priced, limit)) if has_time else (),
+        free_conversions=free,
+        changes=tuple(model_changes(view, priced, limit)) if has_time else (),
     )
 
 
@@ -104,4 +134,65 @@ def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
         )
 
 
-__all__ = ["explain"]
+@contextmanager
+def _planned(options: ExplainOptions) -> Iterator[PlanView | Job]:
+    """Context manager with the planned graph of a model; with the job alone if the model stays unchanged without planning.
+
+    An exception in the context counts as caused by the model if onnxruntime refuses the model as well.
+
+    Raises:
+        LayoutoptError: the arguments or the model are wrong.
+    """
+    job = _job(options)
+    with (
+        reduced_garbage_collection(),
+        kernel_libraries(options.custom_ops),
+        reporting_invalid_model(job.given, job.dims),
+    ):
+        yield _view(job)
+
+
+def _view(job: Job) -> PlanView | Job:
+    source = read(job)
+    graph, _ = lift(job, source)
+    context = job.context
+    if graph.contradiction is not None and not context.reason_to_keep:
+        context.reason_to_keep = f"its shapes contradict each other at {graph.contradiction[0]}"
+    if context.reason_to_keep:
+        return job
+    names = _names(graph)
+    passes = job.pipeline.passes
+    first = next(number for number, step in enumerate(passes) if isinstance(step, AssignFormats))
+    Pipeline(passes[:first]).run(graph, context, job.watch)
+    job.progress("planning")
+    request = plan_request(graph, context)
+    if job.options.calibrate:
+        model, _ = calibrated_plan(
+            job, source, graph, context, lambda each: make_plan(at_prices(request, context, each))
+        )
+        request = at_prices(request, context, model)
+    return PlanView(job, graph, names, request, make_formulated_plan(request))
+
+
+def _names(graph: Graph) -> frozenset[str]:
+    """The names of all tensors and ops of a graph and of the bodies in it."""
+    tensors = (value.name for each in graph.regions() for value in each.values)
+    return frozenset((*tensors, *(op.name for each in graph.regions() for op in each.ops if op.name)))
+
+
+def _job(options: ExplainOptions) -> Job:
+    """The job whose stages up to planning are those of `optimize`; nothing is verified or measured.
+
+    Raises:
+        LayoutoptError: an argument is wrong, or there are several targets.
+    """
+    calibrate = options.calibrate or options.profile is not None
+    shared = values_of(options, PlanOptions) | {"verify": False, "measure": False, "calibrate": calibrate}
+    job = Job.of(Options(options.model, options.target, progress=options.progress, **shared))
+    if isinstance(job.target_model, MultiTargetCostModel):
+        what = "a plan for several targets has no single price to explain"
+        raise TargetError(what, where=job.target_model.name, hint="name one of them")
+    return job
+
+
+__all__ = ["ExplainOptions", "explain"]

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from layoutopt.errors import ArgumentError
 from layoutopt.explanation.alternatives import extra_of
 from layoutopt.explanation.plan_view import PlanView
-from layoutopt.explanation.planned_graph import PlannedGraph
 from layoutopt.explanation.reasons import reason_without_choice
 from layoutopt.explanation.schema import FormatChoice, ItemExplanation
 from layoutopt.formats import Format
@@ -19,15 +18,15 @@ from layoutopt.report.builder import first_output
 _NEAREST = 3
 
 
-def find_item(planned: PlannedGraph, name: str) -> Value | Op:
+def find_item(view: PlanView, name: str) -> Value | Op:
     """The tensor of a name, or else the op of a name, in the graph or in a body.
 
     Raises:
         ArgumentError: there is none.
     """
-    tree = planned.found.formulation.tree
+    tree = view.formulation.tree
     values = {value.name: value for value in reversed(tree.values)}
-    ops = {op.name: op for op in reversed(list(planned.found.plan.signatures)) if op.name}
+    ops = {op.name: op for op in reversed(list(view.plan.signatures)) if op.name}
     if name in values:
         return values[name]
     if name in ops:
@@ -35,7 +34,7 @@ def find_item(planned: PlannedGraph, name: str) -> Value | Op:
     known = [*values, *ops]
     nearest = get_close_matches(name, known, _NEAREST, cutoff=0.5)
     hint = f"near it are {', '.join(nearest)}" if nearest else "`layoutopt inspect --all` lists the ops"
-    is_original = name in planned.original_names
+    is_original = name in view.original_names
     what = "folded or fused into another op before planning" if is_original else "there is no such tensor or node"
     raise ArgumentError(what, where=name, hint=hint)
 
@@ -92,7 +91,8 @@ def _tensor(view: PlanView, value: Value, limit: int) -> ItemExplanation:
 
 def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
     number = view.number.get(op)
-    choices, more = (), 0
+    choices: tuple[FormatChoice, ...] = ()
+    more = 0
     if number is None:
         names = ", ".join(value.name for value in (*op.inputs, *op.outputs) if value is not None)
         note = f"the formats of its operands are chosen one by one: explain one of {names}"
@@ -110,7 +110,7 @@ def _op(view: PlanView, op: Op, limit: int) -> ItemExplanation:
         op_type=op.kind,
         body="" if number is None else view.body_of_op(number),
         before=_signature_text(op, canonical_signature(op)),
-        after=_signature_text(op, view.planned.found.plan.signatures[op]),
+        after=_signature_text(op, view.plan.signatures[op]),
         note=note,
         choices=choices,
         more_choices=more,
@@ -130,7 +130,7 @@ def _choices(
     chosen, found = view.choice[op], []
     ranked = sorted(candidates, key=lambda each: (chosen not in each[1], kernel_seconds(each[1])))
     for text, options in ranked[:limit]:
-        repriced = view.planned.repricer.reprice(ProblemEdit(allowed_options={op: frozenset(options)}))
+        repriced = view.repricer.reprice(ProblemEdit(allowed_options={op: frozenset(options)}))
         extra, percent = extra_of(view, repriced)
         found.append(
             FormatChoice(
@@ -147,7 +147,7 @@ def _choices(
 
 def _input_choices(view: PlanView, tensor: int, limit: int) -> tuple[tuple[FormatChoice, ...], int]:
     """The formats in which ops may read an input of the model, and which a pin may give it; as for `_choices`."""
-    value, whole = view.values[tensor], view.planned.seconds
+    value, whole = view.values[tensor], view.seconds
     chosen = view.storage(tensor, view.produced(tensor)).format
     formats = {chosen.key(value.shape or ()): chosen}
     for op, _ in view.required(tensor):
@@ -158,7 +158,7 @@ def _input_choices(view: PlanView, tensor: int, limit: int) -> tuple[tuple[Forma
         return (), 0
     found = []
     for format in sorted(formats.values(), key=lambda each: each is not chosen)[:limit]:
-        seconds = whole if format is chosen else view.planned.seconds_with_pin(value, format)
+        seconds = whole if format is chosen else view.seconds_with_pins({**view.request.pins, value: format})
         found.append(
             FormatChoice(
                 format=value.format_text(format),

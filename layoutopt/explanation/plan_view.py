@@ -1,20 +1,23 @@
-"""A plan in the terms of its planning problem: the op that produces a tensor, the ops that read it, and the state of each.
+"""A graph with its plan, in the terms of the planning problem: the op that produces a tensor, and the ops that read it.
 
 Ops, tensors and states are the numbers of the planning problem; `GRAPH_OUTPUT` is the number of the graph as a reader.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from layoutopt.explanation.planned_graph import PlannedGraph
+from layoutopt.driver.job import Job
+from layoutopt.errors import PinError
 from layoutopt.explanation.schema import Participant
 from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Padding, Storage, Value
 from layoutopt.ops import View, rule_of
-from layoutopt.planner import GRAPH_OUTPUT, Cast, Option
+from layoutopt.planner import GRAPH_OUTPUT, Cast, FormulatedPlan, Option, PlanRequest, Repricer, make_plan
 from layoutopt.planner.propagation import Key, storage_key
 from layoutopt.planner.region_tree import Unit
-from layoutopt.report.builder import first_output, physical_bytes
+from layoutopt.report.builder import first_output, located_ops, physical_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +53,32 @@ class CastInPlan:
 
 
 class PlanView:
-    """A plan in the terms of its planning problem.
+    """The graph of a model, unplanned, with its plan in the terms of the planning problem.
 
     Args:
-        planned: the graph with its plan.
+        job: the job that read the model.
+        graph: the graph before formats are assigned.
+        original_names: the names of the tensors and ops before the first pass.
+        request: the planning request.
+        found: the plan and the problem that it solves.
 
     Attributes:
+        plan: the plan.
+        seconds: the estimated time of the plan.
         units: the ops and boundary values, by number.
         values: the tensors, by number.
         writers: the number of the op that produces a tensor; no entry for graph inputs.
     """
 
-    def __init__(self, planned: PlannedGraph) -> None:
-        self.planned = planned
-        self.formulation = planned.found.formulation
+    def __init__(
+        self, job: Job, graph: Graph, original_names: frozenset[str], request: PlanRequest, found: FormulatedPlan
+    ) -> None:
+        self.job, self.graph, self.original_names, self.request = job, graph, original_names, request
+        self.plan, self.seconds = found.plan, found.plan.seconds
+        self.formulation = found.formulation
         self.problem = self.formulation.problem
-        self.choice = planned.found.choice
+        self.choice = found.choice
+        self._limits = found.limits
         self.units: Sequence[Unit] = self.formulation.tree.units
         self.number = {unit: number for number, unit in enumerate(self.units)}
         self.values: list[Value] = list(self.formulation.index)
@@ -76,9 +89,26 @@ class PlanView:
             for tensor in dict.fromkeys(tensor for tensor, _ in options[0].operand_states):
                 self._readers.setdefault(tensor, []).append(op)
 
-    def tensor_of(self, value: Value) -> int | None:
-        """The number of a tensor; None for constants, which every reader has in the format that it requires."""
-        return self.formulation.index.get(value)
+    @cached_property
+    def repricer(self) -> Repricer:
+        """Prices edits of the planning problem, in the time that the deadline of the request leaves."""
+        return Repricer(self.problem, self.choice, self.request.deadline.remaining, self._limits)
+
+    @cached_property
+    def _bodies(self) -> Mapping[Graph, str]:
+        """The path of every graph with ops: the names of the enclosing ops and of their attributes."""
+        return {self.graph: ""} | {located.graph: located.body for located in located_ops(self.graph)}
+
+    def seconds_with_pins(self, pins: Mapping[Value, Format]) -> float | None:
+        """The estimated time of the plan with these pins; None if no plan meets them, or planning has no time left."""
+        if self.request.deadline.has_passed:
+            return None
+        self.job.progress("planning again")
+        try:
+            other = make_plan(replace(self.request, pins=pins))
+        except PinError:
+            return None
+        return None if other.stopped else other.seconds
 
     def storage(self, tensor: int, state: int) -> Storage:
         """The storage of a state."""
@@ -94,12 +124,11 @@ class PlanView:
 
     def nbytes(self, tensor: int, state: int) -> int:
         """The bytes of a tensor in a state, the mean over the sizes of symbolic dimensions; 0 if its shape is unknown."""
-        return physical_bytes(self.values[tensor], self.planned.job.context.sizes, self.storage(tensor, state))
+        return physical_bytes(self.values[tensor], self.job.context.sizes, self.storage(tensor, state))
 
     def percent(self, seconds: float) -> float:
         """Seconds in percent of the time of the plan."""
-        whole = self.planned.seconds
-        return 100 * seconds / whole if whole else 0.0
+        return 100 * seconds / self.seconds if self.seconds else 0.0
 
     def option(self, op: int) -> Option:
         """The chosen option of an op."""
@@ -253,11 +282,11 @@ class PlanView:
 
     def body_of_op(self, op: int) -> str:
         """The path of the body that an op is in; empty in the main graph."""
-        return self.planned.bodies.get(self.formulation.tree.graph_of_unit[self.units[op]], "")
+        return self._bodies.get(self.formulation.tree.graph_of_unit[self.units[op]], "")
 
     def body_of(self, tensor: int) -> str:
         """The path of the body that a tensor is in; empty in the main graph."""
-        return self.planned.bodies.get(self.formulation.tree.graph_of_value[self.values[tensor]], "")
+        return self._bodies.get(self.formulation.tree.graph_of_value[self.values[tensor]], "")
 
 
 __all__ = ["CastInPlan", "PlanView", "ViewBase"]

@@ -29,7 +29,7 @@ def refusal_of(
     reason = reason_without_signature(unit)
     if reason:
         return kind_of(reason), reason
-    notes = view.planned.found.plan.notes.get(unit)
+    notes = view.plan.notes.get(unit)
     if notes and len(view.problem.ops[op]) == 1:
         return "rule", notes[0]
     rule = rule_of(unit)
@@ -54,7 +54,7 @@ def _duration(seconds: float) -> str:
 
 def reason_without_choice(view: PlanView, op: Op) -> str:
     """The reason why an op has one signature only."""
-    notes = view.planned.found.plan.notes.get(op, [])
+    notes = view.plan.notes.get(op, [])
     default = "its layout rule has no signature with another format of its neighbours"
     return reason_without_signature(op) or next(iter(notes), default)
 

@@ -171,6 +171,17 @@ def output_errors(path: Path) -> Iterator[None]:
         raise OutputError("is not a file name", where=path_text(path), hint="name another file") from error
 
 
+def create_folder(folder: Path) -> None:
+    """Create a folder and those around it, if nothing has its path.
+
+    Raises:
+        OutputError: it cannot be created.
+    """
+    with output_errors(folder):
+        if not os.path.lexists(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+
 def check_writable(path: Path) -> None:
     """Check that a regular file can be written at `path`, without changing an existing file.
 

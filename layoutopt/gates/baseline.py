@@ -15,21 +15,16 @@ from pydantic import Field, ValidationError
 
 from layoutopt.errors import ArgumentError
 from layoutopt.files import FileKind, has_kind, path_text
-from layoutopt.gates.numbers import Numbers
+from layoutopt.gates.report import Numbers, PlannedModel
 from layoutopt.report.schema import ReportModel
 from layoutopt.version import VERSION
 
 _Key: TypeAlias = tuple[str, str, str]
 
 
-class BaselineEntry(ReportModel):
+class BaselineEntry(PlannedModel, extra="ignore"):
     """The numbers of one model for one target and runtime."""
 
-    model: str = Field(description="the path from the folder of the baseline file")
-    target: str
-    runtime: str
-    sha256: str = Field(description="of the model file, followed by its external data")
-    sizes: dict[str, tuple[int, int]] = Field(default_factory=dict, description="of symbolic dimensions: low and high")
     numbers: Numbers
 
     @property
@@ -110,6 +105,3 @@ def model_key(model: Path, baseline: Path) -> str:
     """The path of a model from the folder of the baseline file, with slashes."""
     relative = os.path.relpath(os.path.abspath(model), os.path.abspath(baseline.parent))
     return path_text(Path(relative).as_posix())
-
-
-__all__ = ["Baseline", "BaselineEntry", "model_key", "read_baseline", "read_old_baseline"]

@@ -1,71 +1,57 @@
-"""Budgets: the limits that an optimised model must keep."""
+"""Budgets: the limits that an optimised model must keep, as options of `ci` and keys of a configuration."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, TypeAlias
+from dataclasses import dataclass
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, NonNegativeInt, ValidationError
+from layoutopt.driver.options import declared, key_of, option
 
-from layoutopt.errors import ArgumentError
-from layoutopt.files import path_text
-
-BudgetValue: TypeAlias = float | str
-
-_FORMS = {
-    "max-transposes": "a whole number of 0 or more",
-    "max-casts": "a whole number of 0 or more",
-    "max-bytes-moved": "a number of bytes, as in 4096, 512kB or 12MB",
-    "min-speedup": "a number above 0, as in 1.2",
-    "max-size-growth": "a number above 0, as in 1.5",
-}
-_Ratio: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+BUDGETS = "Budgets"
+"""The group of the options in `--help`."""
 
 
-class Budgets(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Budgets:
     """The budgets of one model; None where there is no limit."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
+    max_transposes: int | None = option(
+        None, "The most Transposes that may move bytes.", metavar="N", group=BUDGETS, least=0, scope="budgets"
+    )
+    max_casts: int | None = option(
+        None, "The most layout conversions that may move bytes.", metavar="N", group=BUDGETS, least=0, scope="budgets"
+    )
+    max_bytes_moved: int | None = option(
+        None,
+        "The most bytes that Transposes and layout conversions may move in one run, as in 512kB or 12MB.",
+        metavar="BYTES",
+        group=BUDGETS,
+        least=0,
+        scope="budgets",
+    )
+    min_speedup: float | None = option(
+        None, "The least speed-up over MODEL, by the estimate.", metavar="X", group=BUDGETS, above=0, scope="budgets"
+    )
+    max_size_growth: float | None = option(
+        None,
+        "The largest size of all constants, relative to MODEL, beyond a growth of 1 MiB.",
+        metavar="X",
+        group=BUDGETS,
+        above=0,
+        scope="budgets",
+    )
 
-    max_transposes: NonNegativeInt | None = Field(
-        default=None, alias="max-transposes", description="Transposes and other view ops that move bytes"
-    )
-    max_casts: NonNegativeInt | None = Field(
-        default=None, alias="max-casts", description="layout conversions that move bytes"
-    )
-    max_bytes_moved: Annotated[ByteSize, Field(ge=0)] | None = Field(
-        default=None, alias="max-bytes-moved", description="bytes that these ops read and write in one run"
-    )
-    min_speedup: _Ratio | None = Field(
-        default=None, alias="min-speedup", description="time of the original divided by that of the result"
-    )
-    max_size_growth: _Ratio | None = Field(
-        default=None,
-        alias="max-size-growth",
-        description="bytes of all constants after and before, beyond a growth of 1 MiB",
-    )
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits that are set, by key."""
+        found = {key_of(each): getattr(self, each.name) for each, _ in declared(Budgets)}
+        return {key: value for key, value in found.items() if value is not None}
 
 
-def budgets_of(model: Path, command_line: Mapping[str, BudgetValue], configured: Mapping[str, BudgetValue]) -> Budgets:
-    """The budgets of a model: those of the command line, and for all other keys those of the configuration.
-
-    Args:
-        model: the file.
-        command_line: values by key, such as {"max-bytes-moved": "12MB"}.
-        configured: the same from the configuration.
+def parse_bytes(text: str) -> int:
+    """A number of bytes, such as 4096, 512kB or 12MB.
 
     Raises:
-        ArgumentError: there is no such budget, or a value is not valid.
+        ValueError: the text is none.
     """
-    try:
-        return Budgets.model_validate({**configured, **command_line})
-    except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
-        is_option = key in command_line
-        value = command_line[key] if is_option else configured[key]
-        where = f"--{key} {value}" if is_option else f"{key} = {value}, the budget of {path_text(model)}"
-        if key not in _FORMS:
-            raise ArgumentError("no such budget", where=where, hint=f"there are {', '.join(_FORMS)}") from error
-        raise ArgumentError("not a budget", where=where, hint=f"give {_FORMS[key]}") from error
+    from pydantic import ByteSize, TypeAdapter
 
-
-__all__ = ["BudgetValue", "Budgets", "budgets_of"]
+    found: int = TypeAdapter(ByteSize).validate_python(text)
+    return found

@@ -9,6 +9,7 @@ from layoutopt.onnx_io.interface import declared_inputs, inputs_of, one_op
 from layoutopt.onnx_io.messages import has_training, parse_message
 from layoutopt.onnx_io.reader import from_message, read, read_as_written
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, check, fingerprint, to_bytes, weights
+from layoutopt.onnx_io.skeletons import filled_skeleton
 from layoutopt.onnx_io.writer import copy, has_external_data, write
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "declared_inputs",
     "drop_output_shapes",
     "emit",
+    "filled_skeleton",
     "fingerprint",
     "from_message",
     "has_external_data",

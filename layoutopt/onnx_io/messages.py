@@ -239,7 +239,9 @@ def parse_message(content: bytes | memoryview, where: str = "model") -> onnx.Mod
     try:
         proto.ParseFromString(content)
     except DecodeError as error:
-        raise ModelError(_guessed_kind(content), where=where, hint=_HINT) from error
+        kind = _guessed_kind(content)
+        hint = "fetch the file with: git lfs pull" if "Git LFS" in kind else _HINT
+        raise ModelError(kind, where=where, hint=hint) from error
     if not proto.HasField("graph"):
         raise ModelError("is not an ONNX model: there is no graph in it", where=where, hint=_HINT)
     return proto

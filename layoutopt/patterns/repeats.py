@@ -115,6 +115,3 @@ def _is_dead(graph: Graph, op: Op, depth: int = _DEPTH) -> bool:
     if depth == 0 or any(graph.is_output(value) for value in values):
         return False
     return all(_is_dead(graph, reader, depth - 1) for value in values for reader in graph.readers(value))
-
-
-__all__ = ["fold_repeated_operand"]

@@ -145,7 +145,7 @@ def _movement(report: Report) -> Iterator[Fact]:
     if runs[0] is not None and runs[1] is not None:
         numbers, source = (runs[0].count, runs[1].count, runs[0].nbytes, runs[1].nbytes), "executed by onnxruntime"
     yield Fact(
-        label="layout changes",
+        label="data movement",
         value=f"{numbers[0]} -> {numbers[1]} layout changes, {size(numbers[2])} -> {size(numbers[3])}",
         detail=source,
         tone="good" if numbers[1] < numbers[0] else "plain",

@@ -8,6 +8,7 @@ New fields keep the schema version; a removed field or a changed meaning increme
     4    with the list of facts; the ops in which targets differ are a number
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -349,6 +350,9 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
     measurement: MeasurementReport | None = Field(default=None, description="null if nothing was rewritten")
     ops: list[OpReport]
     casts: list[CastReport]
+    moves: list[RemainingMove] = Field(
+        default_factory=list, description="the ops that `after` counts; of the original if it is unchanged"
+    )
     portable: PortableReport | None = Field(
         default=None, description="null unless the result has a native branch and one of standard operators"
     )
@@ -366,5 +370,5 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
         """The estimated speed-up, the smallest of several targets; 1 for a planned model left unchanged, None without plan."""
         if self.plan is None or not self.changed:
             return None if self.plan is None else 1.0
-        times = self.plan.targets or [self.gain or self.plan]
+        times: Sequence[TargetReport | GainReport | PlanReport] = self.plan.targets or [self.gain or self.plan]
         return min((each.seconds_before / each.seconds_after for each in times if each.seconds_after), default=None)

@@ -100,17 +100,6 @@ def test_sparse_initializer_of_the_same_name() -> None:
 # Extents
 
 
-def test_negative_extents() -> None:
-    def flattened(extent: int) -> onnx.ModelProto:
-        nodes = "h = Reshape(x, s) y = ReduceSum<keepdims=0>(h, a)"
-        message = model("float[A,B] x", "float y", nodes, s=[extent], a=[0])
-        for dim in message.graph.input[0].type.tensor_type.shape.dim:
-            dim.dim_value = -1
-        return message
-
-    assert_refused(flattened(-1), flattened(1))
-
-
 @pytest.mark.parametrize("name", ["4", "\u00b2", "N*\u00b2"])
 def test_names_of_extents_that_are_numbers(name: str) -> None:
     def flattened(extent: int) -> onnx.ModelProto:

@@ -111,7 +111,6 @@ def test_results_are_written_where_requested(cli: Cli, models: Path, tmp_path: P
     assert cli("verify", "models/net.onnx", "out/net.onnx").code == 0
     done = cli("ci", "out", *PLANNED, "--min-speedup", "1.1", "--json", "r.json")  # optimised before
     assert done.code == 13 and "out/net.onnx: min-speedup is not checked" in done.out
-    assert cli("ci", "models", *PLANNED, "--write", "models/out").code == 2
     assert cli("ci", "out/net.onnx", *PLANNED, "--write", "out").code == 2
 
 
@@ -185,10 +184,13 @@ def test_a_fault_of_layoutopt_is_a_result_of_one_model(
 
     monkeypatch.setattr(layoutopt.api, "optimize", optimize)
     done = cli("ci", "models", *PLANNED, "--json", "r.json")
-    assert (done.code, done.err) == (1, "error: not enough memory; close other programs or use a machine with more\n")
-    messages = [each["findings"][0]["message"] for each in record(tmp_path).values()]  # type: ignore[index]
+    assert done.code == 1
+    assert [line.partition(";")[0] for line in done.err.splitlines()] == [
+        "error: models/net.onnx: not enough memory",
+        "internal error: models/sub/relu.onnx: IndexError: x",
+    ]
+    messages = [each["findings"][0]["message"].partition(";")[0] for each in record(tmp_path).values()]  # type: ignore[index]
     assert messages == ["not enough memory", "internal error: IndexError: x"]
-    assert cli("ci", "models/sub", *PLANNED).err.startswith("internal error: IndexError: x, models/sub/relu.onnx; ")
 
 
 def test_the_configuration_sets_options_and_budgets(cli: Cli, models: Path, tmp_path: Path) -> None:
@@ -200,4 +202,5 @@ def test_the_configuration_sets_options_and_budgets(cli: Cli, models: Path, tmp_
     assert found["models/sub/relu.onnx"]["budgets"] == {"min-speedup": 1000}
     assert found["models/net.onnx"]["budgets"] == {}
     assert cli("ci", "models", "--min-speedup", "1").code == 0  # the command line comes before the configuration
+    assert cli("ci", "models", "--max-bytes-moved", "12MB", "--min-speedup", "1").code == 0
     assert cli("ci", "models", "--config", "none", "-t", TARGET).code == 0

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import onnx
+import pytest
 from command_line import PLANNED, TARGET, Cli, CommandResult, assert_one_line, convolutions, files, relu
 
 import layoutopt
@@ -125,9 +126,9 @@ def test_verify(cli: Cli, model: str, tmp_path: Path) -> None:
         ),
         tmp_path / "custom.onnx",
     )
-    same = cli("verify", model, model, "--rounds", "2")
+    same = cli("verify", model, model)
     assert (same.code, same.err) == (0, "")
-    assert "passed, on 4 random inputs" in same.out
+    assert "passed, on 2 random inputs" in same.out
 
     different = cli("verify", model, "other.onnx")
     assert different.code == 7
@@ -202,3 +203,22 @@ def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
     report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
     assert report.changed and report.sessions == "fast"
     assert files(tmp_path).keys() == {"relu.onnx", "out.onnx", "report.json"}
+
+
+def test_a_skeleton_is_filled(cli: Cli, tmp_path: Path) -> None:
+    model = convolutions()
+    for tensor in model.graph.initializer:
+        tensor.ClearField("raw_data")
+        tensor.doc_string = '{"normal": [0.0, 0.1]}'
+    onnx.save(model, tmp_path / "m.onnx")
+    for _ in range(2):  # the second replaces its result
+        done = cli("m.onnx", *PLANNED)
+        assert done.code == 0 and "weights: are emptied in the file; random numbers" in done.err
+    assert all(each.raw_data for each in onnx.load(tmp_path / "m.opt.onnx").graph.initializer)
+
+
+@pytest.mark.parametrize("name", ["gpu", "openvino"])
+def test_a_runtime_is_no_target(cli: Cli, tmp_path: Path, name: str) -> None:
+    onnx.save(convolutions(), tmp_path / "m.onnx")
+    done = cli("m.onnx", "-t", name)
+    assert done.code == 4 and "--runtime any" in done.err

@@ -73,7 +73,6 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "no option": (2, "--frobnicate", "optimize --frobnicate"),
     "no argument": (2, "MODEL", "optimize"),
     "tolerance": (2, "--tolerance", "verify model.onnx model.onnx --tolerance nan"),
-    "rounds": (2, "--rounds", "verify model.onnx model.onnx --rounds 0"),
     "shape": (2, "not a shape", "formats NHWC --shape 1,b"),
     "shape without a format": (2, "name a format", "formats --shape 1,2"),
     "system": (2, "there are", "formats --system windows"),
@@ -125,7 +124,7 @@ def test_unexpected_errors(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("layoutopt.verification.gate.verify_models", fail)
+    monkeypatch.setattr("layoutopt.api.finish", fail)
     command = ("optimize", model, "-o", "out.onnx", *PLANNED, "--json", "report.json")
     failed = cli(*command)
     assert (failed.code, failed.out) == (code, "")

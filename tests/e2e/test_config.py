@@ -7,7 +7,7 @@ import onnx
 import pytest
 from command_line import Cli, assert_one_line, convolutions, relu
 
-from layoutopt.cli.config import Budgets, ConfigTable, ModelTable, find_config, keys, line_of, load_config
+from layoutopt.cli.config import BudgetTable, ConfigTable, ModelTable, find_config, keys, line_of, load_config
 from layoutopt.driver.options import Options, declared, key_of
 
 WHOLE = """\
@@ -37,8 +37,8 @@ def test_options_and_budgets_of_a_model(tmp_path: Path) -> None:
     config = load_config(write(f"{tmp_path}/layoutopt.toml", WHOLE))
     shared = {"target": "cpu", "dim": ["batch=1"]}
     assert config.options_for(tmp_path / "other.onnx") == shared
-    assert config.budgets_for(tmp_path / "other.onnx") == {"max-transposes": 4.0, "min-speedup": 1.1}
-    assert config.budgets_for(tmp_path / "detector/deep/a.onnx") == {"max-transposes": 0.0, "min-speedup": 1.1}
+    assert config.budgets_for(tmp_path / "other.onnx") == {"max_transposes": 4, "min_speedup": 1.1}
+    assert config.budgets_for(tmp_path / "detector/deep/a.onnx") == {"max_transposes": 0, "min_speedup": 1.1}
     assert config.options_for(tmp_path / "detector/b.onnx") == {
         "target": f"{tmp_path}/boards/npu.toml,gpu-hopper",
         "dim": [],
@@ -107,7 +107,7 @@ def test_the_keys_are_options() -> None:
     fields = {key_of(each) for each, declaration in declared(Options) if not declaration.refusal} | {"allow-tested"}
     assert set(keys(ModelTable)) - {"budgets"} == fields
     assert set(keys(ConfigTable)) - {"models", "budgets", "jobs"} == fields - {"pin", "inputs"}
-    assert keys(Budgets) == ["max-transposes", "max-casts", "max-bytes-moved", "min-speedup", "max-size-growth"]
+    assert keys(BudgetTable) == ["max-transposes", "max-casts", "max-bytes-moved", "min-speedup", "max-size-growth"]
 
 
 def test_the_command_line_overrides_the_configuration(cli: Cli) -> None:

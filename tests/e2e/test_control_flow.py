@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from tiers import quick_first
 
 import layoutopt
 from layoutopt.ir.graph import is_cast
@@ -20,25 +21,14 @@ NAMES = tuple(control_flow_models.MODELS)
 QUICK = [(name, way) for number, name in enumerate(NAMES) for way in {WAYS[number % (len(WAYS) - 1)], WAYS[-1]}]
 
 
-def assert_equal(name: str, way: tuple[str, str | None]) -> layoutopt.Result:
+@pytest.mark.parametrize(("name", "way"), quick_first(QUICK, product(NAMES, WAYS)))
+def test_a_model_computes_the_same(name: str, way: tuple[str, str | None]) -> None:
     result = layoutopt.optimize(control_flow_models.load(name), way[0], dialect=way[1])
     report = result.report
     assert report.verification.status == "passed", report.verification.reason
     assert report.plan is not None and report.plan.gap == 0
     assert not report.changed or report.verification.outputs_depend_on_inputs
     assert report.after.weight_casts == 0
-    return result
-
-
-@pytest.mark.parametrize(("name", "way"), QUICK)
-def test_a_model_computes_the_same(name: str, way: tuple[str, str | None]) -> None:
-    assert_equal(name, way)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "way"), list(product(NAMES, WAYS)))
-def test_every_model_every_way(name: str, way: tuple[str, str | None]) -> None:
-    assert_equal(name, way)
 
 
 WIDE = control_flow_models.MODELS["loop"].replace("12,12", "56,56").replace("16,", "64,").replace("b(16)", "b(64)")

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from tiers import quick_first
 
 import layoutopt
 from layoutopt.report.schema import Report
@@ -18,6 +19,7 @@ PLANNED = (1, 224, 224)
 SIZES = ((1, 224, 224), (2, 160, 256), (3, 97, 131), (5, 64, 96), (1, 33, 320))
 WAYS = (("gpu-hopper", "functions"), ("cpu", None), ("cpu-avx512", "functions"), ("ascend-910b", "ops"))
 QUICK = [("mobilenetv2", *WAYS[0]), ("mobilenetv2", *WAYS[1])]
+EVERY = [(name, *way) for name, way in product(dynamic.NAMES, WAYS)]
 FRACTALS = {"ascend-910b": -8}
 """How many more moves segformer has where the number of tokens has no number: FRACTAL_NZ has blocks of 16 of them, so the
 products of attention take plain operands. Where no kernel prefers such blocks, there are as many."""
@@ -82,7 +84,8 @@ def assert_planned_alike(report: Report, static: Report, more: int = 0) -> None:
     assert report.plan is not None and report.plan.gap == 0
 
 
-def planned_alike(name: str, target: str, dialect: str | None) -> None:
+@pytest.mark.parametrize(("name", "target", "dialect"), quick_first(QUICK, EVERY))
+def test_a_network_is_planned_as_with_numbers(name: str, target: str, dialect: str | None) -> None:
     model, dims = with_symbols(name, "both", PLANNED)
     result = layoutopt.optimize(model, target, dialect=dialect, dims=dims)
     report, more = result.report, FRACTALS.get(target, 0) if name.startswith("segformer") else 0
@@ -90,17 +93,6 @@ def planned_alike(name: str, target: str, dialect: str | None) -> None:
     assert report.verification.status == "passed"
     assert len(report.verification.sizes) == 3
     assert_right(model, result.proto, SIZES)
-
-
-@pytest.mark.parametrize(("name", "target", "dialect"), QUICK)
-def test_a_network_is_planned_as_with_numbers(name: str, target: str, dialect: str | None) -> None:
-    planned_alike(name, target, dialect)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "way"), list(product(dynamic.NAMES, WAYS)))
-def test_every_network_is_planned_as_with_numbers(name: str, way: tuple[str, str | None]) -> None:
-    planned_alike(name, *way)
 
 
 def test_a_range_is_planned_for_and_remembered() -> None:

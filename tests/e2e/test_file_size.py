@@ -11,6 +11,7 @@ import shared_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
+from tiers import quick_first, tiered
 
 import layoutopt
 from layoutopt import inference
@@ -54,11 +55,10 @@ def assert_small(model: onnx.ModelProto, source: onnx.ModelProto, growth: float)
 
 
 NARROW = {"half": np.float16, "scaled_integers": np.int8, "dequantized": np.int8}
-OFTEN = [pytest.param(name, "cpu") for name in NARROW]
-SELDOM = [pytest.param(*pair, marks=pytest.mark.thorough) for pair in product(NARROW, ("cpu-avx512", "ascend-910b"))]
+WIDTHS = [(name, target) for target in ("cpu", "cpu-avx512", "ascend-910b") for name in NARROW]
 
 
-@pytest.mark.parametrize(("name", "target"), QUICK)
+@pytest.mark.parametrize(("name", "target"), quick_first(QUICK, product(shared_weights.MODELS, TARGETS)))
 def test_equal_content_is_stored_once(name: str, target: str) -> None:
     source = shared_weights.MODELS[name]()
     result = layoutopt.optimize(source, target)
@@ -68,7 +68,7 @@ def test_equal_content_is_stored_once(name: str, target: str) -> None:
     assert_small(result.proto, source, 2.2)
 
 
-@pytest.mark.parametrize(("name", "target"), [*OFTEN, *SELDOM])
+@pytest.mark.parametrize(("name", "target"), tiered(WIDTHS, len(NARROW)))
 def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: str) -> None:
     source = shared_weights.MODELS[name]()
     result = layoutopt.optimize(source, target)
@@ -143,10 +143,3 @@ def test_only_equal_content_has_one_representative(contents: list[int], period: 
     for first, second in product(range(len(data)), repeat=2):
         is_same = found[data[first]] is found[data[second]]
         assert is_same == (arrays[first].tobytes() == arrays[second].tobytes())
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", shared_weights.MODELS)
-def test_every_model_for_every_target(name: str, target: str) -> None:
-    test_equal_content_is_stored_once(name, target)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 import zoo
 from narrow_models import quantized, saved, to_float16
+from tiers import quick_first
 
 import layoutopt
 from layoutopt.report.schema import Report
@@ -53,24 +54,6 @@ def assert_equal(report: Report) -> None:
         assert report.verification.outputs_depend_on_inputs
 
 
-def half(network: str, target: str, dialect: str, folder: Path) -> None:
-    model = to_float16(onnx.load(zoo.save(network, folder)))
-    result = layoutopt.optimize(model, target, dialect=dialect)
-    assert_equal(result.report)
-    assert result.report.changed
-    assert onnx.TensorProto.FLOAT16 in {tensor.data_type for tensor in result.proto.graph.initializer}
-
-
-def integers(network: str, target: str, dialect: str, per_channel: bool, folder: Path) -> None:
-    path = quantized(zoo.save(network, folder), per_channel=per_channel, folder=folder)
-    result = layoutopt.optimize(path, target, dialect=dialect)
-    assert_equal(result.report)
-    assert result.report.changed
-    assert_whole(onnx.load(path), result.proto, dialect)
-    again = layoutopt.optimize(result.proto, target, dialect=dialect).report
-    assert not again.changed
-
-
 def assert_whole(original: onnx.ModelProto, rewritten: onnx.ModelProto, dialect: str) -> None:
     """Assert that every op next to a DequantizeLinear or QuantizeLinear still is, and that no data-movement op is.
 
@@ -85,26 +68,32 @@ def assert_whole(original: onnx.ModelProto, rewritten: onnx.ModelProto, dialect:
         assert kind not in MOVERS or behind_scales, f"{kind} beside {step}"
 
 
-def test_half_precision(tmp_path: Path) -> None:
-    half("mobilenetv2", "gpu-hopper", "functions", tmp_path)
+EVERY = list(product(NETWORKS, TARGETS, ("functions", "ops")))
+HALVES = [("mobilenetv2", "gpu-hopper", "functions")]
+INTEGERS = [("mobilenetv2", "gpu-hopper", "functions", True), ("mobilenetv2", "ascend-910b", "ops", True)]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_integers(target: str, tmp_path: Path) -> None:
-    integers("mobilenetv2", target, "functions" if target == TARGETS[0] else "ops", True, tmp_path)
+@pytest.mark.parametrize(("network", "target", "dialect"), quick_first(HALVES, EVERY))
+def test_half_precision(network: str, target: str, dialect: str, tmp_path: Path) -> None:
+    model = to_float16(onnx.load(zoo.save(network, tmp_path)))
+    result = layoutopt.optimize(model, target, dialect=dialect)
+    assert_equal(result.report)
+    assert result.report.changed
+    assert onnx.TensorProto.FLOAT16 in {tensor.data_type for tensor in result.proto.graph.initializer}
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("network", "target", "dialect"), list(product(NETWORKS, TARGETS, ("functions", "ops"))))
-def test_every_network_in_half_precision(network: str, target: str, dialect: str, tmp_path: Path) -> None:
-    half(network, target, dialect, tmp_path)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("per_channel", [True, False])
-@pytest.mark.parametrize(("network", "target", "dialect"), list(product(NETWORKS, TARGETS, ("functions", "ops"))))
-def test_every_network_in_integers(network: str, target: str, dialect: str, per_channel: bool, tmp_path: Path) -> None:
-    integers(network, target, dialect, per_channel, tmp_path)
+@pytest.mark.parametrize(
+    ("network", "target", "dialect", "per_channel"),
+    quick_first(INTEGERS, [(*each, per_channel) for each, per_channel in product(EVERY, (True, False))]),
+)
+def test_integers(network: str, target: str, dialect: str, per_channel: bool, tmp_path: Path) -> None:
+    path = quantized(zoo.save(network, tmp_path), per_channel=per_channel, folder=tmp_path)
+    result = layoutopt.optimize(path, target, dialect=dialect)
+    assert_equal(result.report)
+    assert result.report.changed
+    assert_whole(onnx.load(path), result.proto, dialect)
+    again = layoutopt.optimize(result.proto, target, dialect=dialect).report
+    assert not again.changed
 
 
 def as_saved(path: Path, level: str, target: str, folder: Path) -> None:

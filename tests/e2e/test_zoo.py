@@ -1,4 +1,4 @@
-"""Every network of the zoo is optimised for three families of hardware in both portable dialects."""
+"""Networks of the zoo, deployed ones and decoders, for three families of hardware."""
 
 from itertools import product
 from pathlib import Path
@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import zoo
+from tiers import quick_first
 
 import layoutopt
 from layoutopt.report.schema import Report
@@ -16,23 +17,15 @@ TARGETS = ("cpu-avx512", "gpu-hopper", "ascend-910b")
 DIALECTS = ("functions", "ops")
 WAYS = (*product(TARGETS, DIALECTS), ("cpu", None))  # the last one: this machine, native kernels
 NETWORKS = (*zoo.NAMES, *light.NAMES)
-SLOW = (
-    "convnext_tiny",
-    "detr",
-    "keras_densenet121",
-    "light_bvlc_alexnet",
-    "light_densenet121",
-    "light_inception_v1",
-    "light_inception_v2",
-    "light_resnet50",
-    "light_vgg19",
-    "light_zfnet512",
-    "segformer_b0",
-    "swinv2",
-    "upernet",
-    "vit_s",
-)  # 5 to 30 s, mostly for emulated convolutions: in the thorough tier only
-QUICK = [(name, *WAYS[number % len(WAYS)]) for number, name in enumerate(NETWORKS) if name not in SLOW]
+SMALLEST = (
+    "light_shufflenet",
+    "light_squeezenet",
+    "mobilenetv2",
+    "light_shufflenet",
+    "mobilenetv2",
+    "light_squeezenet",
+)
+QUICK = [(name, *way) for name, way in zip((*SMALLEST, "keras_mobilenetv3s"), WAYS, strict=True)]
 
 
 def optimized(network: str, folder: Path, target: str, dialect: str | None = None, verify: bool = True) -> Report:
@@ -54,15 +47,12 @@ def assert_equal_and_proven(report: Report) -> None:
         assert report.verification.largest_error <= 1e-4
 
 
-@pytest.mark.parametrize(("network", "target", "dialect"), QUICK)
+EVERY = [(name, *way) for name, way in product(NETWORKS, WAYS)]
+
+
+@pytest.mark.parametrize(("network", "target", "dialect"), quick_first(QUICK, EVERY))
 def test_a_network_computes_the_same(network: str, target: str, dialect: str | None, tmp_path: Path) -> None:
     assert_equal_and_proven(optimized(network, tmp_path, target, dialect))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("network", "way"), list(product(NETWORKS, WAYS)))
-def test_every_network_every_way(network: str, way: tuple[str, str | None], tmp_path: Path) -> None:
-    assert_equal_and_proven(optimized(network, tmp_path, *way))
 
 
 @pytest.mark.thorough
@@ -75,17 +65,6 @@ def test_the_light_models_as_they_come(name: str, way: tuple[str, str | None]) -
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 
 
-def at_every_level(network: str, folder: Path) -> None:
-    """A file for this machine gives the same at each of onnxruntime's optimisation levels."""
-    original = zoo.save(network, folder)
-    rewritten = folder / "rewritten.onnx"
-    layoutopt.optimize(original, "cpu").save(rewritten)
-    for level in LEVELS:
-        (want, got) = (outputs(path, level) for path in (original, rewritten))
-        for expected, result in zip(want, got, strict=True):
-            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max()))
-
-
 def outputs(path: Path, level: str) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -96,32 +75,63 @@ def outputs(path: Path, level: str) -> list[np.ndarray]:
     return list(session.run(None, feed))
 
 
-def test_a_network_at_every_level(tmp_path: Path) -> None:
-    at_every_level("keras_mobilenetv3s", tmp_path)
+@pytest.mark.parametrize("network", quick_first(["keras_mobilenetv3s"], zoo.NAMES))
+def test_a_file_for_this_machine_gives_the_same_at_every_optimisation_level(network: str, tmp_path: Path) -> None:
+    original, rewritten = zoo.save(network, tmp_path), tmp_path / "rewritten.onnx"
+    layoutopt.optimize(original, "cpu").save(rewritten)
+    for level in LEVELS:
+        (want, got) = (outputs(path, level) for path in (original, rewritten))
+        for expected, result in zip(want, got, strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4 * float(np.abs(expected).max()))
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("network", zoo.NAMES)
-def test_every_network_at_every_level(network: str, tmp_path: Path) -> None:
-    at_every_level(network, tmp_path)
+MOVES = {"keras_mobilenetv3s": 0, "resnet50": 1, "segformer_b0": 2}
+MORE = {"mobilenetv2": 1, "efficientnet_b0": 1, "whisper_enc": 1, "sd_vae_decoder": 2, "convnext_tiny": 1, "detr": 1}
+MORE |= {"keras_densenet121": 0, "upernet": 2, "vit_s": 1}
 
 
-MOST_MOVES = {
-    "keras_mobilenetv3s": 0,
-    "resnet50": 1,
-    "mobilenetv2": 1,
-    "efficientnet_b0": 1,
-    "whisper_enc": 1,
-    "segformer_b0": 2,
-    "sd_vae_decoder": 2,
-}
-
-
-SELDOM = {"convnext_tiny": 1, "detr": 1, "keras_densenet121": 0, "upernet": 2, "vit_s": 1}
-MOVES = [*MOST_MOVES.items(), *(pytest.param(*each, marks=pytest.mark.thorough) for each in SELDOM.items())]
-
-
-@pytest.mark.parametrize(("network", "most"), MOVES)
+@pytest.mark.parametrize(("network", "most"), quick_first(MOVES.items(), MORE.items()))
 def test_few_activations_are_moved_on_a_gpu(network: str, most: int, tmp_path: Path) -> None:
     report = optimized(network, tmp_path, "gpu-hopper", "functions", verify=False)
     assert report.after.casts + report.after.transposes <= most
+
+
+# --- deployed networks, and decoders with key-value caches -------------------------------------------------
+
+RUNTIMES = (
+    ("cpu", None),
+    ("cpu-avx512", None),
+    ("cpu", "any"),
+    ("gpu-hopper", "compiler"),
+    ("ascend-910b", "compiler"),
+)
+SMALL = [(name, "cpu", None) for name in ("ppocr_cls", "silero_vad", "silero_vad_sequence")]
+SMALL_DECODERS = [(name, "cpu", None) for name in ("llama_dynamo", "qwen2_genai_int4")]
+
+
+@pytest.mark.parametrize(
+    ("network", "target", "runtime"),
+    quick_first(SMALL, [(name, *way) for name, way in product(zoo.DEPLOYED, RUNTIMES)]),
+)
+def test_a_deployed_network_computes_the_same(network: str, target: str, runtime: str | None, tmp_path: Path) -> None:
+    report = layoutopt.optimize(zoo.save(network, tmp_path), target, runtime=runtime).report
+    assert report.plan is not None and report.plan.gap == 0
+    assert report.verification.status == "passed"
+    assert (report.verification.largest_error or 0) <= 1e-4
+    assert set(zoo.SIZES) <= set(zoo.DEPLOYED)
+
+
+@pytest.mark.parametrize(
+    ("network", "target", "runtime"),
+    quick_first(SMALL_DECODERS, [(name, *way) for name, way in product(zoo.DECODERS, RUNTIMES)]),
+)
+def test_a_decoder_computes_the_same_with_full_and_with_empty_caches(
+    network: str, target: str, runtime: str | None, tmp_path: Path
+) -> None:
+    report = layoutopt.optimize(zoo.save(network, tmp_path), target, runtime=runtime).report
+    assert report.verification.status == "passed"
+    if report.changed:
+        caches = [
+            size for sizes in report.verification.sizes for name, size in sizes.items() if name.startswith("past")
+        ]
+        assert max(caches) > 0 and min(caches) == 0

@@ -6,30 +6,20 @@ from pathlib import Path
 
 import onnx
 import pytest
+from tiers import tiered
 
 from .choices import Seeded
 from .files import BYTE_EDITS, evaluate, examine
 from .isolation import Limits, Verdict, in_separate_process, outcomes
 from .mutations import damage
 
-QUICK, THOROUGH = 120, 6000
 
-
-def check_examples(count: int) -> None:
-    """Assert that no example fails; each runs in a separate process, so that crashes are detected as well."""
+@pytest.mark.parametrize("count", tiered([120, 6000], 1))
+def test_damaged_files_end_in_one_line(count: int) -> None:
+    """Each runs in a separate process, so that crashes are detected as well."""
     found = list(outcomes(examine, range(count), chunk=1000))
     assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
-    kinds = {outcome.kind for _, outcome in found}
-    assert {"exit 0", "exit 3"} <= kinds
-
-
-def test_damaged_files_end_in_one_line() -> None:
-    check_examples(QUICK)
-
-
-@pytest.mark.thorough
-def test_many_damaged_files_end_in_one_line() -> None:
-    check_examples(THOROUGH)
+    assert {"exit 0", "exit 3"} <= {outcome.kind for _, outcome in found}
 
 
 def small() -> onnx.ModelProto:

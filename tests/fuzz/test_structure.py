@@ -6,6 +6,7 @@ import control_flow_models
 import numpy as np
 import onnx
 import pytest
+from tiers import tiered
 
 from . import base_models
 from .choices import Seeded
@@ -13,24 +14,13 @@ from .isolation import outcomes
 from .mutations import MUTATIONS, mutate
 from .structure import Example, evaluate, examine
 
-QUICK, THOROUGH = 24, 1000
 
-
-def check_examples(count: int) -> None:
-    """Assert that no example fails; each runs in a separate process, so that crashes are detected as well."""
+@pytest.mark.parametrize("count", tiered([24, 1000], 1))
+def test_mutants_are_equal_or_refused(count: int) -> None:
+    """Each runs in a separate process, so that crashes are detected as well."""
     found = list(outcomes(examine, range(count), chunk=1000))
     assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
-    kinds = {outcome.kind for _, outcome in found}
-    assert {"rewritten, equal", "unchanged", "refused, does not run"} <= kinds
-
-
-def test_mutants_are_equal_or_refused() -> None:
-    check_examples(QUICK)
-
-
-@pytest.mark.thorough
-def test_many_mutants_are_equal_or_refused() -> None:
-    check_examples(THOROUGH)
+    assert {"rewritten, equal", "unchanged", "refused, does not run"} <= {outcome.kind for _, outcome in found}
 
 
 def sound() -> onnx.ModelProto:

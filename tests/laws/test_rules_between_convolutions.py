@@ -12,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from test_rules_handmade import Sample, random
 from test_rules_samples import written
+from tiers import tiered
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
@@ -22,7 +23,6 @@ KINDS = (
     *("TopK", "CumSum", "GridSample", "LpNormalization", "MeanVarianceNormalization", "com.microsoft::FusedConv"),
 )
 TARGETS = ("gpu-hopper", "ascend-910b", "cpu" if str(host_target()).startswith("cpu-avx") else "cpu-neon")
-_SAMPLES = 4  # per kind in the quick tier
 _CHANNELS = 8
 
 
@@ -53,7 +53,9 @@ def sandwiched(sample: Sample) -> onnx.ModelProto | None:
     return model
 
 
-def _hold(kind: str, count: int | None) -> None:
+@pytest.mark.parametrize("count", tiered([4, None], 1))
+@pytest.mark.parametrize("kind", KINDS)
+def test_between_convolutions(kind: str, count: int | None) -> None:
     every = sorted(written(kind), key=lambda sample: zlib.crc32(sample.name.encode()))
     models = [(sample, model) for sample in every if (model := sandwiched(sample)) is not None]
     assert models
@@ -64,14 +66,3 @@ def _hold(kind: str, count: int | None) -> None:
             assert result.report.verification.status == "passed", (
                 f"{sample} for {target}: {result.report.verification.reason}"
             )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_between_convolutions(kind: str) -> None:
-    _hold(kind, _SAMPLES)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_between_convolutions(kind: str) -> None:
-    _hold(kind, None)

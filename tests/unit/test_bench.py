@@ -182,7 +182,7 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--inputs", "x.npy"], 2, "x.npy: a single array"),
         (["--inputs", "y.npz"], 2, "--inputs y.npz: y: no such input; there are x"),
         (["--inputs", "x.npz"], 2, "--inputs x.npz: x: the values are float64"),
-        (["--seconds", "0"], 2, "give a finite number above 0"),
+        (["--seconds", "0"], 2, "should be greater than 0"),
         (["--threads", "0"], 2, "--help"),
         (["--runtime", "other"], 2, "--help"),
         (["--json", "missing/out.json"], 8, "the folder does not exist"),

@@ -29,7 +29,7 @@ def test_the_rows_have_the_numbers_of_the_report(result: layoutopt.Result) -> No
     assert rows["estimated time"].startswith(f"{seconds(report.gain.seconds_before)} -> ")
     assert rows["verification"].startswith(f"equal outputs ({report.verification.largest_error:.1e}; rounding ")
     assert rows["speed"].endswith("faster, estimated") and rows["measured time"].startswith("not measured")
-    assert rows["layout changes"] == (f"2 -> 0 layout changes, {size(report.before.bytes)} -> 0 B (in the file)")
+    assert rows["data movement"] == (f"2 -> 0 layout changes, {size(report.before.bytes)} -> 0 B (in the file)")
     shown = [line.split("  ")[0] for line in result.summary().splitlines()[1:]]
     assert shown == [each.label for each in report.facts if each.level != "detail"]
 

@@ -133,7 +133,8 @@ def print_targets(record: JsonRecord) -> None:
     records += [{"name": name, "package": package_of(entry)} for name, entry in EXTENSIONS.found.items()]
     record.write({"targets": records})
     if not record.is_printed:
-        _show_table(records, ["=name", "=family", "=dialect", "description", "package"])
+        shown = [{"description": f"from the package {each.get('package')}"} | each for each in records]
+        _show_table(shown, ["=name", "=family", "=dialect", "description"])
         footnote(f"This machine, cpu, is {host or 'none of them'}. The path of a .toml file is a target too.")
 
 

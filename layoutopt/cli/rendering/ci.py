@@ -1,7 +1,7 @@
 """The output of `ci`: a table of the models, and the failed checks and warnings."""
 
 from layoutopt.cli.rendering.terminal import Cell, indented, rendered, size, styled_line, table
-from layoutopt.gates import GateReport, ModelResult
+from layoutopt.gates.report import GateReport, ModelResult
 
 HEADER = ("model", "result", "layout changes", "bytes moved", "speed-up", "growth")
 _STYLES = {"passed": "green", "error": "bold red", "over budget": "bold red", "regression": "bold red"}

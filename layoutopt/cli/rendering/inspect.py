@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,7 +29,7 @@ from layoutopt.cli.rendering.terminal import (
 from layoutopt.report.facts import change_text, range_text
 from layoutopt.report.schema import CastReport, Report
 
-_MAX_ROWS = 12  # rows of a table without --all
+_MAX_ROWS = 20  # rows of a table without --all
 _OMITTED_FORMATS = ("C", "scalar")  # formats that are not printed
 _NOT_OF_PLANS = ("result", "speed", "verification", "measured time")  # facts of results
 _FIELDS = ("model", "target", "runtime", "dialect", "reason", "dims", "plan", "gain", "facts", "casts", "notes")
@@ -67,17 +67,11 @@ def _print_planned(found: PlannedModel, show_all: bool) -> None:
     rows: list[tuple[str, Cell]] = [("result", ("would be rewritten", "green") if report.changed else verdict)]
     rows += fact_rows(each for each in report.facts if each.label not in _NOT_OF_PLANS)
     show(title(report), key_values(*rows, *_plan_with_all_kernels(found.report_with_all_kernels)))
-    aside = "formats and estimated time, before and after planning"
+    aside = "formats, estimated time, and why an op has no choice or moves data"
     section("ops", aside if show_all else f"{aside}; --all lists each op", _ops(changes, show_all))
     if report.casts:
         limit = len(report.casts) if show_all else _MAX_ROWS
         section("layout conversions", "those of the plan, with reasons", _conversions(report.casts, limit))
-    if moved := [each for each in changes if each.before is not None and each.before.moves_data]:
-        about = "ops that moved data before planning, and their outcome"
-        section("data movement", about, _by_op(moved, show_all, "outcome", _outcome, has_times=True))
-    if fixed := [each for each in changes if each.op.reason and not each.op.moves_data]:
-        about = "ops without a choice of formats, with reasons"
-        section("canonical formats", about, _by_op(fixed, show_all, "reason", lambda each: text(each.op.reason)))
     if report.notes:
         section("notes", "passes that did not apply, with reasons", notes_table(report.notes, show_all=show_all))
 
@@ -92,61 +86,39 @@ def _plan_with_all_kernels(report: Report | None) -> list[tuple[str, Text]]:
 
 
 def _ops(changes: Sequence[OpChange], show_all: bool) -> Table:
-    """One row per op, or one row for all ops of one type with the same formats, the most expensive first."""
-    columns = ["formats before", "formats after", "preferred", ">time before", ">time after"]
-    if show_all:
-        rows: list[Sequence[Cell]] = [
-            [each.op.kind, (each.op.name, "dim"), *_formats(each), *_times([each])] for each in changes
-        ]
-        return table(["=op", "name", *columns], rows)
-    groups = _groups(changes, lambda each: (each.op.kind, *(cell.plain for cell in _formats(each))))
-    order = sorted(groups, key=lambda group: -max(_totals(group)))
-    rows = [[group[0].op.kind, len(group), *_formats(group[0]), *_times(group)] for group in order[:_MAX_ROWS]]
-    rest = [each for group in order[_MAX_ROWS:] for each in group]
-    rows += [["other", len(rest), "", "", "", *_times(rest)]] if rest else []
-    return table(["=op type", ">ops", *columns], rows)
-
-
-def _by_op(
-    changes: Sequence[OpChange],
-    show_all: bool,
-    about: str,
-    cell: Callable[[OpChange], Text],
-    *,
-    has_times: bool = False,
-) -> Table:
-    """One row per op, or one row per op type and text about it."""
-    times = [">time before", ">time after"] if has_times else []
-    groups = [[each] for each in changes]
-    if not show_all:
-        groups = _groups(changes, lambda each: (each.op.kind, cell(each).plain))
-    second = "name" if show_all else ">ops"
+    """One row per op, or one row for all ops of one type with the same formats and note, the most expensive first."""
+    columns = ["formats before", "formats after", "preferred", ">time before", ">time after", "note"]
+    groups: dict[tuple[object, ...], list[OpChange]] = {}
+    for each in changes:
+        key = each.op.name if show_all else ""
+        groups.setdefault((each.op.kind, key, *map(str, (*_formats(each), _note(each)))), []).append(each)
+    order = list(groups.values()) if show_all else sorted(groups.values(), key=lambda group: -max(_totals(group)))
+    limit = len(order) if show_all else _MAX_ROWS
     rows: list[list[Cell]] = [
         [
             group[0].op.kind,
             (group[0].op.name, "dim") if show_all else len(group),
-            *(_times(group) if has_times else []),
-            cell(group[0]),
+            *_formats(group[0]),
+            *map(seconds, _totals(group)),
+            _note(group[0]),
         ]
-        for group in groups
+        for group in order[:limit]
     ]
-    return table(["=op", second, *times, about], rows)
+    rest = [each for group in order[limit:] for each in group]
+    rows += [["other", len(rest), "", "", "", *map(seconds, _totals(rest))]] if rest else []
+    return table(["=op", "name" if show_all else ">ops", *columns], rows)
 
 
-def _groups(changes: Iterable[OpChange], key: Callable[[OpChange], Hashable]) -> list[list[OpChange]]:
-    groups: dict[Hashable, list[OpChange]] = {}
-    for each in changes:
-        groups.setdefault(key(each), []).append(each)
-    return sorted(groups.values(), key=lambda group: -len(group))
+def _note(each: OpChange) -> Text:
+    """The outcome of an op that moved data, or the reason why an op has no choice of formats or moves data."""
+    if each.after is not None and each.after.reason:
+        return text(each.after.reason, "yellow" if each.after.moves_data else "dim")
+    return text("metadata only" if each.before is not None and each.before.moves_data and each.after else "", "green")
 
 
 def _totals(changes: Sequence[OpChange]) -> tuple[float, float]:
     before = sum(each.before.seconds for each in changes if each.before is not None)
     return before, sum(each.after.seconds for each in changes if each.after is not None)
-
-
-def _times(changes: Sequence[OpChange]) -> list[str]:
-    return [seconds(each) for each in _totals(changes)]
 
 
 def _formats(each: OpChange) -> tuple[Text, Text, Text]:
@@ -174,12 +146,6 @@ def _conversions(casts: Sequence[CastReport], limit: int) -> Table:
     if (rest := len(casts) - limit) > 0:
         rows.append([(f"and {rest} more", "dim")])
     return table(["tensor", ">bytes", ">time", "reason"], rows)
-
-
-def _outcome(each: OpChange) -> Text:
-    if each.after is None:
-        return text("folded", "green")
-    return text("still moves data", "yellow") if each.after.moves_data else text("metadata only", "green")
 
 
 def _print_stamped(found: StampedModel, show_all: bool) -> None:

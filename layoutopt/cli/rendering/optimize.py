@@ -100,7 +100,7 @@ def print_table(rows: Sequence[Row]) -> None:
     for row in rows:
         facts = {each.label: each for each in reversed(row.report.facts)} if row.report is not None else {}
         default = Fact(label="", value="unchanged") if facts else Fact(label="", value="failed", tone="bad")
-        result, moves = facts.get("speed", default), facts.get("layout changes", Fact(label="", value=""))
+        result, moves = facts.get("speed", default), facts.get("data movement", Fact(label="", value=""))
         numbers = moves.value.replace(" layout changes", "")
         shown.append([row.model, (result.value, TONES[result.tone]), numbers])
     changed = sum(row.report is not None and row.report.changed for row in rows)

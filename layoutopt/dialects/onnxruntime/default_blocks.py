@@ -192,13 +192,3 @@ def _scales_filters(graph: Graph, mul: Op, y: Value) -> bool:
     if reader is None or filters is None or reader.integer("group", 1) != 1:
         return False
     return filters.is_constant and is_filter_cheaper(y, filters)
-
-
-__all__ = [
-    "ACTIVATION_SHARES",
-    "block_of",
-    "blocks_by_default",
-    "find_fused_tensors",
-    "is_chosen_by_default",
-    "stays_blocked",
-]

@@ -16,7 +16,6 @@ import numpy as np
 from layoutopt.cost.size_growth import PassBudget
 from layoutopt.dialects.builder import add_reshape, add_transpose
 from layoutopt.dialects.onnxruntime.tables import kernel_costs
-from layoutopt.ir.constants import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
 from layoutopt.onnx_io.emission import emit
@@ -185,7 +184,8 @@ class AbsorbPads(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the channels-last QLinearConvs."""
         for op in graph.ops:
-            if op.kind == _CONVOLUTION and op.integer("channels_last") and "auto_pad" not in op.attributes:
+            is_last = op.kind == _CONVOLUTION and op.integer("channels_last")
+            if is_last and op.attributes.get("auto_pad", "NOTSET") == "NOTSET":
                 _absorb(graph, op)
 
 
@@ -529,7 +529,7 @@ class WidenRows(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the ops in order, so that a chain of them has Reshapes at its ends only."""
-        budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(graph.regions()))
+        budget = context.budget(self, graph)
         for op in graph.ops:
             if op.kind in ("com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"):
                 _widen(graph, op, budget)

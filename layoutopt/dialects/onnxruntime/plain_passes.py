@@ -159,6 +159,3 @@ class AvoidSkipLayerNormalization(Pass):
 
 def _is_tensor(value: Value | None) -> bool:
     return value is not None and value.dtype is DType.FLOAT32 and value.rank is not None and value.rank > 1
-
-
-__all__ = ["AvoidPrepacking"]

@@ -3,9 +3,6 @@
 The blocked convolution kernel is direct: 9 multiplications for every output of a 3x3 kernel and every channel. Tiles of four
 rows take 4.5, tiles of 4 x 4 outputs 2.25, by the same kernel at the same rate.
 
-before: Conv(3x3)
-after:  36 x depthwise Conv (B^T d) -> 36 x Conv(1x1) -> Add, Sub, depthwise Conv(1x1) (A^T) -> 5 x Concat
-
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016 (arXiv 1509.09308).
 """
 
@@ -36,7 +33,6 @@ from layoutopt.passes.base import Pass, PassContext
 #     y = A^T ((G g) * (B^T d))        y: m outputs, g: r taps, d: m + r - 1 inputs, *: element-wise product
 #
 # The construction from evaluation points is the Toom-Cook algorithm.
-
 Row: TypeAlias = tuple[Fraction, ...]
 
 _PAIRS = (Fraction(1), Fraction(2))
@@ -52,12 +48,9 @@ class Algorithm:
     pair a, -a, and the last for infinity.
 
     Attributes:
-        outputs: m.
-        taps: r.
+        outputs, taps: m and r.
         pairs: the points a; components 1 + 2 * p and 2 + 2 * p are those of a = pairs[p] and -a.
-        input_rows: B^T, m + r - 1 rows of m + r - 1.
-        filter_rows: G, m + r - 1 rows of r.
-        output_rows: A^T, m rows of m + r - 1.
+        input_rows, filter_rows, output_rows: B^T, G and A^T.
     """
 
     outputs: int
@@ -176,22 +169,15 @@ class Tiles:
         return taps, front, max(0, end - self.axis.input)
 
 
-Tiling: TypeAlias = tuple[Tiles, Tiles]
-"""The tiles of rows and columns."""
+Tiling: TypeAlias = tuple[Tiles, Tiles]  # of rows and columns
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A blocked convolution without groups, with a constant filter.
+    """A blocked convolution without groups, with a constant, packed filter.
 
-    Attributes:
-        op: the convolution.
-        x, filter, y: its input of shape (batch, channels, H, W), its packed filter, and its output.
-        bias, residual: its optional operands; the residual has the storage of y.
-        batch: the number of samples, or a symbolic extent.
-        channels, filters: the numbers of input and output channels, multiples of the block.
-        axes: rows and columns.
-        activation: the attributes of the activation; empty if there is none.
+    The numbers of input and output channels, `channels` and `filters`, are multiples of the block. The residual has the storage
+    of y. `axes` are rows and columns, `activation` the attributes of the activation, if there is one.
     """
 
     op: Op
@@ -247,7 +233,7 @@ def site_of(op: Op, block: int) -> Site | None:
 def tilings(site: Site) -> list[Tiling]:
     """The ways to cut the image of a convolution into tiles.
 
-    No tile is wider than high if rows can be tiled, because interleaving columns moves blocks one by one, which takes longer.
+    None is wider than high if rows can be tiled, because interleaving columns moves blocks one by one, which takes longer.
     """
     rows, columns = ([Tiles(axis, each) for each in (None, *_algorithms(axis))] for axis in site.axes)
     pairs = [(first, second) for first in rows for second in columns if first.algorithm or second.algorithm]
@@ -272,9 +258,8 @@ def filter_growth(tiles: Tiling) -> float:
 #     convolutions   operations at the rate of the kernel, and bytes of the filter at its bandwidth
 #     transforms     bytes read and written at the bandwidth of the cache or of memory, and a constant per op
 #
-# Against 42 measurements of 30 shapes, from (32, 112, 112) to (256, 256, 256), each in five tilings: the estimated ratio
-# of the two times is 5 % too large on average and within 10 % of the measured one, and the chosen tiling takes 1 % longer
-# than the best.
+# Against 42 measurements of 30 shapes, from (32, 112, 112) to (256, 256, 256), in five tilings, the estimated ratio of the
+# two times is 5 % too large on average and within 10 % of the measured one; the chosen tiling takes 1 % longer than the best.
 
 _ELEMENT = 4  # bytes
 _MEASURED_TILINGS = 3
@@ -288,26 +273,16 @@ class MachineRates:
 
     The defaults are fitted to one thread of an AMD EPYC (family 26) with AVX-512, blocks of 16, onnxruntime 1.31.1. With
     more threads all rates grow, and their ratios, on which the choice depends, stay about the same.
-
-    Attributes:
-        flops: the rate of blocked convolutions, in operations per second.
-        filter_bandwidth: bytes of filters read per second.
-        cache_bandwidth: bytes per second that transforms read and write if the arrays fit the cache.
-        memory_bandwidth: the same for larger arrays.
-        cache_bytes: the largest size of input and output that fits the cache.
-        op_seconds: the constant time of an op: 0.6 us measured, and a share of the 25 us that it adds to loading the model.
-        min_speedup: the smallest estimated speed-up for which a convolution is rewritten.
-        min_measured_speedup: the smallest measured speed-up, where the convolution and its tilings are timed.
     """
 
-    flops: float = 226e9
-    filter_bandwidth: float = 25e9
-    cache_bandwidth: float = 60e9
-    memory_bandwidth: float = 35e9
-    cache_bytes: float = 12e6
-    op_seconds: float = 1.5e-6
-    min_speedup: float = 1.1
-    min_measured_speedup: float = 1.1
+    flops: float = 226e9  # operations of blocked convolutions per second
+    filter_bandwidth: float = 25e9  # bytes of filters read per second
+    cache_bandwidth: float = 60e9  # bytes per second that transforms read and write if the arrays fit the cache
+    memory_bandwidth: float = 35e9  # the same for larger arrays
+    cache_bytes: float = 12e6  # the largest size of input and output that fits the cache
+    op_seconds: float = 1.5e-6  # of any op: 0.6 us measured, and a share of the 25 us that it adds to loading the model
+    min_speedup: float = 1.1  # the smallest estimated speed-up for which a convolution is rewritten
+    min_measured_speedup: float = 1.1  # the same where the convolution and its tilings are timed
 
 
 MACHINE_RATES = {16: MachineRates(), 8: MachineRates(min_speedup=1.2)}
@@ -320,13 +295,7 @@ _FAST_SESSIONS_OP_SECONDS = 3.1e-6
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The seconds of one convolution.
-
-    Attributes:
-        direct: the seconds of the direct convolution.
-        tiled: those of its tilings.
-        min_speedup: the smallest speed-up for which the convolution is rewritten.
-    """
+    """The seconds of one convolution, direct and in tilings, and the smallest speed-up for which it is rewritten."""
 
     direct: float
     tiled: Mapping[Tiling, float]
@@ -343,16 +312,14 @@ class Times:
 
     @property
     def promising(self) -> list[Tiling]:
-        """The tilings to time: at most three, whose estimates are at most twice that of the fastest one.
+        """The tilings to time: at most three, whose estimates are at most twice that of the fastest one; none if that is slow.
 
-        There are none if the estimate of the fastest tiling is more than twice that of the direct convolution. The margin is
-        wide, because all machines with the same block size have the same estimates.
+        The margin is wide, because all machines with the same block size have the same estimates.
         """
         least = min(self.tiled.values(), default=math.inf)
-        if least > _MEASURED_RATIO * self.direct:
-            return []
         fastest = sorted(self.tiled, key=self.tiled.__getitem__)[:_MEASURED_TILINGS]
-        return [each for each in fastest if self.tiled[each] <= _MEASURED_RATIO * least]
+        is_close = least <= _MEASURED_RATIO * self.direct
+        return [each for each in fastest if is_close and self.tiled[each] <= _MEASURED_RATIO * least]
 
 
 def estimated_times(site: Site, rates: MachineRates) -> Times:
@@ -369,42 +336,31 @@ def _product_seconds(site: Site, pixels: int, taps: int, rates: MachineRates) ->
 
 def _tiled_seconds(site: Site, tiles: Tiling, rates: MachineRates) -> float:
     rows, columns = tiles
-    num_components = rows.num_components * columns.num_components
-    taps = prod(each.axis.kernel for each in tiles if each.algorithm is None)
-    product = _product_seconds(site, rows.count * columns.count, taps, rates)
     image = site.channels * rows.axis.input * columns.axis.input + site.filters * rows.axis.output * columns.axis.output
     fits_cache = _ELEMENT * site.known_batch * image <= rates.cache_bytes
-    sums = _row_sums(rows) * columns.outputs + _row_sums(columns) * num_components // columns.num_components
+    num_components, outputs = rows.num_components * columns.num_components, rows.outputs * columns.outputs
+    taps = prod(each.axis.kernel for each in tiles if each.algorithm is None)
+    product = _product_seconds(site, rows.count * columns.count, taps, rates)
+    # Elements that the input transforms read and write, for one image. A window of taps reads no element twice.
+    windows = ([len(each.taps(component)[0]) for component in range(each.num_components)] for each in tiles)
+    read, written = 1, num_components
+    for each, lengths in zip(tiles, windows, strict=True):
+        extent = each.product_axis.input
+        read *= sum(min(each.axis.input, length * extent) for length in lengths)
+        written *= extent
+    # Sums of two arrays in the output transform, and elements that they and the interleaving of the tiles read and write.
+    sums = _sums(rows) * columns.outputs + _sums(columns) * rows.num_components
     sums += (rows.algorithm is not None and columns.algorithm is not None) * 2 * columns.outputs
+    cut = [each for each in tiles if each.count * each.outputs > each.axis.output]
+    copies = 2 * sum(each.algorithm is not None for each in tiles) + 2 * len(cut) + 3 * (site.residual is not None)
+    combined = site.filters * rows.count * columns.count * (3 * sums + outputs * copies)
+    nbytes = _ELEMENT * site.known_batch * (site.channels * (read + written) + combined)
     ops = 2 * num_components + sums + rows.outputs * (columns.outputs + 1) + 2
-    nbytes = _ELEMENT * site.known_batch * (_read_and_written(site, tiles) + _summed(site, tiles, sums))
     bandwidth = rates.cache_bandwidth if fits_cache else rates.memory_bandwidth
     return num_components * product + nbytes / bandwidth + ops * rates.op_seconds
 
 
-def _read_and_written(site: Site, tiles: Tiling) -> float:
-    """The elements that the input transforms read and write, for one image. A window of taps reads no element twice."""
-    read = prod(
-        sum(
-            min(each.axis.input, len(each.taps(component)[0]) * each.product_axis.input)
-            for component in range(each.num_components)
-        )
-        for each in tiles
-    )
-    return site.channels * (read + prod(each.num_components * each.product_axis.input for each in tiles))
-
-
-def _summed(site: Site, tiles: Tiling, sums: int) -> float:
-    """The elements that the output transforms and the interleaving of the tiles read and write, for one image."""
-    copies = sum(
-        2 * (each.algorithm is not None) + 2 * (each.count * each.outputs > each.axis.output) for each in tiles
-    )
-    copies += 3 * (site.residual is not None)
-    phase = site.filters * prod(each.count for each in tiles)
-    return 3 * phase * sums + phase * prod(each.outputs for each in tiles) * copies
-
-
-def _row_sums(tiles: Tiles) -> int:
+def _sums(tiles: Tiles) -> int:
     """The number of sums over one axis that no product computes: two for each pair of points, and those over pairs."""
     pairs = len(tiles.algorithm.pairs) if tiles.algorithm is not None else 0
     return 2 * pairs + (pairs - 1) * tiles.outputs if pairs else 0
@@ -430,10 +386,7 @@ def convolution_graph(site: Site, tiling: Tiling | None, block: int) -> Graph:
 
 
 def alternatives(graph: Graph, block: int) -> tuple[Iterable[Graph], float]:
-    """The other algorithms for a lowered graph of one convolution: its promising tilings, and the estimated speed-up.
-
-    The speed-up is that of the tiling that the pass chooses where none was timed. Other graphs have no tilings, and 1.
-    """
+    """The promising tilings of a lowered graph of one convolution, and the estimated speed-up of the one that is chosen."""
     site = site_of(graph.ops[0], block) if block and len(graph.ops) == 1 else None
     if site is None or not isinstance(site.batch, int) or block not in MACHINE_RATES:
         return (), 1.0
@@ -449,14 +402,7 @@ _NODE_BYTES = 200  # of a node in the file
 
 @dataclass(frozen=True, slots=True)
 class TilingOption:
-    """One way to tile one convolution.
-
-    Attributes:
-        graph: the graph of the convolution.
-        site: the convolution.
-        tiles: the tiles of rows and columns.
-        seconds: the estimated gain of one run of the model.
-    """
+    """One way to tile one convolution of a graph, and the estimated gain of one run of the model in seconds."""
 
     graph: Graph
     site: Site
@@ -464,33 +410,16 @@ class TilingOption:
     seconds: float
 
     @property
-    def filter_bytes(self) -> int:
-        """The size of the transformed filter."""
-        assert self.site.filter.data is not None
-        return int(self.site.filter.data.nbytes * filter_growth(self.tiles))
-
-    @property
-    def node_bytes(self) -> int:
-        """The size of the nodes: two for every component, and sums."""
-        return _NODE_BYTES * 4 * prod(each.num_components for each in self.tiles)
-
-    @property
     def nbytes(self) -> int:
-        """The growth of the file in bytes if no other convolution reads the filter."""
-        return self.filter_bytes + self.node_bytes - sum(stored(self.site.filter).values())
-
-    @property
-    def filter_key(self) -> Hashable:
-        """A key that is equal for options with the same transformed filter."""
-        return self.graph, self.site.filter, tuple(each.algorithm for each in self.tiles)
+        """The growth of the file in bytes with this option alone."""
+        return total_bytes((self,))
 
 
 def select(options: Sequence[TilingOption], budget: float) -> dict[Op, TilingOption]:
     """One option for each convolution, or none, so that the file grows by no more than `budget` bytes.
 
-    This multiple-choice knapsack problem is solved greedily: options are taken in the order of seconds per byte, and an option
-    replaces another one of the same convolution if it gains more and fits. With tens of small items the result is close to
-    the optimum.
+    This knapsack problem is solved greedily: options are taken in the order of seconds per byte, and an option replaces another
+    one of the same convolution if it gains more and fits. With tens of small items the result is close to the optimum.
     """
     chosen: dict[Op, TilingOption] = {}
     for option in sorted(options, key=lambda each: each.seconds / max(1, each.nbytes), reverse=True):
@@ -502,13 +431,17 @@ def select(options: Sequence[TilingOption], budget: float) -> dict[Op, TilingOpt
 
 def total_bytes(chosen: Iterable[TilingOption]) -> int:
     """The growth of the file in bytes: shared filters count once, and originals without other readers are removed."""
-    chosen = list(chosen)
-    growth = sum({option.filter_key: option.filter_bytes for option in chosen}.values())
-    readers = Counter((option.graph, option.site.filter) for option in chosen)
+    growth, transformed, readers = 0, dict[Hashable, int](), Counter[tuple[Graph, Value]]()
+    for option in chosen:
+        filter, algorithms = option.site.filter, tuple(each.algorithm for each in option.tiles)
+        assert filter.data is not None
+        transformed[option.graph, filter, algorithms] = int(filter.data.nbytes * filter_growth(option.tiles))
+        readers[option.graph, filter] += 1
+        growth += 4 * _NODE_BYTES * prod(each.num_components for each in option.tiles)  # two nodes each, and sums
     for (graph, filter), count in readers.items():
         if graph.use_count(filter) == count and not graph.is_output(filter):
             growth -= sum(stored(filter).values())
-    return growth + sum(option.node_bytes for option in chosen)
+    return growth + sum(transformed.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,12 +452,10 @@ class Winograd(Pass):
     after:  36 x depthwise Conv (B^T d) -> 36 x Conv(1x1) -> Add, Sub, depthwise Conv(1x1) (A^T) -> 5 x Concat
 
     The tiles of each convolution, or none, are selected by their times where they can be measured, else by estimates.
-
-    Attributes:
-        rates: the rates of the machine; by default those measured for the block size.
     """
 
     rates: MachineRates | None = None
+    """The rates of the machine; by default those measured for the block size."""
 
     name = "winograd"
     justifies_rewrite = False
@@ -570,9 +501,9 @@ class Winograd(Pass):
 def _measured_times(
     sites: Sequence[Site], estimates: Mapping[Op, Times], rates: MachineRates, context: PassContext
 ) -> dict[Op, Times]:
-    """The measured times of convolutions, the most important ones first; not of those with a symbolic batch.
+    """The measured times of convolutions, the most important ones first, if the direct one and at least one tiling were timed.
 
-    A convolution has measured times if the direct one and at least one tiling were timed. Equal convolutions are timed once.
+    Equal convolutions are timed once, and those with a symbolic batch are not.
     """
     assert context.time_graphs is not None
     graphs: dict[tuple[Hashable, Tiling | None], Graph] = {}
@@ -610,15 +541,7 @@ def _useful(times: Times) -> dict[Tiling, float]:
 
 
 class TransformedFilter:
-    """One component of a packed filter: OIHW{b}i{b}o, with axes of the kernel multiplied by rows of G.
-
-    Args:
-        data: the packed filter.
-        shape: its declared shape, (O, I, H, W).
-        block: channels of a block.
-        transform_rows: a row of G for H and one for W; None for an axis without tiles.
-        read: reads the filter.
-    """
+    """One component of a packed filter (O, I, H, W), OIHW{b}i{b}o: H and W times rows of G, unless these are None."""
 
     def __init__(
         self,
@@ -800,8 +723,6 @@ class WinogradRewriter:
                 total = [self._add_multiple(a, b, factor, is_last) for a, b in zip(total, term, strict=True)]
         return total
 
-    # --- single ops ----------------------------------------------------------------------------------------------
-
     def _product(self, component: tuple[int, int], added: Value | None, is_final: bool) -> Value:
         """The convolution of one component."""
         site = self._site
@@ -858,8 +779,6 @@ class WinogradRewriter:
         stem = f"{self._site.y.name}/winograd/{'x'.join(sizes)}/{kind.rpartition('::')[2]}"
         return self._graph.new_result(kind, tuple(inputs), float32_type(shape), stem, self._site.op, attributes=fields)
 
-    # --- interleaving the tiles ----------------------------------------------------------------------------------
-
     def _interleaved(self, pieces: Arrays, outer: Dim, tiles: Tiles, inner: int) -> Value:
         """(outer, tiles, inner), one for every output of a tile  -->  (outer, outputs of all tiles, inner)."""
         if tiles.algorithm is None:
@@ -879,6 +798,3 @@ class WinogradRewriter:
     def _reshape(self, x: Value, shape: Shape) -> Value:
         extents = [dim if isinstance(dim, int) else -1 for dim in shape]
         return self._op("Reshape", (x, self._constants.integers(*extents)), shape)
-
-
-__all__ = ["MachineRates", "Winograd", "alternatives", "convolution_graph", "estimated_times", "tilings"]

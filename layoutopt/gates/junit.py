@@ -3,12 +3,11 @@
 The library junitparser is installed by the extra `layoutopt[ci]`; without it the import raises a LayoutoptError.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from layoutopt.errors import LayoutoptError
-from layoutopt.gates.findings import BASELINE_RULES, SPEED_UP_RULES, Finding, Rule
-from layoutopt.gates.gate_report import GateReport, ModelResult
+from layoutopt.gates.report import GateReport, ModelResult, Rule
 from layoutopt.report.printable import printable
 
 try:
@@ -45,20 +44,18 @@ def _suite(model: ModelResult) -> TestSuite:
 
 def _cases(model: ModelResult) -> Iterator[TestCase]:
     errors = [each for each in model.findings if each.rule is Rule.MODEL_ERROR]
-    case = _case(model, "plan", [])
+    case = TestCase("plan", printable(model.model))
     case.time = round(model.seconds, 3)
     case.result = [Error(printable(each.message), each.rule) for each in errors]
     yield case
     if errors:
         return
-    for key in model.budgets:
-        rules = SPEED_UP_RULES if key == Rule.MIN_SPEEDUP else (key,)
-        yield _case(model, key, [each for each in model.findings if each.rule in rules])
-    if model.is_compared:
-        yield _case(model, "baseline", [each for each in model.findings if each.rule in BASELINE_RULES])
+    for check in [*model.budgets, *(["baseline"] if model.is_compared else [])]:
+        yield _case(model, check)
 
 
-def _case(model: ModelResult, name: str, findings: Sequence[Finding]) -> TestCase:
+def _case(model: ModelResult, name: str) -> TestCase:
+    findings = [each for each in model.findings if each.rule.check == name]
     case = TestCase(name, printable(model.model))
     failures = [Failure(printable(each.message), each.rule) for each in findings if each.level == "error"]
     skipped = [Skipped(printable(each.message)) for each in findings if each.rule is Rule.NOT_CHECKED]
@@ -67,6 +64,3 @@ def _case(model: ModelResult, name: str, findings: Sequence[Finding]) -> TestCas
     if warnings:
         case.system_out = "\n".join(warnings)
     return case
-
-
-__all__ = ["junit"]

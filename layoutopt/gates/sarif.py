@@ -3,9 +3,7 @@
 import hashlib
 from typing import Any
 
-from layoutopt.gates.exporters.location import is_in_repository
-from layoutopt.gates.findings import DESCRIPTIONS, Finding, Rule, level_of
-from layoutopt.gates.gate_report import GateReport, ModelResult
+from layoutopt.gates.report import Finding, GateReport, ModelResult, Rule, is_in_repository
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _RULES = {rule: number for number, rule in enumerate(Rule)}
@@ -19,8 +17,8 @@ def sarif(report: GateReport) -> dict[str, Any]:
         "rules": [
             {
                 "id": rule,
-                "shortDescription": {"text": DESCRIPTIONS[rule]},
-                "defaultConfiguration": {"level": level_of(rule)},
+                "shortDescription": {"text": rule.description},
+                "defaultConfiguration": {"level": rule.level},
             }
             for rule in Rule
         ],
@@ -65,6 +63,3 @@ def _result(index: int, model: ModelResult, finding: Finding) -> dict[str, Any]:
 def _subject(finding: Finding) -> str:
     """The op or the number that a finding is about, so that a result keeps its fingerprint when only values change."""
     return finding.message.partition(":")[0] if finding.rule is Rule.REGRESSION else finding.path
-
-
-__all__ = ["sarif"]

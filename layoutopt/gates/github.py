@@ -5,9 +5,7 @@ GitHub shows the first ten errors and the first ten warnings of a step, so ops t
 
 from collections.abc import Iterator, Sequence
 
-from layoutopt.gates.exporters.location import is_in_repository, uri_path
-from layoutopt.gates.findings import Finding
-from layoutopt.gates.gate_report import GateReport, ModelResult
+from layoutopt.gates.report import Finding, GateReport, ModelResult, is_in_repository, uri_path
 from layoutopt.report.printable import printable
 
 _MAX_OPS = 20  # ops listed per model
@@ -92,6 +90,3 @@ def _details(model: ModelResult) -> Iterator[str]:
 def markdown(text: str) -> str:
     """The text with the characters of Markdown and HTML as entities, and control characters replaced."""
     return "".join(f"&#{ord(char)};" if char in _MARKDOWN else char for char in printable(text))
-
-
-__all__ = ["annotations", "markdown", "summary", "without_commands"]
