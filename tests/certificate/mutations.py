@@ -227,9 +227,12 @@ def outcomes(subject: Subject, count: int, seed: int) -> Iterator[Outcome]:
 def _verdict(kind: str, certificate: Certificate, original: Model, result: Model, *, is_same: bool = False) -> Outcome:
     try:
         check(parse(to_json(certificate)), original, result)
-        error = 0.0 if is_same else largest_difference(original, result)
-    except LayoutoptError as refusal:  # of the checker, or of onnxruntime, which then loads no result
+    except LayoutoptError as refusal:
         return Outcome(kind, "refused", str(refusal))
+    try:
+        error = 0.0 if is_same else largest_difference(original, result)
+    except LayoutoptError as fault:  # onnxruntime does not run the result
+        return Outcome(kind, "WRONG", str(fault))
     return Outcome(kind, "equal" if error <= EQUAL else "WRONG", f"largest difference {error:.1e}")
 
 

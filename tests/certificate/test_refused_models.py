@@ -67,6 +67,10 @@ def attribute_of_another_type(message: Model) -> None:
     message.graph.node[1].attribute.append(helper.make_attribute("alpha", 1))
 
 
+def untyped_value(message: Model) -> None:
+    message.graph.value_info.append(helper.make_tensor_value_info("h", onnx.TensorProto.UNDEFINED, [4]))
+
+
 AGAIN = numpy_helper.from_array(floats(4, 3, 2, 1), "c")
 damaged = changed(lambda message: setattr(message.graph.initializer[0], "raw_data", bytes(15)))
 UNMODELLED: dict[str, Callable[[], Model]] = {
@@ -86,6 +90,13 @@ UNMODELLED: dict[str, Callable[[], Model]] = {
     ),
     "attribute of another type": changed(attribute_of_another_type),
     "two opsets": changed(lambda message: message.opset_import.append(helper.make_opsetid("ai.onnx", 11))),
+    "untyped value": changed(untyped_value),
+    "pads and auto_pad": lambda: model(
+        "float[1,1,8] x",
+        "float[1,1,8] y",
+        'y = Conv<auto_pad = "SAME_UPPER", pads = [1, 1]>(x, w)',
+        w=np.ones((1, 1, 3), np.float32),
+    ),
     "random numbers": lambda: model(*X, "h = RandomNormalLike(x) y = Add(x, h)"),
     "training mode": lambda: model(*X, "y = Dropout(x, r, t)", r=np.float32(0.5), t=np.array(True)),
     "text": lambda: model("string[4] x", "string[4] y", "y = Identity(x)"),

@@ -96,6 +96,9 @@ def of_message(message: onnx.ModelProto) -> Model:
     model.producers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
     if clash := model.producers.keys() & {*inputs}:
         raise CertificateError("is computed by a node, and is an input too", where=min(clash))
+    for each in graph.value_info:
+        if each.type.HasField("tensor_type") and not each.type.tensor_type.elem_type:
+            raise CertificateError("is declared without an element type", where=each.name)
     is_overridable = message.ir_version >= FIRST_OVERRIDABLE
     for tensor in graph.initializer:
         if is_overridable and tensor.name in inputs:
