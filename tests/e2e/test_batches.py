@@ -103,7 +103,6 @@ def test_an_interruption_ends_in_one_line_and_leaves_nothing_half_written(tmp_pa
         ("m/a.onnx --cache cache", "is for several models"),
         ("m --cache m", "is no cache of layoutopt"),
         ("m -o out --cache out", "is the folder of the results"),
-        ("m -o out/o.onnx", "several models need a folder"),
         ("m/a.onnx m/relu.onnx -o o.onnx", "several models need a folder"),
     ],
 )

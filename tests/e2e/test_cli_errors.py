@@ -20,8 +20,6 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "not ONNX": (3, "not an ONNX model|text", "optimize text.onnx -o out.onnx"),
     "folder without models": (3, "contains no *.onnx file", "optimize folder -o results"),
     "pattern without models": (3, "matches no model", "optimize folder/*.onnx -o results"),
-    "several models in a file": (2, "name a folder", "optimize model.onnx empty.onnx -o out.onnx"),
-    "two models of one name": (2, "is the result of", "optimize model.onnx folder/../folder/model.onnx -o results"),
     "a pin of several models": (2, "is for one model", "optimize [me]*.onnx --pin y=NHWC"),
     "stdin and a model": (2, "stdin is one model", "optimize - model.onnx"),
     "report and model on stdout": (2, "the model goes to stdout", "optimize model.onnx -o - --json"),
