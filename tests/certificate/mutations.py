@@ -28,7 +28,7 @@ EQUAL = 2e-4  # of the largest absolute value of an output
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on one mutation: `refused`, `equal` or `WRONG`, and the reason."""
+    """The verdict on one mutation, `refused`, `equal`, `does not run` (in onnxruntime) or `WRONG`, and the reason."""
 
     kind: str
     verdict: str
@@ -232,7 +232,7 @@ def _verdict(kind: str, certificate: Certificate, original: Model, result: Model
     try:
         error = 0.0 if is_same else largest_difference(original, result)
     except LayoutoptError as fault:  # onnxruntime does not run the result
-        return Outcome(kind, "WRONG", str(fault))
+        return Outcome(kind, "does not run", str(fault))
     return Outcome(kind, "equal" if error <= EQUAL else "WRONG", f"largest difference {error:.1e}")
 
 

@@ -96,9 +96,6 @@ def of_message(message: onnx.ModelProto) -> Model:
     model.producers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
     if clash := model.producers.keys() & {*inputs}:
         raise CertificateError("is computed by a node, and is an input too", where=min(clash))
-    for each in graph.value_info:
-        if each.type.HasField("tensor_type") and not each.type.tensor_type.elem_type:
-            raise CertificateError("is declared without an element type", where=each.name)
     is_overridable = message.ir_version >= FIRST_OVERRIDABLE
     for tensor in graph.initializer:
         if is_overridable and tensor.name in inputs:
@@ -119,6 +116,10 @@ def of_message(message: onnx.ModelProto) -> Model:
         raise
     except Exception as fault:
         raise CertificateError(f"is no valid model: {_line(fault)}", where=graph.name) from fault
+    for each in graph.value_info:
+        declared = each.type.tensor_type.elem_type
+        if each.type.HasField("tensor_type") and declared != model.types.get(each.name, ((), declared or -1))[1]:
+            raise CertificateError("is declared with another element type", where=each.name)
     return model
 
 
