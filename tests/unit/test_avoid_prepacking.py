@@ -11,16 +11,12 @@ import pytest
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
-from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking
 from layoutopt.dialects.onnxruntime.tables import run_ratio
 from layoutopt.errors import ArgumentError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Mode, PassContext, Sessions
-from layoutopt.runtime.session import Session
 from layoutopt.verification import verify_models
-
-BLOCKED = host_target() in ("cpu-avx2", "cpu-avx512")
 
 
 def model(text: str, constants: Mapping[str, tuple[int, ...]], opset: int = 18) -> onnx.ModelProto:
@@ -52,9 +48,7 @@ PRODUCT = "(float[{rows},{inner}] x) => (float[{rows},{outer}] y) {{ y = MatMul 
     ("rows", "inner", "outer", "rank"),
     [
         ("1,1", 512, 512, 3),
-        ("1,1", 64, 64, 2),  # runs take longer by the table
         ("1,1", 2048, 2048, 2),
-        ("1,2", 512, 512, 2),
         ("1,197", 512, 512, 2),
         ("batch,1", 512, 512, 2),  # the batch may be larger
         ("1", 512, 512, 3),
@@ -66,12 +60,6 @@ def test_balanced_sessions_lose_nothing_in_runs(rows: str, inner: int, outer: in
     assert ranks(after(proto, "balanced"))["w"] == rank
     if rank == 3:
         assert run_ratio(1, inner, outer) <= 1
-
-
-@pytest.mark.parametrize("rows", ["1,1", "1,2", "3,197", "batch,5", "2,3,4", "batch"])
-def test_fast_sessions_prepack_no_product(rows: str) -> None:
-    proto = model(PRODUCT.format(rows=rows, inner=256, outer=260), {"w": (256, 260)})
-    assert ranks(after(proto))["w"] == 3
 
 
 @pytest.mark.parametrize("opset", [11, 18])
@@ -93,12 +81,10 @@ def test_a_gemm_becomes_a_product_and_a_sum(transposed: int, bias: str, opset: i
     "body",
     [
         "y = Gemm <alpha = 2.0> (x, w)",
-        "y = Gemm <beta = 2.0> (x, w, w)",
         "t = Transpose <perm = [1, 0]> (x) y = Gemm <transA = 1> (t, w)",
         "y = Gemm (x, w, w)",  # the bias as well
         "a = MatMul (x, w) y = Add (a, w)",
         "a = MatMul (x, w) y = Gemm <transB = 1> (a, w)",
-        "y = MatMul (w, x)",
         "y = MatMul (w, w)",
         "a = Identity (w) b = MatMul (x, a) y = MatMul (b, a) z = Neg (w)",
     ],
@@ -123,22 +109,6 @@ def test_constants_that_products_share_stay_shared() -> None:
 CHAIN = """(float[batch,5,256] x) => (float[batch,5,256] y) {
     a = MatMul (x, w) b = Add (a, bias) c = Relu (b) d = MatMul (c, v) y = Add (d, bias)
 }"""
-
-
-@pytest.mark.skipif(not BLOCKED, reason="the dialect onnxruntime is not the target's own here")
-def test_a_whole_model_with_any_batch() -> None:
-    proto = model(CHAIN, {"w": (256, 256), "v": (256, 256), "bias": (256,)})
-    result = layoutopt.optimize(proto, sessions="fast")
-    assert result.report.changed and result.report.sessions == "fast"
-    assert result.report.verification.status == "passed"
-    assert [len(tensor.dims) for tensor in result.proto.graph.initializer if tensor.name in "wv"] == [3, 3]
-    for batch in (1, 4):
-        x = np.random.default_rng(1).normal(size=(batch, 5, 256)).astype(np.float32)
-        want, got = (Session(each.SerializeToString()).run(None, {"x": x})[0] for each in (proto, result.proto))
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
-    again = layoutopt.optimize(result.proto, sessions="fast")
-    assert not again.report.changed
-    assert not layoutopt.optimize(proto).report.changed
 
 
 @pytest.mark.parametrize("sessions", ["slow", 1, None])

@@ -13,7 +13,7 @@ from tiers import tiered
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cli.model_comparison import recorded_pins
-from layoutopt.formats import Format, as_shape, lookup
+from layoutopt.formats import Format, as_shape
 from layoutopt.inference.axis_letters import infer_axis_letters, kept_axes
 from layoutopt.ir.graph import Graph
 
@@ -29,16 +29,6 @@ keras (float[2,16,16,8] image) => (float[2,16,16,16] y)
    y = Relu (sum)
 }"""
 
-CHANNELS_FIRST = """
-<ir_version: 8, opset_import: ["" : 17]>
-torch (float[2,8,16,16] image) => (float[2,16] y)
-<float[16,8,3,3] w, float[1,16,1,1] shift, int64[2] rows = {0, -1}>
-{
-   conv = Conv <pads = [1, 1, 1, 1]> (image, w)
-   sum = Add (conv, shift)
-   mean = GlobalAveragePool (sum)
-   y = Reshape (mean, rows)
-}"""
 
 ATTENTION = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -105,14 +95,6 @@ def test_a_channels_last_model_has_channels_last_letters_outside_of_its_transpos
     assert letters["first"] == letters["conv"] == "NCHW"
 
 
-def test_a_channels_first_model_keeps_the_default_letters() -> None:
-    graph, letters = letters_of(model_of(CHANNELS_FIRST))
-    assert letters["image"] == letters["sum"] == letters["mean"] == letters["shift"] == "NCHW"
-    for value in graph.values:
-        if value.rank is not None:
-            assert value.format_text(Format.canonical(value.rank)) == Format.canonical(value.rank).name()
-
-
 def test_attention_names_heads_and_sequences() -> None:
     _, letters = letters_of(model_of(ATTENTION))
     assert letters["q"] == letters["v"] == letters["heads"] == "NHSD"
@@ -166,10 +148,8 @@ def test_a_reshape_keeps_axes_of_equal_extent_and_weight() -> None:
     ("pin", "order"),
     [
         ("NHWC", (0, 1, 2, 3)),
-        ("nhwc", (0, 1, 2, 3)),
         ("NCHW", (0, 3, 1, 2)),
         ("NCHW8c", (0, 3, 1, 2)),
-        ("nChw8c", (0, 3, 1, 2)),
         ("NC1HWC0", (0, 3, 1, 2)),  # blocks of the element type
         ("KCRS", (0, 1, 2, 3)),  # other letters: logical order
         ("d0,d2,d3,d1", (0, 2, 3, 1)),
@@ -206,10 +186,3 @@ def test_the_stamp_has_the_letters_of_pins_and_is_recognised() -> None:
 
 
 # --- notation -------------------------------------------------------------------------------------------------------
-
-
-def test_a_name_of_the_catalogue_has_letters_too() -> None:
-    assert lookup("nhwc", axes="NHWC").is_canonical
-    assert lookup("nChw16c", axes="NHWC") == Format.parse("NCHW16c", "NHWC")
-    assert lookup("NC1HWC0", "float16", "NHWC") == Format.parse("NCHW16c", "NHWC")
-    assert lookup("NHWC") == Format.plain((0, 2, 3, 1))

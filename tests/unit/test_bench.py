@@ -12,7 +12,7 @@ from onnx import parser
 from layoutopt.bench import BenchReport, bench
 from layoutopt.bench.bench_inputs import feeds, resolve_dimension_sizes
 from layoutopt.cli import main
-from layoutopt.errors import ArgumentError, DimensionError, InputError, LayoutoptError, ModelError
+from layoutopt.errors import DimensionError, InputError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.timing.interleaved import in_rounds
 
@@ -93,10 +93,7 @@ def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
     ("name", "value", "expected"),
     [
         ("z", np.ones((2, 3), np.float32), "no such input; there are x, i"),
-        ("x", np.ones((2, 3)), "float64; the input is float32"),
         ("x", np.ones((2, 4), np.float32), "2x4; the input is 5x3"),
-        ("x", np.ones((2, 3), np.float32), "2x3; the input is 5x3"),  # the requested batch is 5
-        ("x", np.ones(3, np.float32), "are 3; the input is 5x3"),
         ("i", np.array(1), "a scalar; the input is 1"),
         ("i", np.array(["a"]), "are string; the input is int64"),
     ],
@@ -117,13 +114,6 @@ def test_models_that_cannot_be_measured(save, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=expected) as caught:
             bench([path], seconds=0.01)
         assert caught.value.where == str(path)
-
-
-def test_the_number_of_threads_is_at_least_one() -> None:
-    """The API refuses what the command line refuses, before it reads a model."""
-    with pytest.raises(ArgumentError, match=r"^threads=0: is too small; give 1 or more$"):
-        bench(["none.onnx"], threads=0)
-    assert main(["bench", "none.onnx", "--threads", "0"]) == 2
 
 
 def test_a_runtime_that_is_not_there(save, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,20 +164,12 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ("arguments", "code", "expected"),
     [
         (["--dim", "n"], 2, "write NAME=SIZE"),
-        (["--dim", "n=0"], 2, "write NAME=SIZE"),
         (["--dim", "n=1", "--dim", "n=2"], 2, "n is 1 too"),
         (["--dim", "n=1"], 2, "--dim n: no such symbolic dimension; all extents are fixed"),
-        (["--inputs", "none.npz"], 2, "none.npz: no such file"),
-        (["--inputs", "a.onnx"], 2, "a.onnx: not a file of numpy arrays"),
         (["--inputs", "x.npy"], 2, "x.npy: a single array"),
         (["--inputs", "y.npz"], 2, "--inputs y.npz: y: no such input; there are x"),
         (["--inputs", "x.npz"], 2, "--inputs x.npz: x: the values are float64"),
-        (["--seconds", "0"], 2, "should be greater than 0"),
         (["--threads", "0"], 2, "--help"),
-        (["--runtime", "other"], 2, "--help"),
-        (["--json", "missing/out.json"], 8, "the folder does not exist"),
-        (["--json=a.onnx"], 2, "that is a model"),
-        (["none.onnx"], 3, "none.onnx: no such file"),
     ],
 )
 def test_errors_are_one_line(save, arguments, code, expected, monkeypatch, tmp_path, capsys) -> None:

@@ -48,11 +48,6 @@ def test_times_are_per_run() -> None:
     assert profile.seconds == pytest.approx((442 + 26 + 400) / 2 * 1e-6)
 
 
-def test_a_profile_without_runs() -> None:
-    profile = read_profile(RECORDED[:2], skipped=1)
-    assert (profile.runs, profile.ops, profile.movement_share) == (0, [], 0.0)
-
-
 def test_the_interval_is_that_of_the_medians_of_the_blocks() -> None:
     """Four blocks have t = 3.182."""
     found = estimate([[each / 2, each, each * 4] for each in (1.0, 2.0, 4.0, 8.0)])

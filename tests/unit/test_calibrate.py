@@ -68,12 +68,6 @@ def test_rank_correlation() -> None:
     assert median_error([], []) is None
 
 
-@pytest.mark.parametrize("block", [8, 16])
-def test_the_grid(block: int) -> None:
-    families = Counter(case.family for case in kernel_cases(block))
-    assert len(families) > 30 and min(families.values()) >= 3
-
-
 def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Measurement], RooflineModel]:
     """Measurements of a machine that is slower than the target's prediction by given factors."""
     spec = with_rows(load_target(target).spec)

@@ -177,20 +177,3 @@ def test_the_command_on_the_table(capsys, monkeypatch) -> None:
     monkeypatch.setattr("layoutopt.report.compatibility.kernels", lambda: (row,))
     code, out, err = run(capsys)
     assert code == 10 and "0 of 1" in out and "com.microsoft::Unheard" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "expected"),
-    [
-        (["none.onnx"], 3, "none.onnx: no such file"),
-        (["text.onnx"], 3, "text.onnx: is not an ONNX model but text"),
-        (["model.onnx", "--json=model.onnx"], 2, "that is a model"),
-        (["model.onnx", "--json", "missing/out.json"], 8, "the folder does not exist"),
-    ],
-)
-def test_errors_are_one_line(save, capsys, tmp_path, monkeypatch, arguments, code, expected) -> None:
-    monkeypatch.chdir(tmp_path)
-    save(PLAIN)
-    (tmp_path / "text.onnx").write_text("hello")
-    found, out, err = run(capsys, *arguments)
-    assert (found, out) == (code, "") and expected in err and err.count("\n") == 1

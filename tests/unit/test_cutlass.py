@@ -178,26 +178,16 @@ def test_a_stride_of_0_repeats_a_row() -> None:
     [
         (lambda: RowMajor(3)((1, 2, 3)), "3 coordinates for 2 axes"),
         (lambda: RowMajor(3)((1.5, 2)), "not float64"),
-        (lambda: RowMajor(3)(1), "1 coordinates for 2 axes"),
         (lambda: RowMajor(3).inverse(-1), "below 0"),
         (lambda: RowMajor(-3), "a stride is no integer of 0 or more"),
         (lambda: RowMajor(1, 2), "has 1 strides, 2 are given"),
         (lambda: RowMajor(3).capacity((2, 4)), "overlap"),
-        (lambda: RowMajor.packed((2, -4)), "not 2 integers of 0 or more"),
-        (lambda: TensorNHWC(3, 4, 100).capacity((1, 2, 2, 3)), "overlap"),
         (lambda: ColumnMajorInterleaved[32](640).capacity((33, 20)), "does not hold"),
-        (lambda: TensorOpMultiplicandCrosswise[16, 32](40).capacity((64, 8)), "does not hold 64"),
-        (lambda: TensorOpMultiplicandCrosswise[16, 32](0).inverse(0), "the stride is 0"),
         (lambda: RowMajorInterleaved(32), r"write RowMajorInterleaved\[Interleave\]"),
-        (lambda: RowMajorInterleaved.packed((3, 4)), "requires Interleave"),
         (lambda: RowMajorInterleaved[2, 3], "takes the arguments Interleave"),
-        (lambda: RowMajorInterleaved[32][32], "takes the arguments"),
         (lambda: RowMajorInterleaved[0], "not integers above 0"),
-        (lambda: RowMajor[32], "is no template"),
         (lambda: TensorOpMultiplicandCrosswise[16, 48], "do not fill"),
-        (lambda: TensorOpMultiplicandCrosswise[12, 64], "do not fill"),
         (lambda: layout_type("RowMayor"), "did you mean RowMajor"),
-        (lambda: layout_type("RowMajorInterleaved"), "requires Interleave"),
         (lambda: layout_type("RowMajorInterleaved<,>"), "arguments are integers"),
     ],
 )
@@ -207,7 +197,7 @@ def test_errors_are_one_line(attempt: Callable[[], object], expected: str) -> No
     assert "\n" not in str(caught.value)
 
 
-DTYPES = ["bool", "int8", "uint64", "float16", "complex64", "U3", "object", "bfloat16", "float8_e4m3fn", "i4,f8"]
+DTYPES = ["bool", "float16", "U3", "object", "bfloat16", "i4,f8"]
 
 
 def memory(size: int = 100) -> np.ndarray:
@@ -236,11 +226,7 @@ def test_any_dtype_is_referred_to_and_not_copied(dtype: str) -> None:
         lambda base: base.T,
         lambda base: base.transpose(1, 2, 0),
         lambda base: base[:, None, :, :],
-        lambda base: base[1],
-        lambda base: base[1:],
-        lambda base: base.reshape(-1)[3:50:7],
         lambda base: base.reshape(-1)[::-1],
-        lambda base: base[:, 1, 2],
         lambda base: base[1, 2, 3, ...],
         lambda base: base.view("f4"),
         lambda base: base[:0],
@@ -259,14 +245,10 @@ def test_memory_is_seen_in_the_order_in_which_it_lies(view: Callable[[np.ndarray
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (np.zeros((4, 5))[:, :3], "has gaps"),
         (np.zeros((4, 5, 6))[:, ::2], "has gaps"),
-        (np.zeros((4, 5))[:, ::-1], "has gaps"),
         (np.broadcast_to(np.zeros(4), (3, 4)), "has gaps or repeats"),
         ([1, 2, 3], "not a numpy array but list"),
         (np.zeros(4, ml_dtypes.int4), "int4: elements of 4 bits"),
-        (np.zeros(4, ml_dtypes.uint2), "uint2: elements of 2 bits"),
-        (np.zeros(4, ml_dtypes.float4_e2m1fn), "elements of 4 bits"),
         (np.zeros(4, ml_dtypes.float6_e2m3fn), "elements of 6 bits"),
     ],
 )
@@ -320,14 +302,9 @@ def test_a_view_has_bounds(coord: tuple) -> None:
     ("attempt", "expected"),
     [
         (lambda: view_of(11), "has 100 elements, 0 to 106 are needed"),
-        (lambda: TensorView(memory(), RowMajor(10), (5, 5), 60), "60 to 104 are needed"),
         (lambda: TensorView(memory(), RowMajor(10), (5, 5, 5)), "not 2 integers"),
-        (lambda: view_of() + MatrixCoord(6, 0), "are needed"),
-        (lambda: view_of() - (1, 0), "are needed"),
         (lambda: view_of().subview((1, 1), (6, 0)), "outside the extent"),
-        (lambda: view_of().subview((1, 1), (-1, 0)), "of 0 or more"),
         (lambda: view_of().contains((1, 2, 3)), "3 coordinates for 2 axes"),
-        (lambda: list(view_of()), "1 coordinates for 2 axes"),
     ],
 )
 def test_views_that_cannot_be(attempt: Callable[[], object], expected: str) -> None:

@@ -1,7 +1,6 @@
 """How dialects write ops: the functions, and the attributes of their calls."""
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 
@@ -64,15 +63,6 @@ def test_calls_that_differ_in_numbers_share_a_function(opset: int) -> None:
     assert [function.name for function in lowered.functions] == ["Conv_NHWC"]
     assert lowered.ops[0].attributes["pads"] == (1, 1, 1, 1)
     assert str(lowered.ops[0].attributes["formats"]).startswith("(NHWC, ")
-    check(emit(lowered))
-
-
-def test_the_dialect_ops_knows_no_domain_but_onnx() -> None:
-    graph = chain("Conv", "NHWC", (1, 4, 5, 5), 2, 17, pads=(1, 1, 1, 1))
-    lowered = lower(graph, "ops")
-    assert {op.domain for op in lowered.ops} == {""}
-    assert not lowered.functions
-    assert all(onnx.defs.has(op.op_type) for op in lowered.ops)
     check(emit(lowered))
 
 

@@ -5,7 +5,6 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-import layoutopt
 from layoutopt import Explanation, explain
 from layoutopt.errors import ArgumentError, DimensionError, TargetError
 
@@ -89,29 +88,6 @@ def test_an_op_without_a_rule_is_a_remedy_and_a_change_with_a_bound() -> None:
     assert found.plan.seconds_after - change.saved_seconds >= other.seconds_after * (1 - 1e-6)
 
 
-def test_an_input_in_another_format_saves_what_optimize_saves_with_that_pin() -> None:
-    found = explained(declared())
-    change = next(each for each in found.changes if each.what == "--pin x=NCHW16c")
-    pinned = layoutopt.optimize(declared(), TARGET, pins={"x": "NCHW16c"}, verify=False).plan
-    assert found.plan is not None and pinned is not None
-    assert change.method == "planned again"
-    assert found.plan.seconds_after - change.saved_seconds == pytest.approx(pinned.seconds)
-    again = explained(declared(), pins={"x": "NCHW16c"})
-    assert not any(each.tensor == "x" for each in again.conversions)
-
-
-def test_the_chosen_candidate_of_a_tensor_or_op_costs_nothing_and_the_others_are_priced() -> None:
-    for name in ("a", "first"):
-        item = explained(declared(), name).item
-        assert item is not None and item.kind == ("tensor" if name == "a" else "op")
-        chosen = [each for each in item.choices if each.is_chosen]
-        assert [each.extra_seconds for each in chosen] == [0.0]
-        others = [each.extra_seconds for each in item.choices if not each.is_chosen]
-        assert others and all(each is not None and each >= 0 for each in others)
-        limited = explained(declared(), name, limit=1).item
-        assert limited is not None and limited.more_choices == len(item.choices) - 1
-
-
 def test_an_input_is_priced_in_the_formats_of_its_readers() -> None:
     item = explained(declared(), "x").item
     assert item is not None
@@ -123,15 +99,6 @@ def test_an_input_is_priced_in_the_formats_of_its_readers() -> None:
     assert fixed.note == "other::Strange strange produces one format only: there is no layout rule for its op type"
     weight = explained(declared(), "w").item
     assert weight is not None and weight.note.startswith("a constant")
-
-
-def test_a_model_without_conversions_and_one_that_stays_unchanged() -> None:
-    relu = model("net (float[4] x) => (float[4] y) { y = Relu (x) }")
-    found = explained(relu)
-    assert found.plan is not None and not found.conversions and not found.changes and not found.reason
-    done = layoutopt.optimize(declared(), TARGET, verify=False)
-    found = explained(done.proto)
-    assert found.plan is None and found.reason == "it has been optimised like this before"
 
 
 def test_errors_name_the_fault_and_the_nearest_names() -> None:
@@ -152,21 +119,6 @@ def test_errors_name_the_fault_and_the_nearest_names() -> None:
     )
     with pytest.raises(ArgumentError, match="scale: folded or fused into another op before planning"):
         explained(folded, "scale")
-
-
-def narrow() -> onnx.ModelProto:
-    """Two convolutions with a depthwise convolution of 12 channels and a Relu between them."""
-    return model(
-        """net (float[1,16,28,28] x) => (float[1,16,28,28] y) {
-            [in] a = Conv (x, v)
-            [each] b = Conv <group = 12, pads = [1, 1, 1, 1]> (a, d)
-            c = Relu (b)
-            [out] y = Conv (c, w)
-        }""",
-        v=(12, 16, 1, 1),
-        d=(12, 1, 3, 3),
-        w=(16, 12, 1, 1),
-    )
 
 
 def test_a_mask_is_removed_by_channels_that_fill_the_blocks() -> None:

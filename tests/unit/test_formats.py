@@ -36,17 +36,12 @@ def test_every_entry_is_found_and_holds_any_tensor(entry: Entry) -> None:
 @pytest.mark.parametrize(
     ("name", "spelling"),
     [
-        ("nchw", "NCHW"),
         ("Channels_Last", "NHWC"),
-        ("acdb", "NHWC"),
         ("aBcd16b", "NCHW16c"),
         ("OIhw4i16o4i", "OIHW4i16o4i"),
         ("gOIhw16i16o", "GOIHW16i16o"),
-        ("Goihw16g", "GOIHW16g"),
-        ("NCHW24c", "NCHW24c"),
         ("TensorNCxHWx<16>", "NCHW16c"),
         ("NZ", "NM16m32n"),
-        ("nz", "NM16m32n"),
         ("nZ", "MN16n32m"),
     ],
 )
@@ -58,11 +53,8 @@ def test_names_of_many_systems(name: str, spelling: str) -> None:
     ("text", "axes", "parts"),
     [
         ("NHWC", None, (0, 2, 3, 1)),
-        ("ACDB", None, (0, 2, 3, 1)),
-        ("HWIO", None, (2, 3, 1, 0)),
         ("L", None, (0,)),
         ("BSD", "BSD", (0, 1, 2)),
-        ("SBD", "BSD", (1, 0, 2)),
         ("scalar", None, ()),
     ],
 )
@@ -78,22 +70,14 @@ def kinds(src: str, dst: str, shape: Shape, trust: bool = False) -> str:
 @pytest.mark.parametrize(
     ("src", "dst", "shape", "expected"),
     [
-        ("NCHW", "NHWC", (2, 3, 4, 5), "Transpose"),
         ("NCHW", "NHWC", (2, 3, 1, 1), "Reshape"),
-        ("NCHW", "NCHW", (2, 3, 4, 5), ""),
         ("NCHW", "NCHW16c", (2, 32, 4, 5), "Reshape Transpose"),
-        ("NCHW", "NCHW16c", (2, 17, 4, 5), "Pad Reshape Transpose"),
         ("NCHW", "NCHW16c", ("N", 17, "H", "W"), "Pad Reshape Transpose"),
-        ("NHWC", "NCHW16c", (2, 32, 4, 5), "Reshape Transpose"),
         ("NCHW16c", "NCHW", (2, 32, 4, 5), "Transpose Reshape"),
         ("NCHW16c", "NHWC", ("N", 17, "H", "W"), "Transpose Reshape Slice"),
-        ("NCHW16c", "NHWC", (2, 32, 1, 1), "Reshape"),
         ("NCHW16c", "NCHW8c", (2, 32, 4, 5), "Reshape Transpose Reshape"),
-        ("NCHW8c", "NCHW16c", (2, 32, 4, 5), "Reshape Transpose Reshape"),
         ("NCHW8c", "NCHW16c", (2, 8, 4, 5), "Reshape Pad Reshape"),
-        ("NCHW16c", "NHWC16c", (2, 17, 4, 5), "Transpose"),
         ("NCHW16c", "NHCW16c", ("N", 17, "H", "W"), "Transpose"),
-        ("OIHW", "OIHW16i16o", (32, 32, 3, 3), "Reshape Transpose"),
         ("NCHW12c", "NCHW16c", (2, 48, 4, 5), "Transpose Reshape Transpose"),
         ("NCHW16c", "NCHW8c", (2, 17, 4, 5), "Transpose Reshape Slice Pad Reshape Transpose"),
     ],
@@ -106,28 +90,18 @@ def test_chains_are_short(src: str, dst: str, shape: tuple[int | str, ...], expe
     ("fmt", "before", "after", "expected"),
     [
         ("NCHW16c", (2, 64, 5, 5), (2, 4, 16, 5, 5), "ABDEC"),  # channel shuffle: split into groups
-        ("ABDEC", (2, 4, 16, 5, 5), (2, 64, 5, 5), "NCHW16c"),
-        ("NHWC", (2, 64, 5, 5), (2, 4, 16, 5, 5), "ADEBC"),
-        ("NHWC", ("N", 64, 7, 7), ("N", 64, 49), "NWC"),
         ("NHWC", ("N", 64, "H", "W"), ("N", 64, "H*W"), "NWC"),
         ("NHWC", ("N", 64, 1, 1), ("N", 64), "MN"),
         ("NHWC", ("N", 64, 7, 7), ("N", 3136), "M49nN"),  # the minor digit first
         ("NHWC", ("N", 64, "H", "W"), ("N", "K"), None),  # whose extent has to be known
         ("NCHW16c", ("N", 17, 8, 4), ("N", 17, 32), "NCW16c"),  # padding elements move with their axis
         ("NCHW16c", (1, 17, 8, 4), (1, 17 * 32), None),  # and cannot be merged into another
-        ("NCHW16c", (2, 32, 8, 4), (2, 2, 16, 8, 4), "ABDEC"),
         ("ACBD", ("B", 12, "S", 64), ("B", 768, "S"), None),  # rows of heads, cut across a symbolic axis
-        ("ACBD", ("B", "S", 12, 64), ("M", 12, 64), None),
-        ("NCW", ("B", "S", 768), ("M", 768), "MN"),
         ("NWC", ("B", "S", 768), ("B", "S", 12, 64), "ACDB"),
         ("NM", (6, 5), ("one", 6, 5), "NWC"),  # a symbol that can only be 1
-        ("CNW", (4, 6, 5), (8, 3, 5), "2nCNW"),
-        ("ADEBC", (2, 4, 16, 5, 5), (2, 64, 5, 5), "NHWC"),
         ("ADECB", (2, 4, 16, 5, 5), (2, 64, 5, 5), "NHW16cC"),  # channel shuffle: groups innermost
-        ("ACEBDF", (2, 4, 7, 5, 7, 3), (8, 35, 21), "NCW4n5c3w"),  # windows
         ("CBAD", (2, 3, 5, 7), (30, 7), "5_1m3_5mMN"),  # all digits the other way round
         ("NWC", (4, 6, 5), (8, 5, 3), None),  # 6 and 5 against 5 and 3: no common cuts
-        ("WNC", (4, 6, 5), (8, 3, 5), "WNC"),
         ("CHWN", (5, "N", 1, 4), (5, "N", 1), None),  # a Reshape at no size
     ],
 )
@@ -143,35 +117,21 @@ def refusals() -> dict[str, object]:
     return {
         "unknown letters": lambda: PARSE("NCXW"),
         "no grammar": lambda: PARSE("N-C"),
-        "empty": lambda: PARSE(""),
-        "block of nothing": lambda: PARSE("NCHW8x"),
-        "axis twice": lambda: PARSE("NCHWC"),
         "axis missing": lambda: PARSE("NHW", "NCHW"),
         "blocks that overlap": lambda: Format((Part(0), Part(0, 4, 2), Part(0, 4))),
-        "gap between blocks": lambda: PARSE("NCHW4_8c2c"),
-        "step of a whole axis": lambda: Format((Part(0, 0, 2),)),
         "block of no axis": lambda: Format((Part(0), Part(1, 4))),
-        "negative block": lambda: Format((Part(0), Part(0, -4))),
         "wrong rank": lambda: nchw16c.physical_shape((1, 2, 3)),
         "symbolic block": lambda: nchw16c.physical_shape(as_shape((1, "C", 3, 3))),
-        "padding of symbols": lambda: nchw16c.padding_elements(as_shape(("N", 17, 3, 3))),
         "no permutation": lambda: matrix.propagate_transpose((0, 0)),
-        "no such axis": lambda: matrix.restrict((2,)),
-        "letters of another rank": lambda: matrix.name("NCHW"),
         "unknown name": lambda: lookup("NCHWC5"),
         "no dtype": lambda: lookup("NC1HWC0"),
-        "unknown dtype": lambda: lookup("NC1HWC0", "thing"),
         "no matrix": lambda: fractal_nz(1),
-        "ranks differ": lambda: Conversion(matrix, nchw16c),
         "no chain": lambda: Conversion(matrix, matrix).then(Conversion(PARSE("NM"), matrix)),
         "wrong memory": lambda: Conversion(matrix, PARSE("NM")).apply(np.zeros((3, 2)), (2, 3)),
-        "wrong array": lambda: unpack(np.zeros((3, 2)), matrix, (2, 3)),
         "elements lost": lambda: propagate_reshape(matrix, (2, 3), (7,)),
         "overlap": lambda: Layout(matrix, (2, 3), (2, 1)),
-        "strides missing": lambda: Layout(matrix, (2, 3), (1,)),
         "too small": lambda: Layout.padded(matrix, (2, 3), (2, 2)),
         "outside": lambda: Layout.packed(matrix, (2, 3)).offset(2, 0),
-        "coordinates missing": lambda: Layout.packed(matrix, (2, 3)).offset(0),
         "gap": lambda: Layout.padded(matrix, (2, 3), (2, 4)).inverse(3),
     }
 

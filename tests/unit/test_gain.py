@@ -12,9 +12,9 @@ import pytest
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.cost import Epilogues, priced_with
+from layoutopt.cost import Epilogues
 from layoutopt.cost.size_growth import GrowthRequest
-from layoutopt.cost_models import find_runtime, load_target
+from layoutopt.cost_models import load_target
 from layoutopt.cost_models.epilogues import EpilogueRule, find_epilogues
 from layoutopt.driver import prices
 from layoutopt.driver.prices import (
@@ -25,12 +25,10 @@ from layoutopt.driver.prices import (
     within_growth,
 )
 from layoutopt.errors import InvariantError
-from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Signature, Storage
 from layoutopt.kernel_times import RefinedPlan
 from layoutopt.kernel_times.prices import UsedKernel
-from layoutopt.ops import canonical_signature, is_canonical, rule_of
+from layoutopt.ops import canonical_signature
 from layoutopt.planner import Plan
 from layoutopt.report.schema import GainReport
 
@@ -79,12 +77,8 @@ def causes(gain: GainReport) -> float:
         ("a = Conv(x, w) s1 = Sigmoid(a) y = Mul(a, s1)", {"Sigmoid": 0, "Mul": 0}),
         ("a = Conv(x, w) b = Add(a, x) y = Relu(b)", {"Add": 1 / 3, "Relu": 0}),
         ("a = Conv(x, w) b = Transpose<perm=[0,1,3,2]>(a) y = Relu(b)", {"Relu": 0}),
-        ("a = Conv(x, w) b = Relu(a) y = Conv(b, w)", {"Relu": 0}),
         ("a = Conv(x, w) p = GlobalAveragePool(a) y = Mul(a, p)", {}),
-        ("a = Conv(x, w) p = Softmax(a) y = Relu(p)", {}),
         ("a = Conv(x, w) b = Relu(a) p = Softmax(b) t = Tanh(b) y = Add(t, p)", {"Relu": 0}),
-        ("a = Conv(x, w) c = Conv(x, w) y = Add(a, c)", {"Add": 1 / 3}),
-        ("a = Relu(x) y = Tanh(a)", {}),
     ],
 )
 def test_an_epilogue_has_all_element_wise_ops_whose_results_are_not_written(
@@ -101,18 +95,6 @@ def test_a_rule_names_kernels_op_types_and_constants() -> None:
     assert [op.outputs[0].name for op in find_epilogues(graph(text), [constant]) if op.outputs[0]] == ["b"]
     assert by_kind(find_epilogues(graph(text), [EpilogueRule(family=("convolution",), source="here")])) == {}
     assert len(find_epilogues(graph(text), [ANY_OP])) == 3
-
-
-def test_fused_ops_cost_the_reads_of_their_other_operands() -> None:
-    lifted = graph(CHAIN)
-    plain, epilogues = load_target("gpu-hopper"), find_epilogues(lifted, [ANY_OP])
-    with_epilogues = priced_with(plain, epilogues=epilogues)
-    for op in lifted.ops:
-        seconds = plain.kernel_seconds(op, canonical_signature(op))
-        assert with_epilogues.kernel_seconds(op, canonical_signature(op)) == pytest.approx(
-            seconds * epilogues.get(op, 1.0)
-        )
-    assert [op.kind for op in epilogues] == ["Relu", "Add", "Relu"]
 
 
 @pytest.mark.parametrize("target", ["gpu-hopper", "gpu-turing"])
@@ -146,28 +128,6 @@ def test_causes_add_up_to_the_gain(target: str, runtime: str | None) -> None:
     assert report.gain.seconds_after == report.plan.seconds_after
     assert causes(report.gain) == pytest.approx(report.gain.seconds_before - report.gain.seconds_after)
     assert sum(each.seconds for each in (*report.ops, *report.casts)) == pytest.approx(report.plan.seconds_after)
-
-
-LARGE = """g (float[1,256,56,56] x) => (float[1,256,56,56] y) <float[256,256,3,3] w>
-{ y = Conv<pads=[1,1,1,1]>(x, w) }"""
-
-
-@pytest.mark.parametrize("runtime", ["compiler", "any"])
-def test_a_convolution_in_onnx_order_takes_the_fastest_kernel_with_its_conversions(runtime: str) -> None:
-    (op,) = graph(LARGE).ops
-    hardware = load_target("gpu-hopper")
-    order, fastest = canonical_signature(op), rule_of(op).signature(op, dict(hardware.preferred_formats(op)[0]))  # type: ignore[union-attr]
-    assert isinstance(fastest, Signature) and not is_canonical(fastest)
-    moved = 0.0
-    for value, storage in ((op.inputs[0], fastest.inputs[0]), (op.outputs[0], fastest.outputs[0])):
-        assert value is not None and storage is not None
-        moved += hardware.conversion_seconds(value, Storage(Format.canonical(4)), storage)
-    converting = hardware.kernel_seconds(op, fastest) + moved
-    assert converting < 0.9 * hardware.kernel_seconds(op, order)
-    found = find_runtime(runtime).restricted(hardware).kernel_seconds(op, order)
-    assert converting < found <= 1.01 * converting
-    report = layoutopt.optimize(model(LARGE), "gpu-hopper", runtime=runtime).report
-    assert report.gain is not None and report.gain.formats <= 0.011 * converting
 
 
 def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
@@ -218,7 +178,6 @@ def declined(source: str, seconds: float) -> GrowthRequest:
     ("requests", "changes"),
     [
         ([], {}),
-        ([GrowthRequest("winograd", "other", 1, 5.0, is_accepted=True)], {}),
         ([declined("fold-affines", 9)], {}),  # its op is in the plan
         ([declined("winograd", 0.25)], {"algorithms": 0.75, "seconds_after": 85.25}),
         ([declined("winograd", 3.0)], {"algorithms": 0, "seconds_after": 86}),

@@ -73,17 +73,11 @@ REQUIRED_SIZES = {
         "t = Conv (x, w) y = Flatten (t)",
         {"b": 3},
     ),
-    "windows of 7 x 7": (
-        "float[1,c,d,8] x",
-        "s = Constant <value_ints = [-1, 49, 8]> () t = Reshape (x, s) y = Flatten (t)",
-        {},
-    ),
     "a product of flattened axes": (
         "float[a,2,c,c] x, float[5,288] w",
         "t = Flatten (x) u = Transpose <perm = [1, 0]> (w) y = MatMul (t, u)",
         {"c": 12},
     ),
-    "a number of elements": ("float[a,4] x", "s = Constant <value_ints = [1, 1000]> () y = Reshape (x, s)", {"a": 250}),
     "concatenated operands": (
         "float[a,b] x, float[c,d] z",
         "t = Concat <axis = 1> (x, z) y = Relu (t)",

@@ -288,28 +288,6 @@ def test_an_expensive_chain_is_one_look_up(ops: str, dtype: str, outputs: str, s
 # --- whole models -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("image", "axes"), [("12,14,8", (1, 2)), ("8,12,14", (-2, -1))])
-def test_a_mean_that_is_reshaped_before_it_is_quantised_is_computed_on_integers(
-    image: str, axes: tuple[int, ...]
-) -> None:
-    model = model_of(
-        f"""agraph (uint8[1,{image}] q) => (uint8[1,1,1,8] p) {{
-            a = DequantizeLinear (q, xs, xz)
-            m = ReduceMean <keepdims = 0> (a, axes)
-            v = Reshape (m, shape)
-            p = QuantizeLinear (v, xs, xz)
-        }}""",
-        xs=scalar(0.0231),
-        xz=scalar(11, np.uint8),
-        axes=np.array(axes, np.int64),
-        shape=np.array([1, 1, 1, -1], np.int64),
-    )
-    result = layoutopt.optimize(model, "cpu")
-    assert "QLinearGlobalAveragePool" in [node.op_type for node in result.proto.graph.node]
-    feed = {"q": RANDOM.integers(0, 256, (1, *map(int, image.split(",")))).astype(np.uint8)}
-    np.testing.assert_array_equal(run(result.proto.SerializeToString(), feed), run(model.SerializeToString(), feed))
-
-
 def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() -> None:
     model = model_of(
         """agraph (float[1,8,28,28] x) => (float[1,28,28,8] y) {

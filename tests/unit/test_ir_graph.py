@@ -1,6 +1,5 @@
 """Operations on graphs, and the text form."""
 
-import numpy as np
 import pytest
 
 from layoutopt.formats import Format
@@ -8,10 +7,7 @@ from layoutopt.ir import (
     DType,
     Graph,
     Op,
-    Opaque,
-    OpaqueType,
     Padding,
-    ReferenceAttribute,
     Storage,
     TensorType,
     Use,
@@ -19,7 +15,6 @@ from layoutopt.ir import (
     violations,
 )
 from layoutopt.ir.graph import insert_cast, moves, to_text
-from layoutopt.ir.types import ArrayData, Attribute
 
 FLOATS = TensorType(DType.FLOAT32, (1, 8, 4, 4))
 NHWC = Format.parse("NHWC")
@@ -69,22 +64,6 @@ def test_every_change_counts_and_no_reading_does(graph: Graph) -> None:
         assert graph.version > version
 
 
-def test_bodies_are_closed(graph: Graph) -> None:
-    branch = graph.ops[1]
-    body = branch.bodies["then_branch"]
-    assert (branch.captured, branch.uncaptured_input_count) == (1, 1)
-    assert body.root is graph and body.opsets is graph.opsets and graph.regions() == [graph, body]
-    (other,) = graph.capture(branch, graph.value("a"))
-    assert [value.name for value in body.inputs] == ["x", "a"] and branch.inputs[1:] == (
-        graph.value("x"),
-        graph.value("a"),
-    )
-    body.set_input(body.ops[0], 0, other)
-    graph.remove_capture(branch, 1)
-    assert body.inputs == [other] and branch.inputs == (graph.value("a"), graph.value("a"))
-    assert list(violations(graph)) == []
-
-
 def test_what_is_in_use_cannot_be_removed(graph: Graph) -> None:
     with pytest.raises(ValueError, match="'a' is still in use"):
         graph.remove_op(graph.ops[0])
@@ -92,12 +71,6 @@ def test_what_is_in_use_cannot_be_removed(graph: Graph) -> None:
         graph.remove_op(graph.ops[1])
     with pytest.raises(ValueError, match="'x' is still in use"):
         graph.remove_value(graph.value("x"))
-
-
-def test_a_cycle_is_named(graph: Graph) -> None:
-    assert graph.find_cycle() == []
-    graph.set_input(graph.ops[0], 0, graph.value("y"))
-    assert set(graph.find_cycle()) == {"mul", "a", "if", "y"}
 
 
 def test_ops_come_in_file_order_where_they_may() -> None:
@@ -124,31 +97,6 @@ def test_a_cast_keeps_padding_only_if_it_moves_nothing() -> None:
     assert insert_cast(graph, value, Storage(same_bytes, Padding.ANY)).storage == Storage(same_bytes, Padding.FINITE)
     assert insert_cast(graph, value, Storage(same_bytes)).storage == Storage(same_bytes)
     assert insert_cast(graph, value, Storage(NHWC, Padding.ANY)).storage == Storage(NHWC)
-
-
-def test_text(graph: Graph) -> None:
-    w = graph.add_value(Value("w", FLOATS, storage=Storage(NHWC), data=ArrayData(np.zeros((1, 8, 4, 4), np.float32))))
-    padding = Storage(Format.parse("NCHW16c"), Padding.ANY)
-    b = graph.add_value(Value("b", FLOATS, storage=padding))
-    sequence = graph.add_value(Value("s", OpaqueType("seq(float)")))
-    attributes: dict[str, Attribute] = {
-        "to": 1,
-        "axes": (0, 1),
-        "mode": "up",
-        "alpha": 0.5,
-        "r": Opaque("ref", ReferenceAttribute("q")),
-    }
-    graph.add_op(Op("Odd", (w, None), (b, None, sequence), domain="other", attributes=attributes, order=(2,)))
-    assert to_text(graph) == (
-        "graph net(x: float32[1,8,4,4]) -> (y)\n"
-        "  const w: float32[1,8,4,4] NHWC\n"
-        "  a: float32[1,8,4,4] = Mul(x, x)\n"
-        "  y: float32[1,8,4,4] = If(a | x)\n"
-        "    then_branch yes(x: float32[1,8,4,4]) -> (n)\n"
-        "      n: float32[1,8,4,4] = Neg(x)\n"
-        "  b: float32[1,8,4,4] NCHW16c(any padding), _, s: seq(float) = "
-        "other::Odd(w, _) {alpha=0.5, axes=[0, 1], mode='up', r=@q, to=1}\n"
-    )
 
 
 def test_a_value_takes_the_place_and_the_name_of_another() -> None:

@@ -22,7 +22,6 @@ from layoutopt.dialects.onnxruntime.winograd import (
     convolution_graph,
     estimated_times,
     site_of,
-    tilings,
 )
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
@@ -95,15 +94,6 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
     assert found_prices() == (pytest.approx(1.9 * estimate), pytest.approx(2 * estimate), True)
 
 
-@needs_blocks
-def test_a_convolution_alone_computes_the_same_in_all_tilings() -> None:
-    for site in sites(lowered()):
-        direct = outputs(convolution_graph(site, None, BLOCK))
-        found = [outputs(convolution_graph(site, each, BLOCK)) for each in tilings(site)]
-        assert len(found) >= 4
-        assert all(np.allclose(each, direct, rtol=0, atol=2e-5 * np.abs(direct).max()) for each in found)
-
-
 def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) -> Graph:
     graph = lowered()
     Winograd().run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK, time_graphs=time))
@@ -174,19 +164,15 @@ g (float[1,32,28,28] x, float[1,32,28,28] r, float[1,32,1,1] gate) => (float[1,3
         ("a = Conv(x, w) b = Add(a, r) y = Relu(b) z = Identity(r)", {"b", "y"}),
         ("a = Conv(x, w) b = Relu(a) y = Add(b, r) z = Identity(r)", {"b"}),
         ("a = Conv(x, w) y = Sigmoid(a) z = Neg(a)", set()),
-        ("a = Conv(x, w) y = Add(a, a) z = Neg(r)", set()),
         ("a = Mul(x, gate) y = Conv(a, w) z = Neg(r)", {"a"}),
         ("a = Mul(x, gate) y = Conv(a, w) z = Neg(a)", set()),
         (
             "a = Conv(x, w) b = Transpose<perm=[0,2,3,1]>(a) c = Relu(b) y = Transpose<perm=[0,3,1,2]>(c) z = Neg(r)",
             {"c"},
         ),
-        ("a = Conv(x, w) y = Softplus(a) z = Neg(r)", set()),
         ("a = Sub(x, s) b = Mul(a, s) c = Add(b, s) y = Relu(c) z = Conv(r, w)", {"b", "c", "y"}),
-        ("a = Sub(x, s) b = Mul(s, a) c = Add(s, b) y = Relu(c) z = Conv(r, w)", {"b", "c", "y"}),
         ("a = Sub(x, s) b = Sub(s, a) y = Relu(b) z = Conv(r, w)", set()),
         ("a = Sub(x, s) b = Mul(a, s) y = Add(b, r) z = Conv(a, w)", {"y"}),
-        ("a = Mul(x, gate) y = Mul(a, gate) z = Conv(r, w)", set()),
     ],
 )
 def test_what_the_dialect_fuses_costs_less_in_blocks(body: str, fused: set[str]) -> None:

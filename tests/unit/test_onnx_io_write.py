@@ -67,27 +67,6 @@ def test_over_the_model_and_the_data_that_are_mapped(tmp_path: Path) -> None:
     assert np.all(weight(read(path), "w1") == 7)
 
 
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        ("none/m.onnx", "folder does not exist"),
-        ("file/m.onnx", "folder is a file"),
-        ("folder", "is a folder"),
-        ("pipe", "not a regular file"),
-        ("n" * 300, "name is too long"),
-    ],
-)
-def test_bad_targets(tmp_path: Path, target: str, expected: str) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    before = sorted(os.listdir(tmp_path))
-    with pytest.raises(OutputError, match=expected) as caught:
-        write(model(), tmp_path / target)
-    assert re.fullmatch(r".*", str(caught.value))
-    assert sorted(os.listdir(tmp_path)) == before
-
-
 class Broken:
     """Elements that cannot be computed."""
 

@@ -14,9 +14,8 @@ from layoutopt.dialects import DIALECTS, Lower
 from layoutopt.driver.job import with_lowering
 from layoutopt.errors import PinError
 from layoutopt.ir import Graph, Op
-from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, default_pipeline
+from layoutopt.passes import DEFAULT_PIPELINE
 from layoutopt.passes.base import Note, Pass, PassContext, Pipeline
-from layoutopt.testing.laws import check_declaration
 
 MODEL = """
 <ir_version: 9, opset_import: ["" : 18]>
@@ -83,26 +82,6 @@ def test_a_pass_of_ones_own_in_the_one_call() -> None:
     assert result.report.changed
     assert [note.where for note in result.report.notes if note.source == "drop-repeats"] == ["a", "y"]
     assert result.report.passes[0].name == "drop-repeats"
-
-
-def test_the_pipelines() -> None:
-    assert default_pipeline("inference") is DEFAULT_PIPELINE
-    assert default_pipeline("training") is TRAINING_PIPELINE
-    names = [step.name for step in DEFAULT_PIPELINE.passes]
-    assert [step.name for step in TRAINING_PIPELINE.passes] == [
-        name
-        for name in names
-        if name in {"evaluate-extents", "assign-formats", "convert-integers"} or name.endswith("-casts")
-    ]
-    for step in DEFAULT_PIPELINE.passes:
-        check_declaration(step)
-
-
-def test_a_pipeline_that_has_run_changes_nothing(graph: Graph, context: PassContext) -> None:
-    """The passes behind the planner change nothing when they run a second time."""
-    DEFAULT_PIPELINE.run(graph, context)
-    again = tuple(step for step in DEFAULT_PIPELINE.passes if step.name not in ("assign-formats", "insert-casts"))
-    assert not any(result.changed for result in Pipeline(again).run(graph, context))
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -40,12 +40,6 @@ class Behind(Step):
     name, after = "behind", "winograd"
 
 
-class Next(Step):
-    """A pass next to one of a package."""
-
-    name, after, before = "next", "", "step"
-
-
 class Nowhere(Step):
     """A pass without a position in the pipeline."""
 
@@ -91,13 +85,6 @@ def test_built_in_ops_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
         base.rule_of(Op("Relu", (), (), domain="registry.test"))
 
 
-def test_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, PASSES, a_next="Next", b_step="Step")
-    names = [each.name for each in default_pipeline("inference").passes]
-    assert names[-3:] == ["remove-dead", "next", "step"]  # behind the last of two passes of that name
-    assert not {"next", "step"} & {each.name for each in default_pipeline("training").passes}  # which has no such pass
-
-
 def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     """They run in the dialects that have the pass that they name."""
     install(monkeypatch, PASSES, behind="Behind")
@@ -110,15 +97,11 @@ def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("group", "value", "expected"),
     [
-        (base.EXTENSIONS, "nothing", "cannot be loaded: AttributeError"),
         (base.EXTENSIONS, "NUMBER", "is neither a class that derives from LayoutRule"),
         (base.EXTENSIONS, "Second", "two layout rules for Softmax"),
-        (pattern_base.EXTENSIONS, "NUMBER", "is neither a class that derives from FusionPattern"),
         (PASSES, "NUMBER", "is no Pass but a int"),
         (PASSES, "Nowhere", "has no single position in the pipeline"),
-        (dialects.EXTENSIONS, "NUMBER", "is no Dialect but a int"),
         (dialects.EXTENSIONS, "wrong_spelling", "cannot be loaded: AssertionError"),
-        (catalog.EXTENSIONS, "NUMBER", "is no format system but a int"),
         (catalog.EXTENSIONS, "BROKEN_FORMATS", "NC?W"),
     ],
 )

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 import onnx
 import onnx.parser
-import pytest
 
 from layoutopt.cost import priced_with
-from layoutopt.errors import DimensionError
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Sizes, Symbol, default_size, symbols
 from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
@@ -43,24 +41,6 @@ def test_dimensions_without_a_name_are_called_by_their_place() -> None:
     assert sizes.assumed == ("W",)
     assert [point["?x[2]"] for point in sizes.points] == [16, 32, 64]
     assert [point["'a b'"] for point in sizes.points] == [2, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("dims", "message"),
-    [
-        ({"M": 1}, "M: no such symbolic dimension; there are N, H"),
-        ({"N": 0}, "N: 0:0 is no range of sizes"),
-        ({"H": (5, 4)}, "H: 5:4 is no range of sizes"),
-    ],
-)
-def test_what_is_no_size_is_refused(dims: dict[str, int], message: str) -> None:
-    with pytest.raises(DimensionError) as caught:
-        Sizes.of([image("N", "H")], dims)
-    assert message in str(caught.value)
-    assert caught.value.exit_code == 2
-    with pytest.raises(DimensionError, match="no such symbolic dimension") as caught:
-        Sizes.of([image(1, 2)], {"N": 1})
-    assert "all extents are fixed" in str(caught.value)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import onnxruntime
 import pytest
 
 import layoutopt
-from layoutopt import inference, onnx_io
-from layoutopt.cli import entry, exit_codes
+from layoutopt import onnx_io
 from layoutopt.driver import arguments
 from layoutopt.passes.base import Pass, Pipeline
 from layoutopt.runtime.errors import RUNTIME_ERRORS, is_about_the_model
@@ -97,9 +96,7 @@ def test_errors_of_ours_are_never_the_models(monkeypatch: pytest.MonkeyPatch) ->
     "text",
     [
         "Fatal error: custom:Foo(-1) is not a registered function/op",
-        "This is an invalid model. In Node, Error No Op registered for Foo with domain_version of 17",
         "NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node",
-        "External initializer: w offset: 0 size to read: 4 out of bounds",
         "indices element out of data bounds, idx=7 must be within the inclusive range [-2,1]",
         "Unable to allocate 7.45 GiB for an array",
     ],
@@ -131,23 +128,3 @@ def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pyt
                 layoutopt.optimize(model(body), "gpu-hopper", verify=False)
         monkeypatch.undo()
     blocked_channels.cache_clear()
-
-
-def test_exit_codes_of_memory_and_bugs(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    onnx.save(model(VALID), tmp_path / "m.onnx")
-    monkeypatch.chdir(tmp_path)
-    for error, code, text in (
-        (RuntimeError("std::bad_alloc"), 1, "not enough memory"),
-        (IndexError("x"), exit_codes.INTERNAL, "IndexError"),
-    ):
-
-        def fails(*args: object, raised: Exception = error, **options: object) -> None:
-            raise raised
-
-        monkeypatch.setattr(inference, "lift", fails)
-        assert entry.main(["optimize", "m.onnx", "-o", "out.onnx", "-q"]) == code
-        output = capsys.readouterr().err
-        assert text in output and output.count("\n") == 1
-        assert not (tmp_path / "out.onnx").exists()
