@@ -129,8 +129,6 @@ def test_a_machine_that_is_not_quiet() -> None:
     even, quiet = model("A", [[1.0]] * 6), null_ratio([[1.0, 1.0]] * 6)
     assert quiet is not None
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None)
-    assert list(machine_caveats(machine, [even], quiet)) == [
-        "this system cannot pin the process to one CPU",
-    ]
+    assert list(machine_caveats(machine, [even], quiet)) == ["this system cannot pin the process to one CPU"]
     crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None)
     assert list(machine_caveats(crowded, [even], quiet)) == ["4 threads share 2 CPUs"]

@@ -48,12 +48,7 @@ def bin_folder(tmp_path: Path) -> Path:
 
 def run(command: Sequence[str], folder: Path, bin_folder: Path, variables: Mapping[str, str]) -> tuple[int, str]:
     path, modules = (os.environ.get(name, "") for name in ("PATH", "PYTHONPATH"))
-    environment = {
-        **os.environ,
-        "PATH": f"{bin_folder}:{path}",
-        "PYTHONPATH": f"{CHECKOUT}:{modules}",
-        **variables,
-    }
+    environment = {**os.environ, "PATH": f"{bin_folder}:{path}", "PYTHONPATH": f"{CHECKOUT}:{modules}", **variables}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 

@@ -121,11 +121,7 @@ def test_matrix_products_take_strides(target: str) -> None:
         (value("y", (1, 12, 197, 197), DType.FLOAT16),),
     )
     if target == "cpu-avx2":
-        op = Op(
-            "MatMul",
-            tuple(value(v.name, v.shape or ()) for v in op.inputs if v),
-            (value("y", (1, 12, 197, 197)),),
-        )
+        op = Op("MatMul", tuple(value(v.name, v.shape or ()) for v in op.inputs if v), (value("y", (1, 12, 197, 197)),))
     plain = model.kernel_seconds(op, canonical_signature(op))
     heads = {IN: Format.plain((0, 2, 1, 3)), Slot("in", 1): Format.plain((0, 3, 1, 2))}
     assert seconds(model, op, heads) == plain

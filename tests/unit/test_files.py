@@ -14,15 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from layoutopt.errors import OutputError
-from layoutopt.files import (
-    FileKind,
-    Overwrite,
-    Staging,
-    external_files,
-    external_locations,
-    scratch_folder,
-    write_text,
-)
+from layoutopt.files import FileKind, Overwrite, Staging, external_files, external_locations, scratch_folder, write_text
 from layoutopt.files.staging import remove_stale_folders, temporary_name
 
 JSON = json.dumps({"layoutopt_version": "1"})
@@ -35,9 +27,7 @@ CONTENTS = {
     FileKind.JUNIT: "<testsuites></testsuites>",
     FileKind.SARIF: '{"runs": []}',
 }
-CONTINUED = {
-    FileKind.BASELINE: '{"layoutopt_baseline": 1}',
-}
+CONTINUED = {FileKind.BASELINE: '{"layoutopt_baseline": 1}'}
 
 
 def save(folder: Path, name: str, data: str | None = None) -> Path:

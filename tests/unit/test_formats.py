@@ -51,12 +51,7 @@ def test_names_of_many_systems(name: str, spelling: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "axes", "parts"),
-    [
-        ("NHWC", None, (0, 2, 3, 1)),
-        ("L", None, (0,)),
-        ("BSD", "BSD", (0, 1, 2)),
-        ("scalar", None, ()),
-    ],
+    [("NHWC", None, (0, 2, 3, 1)), ("L", None, (0,)), ("BSD", "BSD", (0, 1, 2)), ("scalar", None, ())],
 )
 def test_letters_are_only_for_people(text: str, axes: str | None, parts: tuple[int, ...]) -> None:
     assert PARSE(text, axes) == Format.plain(parts)

@@ -126,9 +126,7 @@ def test_a_mask_keeps_the_first_position_for_both_polarities(body: str, kept: bo
 
 SHORT = written("float[N,3] x, float[3] z", "y = Add (x, z)", "float[N,3] y")
 CLIPPED = written(
-    "float[N,3] x, float[3] z",
-    "s = Add (x, z) k = Constant <value = float {100.0}> () y = Min (s, k)",
-    "float[N,3] y",
+    "float[N,3] x, float[3] z", "s = Add (x, z) k = Constant <value = float {100.0}> () y = Min (s, k)", "float[N,3] y"
 )
 """The same model, except for sums above 100."""
 

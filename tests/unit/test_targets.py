@@ -122,10 +122,7 @@ def test_inheriting_a_file_and_replacing_a_row(tmp_path: Path) -> None:
     efficiency = { value = 0.5, source = "estimate: usual" }
     """
     rows: tuple[KernelSpec, ...] = load_target(write(tmp_path / "child.toml", text)).spec.kernel
-    assert [(row.family, row.efficiency.value) for row in rows] == [
-        (("convolution",), 0.9),
-        (("pooling",), 0.5),
-    ]
+    assert [(row.family, row.efficiency.value) for row in rows] == [(("convolution",), 0.9), (("pooling",), 0.5)]
 
 
 def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
@@ -141,32 +138,16 @@ def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            '{ value = 1e11, source = "datasheet" }',
-            "1e11",
-            ["memory.bandwidth: expected a table", "1000", "source ="],
-        ),
+        ('{ value = 1e11, source = "datasheet" }', "1e11", ["memory.bandwidth: expected a table", "1000", "source ="]),
         (', source = "datasheet" }', " }", ["memory.bandwidth.source is missing"]),
         ("value = 1e11", "value = -1.0", ["memory.bandwidth.value", "greater than 0", "found -1.0"]),
-        (
-            "value = 0.8",
-            "value = 80",
-            ["memory.kernel_efficiency.value", "less than or equal to 1", "found 80"],
-        ),
+        ("value = 0.8", "value = 80", ["memory.kernel_efficiency.value", "less than or equal to 1", "found 80"]),
         ("bandwidth =", "bandwith =", ["memory.bandwith is not a key", "did you mean bandwidth?", "1 more"]),
         ("NC*8c", "NC*8q", ["kernel[0].formats.x", "unknown axes", "found 'NC*8q'"]),
         ("x = ", "z = ", ["kernel[0].formats.z", "no operand"]),
-        (
-            'dtypes = "float32"',
-            'dtypes = "float33"',
-            ["kernel[0].dtypes[0]", "not an element type", "'float33'"],
-        ),
+        ('dtypes = "float32"', 'dtypes = "float33"', ["kernel[0].dtypes[0]", "not an element type", "'float33'"]),
         ('unit = "vector"', 'unit = "cube"', ["kernel[0] needs rates.cube.float32"]),
-        (
-            'family = "convolution"',
-            'family = "convolutoin"',
-            ["kernel[0].family[0]", "no family of operations"],
-        ),
+        ('family = "convolution"', 'family = "convolutoin"', ["kernel[0].family[0]", "no family of operations"]),
         ("NC*8c", "NC*{C0}c", ["kernel[0] needs c0.float32 or c0.default"]),
         ("unit =", "direct = true\nunit =", ["kernel[0]", "either formats or strided"]),
         ("unit =", "strided = true\nunit =", ["kernel[0]", "of the family matmul alone"]),

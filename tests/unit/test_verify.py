@@ -1,15 +1,22 @@
-"""Verification: accepted differences, rejected differences, and models that cannot be compared."""
+"""Verification of two models: accepted and rejected differences, values of all types, perturbations, random numbers."""
+
+from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 
+import layoutopt
 from layoutopt.formats import Format
+from layoutopt.runtime.session import Session
 from layoutopt.verification import ObservedValue, verify_models
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.edits import add_outputs
+from layoutopt.verification.file_comparison import verify_files
+from layoutopt.verification.perturbation import perturbed_inputs
 from layoutopt.verification.verdict import SPREAD_FACTOR, ULPS, Comparison
 
 NHWC, NCHW = Format.parse("NHWC"), Format.parse("NCHW")
@@ -60,11 +67,7 @@ def soft(w: float = 1.0) -> onnx.ModelProto:
 def test_what_a_softmax_hides_is_seen_in_front_of_it() -> None:
     hidden = verify_models(soft().SerializeToString(), soft(1.01).SerializeToString())
     assert hidden.status == "passed"
-    seen = verify_models(
-        exposing(soft(), "k"),
-        exposing(soft(1.01), "k"),
-        observed=[ObservedValue("k", "k", NCHW)],
-    )
+    seen = verify_models(exposing(soft(), "k"), exposing(soft(1.01), "k"), observed=[ObservedValue("k", "k", NCHW)])
     assert seen.status == "failed"
     assert seen.reason.startswith("k differs")
 
@@ -167,3 +170,91 @@ def test_every_element_type_goes_in_and_out(dtype: str) -> None:
     assert verify_models(plain, plain).status == "passed"
     other = transposed("t = Transpose <perm = [1, 0]> (x) f = Cast <to = 1> (t) n = Neg(f) y = CastLike(n, t)")
     assert verify_models(plain, other).reason.startswith("y differs")
+
+
+HEAD = '<ir_version: 9, opset_import: ["" : 18]> net'
+BODY = """
+    c1 = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+    r1 = Relu (c1)
+    c2 = Conv <pads = [1, 1, 1, 1]> (r1, w2)
+    s2 = Add (c2, r1)
+    m = ReduceMean <keepdims = 1> (s2, axes)
+    g = Sigmoid (m)
+    y = Mul (s2, g)
+"""
+
+
+def network(body: str = BODY, shape: str = "1,3,16,16", name: str = "x") -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f"{HEAD} (float[{shape}] {name}) => (float[1,16,16,16] y) {{ {body} }}")
+    numbers = np.random.default_rng(0)
+    for weight, dims in {"w1": (16, 3, 3, 3), "w2": (16, 16, 3, 3), "b1": (16,)}.items():
+        array = numbers.normal(size=dims).astype(np.float32) / np.sqrt(np.prod(dims[1:]), dtype=np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, weight))
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray([2, 3], np.int64), "axes"))
+    return model
+
+
+def test_models_with_different_inputs_are_told_apart(tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    onnx.save(network(BODY.replace("(x,", "(z,"), name="z"), other)
+    onnx.save(network(), tmp_path / "one.onnx")
+    verdict = verify_files(tmp_path / "one.onnx", other)
+    assert verdict.status == "failed"
+    assert verdict.reason == "the models take different inputs: only the first has x, only the second z"
+
+
+def test_perturbations_stay_within_their_units() -> None:
+    x = {"x": np.random.default_rng(1).normal(size=(64, 64)).astype(np.float32), "n": np.arange(9.0, dtype=np.float32)}
+    moved = perturbed_inputs(x, 0)
+    ratio = np.abs(moved["x"] / x["x"] - 1) / 2.0**-23
+    assert 0 < ratio.max() < 1.6
+    assert moved["n"] is x["n"], "whole numbers stay"
+
+
+def test_a_run_that_takes_too_long_ends() -> None:
+    body = "".join(f"a{n + 1} = MatMul (a{n}, a0) " for n in range(60))
+    text = f"{HEAD} (float[1500,1500] a0) => (float[1500,1500] a60) {{ {body} }}"
+    session = Session(onnx.parser.parse_model(text).SerializeToString(), threads=1)
+    with pytest.raises(TimeoutError, match="did not finish within 0 s of processor time"):
+        session.run(None, {"a0": np.zeros((1500, 1500), np.float32)}, 0.05)
+
+
+DRAWING = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[1,16,24,24] x) => (float[1,32,24,24] y)
+{
+    a = Transpose<perm=[0,2,3,1]>(x)
+    b = Relu(a)
+    c = Transpose<perm=[0,3,1,2]>(b)
+    noise = RandomNormalLike(c)
+    d = Add(c, noise)
+    e = Conv<pads=[1,1,1,1]>(d, filter)
+    y = Tanh(e)
+}"""
+
+
+def drawing() -> onnx.ModelProto:
+    found = onnx.parser.parse_model(DRAWING)
+    weights = np.random.default_rng(0).normal(size=(32, 16, 3, 3), scale=0.1).astype(np.float32)
+    found.graph.initializer.append(numpy_helper.from_array(weights, "filter"))
+    return found
+
+
+@pytest.mark.parametrize(("target", "runtime"), [("cpu", None), ("gpu-hopper", "compiler"), ("gpu-hopper", "any")])
+def test_a_model_that_draws_random_numbers_is_verified(target: str, runtime: str | None) -> None:
+    result = layoutopt.optimize(drawing(), target, runtime=runtime)
+    assert result.report.changed and result.report.verification.status == "passed"
+    (noise,) = [node for node in result.proto.graph.node if node.op_type == "RandomNormalLike"]
+    assert "seed" not in {each.name for each in noise.attribute}, "the seed is for the comparison only"
+
+
+def test_a_fault_behind_random_numbers_is_detected(tmp_path: Path) -> None:
+    original, changed = tmp_path / "original.onnx", tmp_path / "changed.onnx"
+    onnx.save(drawing(), original)
+    onnx.save(drawing(), changed)
+    assert verify_files(original, changed).status == "passed"
+    faulty = drawing()
+    weights = numpy_helper.to_array(faulty.graph.initializer[0]).copy()
+    weights[[3, 4]] = weights[[4, 3]]
+    faulty.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "filter"))
+    onnx.save(faulty, changed)
+    assert verify_files(original, changed).status == "failed"

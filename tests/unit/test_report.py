@@ -1,0 +1,116 @@
+"""The report of a result: its summary, reasons for ops without a signature, and the ops that still move bytes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import layoutopt
+from layoutopt import inference, onnx_io
+from layoutopt.cli import main
+from layoutopt.inference import lift
+from layoutopt.onnx_io import from_message
+from layoutopt.ops import OPS_WITHOUT_RULE
+from layoutopt.ops.ops_without_rule import NO_RULE, reason_without_signature
+from layoutopt.report.builder import remaining_moves
+from layoutopt.report.units import seconds, size
+
+NETWORK = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[1,4,4,32] x) => (float[1,4,4,32] y) <float[32,32,1,1] w = {%s}>
+{
+    a = Transpose <perm = [0,3,1,2]> (x)
+    b = Conv (a, w)
+    y = Transpose <perm = [0,2,3,1]> (b)
+}"""
+
+
+@pytest.fixture(scope="module")
+def result() -> layoutopt.Result:
+    model = onnx.parser.parse_model(NETWORK % ",".join(["0.5"] * 1024))
+    return layoutopt.optimize(model, "gpu-hopper", runtime="compiler", measure=False)
+
+
+def test_the_rows_have_the_numbers_of_the_report(result: layoutopt.Result) -> None:
+    report, rows = result.report, {each.label: each.text for each in result.report.facts}
+    assert report.changed and report.gain is not None
+    assert rows["result"] == "rewritten"
+    assert rows["estimated time"].startswith(f"{seconds(report.gain.seconds_before)} -> ")
+    assert rows["verification"].startswith(f"equal outputs ({report.verification.largest_error:.1e}; rounding ")
+    assert rows["speed"].endswith("faster, estimated") and rows["measured time"].startswith("not measured")
+    assert rows["data movement"] == (f"2 -> 0 layout changes, {size(report.before.bytes)} -> 0 B (in the file)")
+    shown = [line.split("  ")[0] for line in result.summary().splitlines()[1:]]
+    assert shown == [each.label for each in report.facts if each.level != "detail"]
+
+
+def test_names_are_escaped_in_html(result: layoutopt.Result) -> None:
+    report = result.report.model_copy(update={"model": "<script>alert(1)</script>.onnx"})
+    shown = layoutopt.Result(result.model, result.plan, report, result.graph)._repr_html_()
+    assert "<script>" not in shown and "&lt;script&gt;" in shown
+
+
+def test_an_unchanged_model_has_its_reason() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
+    )
+    report = layoutopt.optimize(model, "gpu-hopper", measure=False).report
+    assert report.facts[0].text == f"left unchanged: {report.reason}" != "left unchanged: "
+
+
+NODES = {
+    "y = Det (x)": OPS_WITHOUT_RULE["Det"],
+    "y = other.domain.Mystery (x)": NO_RULE,
+    "y = ReduceSum (x, axes)": "the reduced axes are computed",
+    "y = Relu (x)": "",
+    "y = Transpose <perm = [1, 0, 2]> (x)": "",
+    "y = Softmax <axis = 0> (x)": "",
+}
+
+
+def model_of_node(node: str, opset: int = 18) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}, "other.domain" : 1]>'
+        f"g (float[4, 3, 3] x, int64[n] axes) => (float y) {{ {node} }}"
+    )
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_the_reason(node: str) -> None:
+    (op,) = lift(from_message(model_of_node(node))).ops
+    assert reason_without_signature(op) == NODES[node]
+
+
+def test_the_report_and_inspect_show_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = model_of_node("d = Det (x) y = Relu (d)")
+    report = layoutopt.optimize(model, "gpu-hopper", inputs={"x": np.ones((4, 3, 3), np.float32)}).report
+    assert [each.reason for each in report.ops] == [OPS_WITHOUT_RULE["Det"], ""]
+    onnx.save(model, tmp_path / "net.onnx")
+    for options in ((), ("--all",), ("--json",)):
+        assert main(["inspect", str(tmp_path / "net.onnx"), "-t", "gpu-hopper", *options]) == 0
+        out = capsys.readouterr().out
+        assert OPS_WITHOUT_RULE["Det"] in " ".join(out.split())
+    assert [each["after"]["reason"] for each in json.loads(out)["ops"]] == [OPS_WITHOUT_RULE["Det"], ""]
+
+
+PERMUTED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[4,6] x) => (float[4,6] y) <int64 m = {5}, bool t = {1}> {
+  [loop] y = Loop (m, t, x) <body = again (int64 i, bool c, float[4,6] s) => (bool d, float[4,6] r) {
+    d = Identity(c)
+    [turn] p = Transpose <perm = [1, 0]> (s)
+    [flat] r = Reshape <allowzero = 0> (p, e)
+  }>
+}"""
+
+
+def permuted() -> onnx.ModelProto:
+    model = onnx.parser.parse_model(PERMUTED)
+    model.graph.initializer.append(onnx.helper.make_tensor("e", onnx.TensorProto.INT64, [2], [4, 6]))
+    return model
+
+
+def test_the_bytes_of_a_body_count_once_per_run() -> None:
+    (found,) = remaining_moves(inference.lift(onnx_io.from_message(permuted())))
+    assert (found.op_type, found.body, found.name) == ("Transpose", "loop/body", "turn")
+    assert found.bytes == 5 * 2 * 4 * 6 * 4
