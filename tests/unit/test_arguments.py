@@ -12,7 +12,7 @@ import onnx
 import onnx.parser
 import onnx_ir
 import pytest
-from onnx import numpy_helper
+from text_models import text_model
 
 import layoutopt
 from layoutopt import onnx_io
@@ -118,21 +118,13 @@ COPIES = pytest.mark.parametrize(
 )
 
 NET = """<ir_version: 8, opset_import: ["" : 17]>
-net (float[1,3,16,16] x, bool p) => (float[1,8,16,16] y, float[1,8,16,16] z) {
+net (float[1,3,16,16] x, bool p) => (float[1,8,16,16] y, float[1,8,16,16] z) <float[8,3,3,3] w, float[8,8,1,1] v> {
     c = Conv <pads = [1, 1, 1, 1]> (x, w)
     r = Relu (c)
     y = Conv (r, v)
     z = If (p) <then_branch = yes () => (float[1,8,16,16] t) { t = Conv (r, v) },
                 else_branch = no () => (float[1,8,16,16] e) { k = Constant <value = float {2.0}> () e = Mul (r, k) }>
 }"""
-
-
-def network() -> onnx.ModelProto:
-    proto = onnx.parser.parse_model(NET)
-    generator = np.random.default_rng(0)
-    for name, shape in (("w", (8, 3, 3, 3)), ("v", (8, 8, 1, 1))):
-        proto.graph.initializer.append(numpy_helper.from_array(generator.normal(size=shape).astype(np.float32), name))
-    return proto
 
 
 def content(result: layoutopt.Result) -> bytes:
@@ -164,7 +156,7 @@ def assert_same(one: Graph, other: Graph) -> None:
 @COPIES
 @pytest.mark.parametrize("target", ["gpu-hopper", "cpu-avx2", ["gpu-hopper", "ascend-910b"]], ids=str)
 def test_a_result_of_equal_content(copied: Copy, target: str) -> None:
-    result = layoutopt.optimize(network(), target, dialect="ops", verify=False)
+    result = layoutopt.optimize(text_model(NET), target, dialect="ops", verify=False)
     twin = copied(result)
     assert twin.report == result.report
     assert content(twin) == content(result)

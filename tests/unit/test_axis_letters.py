@@ -2,12 +2,11 @@
 
 import json
 
-import numpy as np
 import onnx
 import onnx.parser
 import pytest
 import zoo
-from onnx import numpy_helper
+from text_models import text_model
 from tiers import tiered
 
 import layoutopt
@@ -69,17 +68,6 @@ steps (float[2,16,16,8] image, bool go) => (float[2,16,16,8] y)
 }"""
 
 
-def model_of(text: str) -> onnx.ModelProto:
-    """A model of the text, with random numbers in constants that have none."""
-    model = onnx.parser.parse_model(text)
-    random = np.random.default_rng(0)
-    for info in model.graph.value_info:
-        shape = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-        model.graph.initializer.append(numpy_helper.from_array(random.normal(size=shape).astype(np.float32), info.name))
-    del model.graph.value_info[:]
-    return model
-
-
 def letters_of(model: onnx.ModelProto) -> tuple[Graph, dict[str, str]]:
     """The lifted graph, and the letters of its values by name, in bodies too."""
     graph = inference.lift(onnx_io.from_message(model))
@@ -88,7 +76,7 @@ def letters_of(model: onnx.ModelProto) -> tuple[Graph, dict[str, str]]:
 
 
 def test_a_channels_last_model_has_channels_last_letters_outside_of_its_transposes() -> None:
-    _, letters = letters_of(model_of(CHANNELS_LAST))
+    _, letters = letters_of(text_model(CHANNELS_LAST))
     assert {name: letters[name] for name in ("image", "last", "sum", "y", "shift")} == dict.fromkeys(
         ("image", "last", "sum", "y", "shift"), "NHWC"
     )
@@ -96,7 +84,7 @@ def test_a_channels_last_model_has_channels_last_letters_outside_of_its_transpos
 
 
 def test_attention_names_heads_and_sequences() -> None:
-    _, letters = letters_of(model_of(ATTENTION))
+    _, letters = letters_of(text_model(ATTENTION))
     assert letters["q"] == letters["v"] == letters["heads"] == "NHSD"
     assert letters["k"] == "NHDS"
     assert letters["q2"] == letters["k2"] == letters["v2"] == letters["rows"] == "NSHD"
@@ -105,7 +93,7 @@ def test_attention_names_heads_and_sequences() -> None:
 
 
 def test_letters_spread_through_the_boundary_of_a_loop() -> None:
-    _, letters = letters_of(model_of(LOOP))
+    _, letters = letters_of(text_model(LOOP))
     assert letters["image"] == letters["y"] == letters["state"] == letters["next"] == "NHWC"
     assert letters["x"] == letters["z"] == "NCHW"
 
@@ -157,7 +145,7 @@ def test_a_reshape_keeps_axes_of_equal_extent_and_weight() -> None:
     ],
 )
 def test_a_pin_has_the_letters_of_its_tensor(pin: str | Format, order: tuple[int, ...]) -> None:
-    result = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", pins={"image": pin}, dialect="ops")
+    result = layoutopt.optimize(text_model(CHANNELS_LAST), "gpu-hopper", pins={"image": pin}, dialect="ops")
     assert result.report.verification.status == "passed"
     value = result.graph.find("image")
     assert value is not None
@@ -171,7 +159,7 @@ def test_a_pin_has_the_letters_of_its_tensor(pin: str | Format, order: tuple[int
 
 def test_the_stamp_has_the_letters_of_pins_and_is_recognised() -> None:
     pins = {"image": "NCHW", "y": Format.plain((0, 3, 1, 2))}
-    result = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", pins=pins)
+    result = layoutopt.optimize(text_model(CHANNELS_LAST), "gpu-hopper", runtime="compiler", pins=pins)
     metadata = {each.key: each.value for each in result.proto.metadata_props}
     stamp = json.loads(metadata["layoutopt"])
     assert stamp["pins"] == {"image": "NCHW", "y": "d0,d3,d1,d2"}

@@ -5,6 +5,7 @@ import onnx
 import onnx.parser
 import onnx_ir
 import pytest
+from text_models import text_model
 
 import layoutopt
 from layoutopt import onnx_io
@@ -15,7 +16,7 @@ from layoutopt.verification import verify_models
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17], producer_name: "someone">
 named (float[batch,16,8,8] x) => (float[batch,16,8,8] y, float[batch,16,8,8] z)
-<float two = {2.0}>
+<float two = {2.0}, float[16,16,3,3] w>
 {
     a = Conv <pads = [1, 1, 1, 1]> (x, w)
     r = Relu (a)
@@ -28,9 +29,7 @@ named (float[batch,16,8,8] x) => (float[batch,16,8,8] y, float[batch,16,8,8] z)
 
 @pytest.fixture
 def model() -> onnx_ir.Model:
-    proto = onnx.parser.parse_model(MODEL)
-    weight = np.random.default_rng(0).normal(size=(16, 16, 3, 3)).astype(np.float32)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    proto = text_model(MODEL)
     proto.metadata_props.add(key="kept", value="yes")
     return onnx_ir.from_proto(proto)
 
@@ -75,9 +74,9 @@ def test_in_old_models_every_initializer_is_an_input() -> None:
 
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,64,12,12] x) => (float[1,1,144,64] y)
-<int64[4] shape = {1, 1, 144, 64}, float root = {1.4142135}, float one = {1.0}, float half = {0.5}>
+<int64[4] shape = {1, 1, 144, 64}, float root = {1.4142135}, float one = {1.0}, float half = {0.5}, float[64,CHANNELS,1,1] w>
 {
-    c = Conv <group = 4> (x, w)
+    c = Conv <group = GROUP> (x, w)
     r = Reshape (c, shape)
     d = Div (r, root)
     e = Erf (d)
@@ -90,9 +89,7 @@ g (float[1,64,12,12] x) => (float[1,1,144,64] y)
 @pytest.mark.parametrize("group", [1, 4])
 def test_nothing_is_packed_without_a_block_size_check(group: int) -> None:
     """Without a block-size check no convolution is packed; onnxruntime packs a plain one when it loads the model."""
-    proto = onnx.parser.parse_model(PLAIN.replace("group = 4", f"group = {group}"))
-    weight = np.random.default_rng(0).normal(size=(64, 64 // group, 1, 1)).astype(np.float32)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    proto = text_model(PLAIN.replace("GROUP", str(group)).replace("CHANNELS", str(64 // group)))
     result = layoutopt.optimize(proto, "cpu", dialect="onnxruntime", pins={"c": "NCHW", "x": "NCHW"})
     packed = [node.name for node in result.proto.graph.node if node.domain == "com.microsoft.nchwc"]
     assert result.report.changed
@@ -120,16 +117,14 @@ def test_the_order_follows_from_outputs_and_operands() -> None:
 def test_a_model_that_onnxruntime_would_not_load_again_is_not_baked() -> None:
     """onnxruntime expands GroupNormalization to data-movement ops, one of which then reads an int8 DequantizeLinear."""
     text = """<ir_version: 8, opset_import: ["" : 21]> g (float[1,H,4,24] x) => (float[1,24,H,4] y)
-    <float s = {0.05}, int8 z = {3}>
+    <float s = {0.05}, int8 z = {3}, float[24] scale, float[24] bias>
     {
         q = QuantizeLinear (x, s, z)
         t = Transpose <perm = [0, 3, 1, 2]> (q)
         d = DequantizeLinear (t, s, z)
         y = GroupNormalization <num_groups = 6> (d, scale, bias)
     }"""
-    proto = onnx.parser.parse_model(text)
-    for name in ("scale", "bias"):
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(24, np.float32), name))
+    proto = text_model(text)
     assert verify_models(proto.SerializeToString(), proto.SerializeToString()).status == "passed"
     with pytest.raises(ModelError, match="onnxruntime cannot load it"):
         bake(onnx_ir.from_proto(proto), packs=True)

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import TensorProto, helper, parser
+from text_models import text_model
 
 import layoutopt
 from layoutopt import onnx_io
@@ -30,15 +31,11 @@ def model(text: str) -> onnx.ModelProto:
 
 def convolutions() -> onnx.ModelProto:
     """Pooling between two convolutions of 32 channels."""
-    generator = np.random.default_rng(0)
-    graph = model(
-        "g (float[1,32,16,16] x) => (float[?,?,?,?] y) { a = Conv <pads = [1,1,1,1]> (x, w1) r = Relu(a)"
-        " p = MaxPool <kernel_shape = [2,2], strides = [2,2]> (r) y = Conv <pads = [1,1,1,1]> (p, w2) }"
+    return text_model(
+        HEADER + "g (float[1,32,16,16] x) => (float[?,?,?,?] y) <float[32,32,3,3] w1, float[32,32,3,3] w2> {"
+        " a = Conv <pads = [1,1,1,1]> (x, w1) r = Relu(a) p = MaxPool <kernel_shape = [2,2], strides = [2,2]> (r)"
+        " y = Conv <pads = [1,1,1,1]> (p, w2) }"
     )
-    for name in ("w1", "w2"):
-        array = generator.normal(scale=0.06, size=(32, 32, 3, 3)).astype(np.float32)
-        graph.graph.initializer.append(numpy_helper.from_array(array, name))
-    return graph
 
 
 def saved(folder: Path, proto: onnx.ModelProto | str, name: str = "model.onnx") -> Path:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from text_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -47,13 +47,7 @@ SWISH = (
 
 
 def model(text: str) -> onnx.ModelProto:
-    found = onnx.parser.parse_model(HEADER + text)
-    generator = np.random.default_rng(0)
-    for info in found.graph.value_info:
-        shape = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-        array = (0.1 + generator.random(shape)).astype(np.float32)
-        found.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
-    return found
+    return text_model(HEADER + text)
 
 
 def graph(text: str) -> Graph:

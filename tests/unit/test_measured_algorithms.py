@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 from kernel_samples import MACHINE, OPSETS
+from text_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -40,7 +39,7 @@ needs_blocks = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked 
 def lowered(side: int = 14) -> Graph:
     """A blocked convolution, and a second one with a residual and an activation."""
     domain = "com.microsoft.nchwc"
-    model = onnx.parser.parse_model(
+    model = text_model(
         f"""<ir_version: 10, opset_import: ["" : 18, "{domain}" : 1]>
         g (float[1,64,{side},{side}] x, float[1,64,{side},{side}] r) => (float[1,64,{side},{side}] y)
         <float[64,64,3,3] first, float[64,64,3,3] second, float[64] bias>
@@ -49,10 +48,6 @@ def lowered(side: int = 14) -> Graph:
             y = {domain}.Conv<pads=[1,1,1,1], activation="Relu">(a, second, bias, r)
         }}"""
     )
-    generator = np.random.default_rng(0)
-    for name, shape in (("first", (64, 64, 3, 3)), ("second", (64, 64, 3, 3)), ("bias", (64,))):
-        numbers = generator.normal(size=shape, scale=0.05).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
     graph = inference.lift(onnx_io.from_message(model))
     graph.stage = "lowered"
     return graph
@@ -178,11 +173,7 @@ g (float[1,32,28,28] x, float[1,32,28,28] r, float[1,32,1,1] gate) => (float[1,3
 def test_what_the_dialect_fuses_costs_less_in_blocks(body: str, fused: set[str]) -> None:
     """The named ops are not in the written model, and their prices are shares of those alone if they are blocked."""
     statements = body.replace(") ", ")\n")
-    model = onnx.parser.parse_model(f"{HEAD}{{ {statements} }}")
-    generator = np.random.default_rng(0)
-    for name, shape in (("w", (32, 32, 1, 1)), ("s", (32, 1, 1))):
-        numbers = generator.normal(size=shape).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, name))
+    model = text_model(f"{HEAD}{{ {statements} }}")
     graph = inference.lift(onnx_io.from_message(model))
     shares = find_fused_tensors(graph)
     assert set(shares) == fused and all(0 <= share <= 1 for share in shares.values())

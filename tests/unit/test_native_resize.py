@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from text_models import text_model
 from tiers import tiered
 
 import layoutopt
@@ -29,16 +30,12 @@ def network(
     node: str, image: tuple[int | str, int | str], opset: int, channels: int = 32, batch: str = "1"
 ) -> onnx.ModelProto:
     """A resampling between two convolutions without a bias or an activation."""
-    extents = ",".join(map(str, image))
-    model = onnx.parser.parse_model(
+    extents, filters = ",".join(map(str, image)), f"float[{channels},{channels},3,3]"
+    return text_model(
         f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[{batch},{channels},{extents}] x) => (float[?,?,?,?] y)'
-        f"{{a = Conv <pads = [1,1,1,1]> (x, w1) b = {node} y = Conv <pads = [1,1,1,1]> (b, w2)}}"
+        f"<{filters} w1, {filters} w2> {{"
+        f"a = Conv <pads = [1,1,1,1]> (x, w1) b = {node} y = Conv <pads = [1,1,1,1]> (b, w2)}}"
     )
-    generator = np.random.default_rng(0)
-    for name in ("w1", "w2"):
-        values = generator.normal(size=(channels, channels, 3, 3), scale=0.05).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
-    return model
 
 
 def constants(model: onnx.ModelProto, **arrays: np.ndarray) -> onnx.ModelProto:

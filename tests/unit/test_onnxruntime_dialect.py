@@ -1,5 +1,6 @@
 """The dialect of onnxruntime's blocked kernels: native ops, fused ops, and the block-size check."""
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -7,6 +8,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from text_models import text_model
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
@@ -22,18 +24,12 @@ pytestmark = pytest.mark.skipif(host_target() not in OTHER, reason="the blocks o
 
 def network(body: str, channels: int = 32, batch: str = "1") -> onnx.ModelProto:
     """A model from ONNX's text syntax, with random weights w<n> (c, c, 3, 3), d<n> (depthwise), b<n> and s<n> (c)."""
-    generator = np.random.default_rng(0)
-    shapes = {"w": (channels, channels, 3, 3), "d": (channels, 1, 3, 3), "b": (channels,), "s": (1, channels, 1, 1)}
-    model = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},{channels},16,16] x) => (float[?,?,?,?] y) {{{body}}}'
+    shapes = {"w": f"{channels},{channels},3,3", "d": f"{channels},1,3,3", "b": f"{channels}", "s": f"1,{channels},1,1"}
+    used = ", ".join(f"float[{shapes[name[0]]}] {name}" for name in sorted(set(re.findall(r"\b[wdbs]\d", body))))
+    shape = f"{batch},{channels},16,16"
+    return text_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[{shape}] x) => (float[?,?,?,?] y) <{used}> {{{body}}}'
     )
-    used = {name for node in model.graph.node for name in node.input}
-    for name in sorted(used):
-        if name[0] in shapes and name[1:].isdigit():
-            shape = shapes[name[0]]
-            values = generator.normal(scale=float(np.prod(shape[1:])) ** -0.5, size=shape).astype(np.float32)
-            model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
-    return model
 
 
 def kinds(model: onnx.ModelProto) -> Counter[str]:
@@ -78,7 +74,8 @@ def test_a_window_that_sees_all_is_a_global_pooling() -> None:
     assert found["GlobalAveragePool"] == 1 and found["AveragePool"] == 0
 
 
-SIGNAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},32,4000] x) => (float[?,?,?] y) {{
+SIGNAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},32,4000] x) => (float[?,?,?] y)
+<float[32,32,3] w1, float[32,32,3] w2, float[32,1,3] d1, float[32] b1, float[1,32,1] s1> {{
     a = Conv <pads = [3, 2], dilations = [2]> (x, w1, b1)
     l = LeakyRelu <alpha = 0.1> (a)
     d = Conv <group = 32, pads = [1, 1], strides = [2]> (l, d1)
@@ -90,13 +87,7 @@ SIGNAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},32,4000] x
 
 @pytest.mark.parametrize("batch", ["1", "2", "N"])
 def test_signals_are_images_of_one_row(batch: str) -> None:
-    model = onnx.parser.parse_model(SIGNAL.format(batch=batch))
-    generator = np.random.default_rng(0)
-    shapes = {"w1": (32, 32, 3), "w2": (32, 32, 3), "d1": (32, 1, 3), "b1": (32,), "s1": (1, 32, 1)}
-    for name, shape in shapes.items():
-        values = generator.normal(size=shape, scale=0.3).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
-    found = kinds(model)
+    found = kinds(text_model(SIGNAL.format(batch=batch)))
     assert found["ReorderInput"] == 1 and found["ReorderOutput"] == 1
     assert found["LeakyRelu"] == 0 and found["MaxPool"] == 1
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-import numpy as np
 import onnx
 import platformdirs
 import pytest
 from kernel_samples import MACHINE, OPSETS, InventedTimes
+from text_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -49,12 +49,7 @@ g (float[1,32,14,14] x) => (float[1,32,14,14] y)
 
 
 def network() -> onnx.ModelProto:
-    found = onnx.parser.parse_model(NETWORK)
-    generator = np.random.default_rng(0)
-    for name, shape in (("first", (64, 32, 3, 3)), ("second", (64, 1, 3, 3)), ("third", (32, 64, 1, 1))):
-        weights = generator.normal(size=shape).astype(np.float32)
-        found.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
-    return found
+    return text_model(NETWORK)
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import platform
 import re
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from text_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import (
@@ -251,7 +251,7 @@ def test_the_host(machine: str, features: set[str], expected: str, monkeypatch: 
 
 RUNTIMES = [find_runtime(name) for name in runtime_names()]
 CONVOLUTIONS = """<ir_version: 10, opset_import: ["" : 18]>
-g (float16[1,64,56,56] x) => (float16[1,64,56,56] y) {
+g (float16[1,64,56,56] x) => (float16[1,64,56,56] y) <float16[64,64,3,3] w> {
     a = Conv <pads = [1, 1, 1, 1]> (x, w)
     b = Relu (a)
     y = Conv <pads = [1, 1, 1, 1]> (b, w)
@@ -263,14 +263,6 @@ g (float[1,16,16,8] x) => (float[1,16,16,8] y) {
     c = Transpose <perm = [0, 2, 3, 1]> (b)
     y = Tanh (c)
 }"""
-
-
-def model_of(text: str) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(text)
-    if "w)" in text:
-        filters = np.random.default_rng(0).normal(size=(64, 64, 3, 3)).astype(np.float16)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(filters, "w"))
-    return model
 
 
 def test_runtime_and_dialect_follow_from_each_other() -> None:
@@ -291,14 +283,14 @@ def test_runtime_and_dialect_follow_from_each_other() -> None:
 )
 def test_arguments_that_do_not_fit(runtime: object, dialect: object, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        layoutopt.optimize(model_of(TORN), "gpu-hopper", runtime=runtime, dialect=dialect)  # type: ignore[arg-type]
+        layoutopt.optimize(text_model(TORN), "gpu-hopper", runtime=runtime, dialect=dialect)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("target", target_names())
 @pytest.mark.parametrize("text", [TORN, CONVOLUTIONS], ids=["torn", "convolutions"])
 def test_any_writes_standard_operators_alone(target: str, text: str) -> None:
     """Whatever the hardware prefers, no convolution leaves the canonical format where that takes Transposes around it."""
-    result = layoutopt.optimize(model_of(text), target, runtime="any")
+    result = layoutopt.optimize(text_model(text), target, runtime="any")
     kinds = [node.op_type for node in result.proto.graph.node]
     assert {opset.domain for opset in result.proto.opset_import} == {""} and not result.proto.functions
     assert "Transpose" not in kinds
@@ -308,7 +300,7 @@ def test_any_writes_standard_operators_alone(target: str, text: str) -> None:
 
 def test_executed_data_movement_is_that_of_onnxruntime() -> None:
     """The Transposes of the first model cancel in onnxruntime, too; those of the second one surround a Softmax."""
-    report = layoutopt.optimize(model_of(TORN), "gpu-hopper").report
+    report = layoutopt.optimize(text_model(TORN), "gpu-hopper").report
     assert report.before.transposes == 2
     assert report.moved_before is not None and report.moved_after is not None
     assert report.moved_before.ops == report.moved_after.ops == {}
@@ -362,13 +354,10 @@ def test_onnxruntime_fuses_the_epilogues_that_a_runtime_file_lists(
 ) -> None:
     shape, filters, kernel = KERNELS[family]
     operands = {"Add": "a, c", "Clip": "a, low, high"}.get(op, "a")
-    model = onnx.parser.parse_model(
+    model = text_model(
         f'<ir_version: 10, opset_import: ["" : 18]> g (float[{shape}] x) => (float[{shape}] y) '
         f"<float[{filters}] w, float[8] c, float low = {{0}}, float high = {{6}}> {{ a = {kernel} y = {op} ({operands}) }}"
     )
-    for name, sizes in (("w", [int(each) for each in filters.split(",")]), ("c", [8])):
-        array = np.random.default_rng(0).normal(size=sizes).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     saved = tmp_path / "optimised.onnx"
     Runnable.of(model.SerializeToString()).save_optimised(saved, {}, threads=1, disabled=("NchwcTransformer",))
     kinds = [node.op_type for node in onnx.load(saved).graph.node]

@@ -8,6 +8,7 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from text_models import text_model
 
 import layoutopt
 from layoutopt.formats import Format
@@ -220,7 +221,7 @@ def test_a_run_that_takes_too_long_ends() -> None:
 
 
 DRAWING = """<ir_version: 10, opset_import: ["" : 18]>
-g (float[1,16,24,24] x) => (float[1,32,24,24] y)
+g (float[1,16,24,24] x) => (float[1,32,24,24] y) <float[32,16,3,3] filter>
 {
     a = Transpose<perm=[0,2,3,1]>(x)
     b = Relu(a)
@@ -232,16 +233,9 @@ g (float[1,16,24,24] x) => (float[1,32,24,24] y)
 }"""
 
 
-def drawing() -> onnx.ModelProto:
-    found = onnx.parser.parse_model(DRAWING)
-    weights = np.random.default_rng(0).normal(size=(32, 16, 3, 3), scale=0.1).astype(np.float32)
-    found.graph.initializer.append(numpy_helper.from_array(weights, "filter"))
-    return found
-
-
 @pytest.mark.parametrize(("target", "runtime"), [("cpu", None), ("gpu-hopper", "compiler"), ("gpu-hopper", "any")])
 def test_a_model_that_draws_random_numbers_is_verified(target: str, runtime: str | None) -> None:
-    result = layoutopt.optimize(drawing(), target, runtime=runtime)
+    result = layoutopt.optimize(text_model(DRAWING), target, runtime=runtime)
     assert result.report.changed and result.report.verification.status == "passed"
     (noise,) = [node for node in result.proto.graph.node if node.op_type == "RandomNormalLike"]
     assert "seed" not in {each.name for each in noise.attribute}, "the seed is for the comparison only"
@@ -249,10 +243,10 @@ def test_a_model_that_draws_random_numbers_is_verified(target: str, runtime: str
 
 def test_a_fault_behind_random_numbers_is_detected(tmp_path: Path) -> None:
     original, changed = tmp_path / "original.onnx", tmp_path / "changed.onnx"
-    onnx.save(drawing(), original)
-    onnx.save(drawing(), changed)
+    onnx.save(text_model(DRAWING), original)
+    onnx.save(text_model(DRAWING), changed)
     assert verify_files(original, changed).status == "passed"
-    faulty = drawing()
+    faulty = text_model(DRAWING)
     weights = numpy_helper.to_array(faulty.graph.initializer[0]).copy()
     weights[[3, 4]] = weights[[4, 3]]
     faulty.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "filter"))
