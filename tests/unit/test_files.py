@@ -102,17 +102,6 @@ def test_what_a_command_reads_is_never_replaced(tmp_path: Path, link: str, force
     assert not allowed(linked[0], FileKind.REPORT, Overwrite((source,), linked[0], force))
 
 
-def test_external_data_of_the_output_and_of_siblings(tmp_path: Path) -> None:
-    out, data = save(tmp_path, "out.onnx", "w.bin"), tmp_path / "w.bin"
-    for kind in FileKind:
-        assert not allowed(data, kind, Overwrite((), out, force=True))
-        assert not allowed(data, kind, Overwrite((), tmp_path / "other.onnx"))
-        assert allowed(data, kind, Overwrite((), tmp_path / "other.onnx", force=True))
-    named_like_a_model = tmp_path / "w.onnx"
-    save(tmp_path, "sibling.onnx", "w.onnx")
-    assert not allowed(named_like_a_model, FileKind.MODEL, Overwrite((), named_like_a_model))
-
-
 # --- temporary names ---------------------------------------------------------------------------------------
 
 

@@ -129,41 +129,6 @@ def test_other_weights_get_a_name_of_their_own(tmp_path: Path) -> None:
     assert {each.name for each in tmp_path.iterdir()} == names
 
 
-def test_weights_that_a_sibling_uses_stay(tmp_path: Path) -> None:
-    path, sibling = tmp_path / "m.onnx", tmp_path / "sibling.onnx"
-    write(filled(1), path, "w.bin")
-    second = write(filled(2), path, "w.bin").weights
-    assert second is not None
-    sibling.write_bytes(path.read_bytes())
-    for fill in (3, 4):
-        write(filled(fill), path, "w.bin")
-        assert np.all(weight(read(sibling), "w1") == 2) and np.all(weight(read(path), "w1") == fill)
-    with pytest.raises(OutputError, match=r"holds weights of .*sibling\.onnx"):
-        write(filled(5), tmp_path / "new.onnx", second.name)
-    write(filled(5), tmp_path / "new.onnx", second.name, force=True)
-    assert np.all(weight(read(tmp_path / "new.onnx"), "w1") == 5)
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_weights_of_the_source_are_never_replaced(tmp_path: Path, force: bool) -> None:
-    source = tmp_path / "a.onnx"
-    write(model(), source, "w.bin")
-    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
-    for out, data in (("b.onnx", "w.bin"), ("b.onnx", "a.onnx"), ("w.bin", None), ("w.bin", "v.bin")):
-        with pytest.raises(OutputError, match=r"holds weights of|is read by"):
-            write(filled(2), tmp_path / out, data, source=source, force=force)
-        assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
-
-
-def test_a_file_of_unknown_content_is_no_place_for_weights(tmp_path: Path) -> None:
-    (tmp_path / "w.bin").write_bytes(b"precious")
-    with pytest.raises(OutputError, match="exists and is not external data"):
-        write(model(), tmp_path / "m.onnx", "w.bin")
-    assert os.listdir(tmp_path) == ["w.bin"]
-    write(model(), tmp_path / "m.onnx", "w.bin", force=True)
-    assert np.all(weight(read(tmp_path / "m.onnx"), "w2") == 2)
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("dtype", [np.float32, np.int8])
 def test_a_full_disk_under_external_data_is_named(dtype: type) -> None:

@@ -14,16 +14,13 @@ from layoutopt.errors import VerificationError
 from layoutopt.extend import (
     CostModel,
     Format,
-    Functions,
     FusionPattern,
     Graph,
     Match,
     OneAxis,
     Op,
-    Padding,
     Pass,
     PassContext,
-    Signature,
     format_system,
     register,
 )
@@ -71,28 +68,6 @@ def test_a_rule_that_is_wrong() -> None:
 
     with pytest.raises(AssertionError, match=r"test\.Reverse .* differs"):
         testing.check_rule(reversing("Reverse"))
-
-
-@pytest.mark.usefixtures("registry")
-def test_a_rule_that_is_right() -> None:
-    @register
-    class Backwards(OneAxis):
-        """A valid rule: it lowers the op in the canonical format, and keeps the padding state."""
-
-        family = "rearrangement"
-        ops = ("test::Backwards",)
-        default_axis = 1
-
-        def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
-            return (inputs[0],)
-
-        def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-            return False
-
-        def lower(self, op: Op, build: base.Builder) -> None:
-            base.LayoutRule.lower(self, op, build)
-
-    assert testing.check_rule(reversing("Backwards")) > 10
 
 
 def test_an_op_without_a_rule_or_without_a_run() -> None:
@@ -223,9 +198,3 @@ def test_patterns(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Doubled, "fault", fault)
     with pytest.raises(AssertionError, match=expected):
         testing.check_pattern(Doubled(), MODEL)
-
-
-def test_dialects() -> None:
-    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
-    net (float[1, 16, 8, 8] x, float[16, 16, 3, 3] w) => (float[1, 16, 6, 6] y) { y = Conv (x, w) }""")
-    assert testing.check_dialect(Functions.name, model) > 0
