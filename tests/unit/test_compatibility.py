@@ -288,10 +288,3 @@ def test_functions_are_composed_of_operators(save, version: str) -> None:
         ("soft", ("float64",), "composed"),
     ]
     assert "Exp" in found[0].support.detail and "Cast" in found[1].support.detail
-
-
-@pytest.mark.parametrize("dialect", ["functions", "ops"])
-def test_what_layoutopt_writes_can_be_run(save, dialect: str) -> None:
-    written = layoutopt.optimize(convolutions(), "gpu-hopper", dialect=dialect, verify=False)
-    found = usages(onnx_io.read(save(written.proto)))
-    assert {each.support.status for each in found} == {"kernel"} and not any(each.domain for each in found)
