@@ -65,9 +65,6 @@ def convolutions(filters: list[tuple[tuple[int, ...], int]], shape: list[int], d
     return text_model(f"{HEADER} g {signature} <{', '.join(declared)}> {{ {' '.join(lines)} }}")
 
 
-# --- names -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("format", "axes", "dtype", "expected"),
     [
@@ -137,9 +134,6 @@ def test_published_shapes(dtype: DType) -> None:
         assert published_shape(lookup("FRACTAL_ZN", dtype.label), (n, c)) == (ceil(n / block), ceil(c / 16), 16, block)
     shape, expected = as_shape(("n", 70, "h", "w")), as_shape(("n", ceil(70 / block), "h", "w", block))
     assert published_shape(formats["NC1HWC0"], shape) == expected
-
-
-# --- TransData ---------------------------------------------------------------------------------------------------
 
 
 def images(dtype: DType) -> list[Format]:
@@ -246,9 +240,6 @@ def test_errors() -> None:
 ASCENDS = ("ascend-310", "ascend-910b")
 
 
-# --- filters -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("target", ASCENDS)
 @pytest.mark.parametrize(
     ("shape", "group", "image"),
@@ -292,9 +283,6 @@ def test_the_first_layer_is_of_four_channels() -> None:
     whole = numpy_helper.to_array(model.graph.initializer[0])
     assert any(np.array_equal(each, pack_filter(whole, FractalZC04())) for each in weights.values())
     assert routes(result.proto)[0] == ("NCHW", "NC1HWC0_C04")
-
-
-# --- convolutions and matrix products ----------------------------------------------------------------------------
 
 
 HYBRID = (
@@ -363,9 +351,6 @@ def test_products_are_fractal_nz(target: str, left: str) -> None:
     }
     (shape,) = (list(each.dims) for each in result.proto.graph.initializer if len(each.dims) > 1)
     assert shape == [32, 32, 16, 16]
-
-
-# --- the written model -------------------------------------------------------------------------------------------
 
 
 def test_it_is_read_like_any_other(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from tiers import tiered
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cli.model_comparison import recorded_pins
-from layoutopt.formats import Format, as_shape
-from layoutopt.inference.axis_letters import infer_axis_letters, kept_axes
+from layoutopt.formats import Format
+from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.graph import Graph
 
 CHANNELS_LAST = """
@@ -114,24 +114,6 @@ def test_letters_are_distinct_and_as_many_as_axes(name: str) -> None:
         ).is_canonical
 
 
-def same_axes(before: tuple[int | str, ...], after: tuple[int | str, ...]) -> list[tuple[int, int]]:
-    """The pairs of `kept_axes`, sorted."""
-    return sorted(kept_axes(as_shape(before), as_shape(after)))
-
-
-def test_a_reshape_keeps_axes_of_equal_extent_and_weight() -> None:
-    assert same_axes((2, 3, 4, 5), (2, 12, 5)) == [(0, 0), (3, 2)]
-    assert same_axes((1, 56, 56, 64), (1, 3136, 64)) == [(0, 0), (3, 2)]
-    assert same_axes(("N", 8, 8), ("N", 64)) == [(0, 0)]
-    assert same_axes((2, 16, 1, 1), (2, 16)) == [(0, 0), (1, 1)]
-    assert same_axes((2, 1, 1, 16), (2, 16, 1, 1)) == [(0, 0), (3, 1)]
-    assert same_axes((4, 6), (6, 4)) == []
-    assert same_axes((0, 6), (6, 0)) == []
-
-
-# --- pins -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("pin", "order"),
     [
@@ -171,6 +153,3 @@ def test_the_stamp_has_the_letters_of_pins_and_is_recognised() -> None:
         result.proto, "gpu-hopper", runtime="compiler", pins={**pins, "image": "NHWC"}, verify=False
     )
     assert other.plan is not None
-
-
-# --- notation -------------------------------------------------------------------------------------------------------

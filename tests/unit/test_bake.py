@@ -8,9 +8,12 @@ import pytest
 from text_models import text_model
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
+from layoutopt.cost_models import load_target
+from layoutopt.dialects.onnxruntime.plain_passes import AvoidSkipLayerNormalization
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.baked import sort_nodes
+from layoutopt.passes.base import PassContext
 from layoutopt.runtime.baking import bake
 from layoutopt.verification import verify_models
 
@@ -128,3 +131,19 @@ def test_a_model_that_onnxruntime_would_not_load_again_is_not_baked() -> None:
     assert verify_models(proto.SerializeToString(), proto.SerializeToString()).status == "passed"
     with pytest.raises(ModelError, match="onnxruntime cannot load it"):
         bake(onnx_ir.from_proto(proto), packs=True)
+
+
+RESIDUAL = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,5,8] x, float[1,5,8] r, float[8] scale, float[8] bias) => (float[1,5,8] z) {
+  a = Add(x, r)
+  z = LayerNormalization(a, scale, bias)
+}"""
+
+
+def test_onnxruntime_leaves_a_residual_apart_from_its_normalisation() -> None:
+    """What the pass writes is the golden case of avoid-skip-layer-normalization."""
+    graph = inference.lift(onnx_ir.from_proto(onnx.parser.parse_model(RESIDUAL)))
+    fused = "SkipLayerNormalization"
+    assert fused in {node.op_type for node in bake(onnx_io.emit(graph), packs=False).graph}
+    AvoidSkipLayerNormalization().run(graph, PassContext(load_target("cpu-avx2")))
+    assert fused not in {node.op_type for node in bake(onnx_io.emit(graph), packs=False).graph}

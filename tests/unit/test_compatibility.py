@@ -64,9 +64,6 @@ def host() -> str:
 on_x86 = pytest.mark.skipif(host() not in OTHER, reason="the blocks of this processor are not known")
 
 
-# --- the machine and the file ------------------------------------------------------------------------------
-
-
 @on_x86
 def test_onnxruntime_has_the_blocks_that_the_flags_let_expect() -> None:
     assert blocked_channels() == BLOCKS[host()] == this_machine().block
@@ -96,9 +93,6 @@ def test_a_file_that_cannot_be_loaded(save) -> None:
     future.opset_import[0].version = 99
     with pytest.raises(ModelError, match="opset 99 of"):
         check_model(save(future))
-
-
-# --- the table of kernels ----------------------------------------------------------------------------------
 
 
 @on_x86
@@ -158,9 +152,6 @@ def test_limits_of_fused_kernels(op: str, inside: list, outside: list) -> None:
     (row,) = (each for each in kernels() if each.op == op)
     assert not fails(op, *inside, **row.attributes)
     assert fails(op, *outside, **row.attributes)
-
-
-# --- the command -------------------------------------------------------------------------------------------
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

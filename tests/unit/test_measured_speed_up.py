@@ -59,22 +59,6 @@ def test_the_speed_up_is_the_ratio_of_the_times(threads: int) -> None:
     assert (first.creation, first.blocks) == (2.0, 12)
 
 
-@pytest.mark.parametrize(("threads", "order"), [(1, "abbaABBA abbaBAAB"), (2, "aaAbbBbbBaaA bbBaaAaaAbbB")])
-def test_runs_are_in_the_order_abba(threads: int, order: str) -> None:
-    """Warm-up runs are written in lower case; the next block has the reverse order."""
-    clock, runs = FakeClock(), list[str]()
-
-    class Named(FakeSession):
-        def run(self, names: Sequence[str] | None, feeds: Feed) -> list[object]:
-            runs.append("A" if self.seconds == 2.0 else "B")
-            return super().run(names, feeds)
-
-    feeds = [SizedFeed({}, {"x": np.zeros(1)})]
-    models = [lambda: Named(clock, 1.0, 2.0), lambda: Named(clock, 1.0, 1.0)]
-    measure_speed_up(*models, feeds, threads, seconds=0.01, clock=clock)
-    assert "".join(runs).startswith(order.replace(" ", "").upper())
-
-
 @pytest.mark.parametrize(
     ("times", "reason"),
     [

@@ -174,20 +174,11 @@ def test_fingerprint() -> None:
     assert value == fingerprint(ir.from_proto(base))
     base.graph.initializer[0].float_data[0] = 3
     assert value != fingerprint(ir.from_proto(base))
-    large = [helper.make_tensor("w", TensorProto.FLOAT, [2000], np.full(2000, fill)) for fill in (1, 2)]
-    made = [
-        helper.make_model(
-            helper.make_graph(
-                [helper.make_node("Relu", ["w"], ["y"])],
-                "g",
-                [],
-                [helper.make_tensor_value_info("y", 1, [2000])],
-                [tensor],
-            )
-        )
-        for tensor in large
+    large = [
+        parse(f"g () => (float[2000] y) <float[2000] w = {{{','.join([fill] * 2000)}}}> {{ y = Relu(w) }}")
+        for fill in ("1", "2")
     ]
-    assert fingerprint(ir.from_proto(made[0])) == fingerprint(ir.from_proto(made[1]))
+    assert fingerprint(ir.from_proto(large[0])) == fingerprint(ir.from_proto(large[1]))
 
 
 def assert_round_trip(model: onnx.ModelProto) -> None:

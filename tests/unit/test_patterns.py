@@ -133,8 +133,6 @@ def test_near_misses(body: str) -> None:
     assert len(fused(proto).ops) == len(proto.graph.node)
 
 
-# --- attention ---------------------------------------------------------------------------------------------------
-
 B, S, L, H, D = 2, 5, 7, 3, 32
 ROWS = "Transpose <perm = [0, 2, 1, 3]>"
 Q = f"q4 = Reshape(q, sq) qh = {ROWS} (q4)"

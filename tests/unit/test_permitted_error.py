@@ -18,16 +18,14 @@ from layoutopt.dialects.onnxruntime.winograd import (
     MachineRates,
     Site,
     Tiles,
-    minimal_filtering,
 )
-from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_growths
 from layoutopt.errors import VerificationError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Value
 from layoutopt.report.facts import warnings_of
 from layoutopt.runtime.session import Session
 from layoutopt.verification.file_comparison import verify_files
-from layoutopt.verification.perturbation import COHERENT, error_growths, perturb_sums
+from layoutopt.verification.perturbation import COHERENT, perturb_sums
 
 UNIT = 2.0**-24
 CHANNELS, SIDE = 32, 16
@@ -127,22 +125,6 @@ def test_every_type_is_perturbed_by_its_own_unit(op: str, dtype: str) -> None:
     )
     eps = float(np.finfo(elements).eps)
     assert 0.1 * eps < np.abs(a - b).max() / np.abs(a).max() < 64 * eps
-
-
-def test_growth_is_declared_by_names_and_belongs_to_the_convolution() -> None:
-    names = ["r__NCHW8c/winograd/4of3x2of3/Conv_1", "s__NCHW8c/winograd/1of1x4of3/Add", "other"]
-    two, four = (minimal_filtering(each, 3) for each in (2, 4))
-    assert two is not None and four is not None
-    assert two.error_growth == pytest.approx(1.29, abs=0.01) and four.error_growth == pytest.approx(5.61, abs=0.01)
-    assert declared_growths(names) == {
-        "r__NCHW8c": two.error_growth * four.error_growth,
-        "s__NCHW8c": four.error_growth,
-    }
-    original = network("c = Conv (x, w) t = Add (c, u) r = Relu (t) y = Conv (r, w)", filters_of("random"))
-    rewritten = onnx.ModelProto()
-    for name in names:
-        rewritten.graph.node.add().output.append(name)
-    assert error_growths(original, rewritten) == {"c": two.error_growth * four.error_growth}
 
 
 TWO = "c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (c) y = Conv <pads = [1, 1, 1, 1]> (r, w)"

@@ -1,23 +1,40 @@
-"""QDQ groups: planned as one op if a target has integer kernels, and never split by a cast."""
+"""Quantised models: QDQ groups are planned as one op and never split, and passes on integers return the same integers."""
 
+from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx.parser
+import onnx_ir
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import numpy_helper
 from tiers import tiered
 
 import layoutopt
+from layoutopt import inference, onnx_io
+from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models.registry import host_target
+from layoutopt.dialects.onnxruntime.integer import (
+    AbsorbPads,
+    AffineConvolutions,
+    Quantization,
+    Tabulate,
+    WidenRows,
+    channel_parameters,
+)
 from layoutopt.formats import lookup, pack, unpack
-from layoutopt.ir import Graph
-from layoutopt.ir.graph import is_cast
+from layoutopt.ir.graph import Graph, is_cast
+from layoutopt.ir.types import Array, DType
 from layoutopt.ops import is_dequantizer, is_quantizer
+from layoutopt.passes.base import Pass, PassContext, Pipeline
+from layoutopt.runtime.session import inference_session
 
-MODEL = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,64,56,56] x) => (float[1,64,56,56] y)
+QDQ = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,64,56,56] x) => (float[1,64,56,56] y)
 <float scale = {0.05}, uint8 zero = {128}, float weight_scale = {0.01}, int8 weight_zero = {0}>
 {
     q = QuantizeLinear (x, scale, zero)
@@ -53,7 +70,7 @@ RESIDUAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,C,28,28] x) =>
 
 
 def unit() -> onnx.ModelProto:
-    model = onnx.parser.parse_model(MODEL)
+    model = onnx.parser.parse_model(QDQ)
     weight = np.random.default_rng(0).integers(-128, 128, (64, 64, 3, 3)).astype(np.int8)
     model.graph.initializer.append(numpy_helper.from_array(weight, "v"))
     return model
@@ -118,11 +135,11 @@ def test_a_unit_lies_as_kernels_for_its_integers_want_it(target: str, wanted: st
     assert weight.data_type == onnx.TensorProto.INT8
 
 
-TARGETS = ("gpu-turing", "gpu-hopper", "ascend-310", "ascend-910b", "cpu-avx2")
+QDQ_TARGETS = ("gpu-turing", "gpu-hopper", "ascend-310", "ascend-910b", "cpu-avx2")
 SIZES = ((64, 64), (17, 33), (16, 40))
 
 
-UNITS = sorted(enumerate(product(TARGETS, SIZES, (0, 128), (False, True))), key=lambda each: (each[0] % 7, each[0]))
+UNITS = sorted(enumerate(product(QDQ_TARGETS, SIZES, (0, 128), (False, True))), key=lambda each: (each[0] % 7, each[0]))
 
 
 @pytest.mark.parametrize("dialect", ["functions", "ops"])
@@ -141,7 +158,7 @@ def test_no_unit_is_torn(target: str, sizes: tuple[int, int], zero: int, depthwi
 
 def test_weights_that_are_quantised_in_the_model_are_integers_in_the_file() -> None:
     """Weights with a QuantizeLinear in the model are stored as integers; weights with a DequantizeLinear only stay so."""
-    text = MODEL.replace("w = Deq", "v = QuantizeLinear (u, weight_scale, weight_zero)\n    w = Deq")
+    text = QDQ.replace("w = Deq", "v = QuantizeLinear (u, weight_scale, weight_zero)\n    w = Deq")
     model = onnx.parser.parse_model(text)
     weight = np.random.default_rng(0).normal(size=(64, 64, 3, 3)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weight, "u"))
@@ -198,3 +215,284 @@ def test_int8_at_outputs_is_loaded_as_it_is_by_default(
     for (name, want), got in zip(logical.items(), ran(result.proto, feed), strict=True):
         got = unpack(got, lookup(pins[name]), want.shape) if name in pins else got
         assert np.abs(want - got).max() < (1e-4 * np.abs(want).max() if name == "c" else step), name
+
+
+HEADER = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
+
+
+def model_of(text: str, **constants: Array) -> onnx.ModelProto:
+    """A model with constants in the place of the inputs of these names."""
+    model = onnx.parser.parse_model(HEADER + text)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return model
+
+
+def rewritten(model: onnx.ModelProto, step: Pass, growth: Growth | None = None) -> tuple[Graph, bytes]:
+    """The graph and the model after a pass."""
+    graph = inference.lift(onnx_ir.serde.deserialize_model(model))
+    context = PassContext(None, growth=growth or Growth())  # type: ignore[arg-type]
+    Pipeline((step,)).run(graph, context)
+    return graph, onnx_io.to_bytes(onnx_io.emit(graph))
+
+
+def run_bytes(model: bytes, feed: dict[str, Array], *, is_optimised: bool = False) -> Sequence[Any]:
+    return inference_session(model, is_optimised=is_optimised).run(None, feed)
+
+
+def kinds(graph: Graph) -> list[str]:
+    return [op.op_type for op in graph.ops]
+
+
+def scalar(value: float, dtype: Any = np.float32) -> Array:
+    return np.array(value, dtype)
+
+
+DTYPES = ("uint8", "int8")
+RANDOM = np.random.default_rng(0)
+
+
+def feed_of(model: onnx.ModelProto) -> dict[str, Any]:
+    """Every integer in every channel (the last axis), or of every operand per channel."""
+    constants = {each.name for each in model.graph.initializer}
+    feed = {}
+    for each in model.graph.input:
+        shape = [dim.dim_value or 2 for dim in each.type.tensor_type.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
+        if each.name not in constants:
+            step = shape[-1] if np.prod(shape) >= 256 * shape[-1] else 1
+            feed[each.name] = (np.arange(np.prod(shape)) // step).astype(dtype).reshape(shape)
+    return feed
+
+
+def check(model: onnx.ModelProto, step: Pass) -> list[str]:
+    """The op types after a pass, whose result computes the same integers."""
+    graph, result = rewritten(model, step)
+    feed = feed_of(model)
+    for optimised in (False, True):
+        expected = run_bytes(model.SerializeToString(), feed, is_optimised=optimised)
+        for one, other in zip(expected, run_bytes(result, feed, is_optimised=optimised), strict=True):
+            np.testing.assert_array_equal(one, other)
+    return kinds(graph)
+
+
+def rows_model(samples: int) -> onnx.ModelProto:
+    return model_of(
+        f"""agraph (uint8[{samples},56,56,16] q, uint8[{samples},1,1,16] s) => (uint8[{samples},56,56,16] p) {{
+            a = com.microsoft.QLinearMul (q, xs, xz, c, ys, xz, ys, yz)
+            b = com.microsoft.QLinearAdd (c, ys, xz, a, ys, yz, xs, xz)
+            p = com.microsoft.QLinearMul (b, xs, xz, s, ys, xz, ys, yz)
+        }}""",
+        xs=scalar(0.02),
+        ys=scalar(0.3),
+        xz=scalar(11, np.uint8),
+        yz=scalar(100, np.uint8),
+        c=RANDOM.integers(0, 256, (1, 1, 16)).astype(np.uint8),
+    )
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_rows_are_merged_with_one_reshape_at_either_end(samples: int) -> None:
+    found = check(rows_model(samples), WidenRows())
+    assert [kind for kind in found if kind.startswith("QLinear")] == ["QLinearMul", "QLinearAdd", "QLinearMul"]
+    graph, _ = rewritten(rows_model(samples), WidenRows())
+    between = [op.inputs[0] for op in graph.ops if op.op_type == "QLinearMul"]
+    assert all(value is not None and value.shape == (samples, 56, 56 * 16) for value in between)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "scale", "is_absorbed"),
+    [
+        ("constant", "", "xs", True),
+        ("edge", "", "xs", False),
+        ("constant", ", one", "xs", False),
+        ("constant", "", "ys", False),
+    ],
+    ids=["zeros", "mode", "value", "scale"],
+)
+def test_a_pad_becomes_pads_of_the_convolution(mode: str, value: str, scale: str, is_absorbed: bool) -> None:
+    model = model_of(
+        f"""agraph (uint8[1,7,7,8] q) => (uint8[1,8,8,8] p, float[1,8,8,8] f) {{
+            a = DequantizeLinear (q, xs, xz)
+            b = Pad <mode = "{mode}"> (a, widths{value})
+            c = QuantizeLinear (b, {scale}, xz)
+            p = com.microsoft.QLinearConv <channels_last = 1, group = 8, kernel_shape = [2, 2], pads = [0, 1, 1, 0]>
+                (c, xs, xz, w, xs, wz, ys, xz)
+            f = DequantizeLinear (p, ys, xz)
+        }}""",
+        xs=scalar(0.02),
+        ys=scalar(0.3),
+        xz=scalar(11, np.uint8),
+        wz=scalar(0, np.int8),
+        one=scalar(1.0),
+        w=RANDOM.integers(-128, 128, (8, 1, 2, 2)).astype(np.int8),
+        widths=np.array([0, 1, 0, 0, 0, 0, 1, 0], np.int64),
+    )
+    assert ("Pad" in check(model, AbsorbPads())) is not is_absorbed
+    if is_absorbed:
+        graph, _ = rewritten(model, AbsorbPads())
+        assert graph.ops[0].attributes["pads"] == (1, 1, 1, 1)
+
+
+CONVOLVED = {
+    "sub": "b = Sub (a, c)",
+    "from": "b = Sub (c, a)",
+    "add": "b = Add (c, a)",
+    "mul": "b = Mul (a, c)",
+    "div": "b = Div (a, d)",
+    "norm": "m = Sub (a, c)\n n = Mul (m, d)\n b = Add (n, c)",
+    "integers": "w = DequantizeLinear (k, ks, kz)\n b = Mul (a, w)",  # a model quantised per tensor
+}
+KEPT = {"another axis": "b = Sub (a, r)", "divided": "b = Div (c, a)", "another op": "b = Max (a, c)"}
+
+
+def affine_model(ops: str, dtype: str, result: str = "") -> onnx.ModelProto:
+    """DequantizeLinear, ops from `a` to `b` and QuantizeLinear on every integer in every channel."""
+    random = np.random.default_rng(len(ops))
+    return model_of(
+        f"""agraph ({dtype}[1,16,16,24] q) => ({result or dtype}[1,16,16,24] p) {{
+            a = DequantizeLinear (q, xs, xz)
+            {ops}
+            p = QuantizeLinear (b, ys, yz)
+        }}""",
+        xs=scalar(0.0231),
+        xz=scalar(11, dtype),
+        ys=scalar(0.0237),
+        yz=scalar(3, result or dtype),
+        c=random.normal(size=24).astype(np.float32),
+        d=random.uniform(0.5, 2, (1, 1, 1, 24)).astype(np.float32),
+        r=np.arange(1, 17, dtype=np.float32).reshape(1, 16, 1, 1),
+        k=random.integers(-128, 128, (1, 1, 1, 24)).astype(np.int8),
+        ks=scalar(0.0147),
+        kz=scalar(-64, np.int8),
+    )
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_affine_ops_become_a_convolution(name: str, dtype: str) -> None:
+    found = check(affine_model(CONVOLVED[name], dtype), AffineConvolutions())
+    assert [kind for kind in found if kind != "DequantizeLinear"] == ["QLinearConv"]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_other_ops_stay(name: str) -> None:
+    assert "QLinearConv" not in kinds(rewritten(affine_model(KEPT[name], "uint8"), AffineConvolutions())[0])
+
+
+def test_affine_ops_that_change_the_scale_only_are_removed() -> None:
+    """6 x is quantised with 6 times the scale; the next op reads the integers of x."""
+    model = model_of(
+        """agraph (uint8[4,4,16,16] q) => (float[4,4,16,16] y) {
+            a = DequantizeLinear (q, xs, xz)
+            b = Div (a, six)
+            p = QuantizeLinear (b, ys, xz)
+            y = DequantizeLinear (p, ys, xz)
+        }""",
+        xs=scalar(0.36),
+        ys=scalar(0.06),
+        xz=scalar(120, np.uint8),
+        six=scalar(6.0),
+    )
+    assert check(model, AffineConvolutions()) == ["DequantizeLinear"]
+
+
+@settings(max_examples=40)
+@given(
+    st.floats(1e-3, 1.0),
+    st.floats(0.9, 3.0),
+    st.integers(0, 255),
+    st.integers(0, 255),
+    st.lists(st.floats(-4, 4), min_size=1, max_size=4),
+)
+def test_the_parameters_of_a_convolution_are_exact(
+    scale: float, ratio: float, x_zero: int, y_zero: int, shifts: list[float]
+) -> None:
+    """Where parameters are found, integer arithmetic with them gives what the float32 ops give."""
+    before = Quantization(np.float32(scale), x_zero, DType.UINT8)
+    after = Quantization(np.float32(scale * ratio), y_zero, DType.UINT8)
+    constant = (np.array(shifts) * scale).astype(np.float32)
+    found = channel_parameters(before, [lambda numbers: numbers - constant.astype(numbers.dtype)], after, len(shifts))
+    if found is not None:
+        weights, scales, biases = found
+        integers = np.arange(256)[:, None]
+        expected = after.quantize(before.dequantize(integers) - constant)
+        sums = (integers - x_zero) * weights.astype(np.int64) + biases
+        exact = sums * (before.scale * scales / after.scale).astype(np.float64)
+        np.testing.assert_array_equal(np.clip(np.rint(exact) + y_zero, 0, 255), expected)
+
+
+GELU = """
+    a = DequantizeLinear (q, xs, xz)
+    b = Div (a, root)
+    c = Erf (b)
+    e = QuantizeLinear (c, es, ez)
+    f = com.microsoft.QLinearAdd (e, es, ez, one, es, ez, fs, fz)
+    g = com.microsoft.QLinearMul (q, xs, xz, f, fs, fz, gs, xz)
+    p = com.microsoft.QLinearMul (g, gs, xz, one, es, ez, ps, xz)
+"""
+SILU = """
+    a = com.microsoft.QLinearSigmoid (q, xs, xz, es, ez)
+    p = com.microsoft.QLinearMul (q, xs, xz, a, es, ez, ps, xz)
+"""
+PER_CHANNEL = GELU.replace("(g, gs, xz, one", "(g, gs, xz, row").replace("Erf", "Neg")
+TWO_TENSORS = GELU.replace("(q, xs, xz, f", "(r, xs, xz, f").replace("Erf", "Neg")
+ANOTHER_READER = GELU + "s = com.microsoft.QLinearAdd (e, es, ez, r, xs, xz, ps, xz)"
+
+
+@pytest.mark.parametrize(
+    ("ops", "dtype", "outputs", "samples", "look_ups"),
+    [
+        *((GELU, dtype, "", "2", 1) for dtype in DTYPES),
+        (ANOTHER_READER, "uint8", ", uint8[2,32,32,16] s", "2", 1),
+        (GELU, "uint8", ", uint8[2,32,32,16] f", "2", 1),
+        (SILU, "uint8", "", "2", 0),
+        (GELU, "uint8", "", "N", 0),
+        (PER_CHANNEL, "uint8", "", "2", 0),
+        (TWO_TENSORS, "uint8", "", "2", 0),
+    ],
+    ids=["uint8", "int8", "another reader", "an output", "cheap", "symbolic", "per channel", "two tensors"],
+)
+def test_an_expensive_chain_is_one_look_up(ops: str, dtype: str, outputs: str, samples: str, look_ups: int) -> None:
+    """A value that something else reads is looked up, and the ops behind it stay."""
+    zero, shape = 0 if dtype == "int8" else 128, f"{samples},32,32,16"
+    numbers = {"xs": 0.031, "root": 1.4142135, "es": 2 / 255, "fs": 2 / 255, "gs": 0.041, "ps": 0.021}
+    constants: dict[str, Array] = {name: scalar(number) for name, number in numbers.items()}
+    constants |= {name: scalar(zero + shift, dtype) for name, shift in (("xz", -9), ("ez", 0), ("fz", -128))}
+    constants |= {"one": np.full((1, 1, 1), zero + 127, dtype), "row": np.arange(16).astype(dtype)}
+    text = f"agraph ({dtype}[{shape}] q, {dtype}[{shape}] r) => ({dtype}[{shape}] p{outputs}) {{ {ops} }}"
+    found = check(model_of(text, **constants), Tabulate())
+    assert found.count("GatherElements") == look_ups
+    assert ("Erf" in found) is ("Erf" in ops and not look_ups)
+
+
+def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() -> None:
+    model = model_of(
+        """agraph (float[1,8,28,28] x) => (float[1,28,28,8] y) {
+            q = QuantizeLinear (x, xs, xz)
+            d = DequantizeLinear (q, xs, xz)
+            v = DequantizeLinear <axis = 0> (w, ws, wz)
+            c = Conv <kernel_shape = [1, 1]> (d, v)
+            t = Transpose <perm = [0, 2, 3, 1]> (c)
+            tq = QuantizeLinear (t, xs, xz)
+            td = DequantizeLinear (tq, xs, xz)
+            u = Sub (td, m)
+            uq = QuantizeLinear (u, xs, xz)
+            y = DequantizeLinear (uq, xs, xz)
+        }""",
+        xs=scalar(0.03),
+        xz=scalar(120, np.uint8),
+        w=RANDOM.integers(-64, 64, (8, 8, 1, 1)).astype(np.int8),
+        ws=np.full(8, 0.01, np.float32),
+        wz=np.zeros(8, np.int8),
+        m=RANDOM.normal(size=8).astype(np.float32),
+    )
+    result = layoutopt.optimize(model, "cpu")
+    assert result.report.changed
+    assert {each.name for each in result.report.passes if each.changed} >= {"affine-convolutions"}
+    assert [node.op_type for node in result.proto.graph.node].count("QLinearConv") == 2
+    feed = {"x": RANDOM.normal(size=(1, 8, 28, 28)).astype(np.float32)}
+    expected = run_bytes(model.SerializeToString(), feed, is_optimised=True)
+    np.testing.assert_array_equal(run_bytes(result.proto.SerializeToString(), feed, is_optimised=True), expected)
+    assert not layoutopt.optimize(result.proto, "cpu").report.changed
+    plain = model_of("agraph (float[1,8] x) => (float[1,8] y) { y = Sub (x, m) }", m=np.ones(8, np.float32))
+    assert not any(each.name == "affine-convolutions" for each in layoutopt.optimize(plain, "cpu").report.passes)

@@ -1,21 +1,25 @@
-"""The report of a result: its summary, reasons for ops without a signature, and the ops that still move bytes."""
+"""The report of a result: its summary, reasons for ops without a signature, ops that move bytes, and the table of operators."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.defs
 import onnx.parser
 import pytest
+from typer.testing import CliRunner
 
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cli import main
+from layoutopt.cli.app import app
 from layoutopt.inference import lift
 from layoutopt.onnx_io import from_message
-from layoutopt.ops import OPS_WITHOUT_RULE
+from layoutopt.ops import OPS_WITHOUT_RULE, rules
 from layoutopt.ops.ops_without_rule import NO_RULE, reason_without_signature
 from layoutopt.report.builder import remaining_moves
+from layoutopt.report.operators import UNKNOWN, known_operators
 from layoutopt.report.units import seconds, size
 
 NETWORK = """<ir_version: 10, opset_import: ["" : 18]>
@@ -114,3 +118,39 @@ def test_the_bytes_of_a_body_count_once_per_run() -> None:
     (found,) = remaining_moves(inference.lift(onnx_io.from_message(permuted())))
     assert (found.op_type, found.body, found.name) == ("Transpose", "loop/body", "turn")
     assert found.bytes == 5 * 2 * 4 * 6 * 4
+
+
+def output_of(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["list", "ops", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_operator_of_onnx_has_a_rule_or_a_reason_to_have_none() -> None:
+    kinds = {f"{each.domain}::{each.name}" if each.domain else each.name for each in onnx.defs.get_all_schemas()}
+    assert not kinds - set(rules()) - set(OPS_WITHOUT_RULE)
+    assert not [each.kind for each in known_operators() if each.reason == UNKNOWN]
+
+
+def test_none_has_both() -> None:
+    assert not set(rules()) & set(OPS_WITHOUT_RULE)
+
+
+def test_opsets_are_those_at_which_an_operator_changed() -> None:
+    found = {each.kind: each.opsets for each in known_operators()}
+    assert found["Relu"][:3] == (7, 13, 14) and found["Squeeze"][:3] == (7, 11, 13) and found["Mish"][0] == 18
+    assert found["com.microsoft.FusedConv"] == ()
+
+
+def test_the_command() -> None:
+    (conv,) = [each for each in json.loads(output_of("Conv", "--json=-"))["operators"] if not each["domain"]]
+    assert conv["family"] == "convolution" and conv["opsets"][:2] == [7, 11]
+    assert "com.microsoft.Gelu" in output_of("com.microsoft::gelu") and "its indices" in output_of("maxunpool")
+    assert {each["family"] for each in json.loads(output_of("--family", "pooling", "--json=-"))["operators"]} == {
+        "pooling"
+    }
+
+
+@pytest.mark.parametrize("arguments", [["no-such-operator"], ["--family", "no-such-family"]])
+def test_what_is_not_there(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, ["list", "ops", *arguments]).exit_code != 0

@@ -197,9 +197,12 @@ def test_a_type_function_of_an_extension() -> None:
     assert str(graph.value("y").type) == "float16[N//2]"
 
 
+_LIST = re.compile(r"(?<=[(,] )\[[-\d, ]+\]|(?<=\()\[[-\d, ]+\]")  # as an operand
+
+
 @dataclass(frozen=True)
 class Fact:
-    """A model, the expected shape or elements of a value, and the operators under test."""
+    """A model, and the expected shape or elements of a value. Lists are constants, as in `Reshape (x, [2, -1])`."""
 
     body: str
     shape: str = ""  # of the value
@@ -210,7 +213,14 @@ class Fact:
 
     @property
     def text(self) -> str:
-        return f"net ({self.inputs}) => (float[?] {self.value}) {{ {self.body} }}"
+        constants: list[str] = []
+
+        def name(match: re.Match[str]) -> str:
+            constants.append(f"list{len(constants)} = Constant <value_ints: ints = {match[0]}> ()")
+            return f"list{len(constants) - 1}"
+
+        body = _LIST.sub(name, self.body)
+        return f"net ({self.inputs}) => (float[?] {self.value}) {{ {' '.join(constants)} {body} }}"
 
 
 FACTS = {
@@ -229,14 +239,11 @@ FACTS = {
     ),
     "DepthToSpace": Fact("y = DepthToSpace <blocksize = 2> (x)", "N,1,2*H,2*W"),
     "SpaceToDepth": Fact("y = SpaceToDepth <blocksize = 2> (x)", "N,16,H//2,W//2"),
-    "Reshape rest": Fact(ints("t", 0, 4, -1) + "y = Reshape (x, t)", "N,4,H*W"),
+    "Reshape rest": Fact("y = Reshape (x, [0, 4, -1])", "N,4,H*W"),
     "Reshape computed": Fact(
         NUMBERS
         + HALF
-        + "q = Div (h, two) z = Constant <value_ints: ints = [0]> () qs = Unsqueeze (q, z) "
-        + ints("r", -1)
-        + ints("n", 0)
-        + "t = Concat <axis = 0> (n, qs, r) y = Reshape (x, t)",
+        + "q = Div (h, two) qs = Unsqueeze (q, [0]) t = Concat <axis = 0> ([0], qs, [-1]) y = Reshape (x, t)",
         "N,H//2,(4*H*W)//(H//2)",
     ),
     "Reshape of an old opset to any shape of rank 3": Fact(
@@ -245,42 +252,26 @@ FACTS = {
         inputs="float[N,4,H,W] x, int64[3] t",
         header='<ir_version: 8, opset_import: ["" : 9]>',
     ),
-    "Compress": Fact(ints("k", 1, 0, 1, 0) + "c = Cast <to = 9> (k) y = Compress <axis = 1> (x, c)"),
+    "Compress": Fact("c = Cast <to = 9> ([1, 0, 1, 0]) y = Compress <axis = 1> (x, c)"),
     "Flatten": Fact("y = Flatten <axis = 2> (x)", "4*N,H*W"),
     "Expand": Fact(NUMBERS + filter_of(1, 4, 1, 1) + "y = Expand (f, s)", "N,4,H,W"),
-    "Tile": Fact(ints("r", 1, 2, 3, 1) + "y = Tile (x, r)", "N,8,3*H,W"),
-    "Pad": Fact(ints("p", 0, 0, 1, 0, 0, 0, 2, 0) + "y = Pad (x, p)", "N,4,H+3,W"),
+    "Tile": Fact("y = Tile (x, [1, 2, 3, 1])", "N,8,3*H,W"),
+    "Pad": Fact("y = Pad (x, [0, 0, 1, 0, 0, 0, 2, 0])", "N,4,H+3,W"),
     "Pad to a multiple": Fact(
         NUMBERS
-        + "seven = Constant <value_int: int = 7> () a = Mod (h, seven) b = Sub (seven, a) c = Mod (b, seven) "
-        + ints("z", 0)
-        + "d = Unsqueeze (c, z)"
-        + ints("p", 0, 0, 0, 0, 0, 0)
-        + ints("q", 0)
-        + "pads = Concat <axis = 0> (p, d, q) y = Pad (x, pads)",
+        + "seven = Constant <value_int: int = 7> () a = Mod (h, seven) b = Sub (seven, a) c = Mod (b, seven) d = "
+        "Unsqueeze (c, [0]) pads = Concat <axis = 0> ([0, 0, 0, 0, 0, 0], d, [0]) y = Pad (x, pads)",
         "N,4,7*((H+6)//7),W",
     ),
     "Slice": Fact(
-        ints("b", 1, -3)
-        + ints("e", 9223372036854775807, 9223372036854775807)
-        + ints("a", 2, 3)
-        + "x2 = Concat <axis = 3> (x, x, x) y = Slice (x2, b, e, a)",
+        "x2 = Concat <axis = 3> (x, x, x) y = Slice (x2, [1, -3], [9223372036854775807, 9223372036854775807], [2, 3])",
         "N,4,H-1,3",
     ),
-    "Slice steps": Fact(
-        ints("b", 1, -1)
-        + ints("e", 2147483647, -9223372036854775807)
-        + ints("a", 2, 3)
-        + ints("st", 2, -1)
-        + "y = Slice (x, b, e, a, st)",
-        "N,4,H//2,W",
-    ),
+    "Slice steps": Fact("y = Slice (x, [1, -1], [2147483647, -9223372036854775807], [2, 3], [2, -1])", "N,4,H//2,W"),
     "Concat": Fact("y = Concat <axis = 2> (x, x)", "N,4,2*H,W"),
     "Split": Fact("y, z = Split <axis = 2, num_outputs = 2> (x)", "N,4,(H+1)//2,W"),
     "Split rest": Fact("z, y = Split <axis = 2, num_outputs = 2> (x)", "N,4,H-((H+1)//2),W"),
-    "Resize": Fact(
-        ints("z", 0) + "sc = Constant <value = float[4] {1, 1, 2, 0.5}> () y = Resize (x, , sc)", "N,4,2*H,W//2"
-    ),
+    "Resize": Fact("sc = Constant <value = float[4] {1, 1, 2, 0.5}> () y = Resize (x, , sc)", "N,4,2*H,W//2"),
     "Resize sizes": Fact(
         NUMBERS + HALF + IMAGE + "d = Add (hw, two) y = Resize <axes = [2, 3]> (x, , , d)", "N,4,H+2,W+2"
     ),
@@ -295,50 +286,34 @@ FACTS = {
     ),
     "ConstantOfShape": Fact(NUMBERS + IMAGE + "y = ConstantOfShape (hw)", "H,W"),
     "Einsum": Fact('y = Einsum <equation = "nchw,nchv->nvwc"> (x, x)', "N,W,W,4"),
-    "Col2Im": Fact(
-        NUMBERS + IMAGE + ints("b", 1, 1) + ints("t", 0, 4, -1) + "r = Reshape (x, t) y = Col2Im (r, hw, b)", "N,4,H,W"
-    ),
+    "Col2Im": Fact(NUMBERS + IMAGE + "r = Reshape (x, [0, 4, -1]) y = Col2Im (r, hw, [1, 1])", "N,4,H,W"),
     "Shape": Fact("y = Shape <start = 1, end = -1> (x)", elements="4,H"),
     "Size": Fact("y = Size (x)", elements="4*H*N*W"),
-    "Constant": Fact(NUMBERS + ints("c", 3, 4, 5, 6) + "y = Add (s, c)", elements="N+3,8,H+5,W+6"),
+    "Constant": Fact(NUMBERS + "y = Add (s, [3, 4, 5, 6])", elements="N+3,8,H+5,W+6"),
     "Identity": Fact(NUMBERS + "y = Identity (h)", elements="H"),
     "Cast and Floor": Fact(
-        NUMBERS
-        + "f = Cast <to = 1> (h) t = Constant <value_float: float = 2.0> () m = Mul (f, t) fl = Floor (m) ce = Ceil (fl) "
-        "ro = Round (ce) y = Cast <to = 7> (ro)",
+        NUMBERS + "f = Cast <to = 1> (h) t = Constant <value_float: float = 2.0> () m = Mul (f, t) fl = Floor (m) ce = "
+        "Ceil (fl) ro = Round (ce) y = Cast <to = 7> (ro)",
         elements="2*H",
     ),
-    "Squeeze": Fact(NUMBERS + ints("z", 0) + "u = Unsqueeze (h, z) v = Unsqueeze (u, z) y = Squeeze (v)", elements="H"),
+    "Squeeze": Fact(NUMBERS + "u = Unsqueeze (h, [0]) v = Unsqueeze (u, [0]) y = Squeeze (v)", elements="H"),
     "Reshape of a list": Fact(
-        NUMBERS
-        + ints("t", 2, 2)
-        + "m = Reshape (s, t) tr = Transpose (m) fl = Flatten <axis = 0> (tr)"
-        + ints("l", -1)
-        + "y = Reshape (fl, l)",
+        NUMBERS + "m = Reshape (s, [2, 2]) tr = Transpose (m) fl = Flatten <axis = 0> (tr) y = Reshape (fl, [-1])",
         elements="N,H,4,W",
     ),
-    "Gather": Fact(NUMBERS + ints("o", 3, 0) + "y = Gather (s, o)", elements="W,N"),
-    "Slice of a list": Fact(
-        NUMBERS
-        + ints("b", -1)
-        + ints("e", -9223372036854775807)
-        + ints("a", 0)
-        + ints("st", -1)
-        + "y = Slice (s, b, e, a, st)",
-        elements="W,H,4,N",
-    ),
-    "Split of a list": Fact(NUMBERS + ints("z", 3, 1) + "a, y = Split (s, z)", elements="W"),
+    "Gather": Fact(NUMBERS + "y = Gather (s, [3, 0])", elements="W,N"),
+    "Slice of a list": Fact(NUMBERS + "y = Slice (s, [-1], [-9223372036854775807], [0], [-1])", elements="W,H,4,N"),
+    "Split of a list": Fact(NUMBERS + "a, y = Split (s, [3, 1])", elements="W"),
     "Expand and Tile": Fact(
-        NUMBERS + ints("z", 0) + "u = Unsqueeze (h, z)" + ints("two", 2) + "e = Expand (u, two) y = Tile (e, two)",
-        elements="H,H,H,H",
+        NUMBERS + "u = Unsqueeze (h, [0]) e = Expand (u, [2]) y = Tile (e, [2])", elements="H,H,H,H"
     ),
     "Where": Fact(
-        NUMBERS + ints("m", 1, -1, 2, -1) + ints("neg", -1) + "eq = Equal (m, neg) no = Not (eq) y = Where (no, m, s)",
+        NUMBERS + "eq = Equal ([1, -1, 2, -1], [-1]) no = Not (eq) y = Where (no, [1, -1, 2, -1], s)",
         elements="1,4,2,W",
     ),
     "Comparisons": Fact(
-        NUMBERS + "z = Constant <value_int: int = -1> () a = Less (z, h) b = Greater (z, h) c = LessOrEqual (h, h) "
-        "d = GreaterOrEqual (z, h) e = Equal (z, h) y = Where (a, h, w) y2 = Where (b, h, w) y3 = Where (c, h, w) "
+        NUMBERS + "z = Constant <value_int: int = -1> () a = Less (z, h) b = Greater (z, h) c = LessOrEqual (h, h) d = "
+        "GreaterOrEqual (z, h) e = Equal (z, h) y = Where (a, h, w) y2 = Where (b, h, w) y3 = Where (c, h, w) "
         "y4 = Where (d, h, w) y5 = Where (e, h, w)",
         elements="W",
         value="y4",
@@ -354,18 +329,15 @@ FACTS = {
     "ReduceSum": Fact(NUMBERS + IMAGE + "y = ReduceSum (hw)", elements="W+H"),
     "ReduceMax": Fact(
         NUMBERS
-        + ints("o", 2, 2)
-        + "g = Gather (s, o)"
-        + ints("up", 0, 3)
-        + "b = Add (g, up) y = ReduceMax <keepdims = 0> (b) y2 = ReduceMin <keepdims = 0> (b)",
+        + "g = Gather (s, [2, 2]) b = Add (g, [0, 3]) y = ReduceMax <keepdims = 0> (b) y2 = ReduceMin <keepdims = "
+        "0> (b)",
         elements="H+3",
     ),
     "ConstantOfShape and Range of lists": Fact(
         NUMBERS
-        + ints("four", 4)
-        + "ones = ConstantOfShape <value = int64[1] {1}> (four) z = Constant <value_int: int = 0> () "
-        "o = Constant <value_int: int = 1> () n = Constant <value_int: int = 4> () "
-        "r = Range (z, n, o) a = Mul (s, ones) y = Add (a, r)",
+        + "ones = ConstantOfShape <value = int64[1] {1}> ([4]) z = Constant <value_int: int = 0> () o = Constant "
+        "<value_int: int = 1> () n = Constant <value_int: int = 4> () r = Range (z, n, o) a = Mul (s, ones) y = "
+        "Add (a, r)",
         elements="N,5,H+2,W+3",
     ),
     "Sub": Fact(NUMBERS + "y = Sub (h, h)", elements="0"),

@@ -1,8 +1,14 @@
-"""Targets and runtimes: files of users and those that are built in, and what onnxruntime makes of a file."""
+"""Targets and runtimes: files of users and those that are built in, and the formats that vendors and onnxruntime document."""
 
+import importlib.util
+import json
 import platform
 import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -11,6 +17,7 @@ from text_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import (
+    RooflineModel,
     RuntimeSpec,
     TargetSpec,
     find_runtime,
@@ -23,9 +30,10 @@ from layoutopt.cost_models.runtime_spec import read_runtime
 from layoutopt.cost_models.spec import KernelSpec, SpecModel, check, expand
 from layoutopt.driver.arguments import runtime_and_dialect
 from layoutopt.errors import ArgumentError, FormatError, TargetError
-from layoutopt.formats import Format
-from layoutopt.ir.types import DType, Op, Storage, TensorType, Value
-from layoutopt.ops import canonical_signature
+from layoutopt.formats import Format, lookup
+from layoutopt.ir import types as ir
+from layoutopt.ir.types import Array, DType, Op, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ops import OperandFormats, canonical_signature, signature_of
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.data_movement import executed_data_movement
 from layoutopt.verification.runnable import Runnable
@@ -60,9 +68,6 @@ def test_templates(text: str, rank: int, expected: str, axes: str) -> None:
 def test_bad_templates(text: str) -> None:
     with pytest.raises(FormatError):
         check(text)
-
-
-# --- files of users -----------------------------------------------------------------------------------------
 
 
 MINIMAL = """
@@ -130,9 +135,6 @@ def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
     text = 'inherits = "base.toml"\n[memory]\nbandwidth = { value = 2e11 }'
     with pytest.raises(TargetError, match=r"memory\.bandwidth\.source is missing"):
         load_target(write(tmp_path / "child.toml", text))
-
-
-# --- malformed ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -226,9 +228,6 @@ def test_a_circle_of_two(tmp_path: Path) -> None:
     with pytest.raises(TargetError) as error:
         load_target(str(tmp_path / "a.toml"))
     assert "inherits itself by way of b" in message(error)
-
-
-# --- names --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -370,3 +369,234 @@ def test_every_key_of_a_file_is_documented(page: str, spec: type[SpecModel]) -> 
     text = re.sub("```.*?```", "", text, flags=re.DOTALL)
     quoted = {word for part in re.findall("`([^`]+)`", text) for word in re.findall(r"\w+", part)}
     assert spec.known_keys() - {"value", "source"} <= quoted
+
+
+VersionedOp = partial(ir.Op, version=18)
+IN_0, W, OUT_0 = Slot("in", 0), Slot("in", 1), Slot("out", 0)
+
+
+class Weights:
+    """Constant elements that are never read."""
+
+    nbytes = 0
+
+    def numpy(self) -> Array:
+        raise AssertionError("a cost model has no business with weights")
+
+
+def value_of(name: str, shape: Sequence[int | str], dtype: DType = DType.FLOAT32, *, constant: bool = False) -> Value:
+    return Value(name, TensorType(dtype, tuple(shape)), data=Weights() if constant else None)
+
+
+def conv(
+    channels: int = 64,
+    filters: int = 64,
+    *,
+    size: int = 56,
+    kernel: int = 3,
+    group: int = 1,
+    dtype: DType = DType.FLOAT32,
+    rank: int = 4,
+) -> ir.Op:
+    spatial, window = (size,) * (rank - 2), (kernel,) * (rank - 2)
+    return VersionedOp(
+        "Conv",
+        (
+            value_of("x", (1, channels, *spatial), dtype),
+            value_of("w", (filters, channels // group, *window), dtype, constant=True),
+        ),
+        (value_of("y", (1, filters, *spatial), dtype),),
+        attributes={"group": group, "kernel_shape": window, "pads": (kernel // 2,) * (2 * len(window))},
+    )
+
+
+def matmul(m: int = 512, k: int = 512, n: int = 512, *, dtype: DType = DType.FLOAT32) -> ir.Op:
+    operands = (value_of("a", (1, m, k), dtype), value_of("b", (k, n), dtype, constant=True))
+    return VersionedOp("MatMul", operands, (value_of("y", (1, m, n), dtype),))
+
+
+def seconds(model: RooflineModel, op: ir.Op, known: OperandFormats) -> float:
+    signature = signature_of(op, known)
+    assert isinstance(signature, Signature)
+    return model.kernel_seconds(op, signature)
+
+
+def preferred(model: RooflineModel, op: ir.Op) -> tuple[str, str]:
+    """The formats of x and y in the fastest of the target's preferred signatures."""
+    best = min(model.preferred_formats(op), key=lambda known: seconds(model, op, known))
+    assert seconds(model, op, best) <= model.kernel_seconds(op, canonical_signature(op))
+    return str(best[IN_0]), str(best[OUT_0])
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "format"),
+    [
+        ("gpu-turing", DType.FLOAT16, "NHWC"),
+        ("gpu-turing", DType.FLOAT32, "NCHW"),
+        ("gpu-ampere", DType.FLOAT32, "NHWC"),
+        ("gpu-ampere", DType.BFLOAT16, "NHWC"),
+        ("gpu-hopper", DType.FLOAT16, "NHWC"),
+        ("cpu-avx512", DType.FLOAT32, "NCHW16c"),
+        ("cpu-avx2", DType.FLOAT32, "NCHW8c"),
+        ("cpu-avx2", DType.INT8, "NHWC"),
+        ("cpu-neon", DType.FLOAT32, "NCHW"),
+        ("ascend-310", DType.FLOAT16, "NCHW16c"),
+        ("ascend-310", DType.INT8, "NCHW32c"),
+        ("ascend-910b", DType.BFLOAT16, "NCHW16c"),
+        ("ascend-910b", DType.INT4, "NCHW64c"),
+    ],
+)
+def test_preferred_formats_of_a_convolution(target: str, dtype: DType, format: str) -> None:
+    op = conv(256, 256, size=56, dtype=dtype)
+    assert preferred(load_target(target), op) == (format, format)
+
+
+def test_the_filter_of_a_convolution() -> None:
+    hopper = load_target("gpu-hopper").preferred_formats(conv())[0]
+    assert hopper[W].name("OIHW") == "OHWI"
+    ascend = load_target("ascend-310").preferred_formats(conv(dtype=DType.INT8))[0]
+    assert ascend[W].name("OIHW") == "IHWO16o32i"
+    cpu = load_target("cpu-avx512").preferred_formats(conv())[0]
+    assert cpu[W].name("OIHW") == "OIHW16i16o"
+
+
+@pytest.mark.parametrize(("rank", "format"), [(3, "NWC"), (4, "NHWC"), (5, "NDHWC")])
+def test_any_number_of_spatial_axes(rank: int, format: str) -> None:
+    op = conv(256, 256, size=28, rank=rank, dtype=DType.FLOAT16)
+    assert preferred(load_target("gpu-hopper"), op) == (format, format)
+
+
+def test_the_first_convolution_writes_blocks_from_a_plain_image() -> None:
+    model = load_target("cpu-avx512")
+    assert preferred(model, conv(3, 64, size=224, kernel=7)) == ("NCHW", "NCHW16c")
+    assert all(
+        str(known[IN_0]) != "NCHW" or str(known[OUT_0]) == "NCHW" for known in model.preferred_formats(conv(64, 64))
+    )
+
+
+@pytest.mark.parametrize("target", ["gpu-hopper", "cpu-avx2"])
+def test_matrix_products_take_strides(target: str) -> None:
+    model = load_target(target)
+    op = VersionedOp(
+        "MatMul",
+        (value_of("q", (1, 12, 197, 64), DType.FLOAT16), value_of("k", (1, 12, 64, 197), DType.FLOAT16)),
+        (value_of("y", (1, 12, 197, 197), DType.FLOAT16),),
+    )
+    if target == "cpu-avx2":
+        op = VersionedOp(
+            "MatMul",
+            tuple(value_of(v.name, v.shape or ()) for v in op.inputs if v),
+            (value_of("y", (1, 12, 197, 197)),),
+        )
+    plain = model.kernel_seconds(op, canonical_signature(op))
+    heads = {IN_0: Format.plain((0, 2, 1, 3)), Slot("in", 1): Format.plain((0, 3, 1, 2))}
+    assert seconds(model, op, heads) == plain
+    assert seconds(model, op, {IN_0: Format.plain((3, 0, 1, 2))}) == plain
+    assert seconds(model, op, {IN_0: Format.plain((0, 2, 3, 1))}) > plain
+
+
+def test_matrix_products_on_ascend() -> None:
+    first = load_target("ascend-310").preferred_formats(matmul(dtype=DType.FLOAT16))[0]
+    assert first[IN_0].name("BMN") == "BNM16m16n"
+    assert first[W].name("MN") == "NM16m16n"
+    assert load_target("ascend-310").preferred_formats(matmul(dtype=DType.INT8))[0][W].name("MN") == "MN16n32m"
+    model = load_target("ascend-910b")
+    known = model.preferred_formats(matmul(dtype=DType.INT8))
+    assert known[0][W].name("MN") == "NM16m32n"
+    mixed = [each for each in known if each[IN_0].is_canonical and not each[W].is_canonical]
+    op = matmul(dtype=DType.INT8)
+    assert seconds(model, op, mixed[0]) < model.kernel_seconds(op, canonical_signature(op)) * 1.001
+
+
+def test_unknown_ranks_and_symbolic_extents() -> None:
+    model = load_target("ascend-910b")
+    unknown = Value("u", TensorType(DType.FLOAT16, None))
+    op = VersionedOp("Conv", (unknown, value_of("w", (8, 8, 3, 3))), (Value("y", TensorType(DType.FLOAT16, None)),))
+    assert not model.preferred_formats(op)
+    assert model.kernel_seconds(op, canonical_signature(op)) > 0
+    symbolic = conv(dtype=DType.FLOAT16)
+    symbolic.inputs = (value_of("x", ("n", 64, "h", "w"), DType.FLOAT16), symbolic.inputs[1])
+    symbolic.outputs = (value_of("y", ("n", 64, "h", "w"), DType.FLOAT16),)
+    assert model.preferred_formats(symbolic)
+    channels = conv(dtype=DType.FLOAT16)
+    channels.inputs = (value_of("x", (1, "c", 8, 8), DType.FLOAT16), channels.inputs[1])
+    assert not model.preferred_formats(channels)
+    src, dst = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
+    assert model.conversion_seconds(unknown, src, dst) > 0 == model.conversion_seconds(unknown, src, src)
+
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = json.loads((ROOT / "tests" / "published" / "megengine.json").read_text())
+DIMENSIONS: dict[str, list[str]] = dict(PUBLISHED["tensor_formats"])
+GPUS = ("gpu-turing", "gpu-ampere", "gpu-hopper")
+CPUS = (str(ROOT / "examples" / "neon_blocks.toml"), "cpu-avx2")
+
+
+def named_format(name: str) -> Format:
+    """The format with the digits of the named dimensions `C`, `C//4` and `C%4`; `C%1` is an axis of extent 1."""
+    digits, ones = "", iter("AB")
+    for dimension in DIMENSIONS[name]:
+        letter, _, block = dimension.partition("%")
+        digits += next(ones) if block == "1" else f"{block}{letter.lower()}" if block else letter[0]
+    return Format.parse(digits, "".join(sorted({*filter(str.isupper, digits)}, key="GNKCABHWRS".index)))
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_formats_have_the_named_dimensions(name: str) -> None:
+    """The offsets of every format in the catalogue are those of its digits: laws/test_format_laws.py."""
+    assert lookup(name) == named_format(name)
+
+
+def test_formats_of_operators() -> None:
+    for operator, tensor in PUBLISHED["operators"].items():
+        assert lookup(operator) == lookup(tensor)
+
+
+def takes(kernel: KernelSpec, block: int, x: str, y: str, source: str, result: str) -> bool:
+    """Whether a kernel reads images in format x and writes them in format y, in these element types."""
+    if "convolution" not in kernel.family or source not in kernel.dtypes or not kernel.formats:
+        return False
+    formats = [expand(kernel.formats[role], 4, block) for role in "xy"]
+    return formats == [lookup(x), lookup(y)] and (kernel.results is None or result in kernel.results)
+
+
+@pytest.mark.parametrize("row", PUBLISHED["kernels"], ids=lambda row: row[0])
+def test_every_kernel_is_a_row_of_some_target(row: list[Any]) -> None:
+    """Every published kernel is in a target, except integer kernels on Arm, which are channels-last in onnxruntime."""
+    _, where, x, _, y, types = row
+    specs = [load_target(target).spec for target in (GPUS if where == "cuda" else CPUS)]
+    for source, result in types:
+        if where == "cuda" or source == "float32":
+            rows = ((kernel, spec.block(DType[source.upper()])) for spec in specs for kernel in spec.kernel)
+            assert any(takes(kernel, block, x, y, source, result) for kernel, block in rows), f"{source} to {result}"
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generations", ROOT / "benchmarks" / "generations.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "target", "end", "formats"),
+    [
+        ("int8", (1, 64, 64, 28), "gpu-turing", "integers", "NCHW32 NCHW32 NCHW32"),
+        ("int8", (1, 64, 64, 28), "gpu-ampere", "integers", "NHWC NHWC NHWC"),
+        ("int8", (1, 3, 64, 56), "gpu-turing", "integers", "NCHW4 NCHW32 NCHW32"),
+        ("int8", (8, 24, 8, 56), "gpu-turing", "integers", "NCHW32 NCHW4 NCHW4|NHWC"),
+        ("int8", (8, 12, 12, 56), "gpu-turing", "sums", "NCHW4 NCHW4 NCHW"),
+        ("int8", (32, 16, 16, 28), "gpu-turing", "integers", "CHWN4|NHWC CHWN4|NHWC CHWN4|NHWC"),
+        ("int4", (1, 64, 64, 28), "gpu-turing", "integers", "NCHW64 NCHW64 NCHW64"),
+        ("int4", (1, 32, 32, 28), "gpu-turing", "integers", "NHWC NHWC NHWC"),
+    ],
+)
+def test_formats_by_element_type_and_generation(
+    dtype: str, shape: tuple[int, int, int, int], target: str, end: str, formats: str
+) -> None:
+    """The formats before, between and behind two convolutions are MegEngine's; `|` separates formats of equal price."""
+    generations = script()
+    model = generations.convolutions(dtype, shape, rounded=end == "integers")
+    for got, names in zip(generations.chosen(model, target), formats.split(), strict=True):
+        assert got in [str(lookup(name)) for name in names.split("|")]

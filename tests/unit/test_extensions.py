@@ -1,6 +1,9 @@
-"""The functions of `layoutopt.testing` accept extensions that meet the laws, and name the case that breaks one."""
+"""Extensions: entry points of packages, refused in one line, and the checks of `layoutopt.testing`, which name a broken law."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -8,9 +11,10 @@ import numpy as np
 import onnx
 import pytest
 
-from layoutopt import testing
+from layoutopt import dialects, testing
 from layoutopt.cost_models import load_target
-from layoutopt.errors import VerificationError
+from layoutopt.driver.job import lowering_passes
+from layoutopt.errors import ExtensionError, LayoutoptError, VerificationError
 from layoutopt.extend import (
     CostModel,
     Format,
@@ -24,14 +28,132 @@ from layoutopt.extend import (
     format_system,
     register,
 )
+from layoutopt.formats import catalog
 from layoutopt.ops import base
+from layoutopt.passes import EXTENSIONS as PASSES
+from layoutopt.passes import default_pipeline
+from layoutopt.patterns import base as pattern_base
+from layoutopt.registry import EntryPoints, instance_of
 
-MODEL = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+
+class Second(OneAxis):
+    """A second rule for an op type of ONNX."""
+
+    family = "softmax"
+    ops = ("Softmax",)
+
+
+class Step(Pass):
+    """A pass."""
+
+    name, after = "step", "remove-dead"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        return
+
+
+class Behind(Step):
+    """A pass on lowered graphs of one dialect."""
+
+    name, after = "behind", "winograd"
+
+
+class Nowhere(Step):
+    """A pass without a position in the pipeline."""
+
+    name, after = "nowhere", ""
+
+
+NUMBER = 7
+
+
+def wrong_spelling() -> None:
+    raise AssertionError
+
+
+BROKEN_FORMATS = format_system("Test", "Test manual", ("T4", "NC?W", "NCHW", ""))
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registries without loaded entry points, before and after each test."""
+    monkeypatch.setattr(base, "_RULES", dict(base._RULES))
+    monkeypatch.setattr(pattern_base, "_PATTERNS", {name: [*each] for name, each in pattern_base._PATTERNS.items()})
+    catalog._extension_entries.cache_clear()
+
+
+def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) -> None:
+    """Let this file declare entry points of a package; returns its objects by name."""
+    found = {name: EntryPoint(name, f"{__name__}:{value}", group.group) for name, value in values.items()}
+    monkeypatch.setattr(group, "_found", found)
+    monkeypatch.setattr(group, "_loaded", {})
+    catalog._extension_entries.cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _clean_after() -> object:
+    yield
+    catalog._extension_entries.cache_clear()
+
+
+def test_built_in_ops_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, base.EXTENSIONS, gone="nothing")
+    assert base.rule_of(Op("Relu", (), (), version=18)) is not None
+    with pytest.raises(ExtensionError):
+        base.rule_of(Op("Relu", (), (), domain="registry.test"))
+
+
+def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in the dialects that have the pass that they name."""
+    install(monkeypatch, PASSES, behind="Behind")
+    assert "behind" not in [each.name for each in default_pipeline("inference").passes]
+    names = {name: [each.name for each in lowering_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
+    assert names["onnxruntime"][names["onnxruntime"].index("winograd") + 1] == "behind"
+    assert all("behind" not in names[name] for name in ("functions", "ascend", "ops"))
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "expected"),
+    [
+        (base.EXTENSIONS, "NUMBER", "is neither a class that derives from LayoutRule"),
+        (base.EXTENSIONS, "Second", "two layout rules for Softmax"),
+        (PASSES, "NUMBER", "is no Pass but a int"),
+        (PASSES, "Nowhere", "has no single position in the pipeline"),
+        (dialects.EXTENSIONS, "wrong_spelling", "cannot be loaded: AssertionError"),
+        (catalog.EXTENSIONS, "BROKEN_FORMATS", "NC?W"),
+    ],
+)
+def test_an_error_is_one_line_with_the_package(
+    monkeypatch: pytest.MonkeyPatch, group: EntryPoints, value: str, expected: str
+) -> None:
+    install(monkeypatch, group, mine=value)
+    with pytest.raises(ExtensionError) as caught:
+        group.load_all()
+    line = str(caught.value)
+    assert expected in line and "\n" not in line
+    assert f"package {__name__}: entry point mine = {__name__}:{value} of {group.group}" in line
+
+
+def test_two_packages_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    group: EntryPoints[Pass] = EntryPoints("some.group", instance_of(Pass, ""))
+    found = [EntryPoint("one", f"{package}:Step", "some.group") for package in ("first", "second")]
+    monkeypatch.setattr("layoutopt.registry.entry_points", lambda group: found)
+    with pytest.raises(ExtensionError, match=r"package second.* has the same name as that of first"):
+        group.load_all()
+
+
+def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:
+    probe = "import sys, layoutopt; sys.exit('layoutopt.registry' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
+    assert issubclass(ExtensionError, LayoutoptError) and ExtensionError.exit_code == 12
+
+
+RELUS = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
 net (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y) { a = Relu (x) b = Relu (a) c = Neg (b) y = Relu (c) }""")
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the rules that a test has registered."""
     monkeypatch.setattr(base, "_RULES", dict(base._RULES))
 
@@ -51,7 +173,7 @@ def reversing(name: str) -> testing.Sample:
     return testing.make_sample(f"y = test.{name} (x)", x=(2, 8, 3, 5), function=REVERSED.format(name))
 
 
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("own_rules")
 def test_a_rule_that_is_wrong() -> None:
     @register
     class Reverse(OneAxis):
@@ -161,13 +283,13 @@ class Thawed(Pass):
 
 
 def test_passes() -> None:
-    assert testing.check_pass(DropRepeats(), MODEL) == 1
+    assert testing.check_pass(DropRepeats(), RELUS) == 1
     with pytest.raises(VerificationError):
-        testing.check_pass(DropAll(), MODEL)
+        testing.check_pass(DropAll(), RELUS)
     with pytest.raises(AssertionError, match="a second run of restless"):
-        testing.check_pass(Restless(), MODEL)
+        testing.check_pass(Restless(), RELUS)
     with pytest.raises(AssertionError, match="Thawed is no frozen dataclass"):
-        testing.check_pass(Thawed(), MODEL)
+        testing.check_pass(Thawed(), RELUS)
 
 
 class Doubled(FusionPattern):
@@ -194,7 +316,7 @@ class Doubled(FusionPattern):
     [("root op", "the root op is not"), ("cycle", "read a value that it replaces"), ("result", "no op of")],
 )
 def test_patterns(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert testing.check_pattern(Doubled(), MODEL, MODEL) == 2
+    assert testing.check_pattern(Doubled(), RELUS, RELUS) == 2
     monkeypatch.setattr(Doubled, "fault", fault)
     with pytest.raises(AssertionError, match=expected):
-        testing.check_pattern(Doubled(), MODEL)
+        testing.check_pattern(Doubled(), RELUS)
