@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
+from text_models import text_model
 from tiers import tiered
 
 import layoutopt
@@ -29,13 +29,13 @@ from layoutopt.dialects.onnxruntime.integer import (
 )
 from layoutopt.formats import lookup, pack, unpack
 from layoutopt.ir.graph import Graph, is_cast
-from layoutopt.ir.types import Array, DType
+from layoutopt.ir.types import DType
 from layoutopt.ops import is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.runtime.session import inference_session
 
 QDQ = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,64,56,56] x) => (float[1,64,56,56] y)
-<float scale = {0.05}, uint8 zero = {128}, float weight_scale = {0.01}, int8 weight_zero = {0}>
+<float scale = {0.05}, uint8 zero = {128}, float weight_scale = {0.01}, int8 weight_zero = {0}, int8[64,64,3,3] v>
 {
     q = QuantizeLinear (x, scale, zero)
     d = DequantizeLinear (q, scale, zero)
@@ -67,13 +67,6 @@ RESIDUAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,C,28,28] x) =>
     y8 = QuantizeLinear (o, s, z)
     y = DequantizeLinear (y8, s, z)
 }"""
-
-
-def unit() -> onnx.ModelProto:
-    model = onnx.parser.parse_model(QDQ)
-    weight = np.random.default_rng(0).integers(-128, 128, (64, 64, 3, 3)).astype(np.int8)
-    model.graph.initializer.append(numpy_helper.from_array(weight, "v"))
-    return model
 
 
 def residual(inside: int, outside: int, zero: int, *, depthwise: bool) -> onnx.ModelProto:
@@ -111,7 +104,7 @@ def split_groups(graph: Graph) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("model", [unit(), residual(64, 64, 128, depthwise=False)])
+@pytest.mark.parametrize("model", [text_model(QDQ), residual(64, 64, 128, depthwise=False)])
 def test_a_runtime_that_does_better_with_units_keeps_them(model: onnx.ModelProto) -> None:
     if host_target() not in ("cpu-avx2", "cpu-avx512"):
         pytest.skip("stock onnxruntime has no blocked kernels here")
@@ -125,7 +118,7 @@ def test_a_runtime_that_does_better_with_units_keeps_them(model: onnx.ModelProto
     [("gpu-turing", "NCHW32c"), ("gpu-ampere", "NHWC"), ("gpu-hopper", "NHWC"), ("ascend-910b", "NCHW32c")],
 )
 def test_a_unit_lies_as_kernels_for_its_integers_want_it(target: str, wanted: str) -> None:
-    result = layoutopt.optimize(unit(), target, runtime="compiler")
+    result = layoutopt.optimize(text_model(QDQ), target, runtime="compiler")
     assert result.report.changed and result.report.verification.status == "passed"
     ((x, _, y),) = formats(result, "Conv")
     assert x == y == wanted
@@ -159,9 +152,7 @@ def test_no_unit_is_torn(target: str, sizes: tuple[int, int], zero: int, depthwi
 def test_weights_that_are_quantised_in_the_model_are_integers_in_the_file() -> None:
     """Weights with a QuantizeLinear in the model are stored as integers; weights with a DequantizeLinear only stay so."""
     text = QDQ.replace("w = Deq", "v = QuantizeLinear (u, weight_scale, weight_zero)\n    w = Deq")
-    model = onnx.parser.parse_model(text)
-    weight = np.random.default_rng(0).normal(size=(64, 64, 3, 3)).astype(np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(weight, "u"))
+    model = text_model(text.replace("int8[64,64,3,3] v", "float[64,64,3,3] u"))
     result = layoutopt.optimize(model, "gpu-hopper", runtime="compiler")
     large = [tensor for tensor in result.proto.graph.initializer if np.prod(tensor.dims) > 1000]
     assert [tensor.data_type for tensor in large] == [onnx.TensorProto.INT8]
@@ -170,7 +161,7 @@ def test_weights_that_are_quantised_in_the_model_are_integers_in_the_file() -> N
 
 AT_OUTPUTS = """<ir_version: 10, opset_import: ["" : OPSET]>
 g (float[1,40,8,9] x) => (float[1,40,8,9] c, float[1,40,8,9] d, float[1,40,4,4] y)
-<float s = {0.05}, int8 z = {3}, float t = {0.01}, int8 o = {0}>
+<float s = {0.05}, int8 z = {3}, float t = {0.01}, int8 o = {0}, int8[40,40,3,3] v>
 {
     q = QuantizeLinear (x, s, z)
     b = DequantizeLinear (q, s, z)
@@ -187,12 +178,9 @@ g (float[1,40,8,9] x) => (float[1,40,8,9] c, float[1,40,8,9] d, float[1,40,4,4] 
 }"""
 
 
-def ran(model: onnx.ModelProto, feed: dict[str, np.ndarray], is_optimised: bool = True) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    if not is_optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, feed))
+def ran(model: onnx.ModelProto | bytes, feed: dict[str, Any], is_optimised: bool = True) -> Sequence[Any]:
+    content = model if isinstance(model, bytes) else model.SerializeToString()
+    return inference_session(content, is_optimised=is_optimised).run(None, feed)
 
 
 @pytest.mark.parametrize("dialect", ["functions", "ops", "ascend"])
@@ -203,9 +191,7 @@ def test_int8_at_outputs_is_loaded_as_it_is_by_default(
     opset: int, pins: dict[str, str], target: str, dialect: str
 ) -> None:
     """At opset 21, onnxruntime 1.31 does not load DequantizeLinear -> Transpose."""
-    model = onnx.parser.parse_model(AT_OUTPUTS.replace("OPSET", str(opset)))
-    weight = np.random.default_rng(0).integers(-128, 128, (40, 40, 3, 3)).astype(np.int8)
-    model.graph.initializer.append(numpy_helper.from_array(weight, "v"))
+    model = text_model(AT_OUTPUTS.replace("OPSET", str(opset)))
     feed = {"x": np.random.default_rng(1).normal(size=(1, 40, 8, 9)).astype(np.float32)}
     result = layoutopt.optimize(model, target, dialect=dialect, pins=pins, verify=False)
     assert result.report.changed
@@ -220,13 +206,6 @@ def test_int8_at_outputs_is_loaded_as_it_is_by_default(
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
 
 
-def model_of(text: str, **constants: Array) -> onnx.ModelProto:
-    """A model with constants in the place of the inputs of these names."""
-    model = onnx.parser.parse_model(HEADER + text)
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    return model
-
-
 def rewritten(model: onnx.ModelProto, step: Pass, growth: Growth | None = None) -> tuple[Graph, bytes]:
     """The graph and the model after a pass."""
     graph = inference.lift(onnx_ir.serde.deserialize_model(model))
@@ -235,16 +214,8 @@ def rewritten(model: onnx.ModelProto, step: Pass, growth: Growth | None = None) 
     return graph, onnx_io.to_bytes(onnx_io.emit(graph))
 
 
-def run_bytes(model: bytes, feed: dict[str, Array], *, is_optimised: bool = False) -> Sequence[Any]:
-    return inference_session(model, is_optimised=is_optimised).run(None, feed)
-
-
 def kinds(graph: Graph) -> list[str]:
     return [op.op_type for op in graph.ops]
-
-
-def scalar(value: float, dtype: Any = np.float32) -> Array:
-    return np.array(value, dtype)
 
 
 DTYPES = ("uint8", "int8")
@@ -269,24 +240,20 @@ def check(model: onnx.ModelProto, step: Pass) -> list[str]:
     graph, result = rewritten(model, step)
     feed = feed_of(model)
     for optimised in (False, True):
-        expected = run_bytes(model.SerializeToString(), feed, is_optimised=optimised)
-        for one, other in zip(expected, run_bytes(result, feed, is_optimised=optimised), strict=True):
+        expected = ran(model, feed, is_optimised=optimised)
+        for one, other in zip(expected, ran(result, feed, is_optimised=optimised), strict=True):
             np.testing.assert_array_equal(one, other)
     return kinds(graph)
 
 
 def rows_model(samples: int) -> onnx.ModelProto:
-    return model_of(
-        f"""agraph (uint8[{samples},56,56,16] q, uint8[{samples},1,1,16] s) => (uint8[{samples},56,56,16] p) {{
+    return text_model(
+        f"""{HEADER} agraph (uint8[{samples},56,56,16] q, uint8[{samples},1,1,16] s) => (uint8[{samples},56,56,16] p)
+        <float xs = {{0.02}}, float ys = {{0.3}}, uint8 xz = {{11}}, uint8 yz = {{100}}, uint8[1,1,16] c> {{
             a = com.microsoft.QLinearMul (q, xs, xz, c, ys, xz, ys, yz)
             b = com.microsoft.QLinearAdd (c, ys, xz, a, ys, yz, xs, xz)
             p = com.microsoft.QLinearMul (b, xs, xz, s, ys, xz, ys, yz)
-        }}""",
-        xs=scalar(0.02),
-        ys=scalar(0.3),
-        xz=scalar(11, np.uint8),
-        yz=scalar(100, np.uint8),
-        c=RANDOM.integers(0, 256, (1, 1, 16)).astype(np.uint8),
+        }}"""
     )
 
 
@@ -310,22 +277,17 @@ def test_rows_are_merged_with_one_reshape_at_either_end(samples: int) -> None:
     ids=["zeros", "mode", "value", "scale"],
 )
 def test_a_pad_becomes_pads_of_the_convolution(mode: str, value: str, scale: str, is_absorbed: bool) -> None:
-    model = model_of(
-        f"""agraph (uint8[1,7,7,8] q) => (uint8[1,8,8,8] p, float[1,8,8,8] f) {{
+    model = text_model(
+        f"""{HEADER} agraph (uint8[1,7,7,8] q) => (uint8[1,8,8,8] p, float[1,8,8,8] f)
+        <float xs = {{0.02}}, float ys = {{0.3}}, uint8 xz = {{11}}, int8 wz = {{0}}, float one = {{1}}, int8[8,1,2,2] w,
+         int64[8] widths = {{0, 1, 0, 0, 0, 0, 1, 0}}> {{
             a = DequantizeLinear (q, xs, xz)
             b = Pad <mode = "{mode}"> (a, widths{value})
             c = QuantizeLinear (b, {scale}, xz)
             p = com.microsoft.QLinearConv <channels_last = 1, group = 8, kernel_shape = [2, 2], pads = [0, 1, 1, 0]>
                 (c, xs, xz, w, xs, wz, ys, xz)
             f = DequantizeLinear (p, ys, xz)
-        }}""",
-        xs=scalar(0.02),
-        ys=scalar(0.3),
-        xz=scalar(11, np.uint8),
-        wz=scalar(0, np.int8),
-        one=scalar(1.0),
-        w=RANDOM.integers(-128, 128, (8, 1, 2, 2)).astype(np.int8),
-        widths=np.array([0, 1, 0, 0, 0, 0, 1, 0], np.int64),
+        }}"""
     )
     assert ("Pad" in check(model, AbsorbPads())) is not is_absorbed
     if is_absorbed:
@@ -347,23 +309,15 @@ KEPT = {"another axis": "b = Sub (a, r)", "divided": "b = Div (c, a)", "another 
 
 def affine_model(ops: str, dtype: str, result: str = "") -> onnx.ModelProto:
     """DequantizeLinear, ops from `a` to `b` and QuantizeLinear on every integer in every channel."""
-    random = np.random.default_rng(len(ops))
-    return model_of(
-        f"""agraph ({dtype}[1,16,16,24] q) => ({result or dtype}[1,16,16,24] p) {{
+    rows = ", ".join(map(str, range(1, 17)))
+    return text_model(
+        f"""{HEADER} agraph ({dtype}[1,16,16,24] q) => ({result or dtype}[1,16,16,24] p)
+        <float xs = {{0.0231}}, {dtype} xz = {{11}}, float ys = {{0.0237}}, {result or dtype} yz = {{3}}, float[1,24] c,
+         float[24] d, float[1,16,1,1] r = {{{rows}}}, int8[1,1,1,24] k, float ks = {{0.0147}}, int8 kz = {{-64}}> {{
             a = DequantizeLinear (q, xs, xz)
             {ops}
             p = QuantizeLinear (b, ys, yz)
-        }}""",
-        xs=scalar(0.0231),
-        xz=scalar(11, dtype),
-        ys=scalar(0.0237),
-        yz=scalar(3, result or dtype),
-        c=random.normal(size=24).astype(np.float32),
-        d=random.uniform(0.5, 2, (1, 1, 1, 24)).astype(np.float32),
-        r=np.arange(1, 17, dtype=np.float32).reshape(1, 16, 1, 1),
-        k=random.integers(-128, 128, (1, 1, 1, 24)).astype(np.int8),
-        ks=scalar(0.0147),
-        kz=scalar(-64, np.int8),
+        }}"""
     )
 
 
@@ -381,17 +335,15 @@ def test_other_ops_stay(name: str) -> None:
 
 def test_affine_ops_that_change_the_scale_only_are_removed() -> None:
     """6 x is quantised with 6 times the scale; the next op reads the integers of x."""
-    model = model_of(
-        """agraph (uint8[4,4,16,16] q) => (float[4,4,16,16] y) {
+    model = text_model(
+        HEADER
+        + """agraph (uint8[4,4,16,16] q) => (float[4,4,16,16] y)
+        <float xs = {0.36}, float ys = {0.06}, uint8 xz = {120}, float six = {6}> {
             a = DequantizeLinear (q, xs, xz)
             b = Div (a, six)
             p = QuantizeLinear (b, ys, xz)
             y = DequantizeLinear (p, ys, xz)
-        }""",
-        xs=scalar(0.36),
-        ys=scalar(0.06),
-        xz=scalar(120, np.uint8),
-        six=scalar(6.0),
+        }"""
     )
     assert check(model, AffineConvolutions()) == ["DequantizeLinear"]
 
@@ -455,22 +407,23 @@ ANOTHER_READER = GELU + "s = com.microsoft.QLinearAdd (e, es, ez, r, xs, xz, ps,
 def test_an_expensive_chain_is_one_look_up(ops: str, dtype: str, outputs: str, samples: str, look_ups: int) -> None:
     """A value that something else reads is looked up, and the ops behind it stay."""
     zero, shape = 0 if dtype == "int8" else 128, f"{samples},32,32,16"
-    numbers = {"xs": 0.031, "root": 1.4142135, "es": 2 / 255, "fs": 2 / 255, "gs": 0.041, "ps": 0.021}
-    constants: dict[str, Array] = {name: scalar(number) for name, number in numbers.items()}
-    constants |= {name: scalar(zero + shift, dtype) for name, shift in (("xz", -9), ("ez", 0), ("fz", -128))}
-    constants |= {"one": np.full((1, 1, 1), zero + 127, dtype), "row": np.arange(16).astype(dtype)}
-    text = f"agraph ({dtype}[{shape}] q, {dtype}[{shape}] r) => ({dtype}[{shape}] p{outputs}) {{ {ops} }}"
-    found = check(model_of(text, **constants), Tabulate())
+    constants = f"""float xs = {{0.031}}, float root = {{1.4142135}}, float es = {{0.00784}}, float fs = {{0.00784}},
+    float gs = {{0.041}}, float ps = {{0.021}}, {dtype} xz = {{{zero - 9}}}, {dtype} ez = {{{zero}}},
+    {dtype} fz = {{{zero - 128}}}, {dtype}[1,1,1] one = {{{zero + 127}}}, {dtype}[16] row"""
+    text = f"agraph ({dtype}[{shape}] q, {dtype}[{shape}] r) => ({dtype}[{shape}] p{outputs}) <{constants}> {{ {ops} }}"
+    found = check(text_model(HEADER + text), Tabulate())
     assert found.count("GatherElements") == look_ups
     assert ("Erf" in found) is ("Erf" in ops and not look_ups)
 
 
 def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() -> None:
-    model = model_of(
-        """agraph (float[1,8,28,28] x) => (float[1,28,28,8] y) {
+    model = text_model(
+        HEADER
+        + """agraph (float[1,8,28,28] x) => (float[1,28,28,8] y)
+        <float xs = {0.03}, uint8 xz = {120}, int8[8,8,1,1] w, float ws = {0.01}, int8 wz = {0}, float[8] m> {
             q = QuantizeLinear (x, xs, xz)
             d = DequantizeLinear (q, xs, xz)
-            v = DequantizeLinear <axis = 0> (w, ws, wz)
+            v = DequantizeLinear (w, ws, wz)
             c = Conv <kernel_shape = [1, 1]> (d, v)
             t = Transpose <perm = [0, 2, 3, 1]> (c)
             tq = QuantizeLinear (t, xs, xz)
@@ -478,21 +431,15 @@ def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() 
             u = Sub (td, m)
             uq = QuantizeLinear (u, xs, xz)
             y = DequantizeLinear (uq, xs, xz)
-        }""",
-        xs=scalar(0.03),
-        xz=scalar(120, np.uint8),
-        w=RANDOM.integers(-64, 64, (8, 8, 1, 1)).astype(np.int8),
-        ws=np.full(8, 0.01, np.float32),
-        wz=np.zeros(8, np.int8),
-        m=RANDOM.normal(size=8).astype(np.float32),
+        }"""
     )
     result = layoutopt.optimize(model, "cpu")
     assert result.report.changed
     assert {each.name for each in result.report.passes if each.changed} >= {"affine-convolutions"}
     assert [node.op_type for node in result.proto.graph.node].count("QLinearConv") == 2
     feed = {"x": RANDOM.normal(size=(1, 8, 28, 28)).astype(np.float32)}
-    expected = run_bytes(model.SerializeToString(), feed, is_optimised=True)
-    np.testing.assert_array_equal(run_bytes(result.proto.SerializeToString(), feed, is_optimised=True), expected)
+    expected = ran(model, feed)
+    np.testing.assert_array_equal(ran(result.proto, feed), expected)
     assert not layoutopt.optimize(result.proto, "cpu").report.changed
-    plain = model_of("agraph (float[1,8] x) => (float[1,8] y) { y = Sub (x, m) }", m=np.ones(8, np.float32))
+    plain = text_model(HEADER + "agraph (float[1,8] x) => (float[1,8] y) <float[8] m> { y = Sub (x, m) }")
     assert not any(each.name == "affine-convolutions" for each in layoutopt.optimize(plain, "cpu").report.passes)

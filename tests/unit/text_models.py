@@ -17,8 +17,8 @@ def text_model(text: str) -> onnx.ModelProto:
     for info in model.graph.value_info:
         shape = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
         dtype = helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
-        if dtype == np.int8:
-            array = random.integers(-128, 128, shape)
+        if np.issubdtype(dtype, np.integer):
+            array = random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape)
         elif len(shape) < 2:
             array = random.uniform(0.5, 1.5, shape)
         else:

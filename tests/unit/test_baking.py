@@ -1,4 +1,4 @@
-"""Models baked by onnxruntime's optimiser: a second optimisation changes nothing, and the interface is that of the original."""
+"""Models baked by onnxruntime's optimiser, and constants of products that its sessions do not prepack."""
 
 import numpy as np
 import onnx
@@ -10,10 +10,12 @@ from text_models import text_model
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime.plain_passes import AvoidSkipLayerNormalization
-from layoutopt.errors import ModelError
+from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
+from layoutopt.dialects.onnxruntime.tables import run_ratio
+from layoutopt.errors import ArgumentError, ModelError
+from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.baked import sort_nodes
-from layoutopt.passes.base import PassContext
+from layoutopt.passes.base import Mode, PassContext, Sessions
 from layoutopt.runtime.baking import bake
 from layoutopt.verification import verify_models
 
@@ -147,3 +149,94 @@ def test_onnxruntime_leaves_a_residual_apart_from_its_normalisation() -> None:
     assert fused in {node.op_type for node in bake(onnx_io.emit(graph), packs=False).graph}
     AvoidSkipLayerNormalization().run(graph, PassContext(load_target("cpu-avx2")))
     assert fused not in {node.op_type for node in bake(onnx_io.emit(graph), packs=False).graph}
+
+
+HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
+
+
+def after(proto: onnx.ModelProto, sessions: Sessions = "fast", mode: Mode = "inference") -> Graph:
+    """The graph after the pass, which computes the same."""
+    graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
+    AvoidPrepacking().run(graph, PassContext(load_target("cpu-avx2"), mode, sessions=sessions))
+    verdict = verify_models(proto.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(graph)))
+    assert verdict.status == "passed"
+    return graph
+
+
+def ranks(graph: Graph) -> dict[str, int | None]:
+    return {value.name: value.rank for each in graph.regions() for value in each.values if value.data is not None}
+
+
+PRODUCT = (
+    HEADER + "(float[{rows},{inner}] x) => (float[{rows},{outer}] y) <float[{inner},{outer}] w> {{ y = MatMul (x, w) }}"
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "outer", "rank"),
+    [
+        ("1,1", 512, 512, 3),
+        ("1,1", 2048, 2048, 2),
+        ("1,197", 512, 512, 2),
+        ("batch,1", 512, 512, 2),  # the batch may be larger
+        ("1", 512, 512, 3),
+        ("1", 256, 512, 2),  # two more nodes take longer than what is gained
+    ],
+)
+def test_balanced_sessions_lose_nothing_in_runs(rows: str, inner: int, outer: int, rank: int) -> None:
+    proto = text_model(PRODUCT.format(rows=rows, inner=inner, outer=outer))
+    assert ranks(after(proto, "balanced"))["w"] == rank
+    if rank == 3:
+        assert run_ratio(1, inner, outer) <= 1
+
+
+@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize("bias", ["", ", b", ", row", ", column"])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_a_gemm_becomes_a_product_and_a_sum(transposed: int, bias: str, opset: int) -> None:
+    shape = "260,256" if transposed else "256,260"
+    constants = f"float[{shape}] w, float[260] b, float[1,260] row, float[2,1] column"
+    body = f"y = Gemm <transB = {transposed}> (x, w{bias})"
+    head = HEADER.replace("18", str(opset))
+    proto = text_model(f"{head} (float[2,256] x) => (float[2,260] y) <{constants}> {{ {body} }}")
+    graph = after(proto)
+    assert [op.kind for op in graph.ops] == ["MatMul", "Squeeze", *(["Add"] if bias else [])]
+    assert ranks(graph)["w"] == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Gemm <alpha = 2.0> (x, w)",
+        "t = Transpose <perm = [1, 0]> (x) y = Gemm <transA = 1> (t, w)",
+        "y = Gemm (x, w, w)",  # the bias as well
+        "a = MatMul (x, w) y = Add (a, w)",
+        "a = MatMul (x, w) y = Gemm <transB = 1> (a, w)",
+        "y = MatMul (w, w)",
+        "a = Identity (w) b = MatMul (x, a) y = MatMul (b, a) z = Neg (w)",
+    ],
+)
+def test_other_readers_keep_the_constant(body: str) -> None:
+    proto = text_model(f"{HEADER} (float[256,256] x) => (float[256,256] y) <float[256,256] w> {{ {body} }}")
+    assert ranks(after(proto))["w"] == 2
+
+
+def test_constants_that_products_share_stay_shared() -> None:
+    text = """(float[1,3,256] x, float[2,256] z) => (float[1,3,256] y, float[2,256] u) <float[256,256] w>
+    { a = MatMul (x, w) y = MatMul (a, same) u = MatMul (z, w) }"""
+    proto = text_model(HEADER + text)
+    same = onnx.TensorProto.FromString(proto.graph.initializer[0].SerializeToString())
+    same.name = "same"
+    proto.graph.initializer.append(same)
+    graph = after(proto)
+    assert ranks(graph)["w"] == ranks(graph)["same"] == 3
+    assert len({value.data for value in graph.values if value.name in ("w", "same")}) == 1
+
+
+@pytest.mark.parametrize("sessions", ["slow", 1, None])
+def test_other_sessions_are_refused(sessions: object) -> None:
+    proto = text_model(PRODUCT.format(rows=1, inner=8, outer=8))
+    with pytest.raises(ArgumentError, match="should be 'balanced' or 'fast'"):
+        layoutopt.optimize(proto, "cpu-avx2", sessions=sessions)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="the dialect has no fast sessions"):
+        layoutopt.optimize(proto, "gpu-hopper", sessions="fast")
