@@ -1,5 +1,6 @@
 """Winograd convolutions: exact algorithms, graphs against the direct kernel, and prices of algorithms and fused ops."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -14,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_samples import MACHINE, OPSETS
-from onnx import TensorProto, helper, numpy_helper
 from text_models import text_model
 
 import layoutopt
@@ -37,7 +37,6 @@ from layoutopt.dialects.onnxruntime.winograd import (
     site_of,
     tilings,
 )
-from layoutopt.formats import lookup, pack
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RequestedTimes
@@ -95,44 +94,31 @@ def convolution(
     residual: bool = False,
     activation: str = "",
     opset: int = 17,
+    group: int = 1,
     **fields: Any,
 ) -> onnx.ModelProto:
-    """One blocked convolution of 2 blocks to 1, as a lowered graph has it."""
-    generator = np.random.default_rng(0)
-    channels, filters = 2 * BLOCK, BLOCK
-    strides, dilations = fields.setdefault("strides", (1, 1)), fields.setdefault("dilations", (1, 1))
-    group = fields.setdefault("group", 1)
-    extents = [
-        (image[place] + pads[place] + pads[2 + place] - dilations[place] * (kernel[place] - 1) - 1) // strides[place]
-        + 1
-        for place in (0, 1)
-    ]
-    if group != 1:
-        filters = channels
-    weight = generator.normal(size=(filters, channels // group, *kernel)).astype(np.float32)
-    weight *= np.float32((channels // group * kernel[0] * kernel[1]) ** -0.5)
-    packed = pack(weight, lookup(f"NCHW{BLOCK}c{BLOCK}n")).reshape(weight.shape)
-    operands = ["x", "w", "b" if bias else "", *(["r"] if residual else [])]
-    while not operands[-1]:
-        operands.pop()
-    if "auto_pad" not in fields:
-        fields["pads"] = pads
+    """One blocked convolution of 2 blocks to 1, as a lowered graph has it; any filter is a packed one."""
+    filters, channels = 2 * BLOCK if group > 1 else BLOCK, 2 * BLOCK
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": (1, 1), "dilations": (1, 1), "group": group}
+    attributes |= fields if "auto_pad" in fields else {"pads": pads, **fields}
     if activation:
-        fields["activation"] = activation
+        attributes["activation"] = activation
         if ACTIVATIONS[activation]:
-            fields["activation_params"] = ACTIVATIONS[activation]
-    node = helper.make_node("Conv", operands, ["y"], domain=DOMAIN, kernel_shape=kernel, **fields)
-
-    def info(name: str, *shape: int | str) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-    inputs = [info("x", batch, channels, *image), *([info("r", batch, filters, *extents)] if residual else [])]
-    constants = [numpy_helper.from_array(packed, "w")]
-    if bias:
-        constants.append(numpy_helper.from_array(generator.normal(size=filters).astype(np.float32), "b"))
-    graph = helper.make_graph([node], "g", inputs, [info("y", batch, filters, *extents)], constants)
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+            attributes["activation_params"] = ACTIVATIONS[activation]
+    given = ", ".join(f"{name} = {json.dumps(value)}" for name, value in attributes.items())
+    strides, dilations = attributes["strides"], attributes["dilations"]
+    height, width = (
+        (image[axis] + pads[axis] + pads[2 + axis] - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1
+        for axis in (0, 1)
+    )
+    operands = ", ".join(["x", "w", *(["b"] if bias else [""] if residual else []), *(["r"] if residual else [])])
+    result = f"float[{batch},{filters},{height},{width}]"
+    return text_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}, "{DOMAIN}" : 1]>'
+        f" g (float[{batch},{channels},{image[0]},{image[1]}] x{f', {result} r' if residual else ''}) => ({result} y)"
+        f" <float[{filters},{channels // group},{kernel[0]},{kernel[1]}] w{f', float[{filters}] b' if bias else ''}>"
+        f" {{ y = {DOMAIN}.Conv <{given}> ({operands}) }}"
+    )
 
 
 def lifted(model: onnx.ModelProto) -> Graph:
