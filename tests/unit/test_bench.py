@@ -2,7 +2,6 @@
 
 import json
 import sys
-from math import exp, log
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from layoutopt.bench.op_profile import read_profile
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
-from layoutopt.timing.interleaved import in_rounds
 from layoutopt.timing.statistics import estimate, is_quiet, null_ratio, ratio
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
@@ -63,15 +61,6 @@ def test_a_report_has_every_number(save) -> None:
     assert b.profile.reorder_share == b.profile.movement_share == 0
     assert "B and A have different outputs" in report.warnings
     assert "running in turns" in steps
-
-
-@pytest.mark.parametrize(("starts_last", "order"), [(False, "abcCBAabc"), (True, "cbaABCcba")])
-def test_rounds_alternate(starts_last: bool, order: str) -> None:
-    calls: list[int] = []
-    actions = [lambda number=number: float(calls.append(number) or number) for number in range(3)]
-    times = in_rounds(actions, lambda done, passed: done >= 3, starts_last=starts_last)
-    assert calls == ["abc".index(each.lower()) for each in order]
-    assert times == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
 
 
 def test_symbolic_dimensions(save) -> None:
@@ -225,15 +214,6 @@ def test_times_are_per_run() -> None:
     assert profile.runs == 2
     assert next(each for each in profile.ops if each.op == "Transpose").nodes == 1.5
     assert profile.seconds == pytest.approx((442 + 26 + 400) / 2 * 1e-6)
-
-
-def test_the_interval_is_that_of_the_medians_of_the_blocks() -> None:
-    """Four blocks have t = 3.182."""
-    found = estimate([[each / 2, each, each * 4] for each in (1.0, 2.0, 4.0, 8.0)])
-    assert (found.value, found.count) == (pytest.approx(8**0.5), 12)
-    deviation = log(2) * (5 / 3) ** 0.5
-    assert found.high / found.value == pytest.approx(exp(3.182 * deviation / 2))
-    assert found.low * found.high == pytest.approx(found.value**2)
 
 
 def test_disturbed_blocks_do_not_count_unless_they_are_the_half() -> None:

@@ -27,16 +27,13 @@ BODY = """g (float[2,3] x, bool c) => (float[2,3] y) <float[3] w = {1, 2, 3}, st
         else_branch = q () => (float[3] v) { v = Abs(w) }>
     own = custom.Own(w)
     dependent = Shape(x)
-    unsupported = Add(i4, i4)
     y = Add(x, a)
 }"""
 
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    text = '<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>\n' + BODY.replace(
-        "    unsupported = Add(i4, i4)\n", ""
-    )
+    text = '<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>\n' + BODY
     return lift(ir.from_proto(parser.parse_model(text)))
 
 

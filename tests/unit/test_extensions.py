@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import onnx
 import pytest
+from test_graphs import RELUS, DropRepeats
 
 from layoutopt import dialects, testing
 from layoutopt.cost_models import load_target
@@ -148,8 +149,7 @@ def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:
     assert issubclass(ExtensionError, LayoutoptError) and ExtensionError.exit_code == 12
 
 
-RELUS = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
-net (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y) { a = Relu (x) b = Relu (a) c = Neg (b) y = Relu (c) }""")
+MODEL = onnx.parser.parse_model(RELUS)
 
 
 @pytest.fixture
@@ -236,26 +236,13 @@ def test_cost_models(members: dict[str, object], expected: str) -> None:
 
 
 @dataclass(frozen=True)
-class DropRepeats(Pass):
-    """before: Relu -> Relu    after: Relu."""
+class Placed(DropRepeats):
+    """A pass with a position in the pipeline."""
 
-    name = "drop-repeats"
     before = "assign-formats"
 
-    def run(self, graph: Graph, context: PassContext) -> None:
-        for op in graph.ops:
-            x, y = op.inputs[0], op.outputs[0]
-            assert x is not None and y is not None
-            first = graph.producer(x)
-            if self.applies(op) and first is not None and self.applies(first) and not graph.is_output(y):
-                graph.replace_uses(y, x)
-                graph.remove_if_dead(op)
 
-    def applies(self, op: Op) -> bool:
-        return op.kind == "Relu"
-
-
-class DropAll(DropRepeats):
+class DropAll(Placed):
     """A wrong pass: it removes Neg and Relu."""
 
     def applies(self, op: Op) -> bool:
@@ -283,13 +270,13 @@ class Thawed(Pass):
 
 
 def test_passes() -> None:
-    assert testing.check_pass(DropRepeats(), RELUS) == 1
+    assert testing.check_pass(Placed(), MODEL) == 1
     with pytest.raises(VerificationError):
-        testing.check_pass(DropAll(), RELUS)
+        testing.check_pass(DropAll(), MODEL)
     with pytest.raises(AssertionError, match="a second run of restless"):
-        testing.check_pass(Restless(), RELUS)
+        testing.check_pass(Restless(), MODEL)
     with pytest.raises(AssertionError, match="Thawed is no frozen dataclass"):
-        testing.check_pass(Thawed(), RELUS)
+        testing.check_pass(Thawed(), MODEL)
 
 
 class Doubled(FusionPattern):
@@ -316,7 +303,7 @@ class Doubled(FusionPattern):
     [("root op", "the root op is not"), ("cycle", "read a value that it replaces"), ("result", "no op of")],
 )
 def test_patterns(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert testing.check_pattern(Doubled(), RELUS, RELUS) == 2
+    assert testing.check_pattern(Doubled(), MODEL, MODEL) == 2
     monkeypatch.setattr(Doubled, "fault", fault)
     with pytest.raises(AssertionError, match=expected):
-        testing.check_pattern(Doubled(), RELUS)
+        testing.check_pattern(Doubled(), MODEL)

@@ -317,38 +317,29 @@ def test_verification_can_be_switched_off() -> None:
     Pipeline((Culprit(tie_a_knot),), verifies=False).run(small_graph(), PassContext(load_target("cpu-avx2")))
 
 
-RELUS = """
-<ir_version: 9, opset_import: ["" : 18]>
-net (float[1,8,4,4] x) => (float[1,8,4,4] y) {
-  a = Relu(x)
-  b = Relu(a)
-  c = Neg(b)
-  y = Relu(c)
-}
-"""
+RELUS = """<ir_version: 9, opset_import: ["" : 18]>
+net (float[1,8,4,4] x) => (float[1,8,4,4] y) { a = Relu(x) b = Relu(a) c = Neg(b) y = Relu(c) }"""
 
 
 @dataclass(frozen=True)
 class DropRepeats(Pass):
     """before: Relu -> Relu    after: Relu"""
 
-    kind: str = "Relu"
-
     name = "drop-repeats"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        for op in graph.ops:
+        for op in filter(self.applies, graph.ops):
             x, y = op.inputs[0], op.outputs[0]
-            if op.op_type != self.kind or x is None or y is None:
-                continue
-            if not self._repeats(graph.producer(x)):
+            assert x is not None and y is not None
+            first = graph.producer(x)
+            if first is None or not self.applies(first):
                 context.note(self, op.name or y.name, "what is before it is another op")
             elif not graph.is_output(y):
                 graph.replace_uses(y, x)
-                graph.remove_op(op)
+                graph.remove_if_dead(op)
 
-    def _repeats(self, before: Op | None) -> bool:
-        return before is not None and before.op_type == self.kind
+    def applies(self, op: Op) -> bool:
+        return op.kind == "Relu"
 
 
 @pytest.fixture

@@ -201,21 +201,6 @@ def test_external_data(tmp_path: Path) -> None:
     assert (path.read_bytes(), (tmp_path / "weights").read_bytes()) == first
 
 
-def test_over_the_model_and_the_data_that_are_mapped(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    write(model(), path, external_data="weights")
-    original = read(path)
-    graph = lift(original)
-    graph.value("w1").data = ArrayData(np.full((SIZE,), 7, np.float32))
-    write(emit(graph), path, external_data="weights")
-    result = read(path)
-    assert np.all(weight(result, "w1") == 7)
-    assert np.all(weight(result, "w2") == 2)
-    assert np.all(weight(original, "w2") == 2)
-    write(result, path)
-    assert np.all(weight(read(path), "w1") == 7)
-
-
 class Broken:
     """Elements that cannot be computed."""
 
