@@ -23,7 +23,7 @@ import layoutopt
 from layoutopt.certificate.checker.check import parse
 from layoutopt.certificate.producer import certificate_text
 
-_COLUMNS = ("refused", "equal", "WRONG")
+_COLUMNS = ("refused", "equal", "does not run", "WRONG")
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
     print(
         f"\n{', '.join(models)}; runtimes {', '.join(options.runtimes)}; {process_time() - start:.0f} s of processor time\n"
     )
-    print("| mutation | refused | equal programs | wrong |\n|---|---|---|---|")
+    print("| mutation | refused | equal programs | do not run | wrong |\n|---|---|---|---|---|")
     for kind in sorted({kind for kind, _ in counts}):
         print(f"| {kind} | " + " | ".join(str(counts[kind, column]) for column in _COLUMNS) + " |")
     total = [sum(number for (_, name), number in counts.items() if name == column) for column in _COLUMNS]

@@ -177,34 +177,37 @@ def identity(row: Any) -> Any:
 def schema_error(
     error: ValidationError, merged: Table, layers: Sequence[tuple[Path, Table]], schema: type[SpecModel]
 ) -> TargetError:
-    """The first violation of the schema as one line: file and line, key path, expected and found value."""
-    problems = error.errors()
-    kind = schema.__name__.removesuffix("Spec").lower()
+    """All violations of the schema in one line, each with its key path; the file, line and remedy are those of the first."""
     # A misspelt key is also a missing one; the misspelling is the more specific error.
-    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    key, found = key_path(first["loc"]), truncated(first["input"])
-    hint = (
-        _NUMBER_HINT
-        if isinstance(first["input"], int | float) or key.endswith((".source", ".value"))
-        else _TARGETS_HINT
-    )
-    if first["type"] == "missing":
-        what = f"{key} is missing"
-    elif first["type"] == "extra_forbidden":
-        close = get_close_matches(str(first["loc"][-1]), sorted(schema.known_keys()), n=1)
-        what, hint = f"{key} is not a key of a {kind}", f"did you mean {close[0]}?" if close else "remove it"
-    elif first["type"] == "model_type":
-        what = f"{key}: expected a table, found {found}"
-    else:
-        message = first["msg"].removeprefix("Value error, ")
-        what = message if not key else f"{key}: {message[0].lower()}{message[1:]}"
-        what += f", found {found}" if key and not isinstance(first["input"], dict) else ""
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    first = problems[0]
+    found = [_fault(each, schema) for each in problems]
     row_in_message = _ROW_IN_MESSAGE.match(first["msg"]) if not first["loc"] else None
     loc = tuple(step for step in first["loc"] if step != _KEY_STEP)
     keys = ("kernel", int(row_in_message[1])) if row_in_message is not None else loc
-    where = location_of(keys, merged, layers)
-    return TargetError(what + more, where=where, hint=hint)
+    what, hint = found[0]
+    others = "".join(f"; also {other}" for other, _ in found[1:])
+    return TargetError(what, where=location_of(keys, merged, layers), hint=hint + others)
+
+
+def _fault(problem: Any, schema: type[SpecModel]) -> tuple[str, str]:
+    """One violation of the schema, with the expected and the found value, and its remedy."""
+    key, given = key_path(problem["loc"]), problem["input"]
+    if problem["type"] == "extra_forbidden":
+        close = get_close_matches(str(problem["loc"][-1]), sorted(schema.known_keys()), n=1)
+        kind = schema.__name__.removesuffix("Spec").lower()
+        return f"{key} is not a key of a {kind}", f"did you mean {close[0]}?" if close else "remove it"
+    is_number = isinstance(given, int | float) or key.endswith((".source", ".value"))
+    hint = _NUMBER_HINT if is_number else _TARGETS_HINT
+    if problem["type"] == "missing":
+        return f"{key} is missing", hint
+    if problem["type"] == "model_type":
+        return f"{key}: expected a table, found {truncated(given)}", hint
+    message = problem["msg"].removeprefix("Value error, ")
+    if not key:
+        return message, hint
+    end = f", found {truncated(given)}" if not isinstance(given, dict) else ""
+    return f"{key}: {message[0].lower()}{message[1:]}{end}", hint
 
 
 def key_path(loc: tuple[int | str, ...]) -> str:

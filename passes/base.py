@@ -1,8 +1,8 @@
 """Pass, Pipeline and PassContext: the interface of a pass, and the loop that runs the passes.
 
-A pass with options is a frozen dataclass whose fields they are; `run` changes the graph. The graph's version shows whether it
-changed something. Between passes the invariants of the graph are checked, so the error names the pass that breaks one; an
-exception that a pass raises has a note with the name of the pass.
+A pass is a frozen dataclass, because `Pass` is one: its fields are its options, `run` changes the graph. The graph's version
+shows whether it changed something. Between passes the invariants of the graph are checked, so the error names the pass that
+breaks one; an exception that a pass raises has a note with the name of the pass.
 """
 
 from abc import ABC, abstractmethod
@@ -132,6 +132,7 @@ class PassContext:
         self.inexact.append((source.name, value.tensor))
 
 
+@dataclass(frozen=True)
 class Pass(ABC):
     """A step of the pipeline.
 

@@ -31,6 +31,7 @@ _REMOVED = {
     "--dump-ir": "layoutopt inspect --dump-ir",
     "--least": "--config count-moves=true",
     **{f"--{key}": f"--config {key}=VALUE" for key in UNTYPED},
+    **dict.fromkeys(("--tune", "--rounds", "--runs", "--warm-up", "--memory", "--quick"), "the command without it"),
 }
 """Spellings of version 1 and the present ones; for one version."""
 

@@ -39,7 +39,7 @@ from layoutopt.report.stamp import KEY
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.runtime.portable import portable_model
+from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
 from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
 from layoutopt.verification.cuts import locate_values
@@ -147,6 +147,8 @@ def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:
     """The reason why the model stays unchanged without planning; empty if there is none."""
     if KEY in model.metadata_props and job.stamp.matches(model.metadata_props, onnx_io.fingerprint(model)):
         return OPTIMISED_BEFORE
+    if portable_block(node.name or "" for node in model.graph) is not None:
+        return "it is a portable result; optimise its original"
     if job.context.mode == "inference" and onnx_io.has_training(model):
         return "its training information binds its weights by name"
     return ""

@@ -188,6 +188,11 @@ class DepthToSpace(View):
     letters = FEATURE_MAPS
 
     @override
+    def unmerged_axis(self, op: Op, axis: int) -> int | None:
+        """The batch axis for itself; None for the others, since channels and spatial axes are mixed."""
+        return axis if axis == 0 else None
+
+    @override
     def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
         batch, channels, height, width = op.x.dims
         block = op.integer("blocksize", 1)

@@ -268,7 +268,7 @@ def check_pass(
 
     Args:
         step: the pass.
-        models: the models; the pass should apply to some of them.
+        models: the models; the pass has to change one of them.
         target: the hardware target.
         mode: the mode.
         dialect: the dialect; None for the target's own.
@@ -290,6 +290,7 @@ def check_pass(
         firsts, seconds = runs[::2], runs[1::2]
         assert not any(seconds), f"model {number}: a second run of {step.name} changes its own result"
         changed += any(firsts)
+    assert changed, f"{step.name} changes none of the {len(models)} models"
     return changed
 
 

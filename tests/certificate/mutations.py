@@ -36,7 +36,7 @@ _SWAPPED = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on one mutation: `refused`, `equal` or `WRONG`, and the reason."""
+    """The verdict on one mutation, `refused`, `equal`, `does not run` (in onnxruntime) or `WRONG`, and the reason."""
 
     kind: str
     verdict: str
@@ -311,9 +311,12 @@ def outcomes(subject: Subject, count: int, seed: int) -> Iterator[Outcome]:
 def _verdict(kind: str, certificate: Certificate, original: Model, result: Model, *, is_same: bool = False) -> Outcome:
     try:
         check(parse(to_json(certificate)), original, result)
-        error = 0.0 if is_same else difference(original, result)
-    except LayoutoptError as refusal:  # of the checker, or of onnxruntime, which then loads no result
+    except LayoutoptError as refusal:
         return Outcome(kind, "refused", str(refusal))
+    try:
+        error = 0.0 if is_same else difference(original, result)
+    except LayoutoptError as fault:  # onnxruntime does not run the result
+        return Outcome(kind, "does not run", str(fault))
     return Outcome(kind, "equal" if error <= EQUAL else "WRONG", f"largest difference {error:.1e}")
 
 

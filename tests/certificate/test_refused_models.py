@@ -87,6 +87,10 @@ def attribute_of_another_type(message: Model) -> None:
     message.graph.node[1].attribute.append(helper.make_attribute("alpha", 1))
 
 
+def untyped_value(message: Model) -> None:
+    message.graph.value_info.append(helper.make_tensor_value_info("h", onnx.TensorProto.UNDEFINED, [4]))
+
+
 def two_opsets(message: Model) -> None:
     message.opset_import.append(helper.make_opsetid("ai.onnx", 11))
 
@@ -105,7 +109,14 @@ UNMODELLED: dict[str, Callable[[], Model]] = {
     "training": changed(training),
     "contradicting type": changed(contradicting_type),
     "attribute of another type": changed(attribute_of_another_type),
+    "untyped value": changed(untyped_value),
     "two opsets": changed(two_opsets),
+    "pads and auto_pad": lambda: model(
+        "float[1,1,8] x",
+        "float[1,1,8] y",
+        'y = Conv<auto_pad = "SAME_UPPER", pads = [1, 1]>(x, w)',
+        w=np.ones((1, 1, 3), np.float32),
+    ),
     "random numbers": lambda: model(*X, "h = RandomNormalLike(x) y = Add(x, h)"),
     "training mode": lambda: model(*X, "y = Dropout(x, r, t)", r=np.float32(0.5), t=np.array(True)),
     "text": lambda: model("string[4] x", "string[4] y", "y = Identity(x)"),

@@ -265,16 +265,15 @@ def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pyte
     source, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(model, source)
     warning = "warning: {}y: is declared as float32[2,4], but is float32[2,3]: the declared shape is ignored\n"
-    code, printed, stderr = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper", "--runtime", "compiler")
+    code, _, stderr = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper", "--runtime", "compiler")
     assert (code, stderr) == (0, warning.format(""))
-    assert "repaired" in printed
     assert run_cli(capfd, "optimize", source, "-o", out, "-q")[::2] == (0, warning.format(""))
-    code, printed, stderr = run_cli(capfd, "inspect", source, "-t", "gpu-hopper", "--runtime", "compiler")
+    code, _, stderr = run_cli(capfd, "inspect", source, "-t", "gpu-hopper", "--runtime", "compiler")
     assert (code, stderr) == (0, warning.format(""))
-    code, printed, stderr = run_cli(capfd, "verify", source, source)
+    code, _, stderr = run_cli(capfd, "verify", source, source)
     assert (code, stderr) == (0, warning.format(f"{source}: ") * 1)
     for command in (["optimize", source, "--dry-run"], ["inspect", source], ["verify", source, source]):
-        code, printed, stderr = run_cli(capfd, *command, "--config", "strict=true")
+        code, _, stderr = run_cli(capfd, *command, "--config", "strict=true")
         assert code == 3
         assert re.fullmatch("error: y: is declared as .*\n", stderr)
 

@@ -116,6 +116,10 @@ def of_message(message: onnx.ModelProto) -> Model:
         raise
     except Exception as fault:
         raise CertificateError(f"is no valid model: {_line(fault)}", where=graph.name) from fault
+    for each in graph.value_info:
+        declared = each.type.tensor_type.elem_type
+        if each.type.HasField("tensor_type") and declared != model.types.get(each.name, ((), declared or -1))[1]:
+            raise CertificateError("is declared with another element type", where=each.name)
     return model
 
 

@@ -354,9 +354,9 @@ def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> 
     dilations = tuple(attributes.get("dilations") or (1,) * rank)
     pads = tuple(attributes.get("pads") or (0,) * 2 * rank)
     mode = attributes.get("auto_pad", "NOTSET")
-    if mode == "VALID":
-        pads = (0,) * 2 * rank
-    elif mode != "NOTSET":
+    if mode != "NOTSET" and "pads" in attributes:
+        raise UnprovableError("auto_pad beside pads")
+    if mode not in ("NOTSET", "VALID"):
         before, after = [], []
         for size, extent, stride, dilation in zip(x.shape[2:], extents, strides, dilations, strict=True):
             if not isinstance(size, int):
