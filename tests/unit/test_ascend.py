@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir
 import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
+from text_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import load_target
@@ -26,6 +28,8 @@ from layoutopt.ir.types import DType, Storage, TensorType
 from layoutopt.onnx_io import check, emit, to_bytes
 from layoutopt.testing.rules import lower
 
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
+
 
 def run(model: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -34,14 +38,7 @@ def run(model: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
     """The attributes of a node, with strings decoded."""
-    found = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-    plain: dict[str, Any] = {}
-    for key, value in found.items():
-        texts = (
-            [each.decode() if isinstance(each, bytes) else each for each in value] if isinstance(value, list) else value
-        )
-        plain[key] = texts.decode() if isinstance(texts, bytes) else texts
-    return plain
+    return {name: each.value for name, each in onnx_ir.from_proto(node).attributes.items()}
 
 
 def calls(model: onnx.ModelProto, op_type: str = "") -> list[onnx.NodeProto]:
@@ -55,39 +52,17 @@ def routes(model: onnx.ModelProto) -> list[tuple[str, str]]:
     ]
 
 
-def model_of(
-    nodes: list[onnx.NodeProto], shape: list[int], weights: dict[str, np.ndarray], dtype: type, opset: int = 17
-) -> onnx.ModelProto:
-    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    last = nodes[-1].output[0]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", type_, shape)],
-        [helper.make_tensor_value_info(last, type_, None)],
-        [numpy_helper.from_array(array, key) for key, array in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-
-
-def convolutions(
-    filters: list[tuple[tuple[int, ...], int]], shape: list[int], dtype: type = np.float32, opset: int = 17
-) -> onnx.ModelProto:
+def convolutions(filters: list[tuple[tuple[int, ...], int]], shape: list[int], dtype: str = "float") -> onnx.ModelProto:
     """Convolutions behind each other, given by the shapes of their filters and their groups."""
-    rng = np.random.default_rng(0)
-    weights: dict[str, np.ndarray] = {}
-    nodes = []
+    declared, lines = [], []
     for number, (filter_, group) in enumerate(filters):
-        weights[f"w{number}"] = (rng.standard_normal(filter_) / np.sqrt(np.prod(filter_[1:]))).astype(dtype)
-        weights[f"b{number}"] = rng.standard_normal(filter_[0]).astype(dtype)
-        source = f"y{number - 1}" if number else "x"
+        extents = ",".join(map(str, filter_))
+        declared += [f"{dtype}[{extents}] w{number}", f"{dtype}[{filter_[0]}] b{number}"]
+        operands = f"{f'y{number - 1}' if number else 'x'}, w{number}, b{number}"
         pads = [extent // 2 for extent in filter_[2:]] * 2
-        operands = [source, f"w{number}", f"b{number}"]
-        nodes.append(helper.make_node("Conv", operands, [f"y{number}"], name=f"conv{number}", group=group, pads=pads))
-    return model_of(nodes, shape, weights, dtype, opset)
-
-
-# --- names -------------------------------------------------------------------------------------------------------
+        lines.append(f"[conv{number}] y{number} = Conv <group = {group}, pads = {pads}> ({operands})")
+    signature = f"({dtype}[{','.join(map(str, shape))}] x) => (y{len(filters) - 1})"
+    return text_model(f"{HEADER} g {signature} <{', '.join(declared)}> {{ {' '.join(lines)} }}")
 
 
 @pytest.mark.parametrize(
@@ -95,37 +70,26 @@ def convolutions(
     [
         ("NCHW16c", "NCHW", DType.FLOAT16, "NC1HWC0"),
         ("NCHW16c", "NHWC", DType.FLOAT16, "NC1HWC0"),
-        ("NCHW16c", "NCHW", DType.BFLOAT16, "NC1HWC0"),
         ("NCHW16c", "NCHW", DType.FLOAT32, "NC1HWC0"),
         ("NCHW8c", "NCHW", DType.FLOAT32, "NC1HWC0"),
         ("NCHW32c", "NCHW", DType.INT8, "NC1HWC0"),
-        ("NCHW32c", "NCHW", DType.UINT8, "NC1HWC0"),
-        ("NCHW64c", "NCHW", DType.INT4, "NC1HWC0"),
         ("NCHW4c", "NCHW", DType.FLOAT16, "NC1HWC0_C04"),
         ("NDCHW16c", "NCDHW", DType.FLOAT16, "NDC1HWC0"),
         ("NCW16c", "NCW", DType.FLOAT16, "NC1HWC0"),
         ("IHWO16o16i", "OIHW", DType.FLOAT16, "FRACTAL_Z"),
-        ("IHWO16o32i", "OIHW", DType.INT8, "FRACTAL_Z"),
-        ("IWO16o16i", "OIW", DType.FLOAT16, "FRACTAL_Z"),
         ("DIHWO16o16i", "OIDHW", DType.FLOAT16, "FRACTAL_Z_3D"),
         ("DHWOI16o16i", "OIDHW", DType.FLOAT16, "FRACTAL_Z_3D_TRANSPOSE"),
         ("NM16m16n", "MN", DType.FLOAT16, "FRACTAL_NZ"),
-        ("ABNM16m16n", "ABMN", DType.FLOAT16, "FRACTAL_NZ"),
-        ("ANM16m32n", "AMN", DType.INT8, "FRACTAL_NZ"),
         ("MN16n16m", "MN", DType.FLOAT16, "FRACTAL_Z"),
         ("MN16m16n", "MN", DType.FLOAT16, "FRACTAL_ZZ"),
         ("NHWC", "NCHW", DType.FLOAT16, "NHWC"),
         ("NCHW", "NCHW", DType.FLOAT16, "NCHW"),
         ("HWIO", "OIHW", DType.FLOAT16, "HWCN"),
-        ("NDHWC", "NCDHW", DType.FLOAT16, "NDHWC"),
         ("MN", "MN", DType.FLOAT16, "ND"),
-        ("MN", "MN", DType.STRING, "ND"),
         ("NCHW8c", "NCHW", DType.FLOAT16, None),
-        ("NCHW16c", "NCHW", DType.INT8, None),
         ("NCHW32c", "NCHW", DType.FLOAT16, None),
         ("CHWN4c", "NCHW", DType.INT8, None),
         ("NM", "MN", DType.FLOAT16, None),
-        ("NM32m16n", "MN", DType.FLOAT16, None),
     ],
 )
 def test_names(format: str, axes: str, dtype: DType, expected: str | None) -> None:
@@ -172,9 +136,6 @@ def test_published_shapes(dtype: DType) -> None:
     assert published_shape(formats["NC1HWC0"], shape) == expected
 
 
-# --- TransData ---------------------------------------------------------------------------------------------------
-
-
 def images(dtype: DType) -> list[Format]:
     names = ("NC1HWC0", "NC1HWC0_C04", "FRACTAL_Z")
     plain = [Format.canonical(4), Format.parse("NHWC"), fractal_nz(4, c0=c0(dtype.label))]
@@ -215,14 +176,6 @@ def test_transdata_converts(of: Callable[[DType], list[Format]], shape: tuple[in
 
 def numbered(*shape: int) -> np.ndarray:
     return np.arange(1, 1 + np.prod(shape), dtype=np.int32).reshape(shape)
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 3), st.integers(1, 3))
-def test_one_group_is_fractal_z(n: int, c: int, h: int, w: int) -> None:
-    filter = numbered(n, c, h, w)
-    want = pack(filter, lookup("FRACTAL_Z", "float16"))
-    got = pack_filter(filter, GroupedFractalZ(1))
-    np.testing.assert_array_equal(got.reshape(-1), want.reshape(-1))
 
 
 @given(st.integers(1, 9), st.integers(1, 20), st.integers(1, 20), st.sampled_from([8, 16, 32]))
@@ -287,9 +240,6 @@ def test_errors() -> None:
 ASCENDS = ("ascend-310", "ascend-910b")
 
 
-# --- filters -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("target", ASCENDS)
 @pytest.mark.parametrize(
     ("shape", "group", "image"),
@@ -318,48 +268,44 @@ def test_filters_with_groups(target: str, shape: tuple[int, ...], group: int, im
     else:
         expected, title = pack_filter(whole, GroupedFractalZ(group, block)), "FRACTAL_Z"
     assert np.array_equal(packed, expected)
-    assert attributes_of(node)["input_formats"] == ["NC1HWC0", title, "ND"]
-    assert attributes_of(node)["kernel_shape"] == list(shape[2:])
+    assert [*attributes_of(node)["input_formats"]] == ["NC1HWC0", title, "ND"]
+    assert [*attributes_of(node)["kernel_shape"]] == [*shape[2:]]
     assert not set(weights) - {each for node in result.proto.graph.node for each in node.input}
 
 
 def test_the_first_layer_is_of_four_channels() -> None:
-    model = convolutions([((64, 3, 7, 7), 1), ((64, 64, 3, 3), 1)], [1, 3, 112, 112], np.float16)
+    model = convolutions([((64, 3, 7, 7), 1), ((64, 64, 3, 3), 1)], [1, 3, 112, 112], "float16")
     result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
     first, second = calls(result.proto, "Conv")
-    assert attributes_of(first)["input_formats"] == ["NC1HWC0_C04", "FRACTAL_Z_C04", "ND"]
-    assert attributes_of(second)["input_formats"] == ["NC1HWC0", "FRACTAL_Z", "ND"]
+    assert [*attributes_of(first)["input_formats"]] == ["NC1HWC0_C04", "FRACTAL_Z_C04", "ND"]
+    assert [*attributes_of(second)["input_formats"]] == ["NC1HWC0", "FRACTAL_Z", "ND"]
     weights = {each.name: numpy_helper.to_array(each) for each in result.proto.graph.initializer}
     whole = numpy_helper.to_array(model.graph.initializer[0])
     assert any(np.array_equal(each, pack_filter(whole, FractalZC04())) for each in weights.values())
     assert routes(result.proto)[0] == ("NCHW", "NC1HWC0_C04")
 
 
-# --- convolutions and matrix products ----------------------------------------------------------------------------
+HYBRID = (
+    HEADER
+    + """ g (float[1,64,SIZE,SIZE] x) => (y)
+<float[64,64,3,3] w, float[64,128] up, float[128,64] down, int64[3] flat = {1, 64, -1}, int64[4] image = {1, 64, SIZE, SIZE}>
+{
+    c = Conv <pads = [1, 1, 1, 1]> (x, w)
+    f = Reshape (c, flat)
+    t = Transpose <perm = [0, 2, 1]> (f)
+    p = MatMul (t, up)
+    q = Relu (p)
+    r = MatMul (q, down)
+    u = Transpose <perm = [0, 2, 1]> (r)
+    v = Reshape (u, image)
+    y = Conv <pads = [1, 1, 1, 1]> (v, w)
+}"""
+)
 
 
 def hybrid(size: int) -> onnx.ModelProto:
     """Convolution, flattened into tokens, two products, back into an image, convolution."""
-    rng = np.random.default_rng(0)
-    weights = {
-        "w": rng.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24,
-        "up": rng.standard_normal((64, 128)).astype(np.float32) / 8,
-        "down": rng.standard_normal((128, 64)).astype(np.float32) / 8,
-        "flat": np.array([1, 64, size * size]),
-        "image": np.array([1, 64, size, size]),
-    }
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
-        helper.make_node("Reshape", ["c", "flat"], ["f"]),
-        helper.make_node("Transpose", ["f"], ["t"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["t", "up"], ["p"]),
-        helper.make_node("Relu", ["p"], ["q"]),
-        helper.make_node("MatMul", ["q", "down"], ["r"]),
-        helper.make_node("Transpose", ["r"], ["u"], perm=[0, 2, 1]),
-        helper.make_node("Reshape", ["u", "image"], ["v"]),
-        helper.make_node("Conv", ["v", "w"], ["y"], pads=[1] * 4),
-    ]
-    return model_of(nodes, [1, 64, size, size], weights, np.float32)
+    return text_model(HYBRID.replace("SIZE", str(size)))
 
 
 @pytest.mark.parametrize(("size", "is_free"), [(56, True), (50, False)])
@@ -397,18 +343,14 @@ def test_between_convolution_and_product_is_one_step(size: int, is_free: bool) -
 @pytest.mark.parametrize(("target", "left"), [("ascend-310", "FRACTAL_NZ"), ("ascend-910b", "ND")])
 def test_products_are_fractal_nz(target: str, left: str) -> None:
     """The 910B converts plain operands to fractals when it loads them, so a few products are not worth a TransData."""
-    weights = {"w": np.random.default_rng(0).standard_normal((512, 512)).astype(np.float16) / 16}
-    steps = [("x", "a"), ("a", "b"), ("b", "c"), ("c", "y")]
-    nodes = [helper.make_node("MatMul", [source, "w"], [result]) for source, result in steps]
-    result = layoutopt.optimize(model_of(nodes, [1, 512, 512], weights, np.float16), target, dialect="ascend")
+    products = "a = MatMul (x, w) b = MatMul (a, w) c = MatMul (b, w) y = MatMul (c, w)"
+    model = text_model(f"{HEADER} g (float16[1,512,512] x) => (y) <float16[512,512] w> {{ {products} }}")
+    result = layoutopt.optimize(model, target, dialect="ascend")
     assert {tuple(attributes_of(node)["input_formats"]) for node in calls(result.proto, "MatMul")} == {
         (left, "FRACTAL_NZ")
     }
     (shape,) = (list(each.dims) for each in result.proto.graph.initializer if len(each.dims) > 1)
     assert shape == [32, 32, 16, 16]
-
-
-# --- the written model -------------------------------------------------------------------------------------------
 
 
 def test_it_is_read_like_any_other(tmp_path: Path) -> None:

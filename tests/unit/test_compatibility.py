@@ -1,4 +1,4 @@
-"""`check`: whether a file fits this machine, the kernels of the installed onnxruntime, and the output."""
+"""`check`: the operators of a model, whether a file fits this machine, and the kernels of the installed onnxruntime."""
 
 import json
 from functools import partial
@@ -8,16 +8,42 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from compatibility_models import PLAIN, convolutions, model, saved
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
+from text_models import text_model
 
 import layoutopt
+from layoutopt import onnx_io
 from layoutopt.cli import main
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.tables import Kernel, kernels
 from layoutopt.errors import ModelError, TargetError
-from layoutopt.report.compatibility import check_kernels, check_model, this_machine
+from layoutopt.report.compatibility import check_kernels, check_model, op_name, this_machine
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.operator_usage import Usage, usages
+
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "my" : 1, "com.microsoft" : 1, "com.microsoft.nchwc" : 1]>\n'
+PLAIN = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { r = Relu(x) y = Add(r, x) }"
+
+
+def model(text: str) -> onnx.ModelProto:
+    return parser.parse_model(HEADER + text)
+
+
+def convolutions() -> onnx.ModelProto:
+    """Pooling between two convolutions of 32 channels."""
+    return text_model(
+        HEADER + "g (float[1,32,16,16] x) => (float[?,?,?,?] y) <float[32,32,3,3] w1, float[32,32,3,3] w2> {"
+        " a = Conv <pads = [1,1,1,1]> (x, w1) r = Relu(a) p = MaxPool <kernel_shape = [2,2], strides = [2,2]> (r)"
+        " y = Conv <pads = [1,1,1,1]> (p, w2) }"
+    )
+
+
+def saved(folder: Path, proto: onnx.ModelProto | str, name: str = "model.onnx") -> Path:
+    """The file of a model, or of one with the given text."""
+    path = folder / name
+    onnx.save(model(proto) if isinstance(proto, str) else proto, path)
+    return path
+
 
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}
@@ -36,9 +62,6 @@ def host() -> str:
 
 
 on_x86 = pytest.mark.skipif(host() not in OTHER, reason="the blocks of this processor are not known")
-
-
-# --- the machine and the file ------------------------------------------------------------------------------
 
 
 @on_x86
@@ -70,9 +93,6 @@ def test_a_file_that_cannot_be_loaded(save) -> None:
     future.opset_import[0].version = 99
     with pytest.raises(ModelError, match="opset 99 of"):
         check_model(save(future))
-
-
-# --- the table of kernels ----------------------------------------------------------------------------------
 
 
 @on_x86
@@ -134,9 +154,6 @@ def test_limits_of_fused_kernels(op: str, inside: list, outside: list) -> None:
     assert fails(op, *outside, **row.attributes)
 
 
-# --- the command -------------------------------------------------------------------------------------------
-
-
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(["check", *arguments])
     printed = capsys.readouterr()
@@ -179,18 +196,86 @@ def test_the_command_on_the_table(capsys, monkeypatch) -> None:
     assert code == 10 and "0 of 1" in out and "com.microsoft::Unheard" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "expected"),
-    [
-        (["none.onnx"], 3, "none.onnx: no such file"),
-        (["text.onnx"], 3, "text.onnx: is not an ONNX model but text"),
-        (["model.onnx", "--json=model.onnx"], 2, "that is a model"),
-        (["model.onnx", "--json", "missing/out.json"], 8, "the folder does not exist"),
-    ],
+@pytest.fixture
+def used(save):
+    """The usages of a model by the names of its operators."""
+
+    def read(proto: onnx.ModelProto | str) -> dict[str, Usage]:
+        return {op_name(each): each for each in usages(onnx_io.read(save(proto)))}
+
+    return read
+
+
+def test_types_follow_the_operators_that_onnx_does_not_know(used) -> None:
+    found = used(
+        "g (float[2,8] x, float[8] b) => (int64[?] y) {"
+        " g = com.microsoft.BiasGelu(x, b) h = Cast <to = 11> (g) m = com.microsoft.FusedMatMul <transB = 1> (h, h)"
+        " s = Shape(m) y = Identity(s) }"
+    )
+    assert list(found) == [
+        "com.microsoft::BiasGelu(float32, float32)",
+        "Cast(float32)",
+        "com.microsoft::FusedMatMul(float64, float64)",
+        "Shape(float64)",
+        "Identity(int64)",
+    ]
+
+
+def test_a_node_behind_one_that_cannot_run_goes_by_what_the_file_declares(used) -> None:
+    text = "g (float[2] x) => (float[2] y) {{ a = my.Op(x) b = Relu(a) y = Relu(b) }}"
+    assert [each.support.status for each in used(text.format()).values()] == ["missing", "unknown"]
+    declared = text.replace("(float[2] y)", "(float[2] y) <double[2] a>")
+    assert list(used(declared.format()))[1:] == ["Relu(float64)"]
+
+
+SUBGRAPHS = (
+    (
+        "g (float[2] x, bool c) => (float[2] y) { o = Cast <to = 11> (x) z = If (c) <"
+        "then_branch = t () => (double[2] r) {{ s = {op}(o) r = Neg(s) }}, "
+        "else_branch = e () => (double[2] r) {{ r = Exp(o) }}> y = Cast <to = 1> (z) }"
+    )
+    .replace("{ o", "{{ o")
+    .replace("(z) }", "(z) }}")
 )
-def test_errors_are_one_line(save, capsys, tmp_path, monkeypatch, arguments, code, expected) -> None:
-    monkeypatch.chdir(tmp_path)
-    save(PLAIN)
-    (tmp_path / "text.onnx").write_text("hello")
-    found, out, err = run(capsys, *arguments)
-    assert (found, out) == (code, "") and expected in err and err.count("\n") == 1
+
+
+def test_subgraphs_see_what_is_around_them(used) -> None:
+    assert [(name, each.support.status) for name, each in used(SUBGRAPHS.format(op="Abs")).items()] == [
+        ("Cast(float32)", "kernel"),
+        ("Abs(float64)", "kernel"),
+        ("Neg(float64)", "kernel"),
+        ("Exp(float64)", "kernel"),
+        ("If(bool)", "kernel"),
+        ("Cast(float64)", "kernel"),
+    ]
+
+
+def test_only_what_is_missing_inside_is_called_missing(used) -> None:
+    found = used(SUBGRAPHS.format(op="my.Op"))
+    assert [name for name, each in found.items() if each.support.status == "missing"] == ["my::Op(float64)"]
+    assert found["If(bool)"].support.detail == "an op in its body cannot be run"
+
+
+FUNCTIONS = """
+<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+g (float[2,3] x, double[2,3] d) => (float[2,3] y, float[?,?] z, double[2,3] w) {
+  y = my.soft <axis = 0> (x)
+  z = my.twice <to = 1> (d)
+  w = my.soft (d)
+}
+<domain: "my", opset_import: ["" : VERSION]>
+soft <axis: int = 1> (a) => (b) { e = Exp(a) b = Softmax <axis: int = @axis> (e) }
+<domain: "my", opset_import: ["" : 18, "my" : 1]>
+twice <to> (a) => (b) { c = Cast <to: int = @to> (a) d = my.soft <axis = 1> (c) b = my.soft(d) }
+"""
+
+
+@pytest.mark.parametrize("version", ["18", "12"])
+def test_functions_are_composed_of_operators(save, version: str) -> None:
+    found = usages(onnx_io.read(save(parser.parse_model(FUNCTIONS.replace("VERSION", version)))))
+    assert [(each.op_type, each.inputs, each.support.status) for each in found] == [
+        ("soft", ("float32",), "composed"),
+        ("twice", ("float64",), "composed"),
+        ("soft", ("float64",), "composed"),
+    ]
+    assert "Exp" in found[0].support.detail and "Cast" in found[1].support.detail

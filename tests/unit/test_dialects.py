@@ -1,87 +1,38 @@
-"""How dialects write ops: the functions, and the attributes of their calls."""
+"""How dialects write ops: functions and their calls, and what the dialect `standard` writes."""
+
+from collections import Counter
 
 import numpy as np
-import onnx
+import onnx.parser
+import onnx_ir
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
+import layoutopt
+from layoutopt import inference
+from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS
+from layoutopt.dialects.passes import FoldTransposes
 from layoutopt.formats import Format, pack
 from layoutopt.ir.graph import Graph, insert_cast
-from layoutopt.ir.types import (
-    ArrayData,
-    Attribute,
-    DType,
-    Op,
-    Padding,
-    Slot,
-    Storage,
-    TensorType,
-    Value,
-)
+from layoutopt.ir.types import ArrayData, DType, Op, Padding, Signature, Storage, TensorType
 from layoutopt.onnx_io import check, emit, to_bytes
-from layoutopt.ops import Inapplicable, rule_of
+from layoutopt.passes.base import Mode, PassContext
 from layoutopt.runtime.session import Session
 from layoutopt.testing.rules import lower
-
-X = Slot("in", 0)
-
-
-def chain(kind: str, format: str, shape: tuple[int, ...], count: int, opset: int, **attributes: Attribute) -> Graph:
-    """Some ops of one kind behind each other, all in one format."""
-    graph = Graph("chain", {"": opset})
-    value = graph.new_value("x", TensorType(DType.FLOAT32, shape))
-    graph.inputs = [value]
-    for number in range(count):
-        result = graph.new_value(f"y{number}", value.type)
-        weights = [weight(graph, shape, number)] if kind == "Conv" else []
-        op = graph.add_op(Op(kind, (value, *weights), (result,), version=opset, attributes=dict(attributes)))
-        rule = rule_of(op)
-        assert rule is not None
-        signature = rule.signature(op, {X: Format.parse(format)})
-        assert not isinstance(signature, Inapplicable)
-        op.signature = signature
-        for operand, storage in zip((*op.inputs, result), (*signature.inputs, *signature.outputs), strict=True):
-            assert operand is not None
-            operand.storage = storage
-        value = result
-    graph.outputs = [value]
-    graph.stage = "cast"
-    return graph
-
-
-def weight(graph: Graph, shape: tuple[int, ...], number: int) -> Value:
-    channels = (shape[1], shape[1], 3, 3)
-    data = ArrayData(np.ones(channels, np.float32))
-    return graph.new_value(f"w{number}", TensorType(DType.FLOAT32, channels), data=data)
-
-
-@pytest.mark.parametrize("opset", [7, 8, 11, 12, 17])
-def test_calls_that_differ_in_numbers_share_a_function(opset: int) -> None:
-    graph = chain("Conv", "NHWC", (1, 4, 5, 5), 2, opset, pads=(1, 1, 1, 1))
-    lowered = lower(graph, "functions")
-    assert [op.op_type for op in lowered.ops] == ["Conv_NHWC", "Conv_NHWC"]
-    assert [function.name for function in lowered.functions] == ["Conv_NHWC"]
-    assert lowered.ops[0].attributes["pads"] == (1, 1, 1, 1)
-    assert str(lowered.ops[0].attributes["formats"]).startswith("(NHWC, ")
-    check(emit(lowered))
-
-
-def test_the_dialect_ops_knows_no_domain_but_onnx() -> None:
-    graph = chain("Conv", "NHWC", (1, 4, 5, 5), 2, 17, pads=(1, 1, 1, 1))
-    lowered = lower(graph, "ops")
-    assert {op.domain for op in lowered.ops} == {""}
-    assert not lowered.functions
-    assert all(onnx.defs.has(op.op_type) for op in lowered.ops)
-    check(emit(lowered))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_cast_to_the_same_format_sets_the_padding_to_zero(dialect: str) -> None:
-    graph = chain("Sigmoid", "NCHW8c", (1, 5, 2, 2), 1, 17)
     format = Format.parse("NCHW8c")
-    graph.value("y0").storage = Storage(format, Padding.FINITE)
-    graph.outputs = [insert_cast(graph, graph.value("y0"), Storage(format))]
+    stored, finite = Storage(format), Storage(format, Padding.FINITE)
+    graph = Graph("sigmoid", {"": 17})
+    type = TensorType(DType.FLOAT32, (1, 5, 2, 2))
+    x, y = graph.new_value("x", type, storage=stored), graph.new_value("y", type, storage=finite)
+    op = graph.add_op(Op("Sigmoid", (x,), (y,), version=17))
+    op.signature = Signature((stored,), (finite,))
+    graph.inputs, graph.outputs, graph.stage = [x], [insert_cast(graph, y, stored)], "cast"
     lowered = emit(lower(graph, dialect))
     check(lowered)
     session = onnxruntime.InferenceSession(to_bytes(lowered), providers=["CPUExecutionProvider"])
@@ -127,3 +78,46 @@ def test_padding_of_some_axes_is_one_of_all_axes(dialect: str) -> None:
     image = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     (got,) = session.run(None, {"x": pack(image, Format.parse("NHWC"))})
     assert np.array_equal(got, pack(np.pad(image, ((0, 0), (0, 0), (0, 1), (0, 0))), Format.parse("NHWC")))
+
+
+GATHERS = 8
+
+
+def model_of(text: str, **constants: np.ndarray) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]>\n{text}')
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return model
+
+
+def kinds(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)
+
+
+@pytest.mark.parametrize(("mode", "left"), [("inference", 0), ("training", 2)])
+def test_transposes_of_constants_are_folded_unless_weights_are_trained(mode: Mode, left: int) -> None:
+    weights = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    text = """g (float[1] x) => (float[2,4,3] y) {
+        a = Transpose <perm = [1, 2, 0]> (w)
+        b = Transpose (a)
+        y = Add (x, b)
+    }"""
+    graph = inference.lift(onnx_ir.serde.deserialize_model(model_of(text, w=weights)))
+    FoldTransposes().run(graph, PassContext(load_target("gpu-hopper"), mode))
+    assert sum(op.kind == "Transpose" for op in graph.ops) == left
+    operand = graph.ops[-1].inputs[1]
+    assert operand is not None
+    if operand.data is not None:
+        np.testing.assert_array_equal(operand.data.numpy(), weights.transpose(1, 2, 0).transpose())
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_a_transpose_stays_in_front_of_gathers_of_rows(axis: int) -> None:
+    """Rows are adjacent behind it; without it, every Gather reads single elements."""
+    steps = "\n".join(f"g{step} = Gather <axis = {axis}> (t, i{step})" for step in range(GATHERS))
+    names = ", ".join(f"g{step}" for step in range(GATHERS))
+    perm = [2, 0, 1] if axis == 0 else [1, 2, 0]
+    text = f"g (float[3,512,40] x) => (y) {{ t = Transpose <perm = {perm}> (x)\n{steps}\ny = Concat <axis = 0> ({names}) }}"
+    indices = {f"i{step}": np.array(step * 5 % 3) for step in range(GATHERS)}
+    result = layoutopt.optimize(model_of(text, **indices), "gpu-hopper", runtime="any")
+    # Gathers of columns of t are Gathers of rows of x.
+    assert kinds(result.proto)["Transpose"] == (1 if axis == 0 else 0)

@@ -1,10 +1,27 @@
-"""The store of kernel times."""
+"""Kernels timed alone: their store, keys and overheads, the speed of the machine, and calibration."""
 
+import json
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
-from layoutopt.kernel_times import KernelStore, Machine
+import numpy as np
+import pytest
+from kernel_samples import MACHINE, InventedTimes, families
 
-MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
+from layoutopt.calibrate import calibration
+from layoutopt.calibrate.agreement import median_error, rank_correlation
+from layoutopt.calibrate.grid import KernelCase, kernel_cases
+from layoutopt.calibrate.roofline_fit import KernelSample, fit
+from layoutopt.calibrate.target_file import target_file_text
+from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out, with_rows
+from layoutopt.cli import main
+from layoutopt.cost_models import RooflineModel, load_target
+from layoutopt.cost_models.registry import host_target
+from layoutopt.ir.types import DType, Op, TensorType, Value
+from layoutopt.kernel_times import KernelStore, Machine, RequestedTimes, timed_batches, timer
+from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
+from layoutopt.kernel_times.timer import ReferenceKernel, TinySessions, time_kernels
 
 
 def test_the_store_keeps_times_per_machine(tmp_path: Path) -> None:
@@ -41,3 +58,188 @@ def test_a_folder_that_cannot_be_written_keeps_times_in_memory(tmp_path: Path) -
     store = KernelStore(MACHINE, file / "folder")
     store.add({"Conv a": 1e-3})
     assert store.get("Conv a") == (1e-3, 0.0) and file.read_text() == ""
+
+
+def test_the_kernels_of_all_families_are_timed_alone() -> None:
+    kernels = [case.kernel for case in families()]
+    found = time_kernels(kernels)
+    assert len(found) == len(kernels) > 30
+    assert [key for key, seconds in found.items() if seconds is None or seconds <= 0] == []
+
+
+def test_equal_kernels_have_equal_keys_and_others_have_other_keys() -> None:
+    keys, again = ([case.key for case in kernel_cases(8)] for _ in range(2))
+    assert keys == again and len(set(keys)) == len(keys)
+
+
+def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, requested = InventedTimes(4.0), RequestedTimes(KernelStore(MACHINE), 60.0)
+    monkeypatch.setattr(timed_batches, "time_kernels", times)
+    kernels = [each.kernel for each in families()[:6]]
+    requested.request(kernels[:3])
+    times.speed = 0.4
+    requested.request(kernels[3:])
+    assert [requested.get(each.key) for each in kernels] == pytest.approx([times.seconds(each) for each in kernels])
+
+
+def test_a_budget_of_any_size_times_a_kernel() -> None:
+    """The first batch ends when the processor time is spent; the wall time does not count."""
+    kernels = [each.kernel for each in families()[:6]]
+    requested = RequestedTimes(KernelStore(MACHINE), 1e-9)
+    assert requested.request(kernels)
+    assert requested.get(kernels[0].key) is not None and requested.skipped == {each.key for each in kernels[1:]}
+
+
+class Run:
+    """A session whose run takes a given time."""
+
+    def __init__(self, seconds: float, num_inputs: int = 1) -> None:
+        self.seconds, self.num_inputs = seconds, num_inputs
+
+    def run(self) -> float:
+        return self.seconds
+
+
+@pytest.mark.parametrize("num_inputs", [1, 2, 4])
+def test_the_overhead_of_a_run_is_no_part_of_a_kernel(num_inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, node, operand, kernel = 1e-5, 5e-7, 2e-6, 3e-5  # seconds; a network has the overhead of a node, too
+    one, chain, two_inputs = Run(run + node), Run(run + 33 * node), Run(run + node + operand, 2)
+    sessions = SimpleNamespace(of=lambda number, threads: TinySessions(one, chain, two_inputs))
+    monkeypatch.setattr(timer, "TinySessions", sessions)
+    session = Run(run + node + operand * (num_inputs - 1) + kernel, num_inputs)
+    monkeypatch.setattr(timer, "_session_of", lambda *arguments: session)
+    (seconds,) = time_kernels([ReferenceKernel()]).values()
+    assert seconds == pytest.approx(node + kernel)
+
+
+@pytest.mark.parametrize(("rows", "is_timed"), [(1 << 10, True), (1 << 15, False)])
+def test_kernels_with_large_constants_have_no_times(rows: int, is_timed: bool) -> None:
+    """The session of a filter of more than 128 MiB takes longer than those of all other kernels."""
+    columns = 2048
+    weights = Value("w", TensorType(DType.FLOAT32, (rows, columns)), data=RandomConstant((rows, columns)))
+    x, y = (Value(name, TensorType(DType.FLOAT32, (1, extent))) for name, extent in (("x", rows), ("y", columns)))
+    op = Op("MatMul", (x, weights), (y,), version=18)
+    assert (LoweredKernel.of(op, {}, {"": 18}) is not None) is is_timed
+
+
+needs_blocks = pytest.mark.skipif(
+    host_target() not in ("cpu-avx2", "cpu-avx512"), reason="the blocks of this processor are not known"
+)
+
+
+def samples(overhead: float, rate: float, bandwidth: float, overlaps: bool, noise: float = 0.0) -> list[KernelSample]:
+    """Measurements whose times are those of a roofline, exactly or with noise."""
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(30):
+        operations, nbytes = 10 ** generator.uniform(4, 9), 10 ** generator.uniform(3, 7)
+        parts = operations / rate, nbytes / bandwidth
+        seconds = overhead + (max(parts) if overlaps else sum(parts))
+        found.append(KernelSample(operations, nbytes, seconds * float(np.exp(noise * generator.standard_normal()))))
+    return found
+
+
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_a_fit_finds_the_roofline_that_made_the_times(overlaps: bool) -> None:
+    found = fit(samples(1e-6, 2e11, 4e10, overlaps), least_overhead=1e-7)
+    assert found.overlaps is overlaps
+    assert found.overhead == pytest.approx(1e-6, rel=0.2)
+    assert found.rate == pytest.approx(2e11, rel=0.05)
+    assert found.bandwidth == pytest.approx(4e10, rel=0.05)
+
+
+def test_outliers_do_not_matter() -> None:
+    clean = samples(1e-6, 2e11, 4e10, True, noise=0.03)
+    broken = [
+        KernelSample(each.operations, each.nbytes, each.seconds * (20 if number % 6 == 0 else 1))
+        for number, each in enumerate(clean)
+    ]
+    found = fit(broken, least_overhead=1e-7)
+    assert np.median([abs(found.seconds(each) / each.seconds - 1) for each in clean]) < 0.1
+
+
+def test_what_streams_is_bound_by_memory() -> None:
+    found = fit([KernelSample(1e6, size, 1e-6 + size / 5e10) for size in (1e4, 1e5, 1e6, 1e7)], is_memory_bound=True)
+    assert found.rate == np.inf and found.bandwidth == pytest.approx(5e10, rel=0.1)
+
+
+def test_rank_correlation() -> None:
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 1000]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    assert rank_correlation([1, 2, 2, 4], [1, 3, 3, 4]) == pytest.approx(1)  # ties share their rank
+    assert rank_correlation([1, 2, 3], [1, 2, 3]) is None
+    assert rank_correlation([1, 1, 1, 1], [1, 2, 3, 4]) is None
+    assert median_error([1.0, 3.0, 4.0], [1.0, 2.0, 4.0]) == 0
+    assert median_error([], []) is None
+
+
+def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Measurement], RooflineModel]:
+    """Measurements of a machine that is slower than the target's prediction by given factors."""
+    spec = with_rows(load_target(target).spec)
+    model = RooflineModel(spec)
+    grid = kernel_cases(8 if target == "cpu-avx2" else 16)[::2]
+    return group_measurements(grid, {case.key: factor * case.price(model) for case in grid}, spec), model
+
+
+@pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
+def test_a_slower_machine_is_found_to_be_slower(target: str) -> None:
+    measured, model = invented(target)
+    left_out = held_out(measured)
+    assert 0.25 < len(left_out) / len(measured) < 0.35
+    spec = fit_target([each for each in measured if each.case.key not in left_out], model.spec, "measured: here")
+    after = RooflineModel(spec)
+    errors = [abs(each.case.price(after) / each.sample.seconds - 1) for each in measured if each.case.key in left_out]
+    assert np.median(errors) < 0.05 and np.quantile(errors, 0.9) < 0.3
+
+
+def test_the_same_kernels_are_held_out_everywhere() -> None:
+    measured, _ = invented()
+    assert held_out(measured) == held_out(measured[::-1])
+    assert all(count >= 1 for count in Counter(each.group for each in measured).values())
+
+
+def test_the_profile_is_a_target(tmp_path: Path) -> None:
+    measured, model = invented()
+    base = load_target("cpu-avx512").spec
+    spec = fit_target(measured, model.spec, "measured: here")
+    path = tmp_path / "mine.toml"
+    path.write_text(target_file_text(spec, base, 'of "here"'), encoding="utf-8")
+    loaded = load_target(str(path))
+    assert loaded.name == "mine" and loaded.spec.description == 'of "here"'
+    assert all(number.source for _, number in loaded.spec.numbers())
+    written = RooflineModel(spec)
+    assert all(each.case.price(loaded) == pytest.approx(each.case.price(written)) for each in measured)
+
+
+def test_nothing_measured_changes_no_price() -> None:
+    base = with_rows(load_target("cpu-avx512").spec)
+    before, after = RooflineModel(base), RooflineModel(fit_target([], base, "measured: here"))
+    assert all(case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in kernel_cases(16))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> list[KernelCase]:
+    """A calibration of a few kernels, once each."""
+    chosen = [
+        case
+        for case in kernel_cases(16 if host_target() == "cpu-avx512" else 8)
+        if case.family == "element-wise, light"
+    ][:9]
+    monkeypatch.setattr(calibration, "kernel_cases", lambda block: chosen)
+    return chosen
+
+
+@needs_blocks
+def test_the_command(small: list[KernelCase], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, data = tmp_path / "mine.toml", tmp_path / "out.json"
+    assert main(["calibrate", "-o", str(out), "--json", str(data)]) == 0
+    output = capsys.readouterr().out
+    assert "element-wise, light" in output and "--target" in output
+    report = json.loads(data.read_text(encoding="utf-8"))
+    assert report["total"]["fitted"] + report["total"]["held_out"] == len(small) == len(report["kernels"])
+    assert load_target(str(out)).dialect == "onnxruntime"
+
+
+def test_a_target_file_ends_in_toml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "-o", str(tmp_path / "mine.txt")]) == 2
+    assert ".toml" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Reading, lifting and emitting preserve every part of a model."""
+"""Reading, lifting and emitting preserve every part of a model; functions are inlined while the model stays small."""
 
 import re
 import warnings
@@ -10,12 +10,14 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, parser
 
+from layoutopt import inference, onnx_io
 from layoutopt.errors import InvariantError, ModelError
 from layoutopt.formats import as_shape
 from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, OpaqueType, TensorType, Value
+from layoutopt.ir.types import ArrayData, DType, TensorType
 from layoutopt.onnx_io import check, emit, fingerprint, to_bytes
+from layoutopt.onnx_io.inlining import Inlined
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1]>\n'
@@ -44,10 +46,6 @@ def emitted(model: onnx.ModelProto | str) -> onnx.ModelProto:
     result = onnx.ModelProto.FromString(content)
     assert to_bytes(emit(lift(ir.from_proto(result)))) == content
     return result
-
-
-def names(values: list[Value]) -> list[str]:
-    return [value.name for value in values]
 
 
 def plain(message: object) -> str:
@@ -79,26 +77,6 @@ def _drop_types(node: onnx.NodeProto, declared: onnx.NodeProto) -> None:
             _drop_types(inner, other_inner)
 
 
-def test_values_and_ops() -> None:
-    graph = lifted(
-        "g (float[N,3] x) => (float[N,3] y) <float[3] w = {1, 2, 3}> "
-        '{ [one] a = Mul(x, w) [two] y, gone = custom.Two <n = 2, f = 0.5, s = "t", l = [1, 2]> (a, , a) }'
-    )
-    one, two = graph.ops
-    assert (one.kind, one.version, one.name) == ("Mul", 18, "one")
-    assert two.kind == "custom::Two"
-    assert two.inputs == (graph.value("a"), None, graph.value("a"))
-    assert two.attributes == {"n": 2, "f": 0.5, "s": "t", "l": (1, 2)}
-    assert graph.value("a").type == TensorType(DType.FLOAT32, ("N", 3))
-    assert graph.value("gone").type == OpaqueType()
-    weight = graph.value("w")
-    assert weight.is_constant
-    assert weight.data is not None
-    assert np.array_equal(weight.data.numpy(), [1, 2, 3])
-    assert names(graph.inputs) == ["x"]
-    assert names(graph.outputs) == ["y"]
-
-
 def test_unknown_dimensions_are_names_of_their_own() -> None:
     graph = lifted("g (float[?,?,N] x) => (float[?,?,N] y) { y = Relu(x) }")
     assert graph.value("x").shape == graph.value("y").shape == as_shape(("?x[0]", "?x[1]", "N"))
@@ -121,15 +99,6 @@ def test_constant_nodes() -> None:
     assert [tensor.name for tensor in model.graph.initializer] == ["k"]
 
 
-def test_subgraphs_are_closed() -> None:
-    graph = lifted(CONDITIONAL)
-    cond = graph.ops[-1]
-    assert [value and value.name for value in cond.inputs] == ["c", "a", "w", "x"]
-    assert [[value.name for value in body.inputs] for body in cond.bodies.values()] == [["a", "w", "x"]] * 2
-    assert [[op.kind for op in body.ops] for body in cond.bodies.values()] == [["Relu", "Add"], ["Neg", "Neg"]]
-    assert nodes(emitted(CONDITIONAL)) == nodes(parse(CONDITIONAL))
-
-
 def test_names_of_subgraphs_give_way() -> None:
     graph = lifted(CONDITIONAL)
     graph.rename(graph.value("a"), "x2")
@@ -146,10 +115,7 @@ def test_names_of_subgraphs_give_way() -> None:
         "g (float[2] x) => (float[2] x, float[2] y, float[2] y) { y = Relu(x) }",
         "g (float[2] x) => (float[2] y, float[2] w) <float[2] w = {1, 2}> { y = Add(x, w) }",
         "g () => (float[2] k) { k = Constant <value = float[2] {1, 2}> () }",
-        "g (float[2] x) => (float[2] y) <float[2] unused = {1, 2}> { z = Relu(x) y = Abs(x) }",
-        "g (float[2] x, float[3] unused) => (float[2] y) { y = Relu(x) }",
         "g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity(x) }",
-        "g (float[2] x) => (y) { y = Relu(x) }",
         "g (float[N] x) => (float[M] y) { y = Relu(x) }",
         CONDITIONAL,
     ],
@@ -208,20 +174,11 @@ def test_fingerprint() -> None:
     assert value == fingerprint(ir.from_proto(base))
     base.graph.initializer[0].float_data[0] = 3
     assert value != fingerprint(ir.from_proto(base))
-    large = [helper.make_tensor("w", TensorProto.FLOAT, [2000], np.full(2000, fill)) for fill in (1, 2)]
-    made = [
-        helper.make_model(
-            helper.make_graph(
-                [helper.make_node("Relu", ["w"], ["y"])],
-                "g",
-                [],
-                [helper.make_tensor_value_info("y", 1, [2000])],
-                [tensor],
-            )
-        )
-        for tensor in large
+    large = [
+        parse(f"g () => (float[2000] y) <float[2000] w = {{{','.join([fill] * 2000)}}}> {{ y = Relu(w) }}")
+        for fill in ("1", "2")
     ]
-    assert fingerprint(ir.from_proto(made[0])) == fingerprint(ir.from_proto(made[1]))
+    assert fingerprint(ir.from_proto(large[0])) == fingerprint(ir.from_proto(large[1]))
 
 
 def assert_round_trip(model: onnx.ModelProto) -> None:
@@ -256,3 +213,47 @@ def test_exported_models_round_trip(folder: str) -> None:
     assert paths
     for path in paths:
         assert_round_trip(onnx.load(path))
+
+
+OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
+
+
+def doubling(depth: int) -> onnx.ModelProto:
+    """A call of f{depth}, which calls f{depth-1} twice, and so on: 2**depth Relus."""
+    functions = [helper.make_function("my", "f0", ["x"], ["y"], [helper.make_node("Relu", ["x"], ["y"])], OPSETS[:1])]
+    for level in range(1, depth + 1):
+        calls = [
+            helper.make_node(f"f{level - 1}", ["x"], ["a"], domain="my"),
+            helper.make_node(f"f{level - 1}", ["a"], ["y"], domain="my"),
+        ]
+        functions.append(helper.make_function("my", f"f{level}", ["x"], ["y"], calls, OPSETS))
+    types = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node(f"f{depth}", ["x"], ["y"], "call", domain="my")], "g", types[:1], types[1:]
+    )
+    return helper.make_model(graph, functions=functions, opset_imports=OPSETS, ir_version=9)
+
+
+def inlined(depth: int) -> Inlined:
+    return onnx_io.inline_functions(onnx_io.from_message(doubling(depth)), lambda kind: False)
+
+
+@pytest.mark.parametrize("depth", [1, 3, 6])
+def test_small_functions_are_inlined(depth: int) -> None:
+    found = inlined(depth)
+    assert not found.kept
+    assert len(list(found.model.graph)) == 2**depth
+
+
+@pytest.mark.parametrize("depth", [16, 30])
+def test_calls_stay_where_inlining_would_lead_to_too_many_ops(depth: int) -> None:
+    found = inlined(depth)
+    assert any("inlining would lead to more than" in reason for _, reason in found.kept)
+    nodes = sum(len(list(each)) for each in (found.model.graph, *found.model.functions.values()))
+    assert nodes < 400 * 2**11
+
+
+@pytest.mark.parametrize("depth", [30])
+def test_a_model_with_such_calls_is_lifted(depth: int) -> None:
+    graph = inference.lift(inlined(depth).model)
+    assert len(graph.ops) <= 2**11

@@ -1,20 +1,162 @@
-"""Sizes of symbolic dimensions: given and inferred sizes, prices over them, and the sizes of verification."""
+"""Sizes and values of test inputs: given or following from the graph, and given arrays."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
 
+import layoutopt
+from layoutopt import inference, onnx_io
+from layoutopt.cli import main
 from layoutopt.cost import priced_with
-from layoutopt.errors import DimensionError
+from layoutopt.errors import DimensionError, InputError
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Sizes, Symbol, default_size, symbols
 from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.sample_inputs import sizes_to_compare
+from layoutopt.runtime.session import Session
+from layoutopt.sample_inputs import (
+    RangeKind,
+    SampleInputs,
+    prepare_inputs,
+    sample_inputs_for,
+    sizes_to_compare,
+    symbols_of,
+    value_ranges,
+)
 from layoutopt.verification import verify_models
+from layoutopt.verification.runs import Request, run_original
+
+HEADS, HEAD, WIDTH, VOCABULARY, POSITIONS = 4, 16, 64, 50, 96
+
+
+class _Builder:
+    def __init__(self, seed: int = 0) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.random = np.random.default_rng(seed)
+
+    def weight(self, *shape: int, scale: float = 0.1) -> str:
+        array = (scale * self.random.normal(size=shape)).astype(np.float32)
+        return self.constant(array)
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def op(self, kind: str, *inputs: str, to: str = "", **attributes: object) -> str:
+        output = to or f"t{len(self.nodes)}"
+        self.nodes.append(
+            helper.make_node(kind, list(inputs), [output], name=f"{kind}_{len(self.nodes)}", **attributes)
+        )
+        return output
+
+    def ints(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))
+
+
+def decoder(layers: int = 2) -> onnx.ModelProto:
+    """GPT-2 in small: Gemms, caches, a causal mask from a constant, position embeddings, an attention mask.
+
+    The dimensions are called s0 (batch), s10 (new tokens), s53 (past) and s77 (past and new together).
+    """
+    b = _Builder()
+    shape = b.op("Shape", "input_ids")
+    batch, new = (b.op("Gather", shape, b.constant(np.int64(axis)), axis=0) for axis in (0, 1))
+    past = b.op("Gather", b.op("Shape", "past.0.key"), b.constant(np.int64(2)), axis=0)
+    total = b.op("Add", past, new)
+    one = b.constant(np.int64(1))
+    positions = b.op("Range", past, total, one)
+    tokens = b.op("Gather", b.weight(VOCABULARY, WIDTH), "input_ids", axis=0)
+    x = b.op("Add", tokens, b.op("Gather", b.weight(POSITIONS, WIDTH), positions, axis=0))
+    mask = b.op("Cast", b.op("Unsqueeze", "attention_mask", b.ints(1, 2)), to_type=1)
+    blocked = b.op("Mul", b.op("Sub", b.constant(np.float32(1)), mask), b.constant(np.float32(-10000)))
+    causal = b.constant(np.tril(np.ones((1, 1, POSITIONS, POSITIONS), bool)))
+    ends = (b.op("Unsqueeze", each, b.ints(0)) for each in (past, total))
+    first, last = ends
+    rows = b.op("Slice", causal, first, last, b.ints(2))
+    allowed = b.op("Slice", rows, b.ints(0), last, b.ints(3))
+    outputs = []
+    for layer in range(layers):
+        query, key, value = (_heads(b, _gemm(b, x, WIDTH, batch, new), batch, new) for _ in range(3))
+        key = b.op("Concat", f"past.{layer}.key", key, to=f"present.{layer}.key", axis=2)
+        value = b.op("Concat", f"past.{layer}.value", value, to=f"present.{layer}.value", axis=2)
+        scores = b.op("MatMul", query, b.op("Transpose", key, perm=[0, 1, 3, 2]))
+        scores = b.op("Where", allowed, scores, b.constant(np.float32(-1e4)))
+        weights = b.op("Softmax", b.op("Add", scores, blocked), axis=-1)
+        mixed = b.op("Transpose", b.op("MatMul", weights, value), perm=[0, 2, 1, 3])
+        flat = b.op("Concat", *(b.op("Unsqueeze", each, b.ints(0)) for each in (batch, new)), b.ints(WIDTH), axis=0)
+        x = b.op("Add", x, _gemm(b, b.op("Reshape", mixed, flat), WIDTH, batch, new))
+        hidden = b.op("Tanh", _gemm(b, x, 4 * WIDTH, batch, new))
+        x = b.op("Add", x, _gemm(b, hidden, WIDTH, batch, new, wide=4 * WIDTH))
+        outputs += [key, value]
+    b.op("MatMul", x, b.weight(WIDTH, VOCABULARY), to="logits")
+    caches = [f"past.{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
+    inputs = [
+        helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["s0", "s10"]),
+        helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["s0", "s77"]),
+        *(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["s0", HEADS, "s53", HEAD]) for name in caches),
+    ]
+    results = [
+        helper.make_tensor_value_info("logits", TensorProto.FLOAT, None),
+        *(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs),
+    ]
+    return _model(b, inputs, results)
+
+
+def _gemm(b: _Builder, x: str, width: int, batch: str, new: str, wide: int = WIDTH) -> str:
+    """A Gemm over all tokens, as GPT-2's Conv1D is exported."""
+    flat = b.op("Reshape", x, b.ints(-1, wide))
+    product = b.op("Gemm", flat, b.weight(wide, width), b.weight(width))
+    target = b.op("Concat", *(b.op("Unsqueeze", each, b.ints(0)) for each in (batch, new)), b.ints(width), axis=0)
+    return b.op("Reshape", product, target)
+
+
+def _heads(b: _Builder, x: str, batch: str, new: str) -> str:
+    axes = (b.op("Unsqueeze", each, b.ints(0)) for each in (batch, new))
+    target = b.op("Concat", *axes, b.ints(HEADS), b.ints(HEAD), axis=0)
+    return b.op("Transpose", b.op("Reshape", x, target), perm=[0, 2, 1, 3])
+
+
+def audio() -> onnx.ModelProto:
+    """A stack of convolutions over samples, as speech models begin: one step is 320 samples, the first window 400."""
+    b = _Builder()
+    x = b.op("Unsqueeze", "samples", b.ints(1))
+    channels = 1
+    for kernel, stride in ((10, 5), (8, 4), (4, 2), (4, 2), (4, 2), (2, 2)):
+        x = b.op("Conv", x, b.weight(8, channels, kernel), strides=[stride], kernel_shape=[kernel])
+        x = b.op("Relu", x)
+        channels = 8
+    b.op("Transpose", x, to="y", perm=[0, 2, 1])
+    inputs = [helper.make_tensor_value_info("samples", TensorProto.FLOAT, [None, "s3"])]
+    return _model(b, inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+
+
+def _model(b: _Builder, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
+    for node in b.nodes:
+        for attribute in node.attribute:
+            attribute.name = attribute.name.replace("to_type", "to")
+    graph = helper.make_graph(b.nodes, "net", inputs, outputs, b.weights)
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def written(inputs: str, body: str, outputs: str = "float[?,?] y") -> onnx.ModelProto:
+    """A model in onnx's text form."""
+    head = '<ir_version: 8, opset_import: ["" : 18]>'
+    return parser.parse_model(f"{head} net ({inputs}) => ({outputs}) {{ {body} }}")
+
+
+def prepare(model: onnx.ModelProto, **options) -> tuple[SampleInputs, Sizes]:
+    """The generator of test inputs of a model, and the inferred sizes; `options` are those of `prepare_inputs`."""
+    content = model.SerializeToString()
+    return prepare_inputs(content, inference.lift(onnx_io.from_message(onnx_io.parse_message(content))), **options)
+
 
 NCHW, NHWC = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
 
@@ -43,24 +185,6 @@ def test_dimensions_without_a_name_are_called_by_their_place() -> None:
     assert sizes.assumed == ("W",)
     assert [point["?x[2]"] for point in sizes.points] == [16, 32, 64]
     assert [point["'a b'"] for point in sizes.points] == [2, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("dims", "message"),
-    [
-        ({"M": 1}, "M: no such symbolic dimension; there are N, H"),
-        ({"N": 0}, "N: 0:0 is no range of sizes"),
-        ({"H": (5, 4)}, "H: 5:4 is no range of sizes"),
-    ],
-)
-def test_what_is_no_size_is_refused(dims: dict[str, int], message: str) -> None:
-    with pytest.raises(DimensionError) as caught:
-        Sizes.of([image("N", "H")], dims)
-    assert message in str(caught.value)
-    assert caught.value.exit_code == 2
-    with pytest.raises(DimensionError, match="no such symbolic dimension") as caught:
-        Sizes.of([image(1, 2)], {"N": 1})
-    assert "all extents are fixed" in str(caught.value)
 
 
 @dataclass(frozen=True)
@@ -110,7 +234,7 @@ def test_trials_are_of_sizes_that_are_planned_for_and_of_others() -> None:
     assert sizes_to_compare([], {}) == [{}]
 
 
-def model(body: str, inputs: str = "float[N,4] x") -> bytes:
+def reshaped(body: str, inputs: str = "float[N,4] x") -> bytes:
     text = f'<ir_version: 8, opset_import: ["" : 18]> net ({inputs}) => (float[?,?] y) {{ {body} }}'
     return onnx.parser.parse_model(text).SerializeToString()
 
@@ -119,12 +243,12 @@ BAKED = "t = Constant <value_ints: ints = [1, 4]> () y = Reshape (x, t)"
 
 
 def test_a_model_that_is_right_at_one_size_only_is_found_out() -> None:
-    original, baked = model("y = Identity (x)"), model(BAKED)
+    original, baked = reshaped("y = Identity (x)"), reshaped(BAKED)
     assert verify_models(original, original).status == "passed"
     verdict = verify_models(original, baked)
     assert verdict.status == "failed"
     assert "the rewritten model cannot at N = 3" in verdict.reason
-    doubled = model(
+    doubled = reshaped(
         "o = Constant <value = float[1,1] {1}> () s = ReduceMax <keepdims = 1> (x) d = Shape (x) y = Identity (x)"
     )
     assert verify_models(original, doubled).status == "passed"
@@ -132,14 +256,354 @@ def test_a_model_that_is_right_at_one_size_only_is_found_out() -> None:
 
 def test_sizes_that_the_original_cannot_run_are_passed_over() -> None:
     even = "t = Constant <value_ints: ints = [-1, 8]> () y = Reshape (x, t)"
-    verdict = verify_models(model(even), model(even))
+    verdict = verify_models(reshaped(even), reshaped(even))
     assert verdict.status == "passed"
     assert [dict(sizes) for sizes in verdict.sizes] == [{"N": 2}, {"N": 4}]
-    assert [dict(sizes) for sizes in verify_models(model(even), model(even), dims={"N": (4, 6)}).sizes] == [
+    assert [dict(sizes) for sizes in verify_models(reshaped(even), reshaped(even), dims={"N": (4, 6)}).sizes] == [
         {"N": 4},
         {"N": 6},
     ]
     never = "t = Constant <value_ints: ints = [1, 1001]> () y = Reshape (x, t)"
-    verdict = verify_models(model(never), model(never))
+    verdict = verify_models(reshaped(never), reshaped(never))
     assert verdict.status == "not verified"
     assert "the original cannot be run at N = 1" in verdict.reason
+
+
+def check_runs(model: onnx.ModelProto, inputs: SampleInputs, sizes: Sizes) -> None:
+    """Run the model at the inferred sizes and at every guard point, on the first drawn values."""
+    session = Session(model.SerializeToString(), is_optimised=False)
+    assert inputs.dimensions is not None
+    for point in (*sizes.points, *sizes.guards):
+        session.run(None, inputs.feed(session, inputs.dimensions.named(point)))
+
+
+def test_a_decoder_has_a_cache_and_a_mask_over_old_and_new_tokens() -> None:
+    inputs, sizes = prepare(decoder(), may_run=False)
+    size = {name: low for name, (low, _) in sizes.ranges.items()}
+    assert size["s77"] == size["s53"] + size["s10"] <= POSITIONS
+    assert size["s0"] == 1 and size["s10"] > 8 and size["s53"] > 8
+    assert "cache" in sizes.reasons["s53"] and "tokens" in sizes.reasons["s10"]
+    assert sizes.reasons["s77"].endswith("ties it to s10 and s53")
+    check_runs(decoder(), inputs, sizes)
+    for guard in sizes.guards:
+        assert guard["s77"] == guard["s53"] + guard["s10"]
+    assert any(guard["s10"] == 1 for guard in sizes.guards)
+
+
+def test_inferred_sizes_satisfy_the_relations_to_given_sizes() -> None:
+    for dims, rest in (({"s77": 20, "s10": 1}, {"s53": 19}), ({"s53": 7, "s10": 3}, {"s77": 10})):
+        _, sizes = prepare(decoder(), dims=dims)
+        assert {name: sizes.ranges[name][0] for name in rest} == rest
+        assert set(sizes.assumed) == {"s0", *rest}
+    _, sizes = prepare(decoder(), dims={"s10": (1, 40), "s53": 8})
+    assert sizes.ranges["s77"] == (9, 48)
+    assert [point["s77"] for point in sizes.points] == [9, 14, 48]
+
+
+def test_verification_keeps_the_relations_and_tries_an_empty_cache() -> None:
+    content = decoder(1).SerializeToString()
+    verdict = verify_models(content, content)
+    sizes = [dict(each) for each in verdict.sizes]
+    assert verdict.status == "passed" and verdict.depends_on_inputs and len(sizes) == 3
+    assert all(each["s77"] == each["s53"] + each["s10"] for each in sizes)
+    assert [each["s53"] for each in sizes].count(0) == 1
+    assert len({each["s10"] for each in sizes}) > 1
+
+
+def test_the_length_of_audio_follows_from_its_windows() -> None:
+    inputs, sizes = prepare(audio(), may_run=False)
+    assert sizes.ranges == {"samples[0]": (1, 1), "s3": (16000, 16000)}
+    assert "the model divides it by 320" in sizes.reasons["s3"]
+    check_runs(audio(), inputs, sizes)
+    _, short = prepare(audio(), dims={"samples[0]": 2})
+    assert short.ranges["s3"] == (16000, 16000) and short.assumed == ("s3",)
+
+
+REQUIRED_SIZES = {
+    "the inner extent of a product": (
+        "float[a,b] x",
+        "w = Constant <value = float[6,2] {1,2,3,4,5,6,7,8,9,10,11,12}> () y = MatMul (x, w)",
+        {"b": 6},
+    ),
+    "the channels of a convolution": (
+        "float[a,b,c,d] x, float[4,3,3,3] w",
+        "t = Conv (x, w) y = Flatten (t)",
+        {"b": 3},
+    ),
+    "a product of flattened axes": (
+        "float[a,2,c,c] x, float[5,288] w",
+        "t = Flatten (x) u = Transpose <perm = [1, 0]> (w) y = MatMul (t, u)",
+        {"c": 12},
+    ),
+    "concatenated operands": (
+        "float[a,b] x, float[c,d] z",
+        "t = Concat <axis = 1> (x, z) y = Relu (t)",
+        {"a": 1, "c": 1},
+    ),
+    "halved images that are enlarged again": (
+        "float[1,1,h,w] x",
+        """p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+        q = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (p)
+        s = Constant <value = float[4] {1.0, 1.0, 4.0, 4.0}> () e = Constant <value = float[0] {}> ()
+        u = Resize <mode = "nearest"> (q, e, s) t = Add (u, x) y = Flatten (t)""",
+        {},
+    ),
+}
+
+
+MASKS = {
+    "by coordinates, as torch.onnx.export with dynamo": """
+        c = Max (b, k) e = Shape (c)
+        b2 = Expand (b, e) b3 = Unsqueeze (b2, last) k2 = Expand (k, e) k3 = Unsqueeze (k2, last)
+        at = Concat <axis = -1> (b3, k3) read = GatherND (mask, at)""",
+    "flattened, as torch.onnx.export with TorchScript": """
+        flat = Flatten <axis = 2> (mask) row = Mul (b, length) at = Add (k, row)
+        found = Gather <axis = 0> (flat, at) read = Squeeze (found, last)""",
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_that_is_read_by_indices_is_as_long_as_the_cache(name: str) -> None:
+    body = f"""
+        i0 = Constant <value_int = 0> () i1 = Constant <value_int = 1> () last = Constant <value_ints = [-1]> ()
+        whole = Concat <axis = 1> (past, new) y = Relu (whole)
+        size = Shape <start = 0, end = 1> (past) batch = Squeeze (size) n = Range (i0, batch, i1) b = Unsqueeze (n, last)
+        long = Shape <start = 1, end = 2> (whole) cache = Squeeze (long) k = Range (i0, cache, i1)
+        length = Shape <start = 1, end = 2> (mask) {MASKS[name]}"""
+    model = written("float[N,P,4] past, float[N,S,4] new, int64[N,T] mask", body, "float[?,?,?] y, int64[?,?] read")
+    inputs, sizes = prepare(model, may_run=False)
+    assert sizes.ranges["T"][0] == sizes.ranges["P"][0] + sizes.ranges["S"][0]
+    check_runs(model, inputs, sizes)
+    _, given = prepare(model, dims={"P": (1, 40), "S": 1})
+    assert [point["T"] for point in given.points] == [2, 7, 41]
+
+
+@pytest.mark.parametrize("name", REQUIRED_SIZES)
+def test_required_sizes_are_inferred_without_a_trial_run(name: str) -> None:
+    declared, body, expected_sizes = REQUIRED_SIZES[name]
+    model = written(declared, body)
+    inputs, sizes = prepare(model, may_run=False)
+    assert {each: sizes.ranges[each][0] for each in expected_sizes} == expected_sizes
+    check_runs(model, inputs, sizes)
+    verdict = verify_models(model.SerializeToString(), model.SerializeToString())
+    assert verdict.status == "passed" and len(verdict.sizes) >= 1
+
+
+def test_the_reason_names_a_model_that_runs_at_no_size() -> None:
+    never = written(
+        "float[a] x", "k = Constant <value_ints = [1]> () s = Shape (x) d = Add (s, k) y = Reshape (x, d)", "float[?] y"
+    )
+    _, sizes = prepare(never)
+    assert "no sizes were found at which onnxruntime runs the model" in sizes.reasons["a"]
+
+
+@pytest.mark.parametrize("name", ["?", "?1", "unk__7", "a b", "a'b", "x[1]", "H*W", ""])
+def test_files_and_graphs_have_the_same_names_for_dimensions(name: str) -> None:
+    """Dimensions have equal names in the graph and in a session, whatever names the exporter wrote."""
+    model = written("float[N,M] x, float[4,3] w", "y = MatMul (x, w)")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = name
+    if not name:
+        model.graph.input[0].type.tensor_type.shape.dim[1].Clear()
+    _, sizes = prepare(model)
+    assert list(sizes.ranges) == [symbol.name for symbol in symbols_of(Session(model.SerializeToString()))]
+    assert [low for low, _ in sizes.ranges.values()] == [1, 4]
+    verdict = verify_models(model.SerializeToString(), model.SerializeToString())
+    assert verdict.status == "passed" and len(verdict.sizes) == 3
+
+
+def test_sizes_that_need_too_much_memory_are_skipped_if_the_model_runs_at_others() -> None:
+    model = written("float[N] x", "y = Relu (x)", "float[N] y").SerializeToString()
+    session, samples = Session(model), sample_inputs_for(model, {"N": (2, 9)})
+    run = session.run
+
+    def run_small(names: object, feed: dict[str, np.ndarray], *_: object) -> object:
+        if feed["x"].size > most:
+            raise MemoryError("9 elements")
+        return run(None, feed)
+
+    session.run = run_small  # type: ignore[method-assign, assignment]
+    most = 8
+    runs, failures = run_original(session, Request(inputs=samples))
+    assert {each.sizes["N"] for each in runs} == {2, 5}
+    assert failures == [" at N = 9: 9 elements"]
+    most = 1
+    with pytest.raises(MemoryError):
+        run_original(session, Request(inputs=samples))
+
+
+VALUES = {
+    "indices": ("float[5,4] w, int64[3] x", "y = Gather (w, x)", (RangeKind.INDEX, 0, 4)),
+    "indices that are cast and shifted": (
+        "float[5,4] w, float[3,1] x",
+        """o = Constant <value = float {1.0}> () t = Sub (x, o) i = Cast <to = 7> (t) j = Flatten (i)
+        g = Gather (w, j) y = Flatten (g)""",
+        (RangeKind.INDEX, 1, 5),
+    ),
+    "classes": (
+        "int64[3] x",
+        "d = Constant <value_ints = [257]> () v = Constant <value_floats = [0.0, 1.0]> () y = OneHot (x, d, v)",
+        (RangeKind.INDEX, 0, 256),
+    ),
+    "classes that are compared with": (
+        "int64[3,1] x",
+        """a = Constant <value = int64 {0}> () b = Constant <value = int64 {5}> () s = Constant <value = int64 {1}> ()
+        c = Constant <value = int64[1,5] {0, 1, 2, 3, 4}> () e = Equal (x, c) y = Cast <to = 1> (e)""",
+        (RangeKind.INDEX, 0, 4),
+    ),
+    "bytes scaled to 1": (
+        "float[2,3] x",
+        "s = Constant <value = float {255.0}> () y = Div (x, s)",
+        (RangeKind.BYTE, 0, 255),
+    ),
+    "bytes": ("float[2,3] x", "t = Cast <to = 2> (x) y = Cast <to = 1> (t)", (RangeKind.BYTE, 0, 255)),
+    "a sample rate": (
+        "float[2,3] w, int64 x",
+        """c = Constant <value = int64 {16000}> () e = Equal (x, c)
+        y = If (e) <then_branch = a () => (float[2,3] p) { p = Relu (w) },
+        else_branch = b () => (float[2,3] q) { q = Neg (w) }>""",
+        (RangeKind.CHOICE, 16000, 16000),
+    ),
+    "a mask": (
+        "float[2,3] w, int64[2,3] x",
+        """o = Constant <value = float {1.0}> () m = Constant <value = float {-10000.0}> ()
+        f = Cast <to = 1> (x) n = Sub (o, f) p = Mul (n, m) l = Add (w, p) y = Softmax (l)""",
+        (RangeKind.MASK, 0, 1),
+    ),
+    "lengths": (
+        "float[2,6] w, int64[2] x",
+        """a = Constant <value = int64 {0}> () b = Constant <value = int64 {6}> () s = Constant <value = int64 {1}> ()
+        r = Range (a, b, s) k = Constant <value_ints = [1]> () u = Unsqueeze (x, k) m = Less (r, u)
+        z = Constant <value = float {0.0}> () y = Where (m, w, z)""",
+        (RangeKind.LENGTH, 1, 6),
+    ),
+    "a size": ("int64[2] x", "y = ConstantOfShape (x)", (RangeKind.SIZE, 1, 4)),
+    "a speed factor": (
+        "float[2,3] w, float[1] x",
+        "t = Mul (w, x) u = Ceil (t) y = Relu (u)",
+        (RangeKind.FACTOR, 0.8, 1.2),
+    ),
+    "a logarithm": ("float[2,3] x", "y = Log (x)", (RangeKind.POSITIVE, 0.1, 10)),
+    "an angle": ("float[2,3] x", "y = Acos (x)", (RangeKind.UNIT, -1, 1)),
+    "indices of a body": (
+        "float[5,4] w, int64[3,4] x, bool c",
+        """y = If (c) <then_branch = a () => (float[3,4] p) { p = GatherElements (w, x) },
+        else_branch = b () => (float[3,4] q) { q = GatherElements (w, x) }>""",
+        (RangeKind.INDEX, 0, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_random_values_are_within_the_range_that_the_graph_allows(name: str) -> None:
+    declared, body, (kind, low, high) = VALUES[name]
+    model = written(declared, body)
+    content = model.SerializeToString()
+    graph = inference.lift(onnx_io.from_message(onnx_io.parse_message(content)))
+    assert value_ranges(graph)["x"].kind is kind
+    inputs, session = SampleInputs.of(graph), Session(content)
+    for seed in range(20):
+        feed = inputs.draw(session, seed, is_first=seed == 0)
+        assert low <= feed["x"].min() and feed["x"].max() <= high
+        (result,) = session.run(None, feed)
+        assert np.isfinite(result).all()
+    assert verify_models(content, content).status == "passed"
+
+
+def test_tokens_are_in_the_vocabulary_and_the_first_mask_is_full() -> None:
+    inputs, _ = prepare(decoder())
+    session = Session(decoder().SerializeToString())
+    first, second = (inputs.draw(session, seed, {"s10": 9, "s77": 12}, is_first=not seed) for seed in range(2))
+    assert first["input_ids"].max() < VOCABULARY and len(set(first["input_ids"].flat)) > 4
+    assert first["attention_mask"].all() and not second["attention_mask"].all()
+    assert second["attention_mask"][:, 0].all() and first["past.0.key"].shape[1] == HEADS
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("y = Where (x, w, m)", True),
+        ("y = Where (x, m, w)", False),
+        ("n = Not (x) y = Where (n, w, m)", False),
+        ("n = Not (x) y = Where (n, m, w)", True),
+        ("f = Cast <to = 1> (x) p = Mul (f, m) y = Add (w, p)", False),
+    ],
+)
+def test_a_mask_keeps_the_first_position_for_both_polarities(body: str, kept: bool) -> None:
+    model = written("float[2,3] w, bool[2,3] x", f"m = Constant <value = float {{-1e9}}> () {body}")
+    inputs, _ = prepare(model)
+    session = Session(model.SerializeToString())
+    assert (inputs.draw(session, 0, is_first=True)["x"] == kept).all()
+    assert (inputs.draw(session, 1)["x"][:, 0] == kept).all()
+
+
+SHORT = written("float[N,3] x, float[3] z", "y = Add (x, z)", "float[N,3] y")
+CLIPPED = written(
+    "float[N,3] x, float[3] z", "s = Add (x, z) k = Constant <value = float {100.0}> () y = Min (s, k)", "float[N,3] y"
+)
+"""The same model, except for sums above 100."""
+
+
+def test_models_are_compared_on_given_inputs() -> None:
+    a, b = SHORT.SerializeToString(), CLIPPED.SerializeToString()
+    small, large = ({"x": np.full((5, 3), size, np.float32)} for size in (1, 1000))
+    assert verify_models(a, b).status == "passed"
+    passed = verify_models(a, b, inputs=small)
+    assert passed.status == "passed" and [dict(each) for each in passed.sizes] == [{"N": 5}]
+    assert verify_models(a, b, inputs=large).status == "failed"
+    assert verify_models(a, b, inputs=[small, large]).status == "failed"
+    assert verify_models(a, b, inputs=[small, {"x": np.ones((2, 3), np.float32)}]).status == "passed"
+
+
+def test_given_inputs_are_perturbed_in_the_second_set() -> None:
+    inputs, _ = prepare(SHORT, given={"x": np.full((2, 3), 5, np.float32), "z": np.zeros(3, np.float32)})
+    session = Session(SHORT.SerializeToString())
+    (sample,) = inputs.sets(session, 0)
+    first, second = list(sample.feeds)
+    assert (first["x"] == 5).all() and not (second["x"] == 5).any()
+    assert np.abs(second["x"] - 5).max() <= 0.05 and (second["z"] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"q": np.ones(3, np.float32)}, "q: no such input; there are x, z"),
+        ({"z": np.ones(3)}, "z: the values are float64; the input is float32"),
+        ({"z": np.ones(4, np.float32)}, "z: the values are 4; the input is 3"),
+        ({"x": np.ones((2, 2), np.float32)}, "x: the values are 2x2; the input is 2x3"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(given: dict[str, np.ndarray], expected: str) -> None:
+    for call in (
+        lambda: verify_models(SHORT.SerializeToString(), SHORT.SerializeToString(), inputs=given),
+        lambda: layoutopt.optimize(SHORT, "gpu-hopper", inputs=given),
+    ):
+        with pytest.raises(InputError) as caught:
+            call()
+        assert str(caught.value) == expected and caught.value.exit_code == 2
+
+
+def test_given_inputs_determine_sizes() -> None:
+    sets = [{"x": np.ones((rows, 3), np.float32)} for rows in (4, 7)]
+    report = layoutopt.optimize(SHORT, "gpu-hopper", inputs=sets).report
+    assert [(each.name, each.low, each.high, each.assumed) for each in report.dims] == [("N", 4, 7, False)]
+    with pytest.raises(InputError, match="N is 4 in the values"):
+        layoutopt.optimize(SHORT, "gpu-hopper", inputs=sets, dims={"N": (5, 9)})
+    with pytest.raises(DimensionError):
+        layoutopt.optimize(SHORT, "gpu-hopper", inputs=sets, dims={"M": 1})
+
+
+def test_every_command_reads_files_of_inputs(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(SHORT, "a.onnx")
+    onnx.save(CLIPPED, "b.onnx")
+    np.savez("small.npz", x=np.ones((5, 3), np.float32))
+    np.savez("large.npz", x=np.full((2, 3), 1000, np.float32))
+    assert main(["verify", "a.onnx", "b.onnx", "--inputs", "small.npz", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sizes"] == [{"N": 5}]
+    assert main(["verify", "a.onnx", "b.onnx", "--inputs", "small.npz", "--inputs", "large.npz"]) == 7
+    assert main(["optimize", "a.onnx", "-o", "out.onnx", "-t", "gpu-hopper", "--inputs", "small.npz", "-q"]) == 0
+    capsys.readouterr()
+    for arguments in (["optimize", "a.onnx", "--dry-run"], ["verify", "a.onnx", "b.onnx"], ["bench", "a.onnx"]):
+        assert main([*arguments, "--inputs", "none.npz"]) == 2
+        output = capsys.readouterr()
+        assert output.out == "" and "none.npz: no such file" in output.err and output.err.count("\n") == 1

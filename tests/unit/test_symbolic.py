@@ -1,20 +1,102 @@
-"""Symbolic inference on whole graphs: facts that do not hold are not inferred, and nothing is inferred twice."""
+"""Symbolic inference: shapes and elements that hold at every size, contradictions, bodies, and operators of onnxruntime."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+import control_flow_models
 import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir
+import onnx_ir as ir
+import onnxruntime
 import pytest
-from symbolic_models import HALF, HEADER, NUMBERS, filter_of, ints, lifted
+from onnx import parser
 
 from layoutopt import inference, onnx_io
-from layoutopt.extend import Node, type_function
-from layoutopt.formats import as_shape, is_unknown
-from layoutopt.inference import op_inference
+from layoutopt.errors import ModelError
+from layoutopt.extend import type_function
+from layoutopt.formats import Extent, as_shape, is_unknown
+from layoutopt.inference import lift, op_inference
+from layoutopt.inference.op_inference import infer_elements
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
-from layoutopt.ir.types import ArrayData, DType, TensorType
+from layoutopt.ir.types import ArrayData, DType, Op, TensorType
+from layoutopt.onnx_io import emit, to_bytes
+from layoutopt.ops import rules
+from layoutopt.ops.shape_functions import (
+    ContradictionError,
+    Node,
+    Operand,
+    as_elements,
+    elements,
+    elements_of,
+    shapes,
+    shapes_of,
+)
+from layoutopt.ops.shape_functions import elements as element_functions
+from layoutopt.runtime.session import Session
+
+HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
+
+
+def lifted(text: str, header: str = HEADER) -> tuple[onnx.ModelProto, Graph]:
+    model = onnx.parser.parse_model(f"{header} {text}")
+    for output in model.graph.output:
+        output.ClearField("type")
+    return model, inference.lift(onnx_ir.from_proto(model))
+
+
+NUMBERS = (
+    "s = Shape (x) i = Constant <value_int: int = 2> () h = Gather (s, i) "
+    "j = Constant <value_int: int = 3> () w = Gather (s, j) "
+)
+HALF = "two = Constant <value_int: int = 2> () "
+IMAGE = "first = Constant <value_ints: ints = [2]> () last = Constant <value_ints: ints = [4]> () hw = Slice (s, first, last) "
+
+
+def ints(name: str, *numbers: int) -> str:
+    return f"{name} = Constant <value_ints: ints = [{', '.join(map(str, numbers))}]> () "
+
+
+def filter_of(*shape: int) -> str:
+    return ints("wshape", *shape) + "f = ConstantOfShape <value = float[1] {0.5}> (wshape) "
+
+
+def wrong_facts(model: onnx.ModelProto, graph: Graph, sizes: Mapping[str, int]) -> list[str]:
+    """The inferred facts that are wrong at some sizes; empty if the model does not run at these sizes."""
+    everything = onnx.ModelProto()
+    everything.CopyFrom(model)
+    del everything.graph.output[:]
+    named = (name for node in model.graph.node for name in node.output if name)
+    everything.graph.output.extend(onnx.ValueInfoProto(name=name) for name in named)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(everything.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feed = {
+        value.name: np.ones([Extent.of(dim).at(sizes) or 1 for dim in value.shape or ()], np.float32)
+        for value in graph.inputs
+    }
+    try:
+        results = session.run(None, feed)
+    except Exception:  # onnxruntime's exceptions have no common base
+        return []
+    found = zip((output.name for output in session.get_outputs()), results, strict=True)
+    wrong = []
+    for name, array in found:
+        value = graph.value(name)
+        if value.shape is not None and value.data is None:
+            dims = [Extent.of(dim).at(sizes) for dim in value.shape]
+            if len(dims) != array.ndim or any(
+                dim not in (None, size) for dim, size in zip(dims, array.shape, strict=True)
+            ):
+                wrong.append(f"{name} is {array.shape}, not {value.shape}")
+        for dim, number in zip(value.elements or (), array.reshape(-1).tolist(), strict=False):
+            if dim is not None and Extent.of(dim).at(sizes) not in (None, number):
+                wrong.append(f"{name} has {number}, not {dim}")
+    return wrong
 
 
 def shape_of(body: str, value: str = "y", inputs: str = "float[N,4,H,W] x", output: str = "float[?] y") -> str:
@@ -113,3 +195,416 @@ def test_a_type_function_of_an_extension() -> None:
     header = '<ir_version: 8, opset_import: ["" : 18, "test.types" : 1]>'
     _, graph = lifted("net (float[N] x) => (y) { h = test.types.Halve <by = 2> (x) y = Relu (h) }", header)
     assert str(graph.value("y").type) == "float16[N//2]"
+
+
+_LIST = re.compile(r"(?<=[(,] )\[[-\d, ]+\]|(?<=\()\[[-\d, ]+\]")  # as an operand
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A model, and the expected shape or elements of a value. Lists are constants, as in `Reshape (x, [2, -1])`."""
+
+    body: str
+    shape: str = ""  # of the value
+    elements: str = ""  # of the value
+    value: str = "y"
+    inputs: str = "float[N,4,H,W] x"
+    header: str = HEADER
+
+    @property
+    def text(self) -> str:
+        constants: list[str] = []
+
+        def name(match: re.Match[str]) -> str:
+            constants.append(f"list{len(constants)} = Constant <value_ints: ints = {match[0]}> ()")
+            return f"list{len(constants) - 1}"
+
+        body = _LIST.sub(name, self.body)
+        return f"net ({self.inputs}) => (float[?] {self.value}) {{ {' '.join(constants)} {body} }}"
+
+
+FACTS = {
+    "Conv": Fact(
+        filter_of(8, 4, 3, 3) + "y = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, f)", "N,8,(H+1)//2,(W+1)//2"
+    ),
+    "Conv same": Fact(
+        filter_of(8, 4, 3, 3) + 'y = Conv <strides = [2, 3], auto_pad = "SAME_UPPER"> (x, f)', "N,8,(H+1)//2,(W+2)//3"
+    ),
+    "Conv valid dilated": Fact(filter_of(8, 4, 2, 2) + "y = Conv <dilations = [3, 3]> (x, f)", "N,8,H-3,W-3"),
+    "MaxPool": Fact("y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)", "N,4,H//2,W//2"),
+    "AveragePool": Fact("y = AveragePool <kernel_shape = [3, 1], pads = [1, 0, 1, 0]> (x)", "N,4,H,W"),
+    "LpPool": Fact("y = LpPool <kernel_shape = [2, 2]> (x)", "N,4,H-1,W-1"),
+    "ConvTranspose": Fact(
+        filter_of(4, 3, 2, 2) + "y = ConvTranspose <strides = [2, 2], output_padding = [1, 0]> (x, f)", "N,3,2*H+1,2*W"
+    ),
+    "DepthToSpace": Fact("y = DepthToSpace <blocksize = 2> (x)", "N,1,2*H,2*W"),
+    "SpaceToDepth": Fact("y = SpaceToDepth <blocksize = 2> (x)", "N,16,H//2,W//2"),
+    "Reshape rest": Fact("y = Reshape (x, [0, 4, -1])", "N,4,H*W"),
+    "Reshape computed": Fact(
+        NUMBERS
+        + HALF
+        + "q = Div (h, two) qs = Unsqueeze (q, [0]) t = Concat <axis = 0> ([0], qs, [-1]) y = Reshape (x, t)",
+        "N,H//2,(4*H*W)//(H//2)",
+    ),
+    "Reshape of an old opset to any shape of rank 3": Fact(
+        "y = Reshape (x, t)",
+        "?1,?2,?3",
+        inputs="float[N,4,H,W] x, int64[3] t",
+        header='<ir_version: 8, opset_import: ["" : 9]>',
+    ),
+    "Compress": Fact("c = Cast <to = 9> ([1, 0, 1, 0]) y = Compress <axis = 1> (x, c)"),
+    "Flatten": Fact("y = Flatten <axis = 2> (x)", "4*N,H*W"),
+    "Expand": Fact(NUMBERS + filter_of(1, 4, 1, 1) + "y = Expand (f, s)", "N,4,H,W"),
+    "Tile": Fact("y = Tile (x, [1, 2, 3, 1])", "N,8,3*H,W"),
+    "Pad": Fact("y = Pad (x, [0, 0, 1, 0, 0, 0, 2, 0])", "N,4,H+3,W"),
+    "Pad to a multiple": Fact(
+        NUMBERS
+        + "seven = Constant <value_int: int = 7> () a = Mod (h, seven) b = Sub (seven, a) c = Mod (b, seven) d = "
+        "Unsqueeze (c, [0]) pads = Concat <axis = 0> ([0, 0, 0, 0, 0, 0], d, [0]) y = Pad (x, pads)",
+        "N,4,7*((H+6)//7),W",
+    ),
+    "Slice": Fact(
+        "x2 = Concat <axis = 3> (x, x, x) y = Slice (x2, [1, -3], [9223372036854775807, 9223372036854775807], [2, 3])",
+        "N,4,H-1,3",
+    ),
+    "Slice steps": Fact("y = Slice (x, [1, -1], [2147483647, -9223372036854775807], [2, 3], [2, -1])", "N,4,H//2,W"),
+    "Concat": Fact("y = Concat <axis = 2> (x, x)", "N,4,2*H,W"),
+    "Split": Fact("y, z = Split <axis = 2, num_outputs = 2> (x)", "N,4,(H+1)//2,W"),
+    "Split rest": Fact("z, y = Split <axis = 2, num_outputs = 2> (x)", "N,4,H-((H+1)//2),W"),
+    "Resize": Fact("sc = Constant <value = float[4] {1, 1, 2, 0.5}> () y = Resize (x, , sc)", "N,4,2*H,W//2"),
+    "Resize sizes": Fact(
+        NUMBERS + HALF + IMAGE + "d = Add (hw, two) y = Resize <axes = [2, 3]> (x, , , d)", "N,4,H+2,W+2"
+    ),
+    "Upsample": Fact(
+        "sc = Constant <value = float[4] {1, 1, 2, 3}> () y = Upsample (x, sc)",
+        "N,4,2*H,3*W",
+        header='<ir_version: 4, opset_import: ["" : 9]>',
+    ),
+    "Range": Fact(
+        NUMBERS + "z = Constant <value_int: int = 0> () o = Constant <value_int: int = 2> () y = Range (z, h, o)",
+        "(H+1)//2",
+    ),
+    "ConstantOfShape": Fact(NUMBERS + IMAGE + "y = ConstantOfShape (hw)", "H,W"),
+    "Einsum": Fact('y = Einsum <equation = "nchw,nchv->nvwc"> (x, x)', "N,W,W,4"),
+    "Col2Im": Fact(NUMBERS + IMAGE + "r = Reshape (x, [0, 4, -1]) y = Col2Im (r, hw, [1, 1])", "N,4,H,W"),
+    "Shape": Fact("y = Shape <start = 1, end = -1> (x)", elements="4,H"),
+    "Size": Fact("y = Size (x)", elements="4*H*N*W"),
+    "Constant": Fact(NUMBERS + "y = Add (s, [3, 4, 5, 6])", elements="N+3,8,H+5,W+6"),
+    "Identity": Fact(NUMBERS + "y = Identity (h)", elements="H"),
+    "Cast and Floor": Fact(
+        NUMBERS + "f = Cast <to = 1> (h) t = Constant <value_float: float = 2.0> () m = Mul (f, t) fl = Floor (m) ce = "
+        "Ceil (fl) ro = Round (ce) y = Cast <to = 7> (ro)",
+        elements="2*H",
+    ),
+    "Squeeze": Fact(NUMBERS + "u = Unsqueeze (h, [0]) v = Unsqueeze (u, [0]) y = Squeeze (v)", elements="H"),
+    "Reshape of a list": Fact(
+        NUMBERS + "m = Reshape (s, [2, 2]) tr = Transpose (m) fl = Flatten <axis = 0> (tr) y = Reshape (fl, [-1])",
+        elements="N,H,4,W",
+    ),
+    "Gather": Fact(NUMBERS + "y = Gather (s, [3, 0])", elements="W,N"),
+    "Slice of a list": Fact(NUMBERS + "y = Slice (s, [-1], [-9223372036854775807], [0], [-1])", elements="W,H,4,N"),
+    "Split of a list": Fact(NUMBERS + "a, y = Split (s, [3, 1])", elements="W"),
+    "Expand and Tile": Fact(
+        NUMBERS + "u = Unsqueeze (h, [0]) e = Expand (u, [2]) y = Tile (e, [2])", elements="H,H,H,H"
+    ),
+    "Where": Fact(
+        NUMBERS + "eq = Equal ([1, -1, 2, -1], [-1]) no = Not (eq) y = Where (no, [1, -1, 2, -1], s)",
+        elements="1,4,2,W",
+    ),
+    "Comparisons": Fact(
+        NUMBERS + "z = Constant <value_int: int = -1> () a = Less (z, h) b = Greater (z, h) c = LessOrEqual (h, h) d = "
+        "GreaterOrEqual (z, h) e = Equal (z, h) y = Where (a, h, w) y2 = Where (b, h, w) y3 = Where (c, h, w) "
+        "y4 = Where (d, h, w) y5 = Where (e, h, w)",
+        elements="W",
+        value="y4",
+    ),
+    "Max and Min": Fact(NUMBERS + HALF + "b = Add (h, two) y = Max (h, b, two) y2 = Min (h, b)", elements="H+2"),
+    "Neg": Fact(NUMBERS + "n = Neg (w) m = Add (h, h) y = Add (m, n)", elements="-W+2*H"),
+    "Div": Fact(NUMBERS + HALF + "m = Mul (h, w) y = Div (m, h)", elements="W"),
+    "Div of fractions": Fact(
+        NUMBERS + "f = Cast <to = 1> (h) g = Cast <to = 1> (w) m = Mul (f, g) y = Div (m, g)", elements="H"
+    ),
+    "Mod": Fact(NUMBERS + HALF + "y = Mod (h, two)", elements="-2*(H//2)+H"),
+    "ReduceProd": Fact(NUMBERS + IMAGE + "y = ReduceProd <keepdims = 0> (hw)", elements="H*W"),
+    "ReduceSum": Fact(NUMBERS + IMAGE + "y = ReduceSum (hw)", elements="W+H"),
+    "ReduceMax": Fact(
+        NUMBERS
+        + "g = Gather (s, [2, 2]) b = Add (g, [0, 3]) y = ReduceMax <keepdims = 0> (b) y2 = ReduceMin <keepdims = "
+        "0> (b)",
+        elements="H+3",
+    ),
+    "ConstantOfShape and Range of lists": Fact(
+        NUMBERS
+        + "ones = ConstantOfShape <value = int64[1] {1}> ([4]) z = Constant <value_int: int = 0> () o = Constant "
+        "<value_int: int = 1> () n = Constant <value_int: int = 4> () r = Range (z, n, o) a = Mul (s, ones) y = "
+        "Add (a, r)",
+        elements="N,5,H+2,W+3",
+    ),
+    "Sub": Fact(NUMBERS + "y = Sub (h, h)", elements="0"),
+}
+
+
+SIZES = ({"N": 2, "H": 9, "W": 8}, {"N": 1, "H": 16, "W": 6}, {"N": 3, "H": 7, "W": 10})
+
+
+@pytest.mark.parametrize("fact", FACTS.values(), ids=FACTS)
+def test_inferred_facts_hold_at_every_size(fact: Fact) -> None:
+    model, graph = lifted(fact.text, fact.header)
+    value = graph.value(fact.value)
+    if fact.shape:
+        assert ",".join(map(str, value.shape or ("none",))) == fact.shape
+    if fact.elements:
+        assert ",".join(map(str, value.elements or ("none",))) == fact.elements
+    for sizes in SIZES:
+        assert wrong_facts(model, graph, sizes) == []
+
+
+def test_every_rule_is_tried() -> None:
+    tried = {op for fact in FACTS.values() for op in re.findall(r"= ?(\w+) ?[<(]", fact.body)}
+    alike = {"ConvInteger", "QLinearConv", "DeformConv"}  # the windows of Conv
+    assert {*shapes.FUNCTIONS, *elements.FUNCTIONS} - tried <= alike
+
+
+def constant(*numbers: int) -> Operand:
+    array = np.asarray(numbers, np.int64)
+    return Operand(TensorType(DType.INT64, array.shape), as_elements(array), array)
+
+
+def image(*dims: int | str) -> Operand:
+    return Operand(TensorType(DType.FLOAT32, dims))
+
+
+def node_of(op_type: str, operands: Sequence[Operand], attributes: Mapping[str, object] | None = None) -> Node:
+    return Node(op_type, "", 18, attributes or {}, operands)
+
+
+@pytest.mark.parametrize(
+    ("function", "contradiction"),
+    [
+        (elements_of, node_of("Gather", [constant(1, 2), constant(-5)])),
+        (elements_of, node_of("Squeeze", [constant(1, 2), constant(0)])),
+        (elements_of, node_of("Reshape", [constant(1, 2, 3), constant(2, -1)])),
+        (elements_of, node_of("Concat", [constant(1), constant(2)], {"axis": 1})),
+        (elements_of, node_of("Add", [constant(1, 2), constant(1, 2, 3)])),
+        (elements_of, node_of("Slice", [constant(1, 2), constant(0), constant(1), constant(1)])),
+        (elements_of, node_of("Split", [constant(1, 2), constant(1, 2)])),
+        (shapes_of, node_of("Conv", [image("n", 3), image(8, 3, 3, 3)])),
+        (shapes_of, node_of("MaxPool", [image("n", 3, "h", "w")], {"kernel_shape": (2, 2), "strides": (0, 1)})),
+        (shapes_of, node_of("ConvTranspose", [image("n", 3, "h", "w"), image(3, 8, 3, 3)], {"output_padding": (1,)})),
+        (shapes_of, node_of("Compress", [image("n", 3)], {"axis": 2})),
+        (shapes_of, node_of("Split", [image("n", 3)], {"axis": -3})),
+        (shapes_of, node_of("Slice", [image("n", 3), constant(0), constant(1), constant(2)])),
+        (shapes_of, node_of("DepthToSpace", [image("n", 3, "h", "w")], {"blocksize": 0})),
+    ],
+)
+def test_contradictions_are_told_and_what_they_compute_is_unknown(
+    function: Callable[[Node], object], contradiction: Node
+) -> None:
+    with pytest.raises(ContradictionError):
+        function(contradiction)
+    if function is elements_of:
+        assert infer_elements(contradiction) == [None]
+
+
+def test_faults_of_shape_functions_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(node: Node) -> None:
+        raise IndexError(node.op_type)
+
+    monkeypatch.setitem(element_functions.FUNCTIONS, "Neg", faulty)
+    with pytest.raises(IndexError, match="Neg"):
+        infer_elements(node_of("Neg", [constant(1)]))
+
+
+@pytest.mark.parametrize("opset", [18, 24, 25])
+def test_an_op_on_the_result_of_an_unknown_operator_has_an_unknown_type(opset: int) -> None:
+    """onnx's function for Reshape raises an error at newer opsets; files with blocks of channels have such a Reshape."""
+    text = f"""<ir_version: 10, opset_import: ["" : {opset}, "custom" : 1]> g (float[2,3] x) => (float[6] y)
+    <int64[1] shape = {{-1}}> {{ a = custom.Unknown(x) b = Reshape(a, shape) y = Relu(b) }}"""
+    graph = inference.lift(onnx_io.from_message(onnx.parser.parse_model(text)))
+    assert [op.op_type for op in graph.ops] == ["Unknown", "Reshape", "Relu"]
+    assert graph.outputs[0].dtype is DType.FLOAT32
+
+
+CONTRIB_HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+TOKENS = """s = Shape (x) i = Constant <value_ints = [0]> () n = Gather (s, i) j = Constant <value_ints = [1]> ()
+    c = Gather (s, j) rest = Constant <value_ints = [-1]> () t = Concat <axis = 0> (n, c, rest) r = Reshape (x, t)
+    a = Transpose <perm = [0, 2, 1]> (r)"""
+"""`a` has the shape [N, H*W, 4]."""
+
+QUANTIZED = """u = Constant <value = float {0.1}> () z = Constant <value = uint8 {128}> ()
+    q = com.microsoft.QuantizeLinear (a, u, z)"""
+VECTOR = "v = Constant <value = float[4] {0.5, 1.0, 1.5, 2.0}> ()"
+
+LIKE_AN_INPUT = {
+    "Gelu": "y = com.microsoft.Gelu (a)",
+    "QuickGelu": "y = com.microsoft.QuickGelu <alpha = 1.5> (a)",
+    "FastGelu": f"{VECTOR} y = com.microsoft.FastGelu (a, v)",
+    "FastGelu without a bias": "y = com.microsoft.FastGelu (a)",
+    "BiasGelu": f"{VECTOR} y = com.microsoft.BiasGelu (a, v)",
+    "SkipLayerNormalization": f"{VECTOR} y = com.microsoft.SkipLayerNormalization (a, a, v, v)",
+    "SkipLayerNormalization with its sum": f"{VECTOR} l, , , y = com.microsoft.SkipLayerNormalization (a, a, v, v)",
+    "SkipSimplifiedLayerNormalization": f"{VECTOR} y, , , l = com.microsoft.SkipSimplifiedLayerNormalization (a, a, v)",
+    "SimplifiedLayerNormalization": f"{VECTOR} y = SimplifiedLayerNormalization (a, v)",
+    "Trilu": "y = com.microsoft.Trilu (a)",
+    "QuantizeLinear": f"{QUANTIZED} y = Identity (q)",
+    "DequantizeLinear": f"{QUANTIZED} y = com.microsoft.DequantizeLinear (q, u, z)",
+    "QLinearAdd": f"{QUANTIZED} y = com.microsoft.QLinearAdd (q, u, z, q, u, z, u, z)",
+    "QLinearMul": f"{QUANTIZED} y = com.microsoft.QLinearMul (q, u, z, q, u, z, u, z)",
+    "QLinearSigmoid": f"{QUANTIZED} y = com.microsoft.QLinearSigmoid (q, u, z, u, z)",
+    "QLinearLeakyRelu": f"{QUANTIZED} y = com.microsoft.QLinearLeakyRelu (q, u, z, u, z)",
+    "QLinearSoftmax": f"{QUANTIZED} y = com.microsoft.QLinearSoftmax <axis = -1, opset = 13> (q, u, z, u, z)",
+    "QLinearWhere": f"{QUANTIZED} k = Greater (a, u) y = com.microsoft.QLinearWhere (k, q, u, z, q, u, z, u, z)",
+    "in a branch": """p = Greater (i, j) b = Squeeze (p) e = If (b) <
+        then_branch = yes () => (float[N,T,4] f) { f = com.microsoft.Gelu (a) },
+        else_branch = no () => (float[N,T,4] g) { g = com.microsoft.QuickGelu (a) }> y = Identity (e)""",
+}
+FAMILIES = ("elementwise", "normalization", "softmax", "quantization", "triangle")
+CONTRIB_SIZES = ({"N": 2, "H": 3, "W": 5}, {"N": 1, "H": 4, "W": 1})
+
+
+def message(body: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f"{CONTRIB_HEADER} g (float[N,4,H,W] x) => (y) {{ {TOKENS} {body} }}")
+    model.graph.output[0].ClearField("type")
+    return model
+
+
+@pytest.mark.parametrize("body", LIKE_AN_INPUT.values(), ids=LIKE_AN_INPUT)
+def test_extents_are_those_of_the_input(body: str) -> None:
+    model = message(body)
+    (y,) = inference.lift(onnx_ir.from_proto(model)).outputs
+    assert y.shape == as_shape(("N", "H*W", 4))
+    session = Session(model.SerializeToString(), threads=1)
+    for sizes in CONTRIB_SIZES:
+        feed = onnx.numpy_helper.to_array(
+            onnx.helper.make_tensor(
+                "x", 1, (sizes["N"], 4, sizes["H"], sizes["W"]), [0.5] * (4 * sizes["N"] * sizes["H"] * sizes["W"])
+            )
+        )
+        (found,) = session.run(None, {"x": feed})
+        assert found.shape == tuple(Extent.of(dim).at(sizes) for dim in y.shape)
+
+
+def test_every_operator_whose_output_is_like_an_input_is_tried() -> None:
+    known = {
+        kind.removeprefix("com.microsoft::")
+        for kind, rule in rules().items()
+        if rule.family in FAMILIES and kind.startswith("com.")
+    }
+    assert known <= {name.split()[0] for name in LIKE_AN_INPUT}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "operands", "shape"),
+    [
+        ("transA = 1", "a, b", ("N", 4, "K")),
+        ("transB = 1", "b, c", ("N", "S", 5)),
+        ("transA = 1, transB = 1", "a, d", ("N", 4, 6)),
+    ],
+)
+def test_a_product_reads_transposed_operands(attributes: str, operands: str, shape: tuple[int | str, ...]) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (float[N,S,4] a, float[N,S,K] b, float[5,K] c, float[6,S] d) => (y)
+    {{ y = com.microsoft.FusedMatMul <{attributes}> ({operands}) }}"""
+    (y,) = inference.lift(onnx_ir.from_proto(onnx.parser.parse_model(text))).outputs
+    assert y.shape == as_shape(shape)
+
+
+BODY_HEADER = '<ir_version: 8, opset_import: ["" : {}]>\n'
+
+
+def lifted_body(text: str, opset: int = 18) -> Graph:
+    return lift(ir.from_proto(parser.parse_model(BODY_HEADER.format(opset) + text)))
+
+
+def bodied(graph: Graph) -> Op:
+    return next(op for op in graph.ops if op.bodies)
+
+
+def types(values: object) -> list[str]:
+    return [str(value.type) for value in values]  # type: ignore[attr-defined]
+
+
+LOOP = """g (float[1,N] x, float[1,N] z, int64 m) => (y) {{
+    y = Loop (m, , x) <body = b (int64 i, bool c, s) => (bool d, r) {{ d = Identity(c) {} }}> }}"""
+
+
+@pytest.mark.parametrize(
+    ("step", "inside", "outside"),
+    [
+        ("r = Add(s, z)", "float32[1,N]", "float32[1,N]"),
+        ("r = Concat <axis = 0> (s, z)", "float32[?,N]", "float32[?,N]"),
+        ("r = Concat <axis = 1> (s, z)", "float32[1,?]", "float32[1,?]"),
+        ("r = Transpose (s)", "float32[?,?]", "float32[?,?]"),
+        ("e = Relu(s) r = MatMul(z, e)", "float32[1,N]", "float32[1,N]"),
+        ("h = Shape(s) r = Expand(z, h)", "float32[1,N]", "float32[1,N]"),
+        ("n = NonZero(s) r = Cast <to = 1> (n)", "float32[?,?]", "float32[?,?]"),
+        ("f = Flatten <axis = 0> (s) r = Squeeze (f)", "float32[?]", "float32[?]"),
+    ],
+)
+def test_a_state_has_the_shape_that_no_iteration_changes(step: str, inside: str, outside: str) -> None:
+    text = LOOP.format(step) if "MatMul" not in step else LOOP.format(step).replace("float[1,N] z", "float[1,1] z")
+    op = bodied(lifted_body(text))
+    assert plain(op.bodies["body"].inputs[2]) == inside
+    assert plain(op.outputs[0]) == outside
+
+
+def plain(value: object) -> str:
+    """A type, with one name for all unknown dimensions."""
+    shape = value.shape  # type: ignore[attr-defined]
+    dims = [] if shape is None else ["?" if "?" in str(dim) else str(dim) for dim in shape]
+    return f"{value.dtype}[{'?' if shape is None else ','.join(dims)}]"  # type: ignore[attr-defined]
+
+
+def test_names_that_a_body_declares_are_not_believed() -> None:
+    op = bodied(
+        lifted_body("""g (float[N,8] x, int64 m) => (float[M,8] y) {
+        y = Loop (m, , x) <body = b (int64 i, bool c, float[N,8] s) => (bool d, float[N,8] r) {
+            d = Identity(c) r = Concat <axis = 0> (s, s) }> }""")
+    )
+    assert plain(op.bodies["body"].inputs[2]) == "float32[?,8]"
+    assert plain(op.outputs[0]) == "float32[?,8]"
+
+
+def test_outputs_of_iterations_are_put_together() -> None:
+    op = bodied(
+        lifted_body("""g (float[1,8] x, int64 m) => (float[?,?] y, float[?,?,?] a, float[?] n) <int64 k = {3}> {
+        y, a, n = Loop (k, , x) <body = b (int64 i, bool c, s) => (bool d, r, o, q) {
+            d = Identity(c) r = Relu(s) o = Transpose(s) q = ReduceSum <keepdims = 0> (s) }> }""")
+    )
+    assert types(op.outputs) == ["float32[1,8]", "float32[3,8,1]", "float32[3]"]
+
+
+def test_the_length_of_a_sequence_that_follows_from_other_shapes() -> None:
+    """The first inference finds the length of the sequence; a second one finds nothing new."""
+    first = lifted_body("""g (float[2,3,8] x, float[2,8] h) => (float[?,?] y, float[?,?,?] a) {
+        n = Constant <value_ints = [-1]> () b = Shape <end = 1> (x) c = Shape <start = 1, end = 2> (x)
+        t = Concat <axis = 0> (b, c, n) r = Reshape(x, t) z = Transpose <perm = [1, 0, 2]> (r)
+        y, a = Scan <num_scan_inputs = 1, body = b (s, e) => (r, o) {
+            r = Add(s, e) u = Unsqueeze(e, n) o = Squeeze(u, n) }> (h, z) }""")
+    assert types(bodied(first).outputs) == ["float32[2,8]", "float32[3,2,8]"]
+    assert to_bytes(emit(lift(emit(first)))) == to_bytes(emit(first))
+
+
+def test_branches_of_different_element_types() -> None:
+    text = """g (float[N,8] x, bool c) => (y) { [cond] y = If (c)
+        <then_branch = t () => (r) { r = Relu(x) }, else_branch = e () => (r) { r = Cast <to = 7> (x) }> }"""
+    with pytest.raises(ModelError, match="cond: mismatched tensor element type: float32 vs int64"):
+        lifted_body(text)
+
+
+def test_what_branches_have_in_common() -> None:
+    op = bodied(
+        lifted_body("""g (float[N,8] x, bool c) => (float[?,?] y) {
+        y = If (c) <then_branch = t () => (r) { r = Relu(x) }, else_branch = e () => (r) { r = Concat <axis = 0> (x, x)
+        }> }""")
+    )
+    assert plain(op.outputs[0]) == "float32[?,8]"
+
+
+def test_types_do_not_change_when_a_model_is_lifted_again() -> None:
+    for name in control_flow_models.MODELS:
+        first = lift(ir.from_proto(control_flow_models.load(name)))
+        second = lift(emit(first))
+        assert to_bytes(emit(second)) == to_bytes(emit(first)), name
+        for one, other in zip(first.regions(), second.regions(), strict=True):
+            assert [plain(value) for value in other.values] == [plain(value) for value in one.values], name

@@ -1,33 +1,39 @@
-"""Targets and runtimes: files of users and those that are built in, and what onnxruntime makes of a file."""
+"""Targets and runtimes: files of users and those that are built in, and the formats that vendors and onnxruntime document."""
 
+import importlib.util
+import json
 import platform
 import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from text_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import (
+    RooflineModel,
     RuntimeSpec,
     TargetSpec,
     find_runtime,
     load_target,
     registry,
     runtime_names,
-    runtime_of,
     target_names,
 )
 from layoutopt.cost_models.runtime_spec import read_runtime
-from layoutopt.cost_models.spec import KernelSpec, Sourced, SpecModel, check, expand
-from layoutopt.dialects import DIALECTS
+from layoutopt.cost_models.spec import KernelSpec, SpecModel, check, expand
 from layoutopt.driver.arguments import runtime_and_dialect
 from layoutopt.errors import ArgumentError, FormatError, TargetError
-from layoutopt.formats import Format
-from layoutopt.ir.types import DType, Op, Storage, TensorType, Value
-from layoutopt.ops import canonical_signature
+from layoutopt.formats import Format, lookup
+from layoutopt.ir import types as ir
+from layoutopt.ir.types import Array, DType, Op, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ops import OperandFormats, canonical_signature, signature_of
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.data_movement import executed_data_movement
 from layoutopt.verification.runnable import Runnable
@@ -45,13 +51,9 @@ def message(error: pytest.ExceptionInfo[TargetError]) -> str:
     ("text", "rank", "expected", "axes"),
     [
         ("N*C", 4, "NHWC", "NCHW"),
-        ("N*C", 2, "NC", "NC"),
         ("N*C", 5, "NDHWC", "NCDHW"),
-        ("NC*{C0}c", 3, "NCW16c", "NCW"),
         ("NDC*{C0}c", 5, "NDCHW16c", "NCDHW"),
         ("NDC*{C0}c", 4, "NCHW16c", "NCHW"),
-        ("NDC*{C0}c", 2, "NC16c", "NC"),
-        ("NCHW4c", 4, "NCHW4c", "NCHW"),
         ("I*O16o{C0}i", 4, "IHWO16o16i", "OIHW"),
         ("*NM16m{C0}n", 2, "NM16m16n", "MN"),
         ("*NM16m{C0}n", 4, "ABNM16m16n", "ABMN"),
@@ -66,9 +68,6 @@ def test_templates(text: str, rank: int, expected: str, axes: str) -> None:
 def test_bad_templates(text: str) -> None:
     with pytest.raises(FormatError):
         check(text)
-
-
-# --- files of users -----------------------------------------------------------------------------------------
 
 
 MINIMAL = """
@@ -91,15 +90,6 @@ float32 = { value = 1e12, source = "datasheet" }
 family = "convolution"
 dtypes = "float32"
 formats = { x = "NC*8c", w = "OI*8i8o", y = "NC*8c" }
-unit = "vector"
-efficiency = { value = 0.5, source = "estimate: usual" }
-"""
-
-
-ROW = """[[kernel]]
-family = "pooling"
-dtypes = "float32"
-formats = { x = "NC*", y = "NC*" }
 unit = "vector"
 efficiency = { value = 0.5, source = "estimate: usual" }
 """
@@ -128,10 +118,7 @@ def test_inheriting_a_file_and_replacing_a_row(tmp_path: Path) -> None:
     efficiency = { value = 0.5, source = "estimate: usual" }
     """
     rows: tuple[KernelSpec, ...] = load_target(write(tmp_path / "child.toml", text)).spec.kernel
-    assert [(row.family, row.efficiency.value) for row in rows] == [
-        (("convolution",), 0.9),
-        (("pooling",), 0.5),
-    ]
+    assert [(row.family, row.efficiency.value) for row in rows] == [(("convolution",), 0.9), (("pooling",), 0.5)]
 
 
 def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
@@ -141,69 +128,38 @@ def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
         load_target(write(tmp_path / "child.toml", text))
 
 
-# --- malformed ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            '{ value = 1e11, source = "datasheet" }',
-            "1e11",
-            ["memory.bandwidth: expected a table", "1000", "source ="],
-        ),
+        ('{ value = 1e11, source = "datasheet" }', "1e11", ["memory.bandwidth: expected a table", "1000", "source ="]),
         (', source = "datasheet" }', " }", ["memory.bandwidth.source is missing"]),
-        ('source = "datasheet"', 'source = "  "', ["memory.bandwidth.source", "at least 1 character"]),
         ("value = 1e11", "value = -1.0", ["memory.bandwidth.value", "greater than 0", "found -1.0"]),
-        ("value = 1e11", 'value = "fast"', ["memory.bandwidth.value", "valid number", "found 'fast'"]),
-        (
-            "value = 0.8",
-            "value = 80",
-            ["memory.kernel_efficiency.value", "less than or equal to 1", "found 80"],
-        ),
+        ("value = 0.8", "value = 80", ["memory.kernel_efficiency.value", "less than or equal to 1", "found 80"]),
         (
             "bandwidth =",
             "bandwith =",
             ["memory.bandwith is not a key", "did you mean bandwidth?", "also memory.bandwidth is"],
         ),
-        ('family = "npu"', 'family = "tpu"', ["family", "'gpu', 'cpu' or 'npu'", "found 'tpu'"]),
-        ('description = "a chip of ours"', "", ["description is missing"]),
         ("NC*8c", "NC*8q", ["kernel[0].formats.x", "unknown axes", "found 'NC*8q'"]),
-        ("OI*8i8o", "OI*8ii", ["kernel[0].formats.w: not a format; write it", "found 'OI*8ii'"]),
         ("x = ", "z = ", ["kernel[0].formats.z", "no operand"]),
-        (
-            'dtypes = "float32"',
-            'dtypes = "float33"',
-            ["kernel[0].dtypes[0]", "not an element type", "'float33'"],
-        ),
-        ('dtypes = "float32"', 'dtypes = "int8"', ["kernel[0] needs rates.vector.int8"]),
+        ('dtypes = "float32"', 'dtypes = "float33"', ["kernel[0].dtypes[0]", "not an element type", "'float33'"]),
         ('unit = "vector"', 'unit = "cube"', ["kernel[0] needs rates.cube.float32"]),
-        (
-            'family = "convolution"',
-            'family = "convolutoin"',
-            ["kernel[0].family[0]", "no family of operations"],
-        ),
+        ('family = "convolution"', 'family = "convolutoin"', ["kernel[0].family[0]", "no family of operations"]),
         ("NC*8c", "NC*{C0}c", ["kernel[0] needs c0.float32 or c0.default"]),
         ("unit =", "direct = true\nunit =", ["kernel[0]", "either formats or strided"]),
         ("unit =", "strided = true\nunit =", ["kernel[0]", "of the family matmul alone"]),
-        ("unit =", 'strided = "any"\nunit =', ["kernel[0].strided", "expected true, pointers or modes"]),
         ("unit =", 'align = { value = 8, source = "x" }\nunit =', ["kernel[0]", "go together"]),
-        (
-            "unit =",
-            "effeciency = 1\nunit =",
-            ["kernel[0].effeciency is not a key", "did you mean efficiency?"],
-        ),
-        ("float32 = {", "float16 = {", ["rates.vector.float32 is missing"]),
         ("[memory]", "[memory", ["ours.toml:5", "is not TOML"]),
-        ("[memory]", '[memory]\nbandwidth = { value = 1, source = "a" }', ["ours.toml:7", "is not TOML"]),
         (
             'family = "npu"',
             'family = "npu"\ninherits = "gpu-hoper"',
             ["no target 'gpu-hoper'", "did you mean gpu-hopper"],
         ),
-        ('family = "npu"', 'family = "npu"\ninherits = 3', ["inherits: expected a name or a path, found 3"]),
-        ('family = "npu"', 'family = "npu"\ninherits = "ours.toml"', ["inherits itself"]),
-        ('family = "npu"', 'family = "npu"\ninherits = "no.toml"', ["no.toml", "cannot be read"]),
+        (
+            'family = "npu"',
+            'family = "npu"\ninherits = 3',
+            ["ours.toml:3: ", "inherits: expected a name or a path, found 3"],
+        ),
         ("[[kernel]]", "[kernel]", ["kernel: expected rows, found a table", "[[...]]"]),
     ],
 )
@@ -243,14 +199,9 @@ bandwidth = { value = 1e12, source = "datasheet" }
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("value = 1e11", "value = -1.0", "bandwidth"),
-        ("bandwidth =", "bandwith =", "bandwith"),
         (', source = "datasheet" }', " }", "bandwidth"),
-        ("NC*8c", "NC*8q", "formats"),
-        ('dtypes = "float32"', 'dtypes = "float33"', "dtypes"),
         ('dtypes = "float32"', 'dtypes = [\n  "float32",\n  "float33",\n]', "dtypes"),
         ('unit = "vector"', 'unit = "cube"', "[[kernel]]"),
-        ("unit =", "strided = true\nunit =", "[[kernel]]"),
         ('family = "npu"', 'family = "npu"\ninherits = 3', "inherits"),
     ],
 )
@@ -259,7 +210,7 @@ def test_errors_name_the_line(old: str, new: str, line: str, tmp_path: Path) -> 
     text = MINIMAL.replace(old, new, 1)
     number = next(number for number, each in enumerate(text.splitlines(), 1) if each.startswith(line))
     base = write(tmp_path / "base.toml", text)
-    child = write(tmp_path / "child.toml", f'inherits = "base.toml"\n{ROW}')
+    child = write(tmp_path / "child.toml", 'inherits = "base.toml"')
     for path in (base, child):
         with pytest.raises(TargetError) as error:
             load_target(path)
@@ -272,64 +223,6 @@ def test_a_circle_of_two(tmp_path: Path) -> None:
     with pytest.raises(TargetError) as error:
         load_target(str(tmp_path / "a.toml"))
     assert "inherits itself by way of b" in message(error)
-
-
-def test_the_documentation_names_every_key() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
-    text = re.sub("```.*?```", "", text, flags=re.DOTALL)
-    quoted = {word for part in re.findall("`([^`]+)`", text) for word in re.findall(r"\w+", part)}
-    assert TargetSpec.known_keys() - {"value", "source"} <= quoted
-
-
-BUILT_IN = (
-    "ascend-310",
-    "ascend-910b",
-    "cpu-avx2",
-    "cpu-avx512",
-    "cpu-neon",
-    "gpu-ampere",
-    "gpu-hopper",
-    "gpu-turing",
-)
-BARE_NUMBER = re.compile(r"=\s*-?[0-9]")
-
-
-def test_the_built_in_targets() -> None:
-    assert target_names() == BUILT_IN
-
-
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_every_number_has_a_source(name: str) -> None:
-    numbers = list(load_target(name).spec.numbers())
-    assert len(numbers) > 20
-    assert all(isinstance(number, Sourced) and len(number.source) > 5 for _, number in numbers)
-
-
-def test_no_target_file_has_a_number_outside_a_sourced_table() -> None:
-    for path in registry.TARGETS.glob("*.toml"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if BARE_NUMBER.search(line.split("#")[0]):
-                assert re.search(r"\{ value = [^,]+, source = \".+\" \}$", line), f"{path.name}: {line}"
-
-
-def test_block_sizes() -> None:
-    dtypes = (DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.INT4, DType.INT2, DType.FLOAT32)
-    for target, float32 in (("ascend-310", 16), ("ascend-910b", 8)):  # the 910B's cube computes float32
-        ascend = load_target(target).spec
-        assert [ascend.block(dtype) for dtype in dtypes] == [16, 16, 32, 64, 128, float32]
-    assert load_target("gpu-hopper").spec.block(DType.FLOAT32) == 1
-
-
-# --- names --------------------------------------------------------------------------------------------------
-
-
-def test_an_unknown_target() -> None:
-    with pytest.raises(TargetError) as error:
-        load_target("gpu-hoper")
-    text = message(error)
-    assert "no target 'gpu-hoper'" in text
-    assert "did you mean gpu-hopper?" in text
-    assert "cpu-avx2" in text
 
 
 @pytest.mark.parametrize(
@@ -349,7 +242,7 @@ def test_the_host(machine: str, features: set[str], expected: str, monkeypatch: 
 
 RUNTIMES = [find_runtime(name) for name in runtime_names()]
 CONVOLUTIONS = """<ir_version: 10, opset_import: ["" : 18]>
-g (float16[1,64,56,56] x) => (float16[1,64,56,56] y) {
+g (float16[1,64,56,56] x) => (float16[1,64,56,56] y) <float16[64,64,3,3] w> {
     a = Conv <pads = [1, 1, 1, 1]> (x, w)
     b = Relu (a)
     y = Conv <pads = [1, 1, 1, 1]> (b, w)
@@ -361,24 +254,6 @@ g (float[1,16,16,8] x) => (float[1,16,16,8] y) {
     c = Transpose <perm = [0, 2, 3, 1]> (b)
     y = Tanh (c)
 }"""
-
-
-def model_of(text: str) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(text)
-    if "w)" in text:
-        filters = np.random.default_rng(0).normal(size=(64, 64, 3, 3)).astype(np.float16)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(filters, "w"))
-    return model
-
-
-def test_every_dialect_has_one_runtime_of_its_own() -> None:
-    assert {name: runtime_of(name).name for name in DIALECTS} == {
-        "functions": "compiler",
-        "ascend": "compiler",
-        "onnxruntime": "onnxruntime",
-        "standard": "any",
-        "ops": "compiler",
-    }
 
 
 def test_runtime_and_dialect_follow_from_each_other() -> None:
@@ -394,20 +269,19 @@ def test_runtime_and_dialect_follow_from_each_other() -> None:
     [
         ("openvino", None, "openvino: no such runtime"),
         ("any", "functions", "dialect functions: the runtime any does not read it"),
-        ("onnxruntime", "nhwc", "nhwc: no such dialect"),
         (3, None, "runtime=3: should be a valid string"),
     ],
 )
 def test_arguments_that_do_not_fit(runtime: object, dialect: object, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        layoutopt.optimize(model_of(TORN), "gpu-hopper", runtime=runtime, dialect=dialect)  # type: ignore[arg-type]
+        layoutopt.optimize(text_model(TORN), "gpu-hopper", runtime=runtime, dialect=dialect)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("target", target_names())
 @pytest.mark.parametrize("text", [TORN, CONVOLUTIONS], ids=["torn", "convolutions"])
 def test_any_writes_standard_operators_alone(target: str, text: str) -> None:
     """Whatever the hardware prefers, no convolution leaves the canonical format where that takes Transposes around it."""
-    result = layoutopt.optimize(model_of(text), target, runtime="any")
+    result = layoutopt.optimize(text_model(text), target, runtime="any")
     kinds = [node.op_type for node in result.proto.graph.node]
     assert {opset.domain for opset in result.proto.opset_import} == {""} and not result.proto.functions
     assert "Transpose" not in kinds
@@ -416,11 +290,6 @@ def test_any_writes_standard_operators_alone(target: str, text: str) -> None:
 
 
 def test_executed_data_movement_is_that_of_onnxruntime() -> None:
-    """The Transposes of the first model cancel in onnxruntime, too; those of the second one surround a Softmax."""
-    report = layoutopt.optimize(model_of(TORN), "gpu-hopper").report
-    assert report.before.transposes == 2
-    assert report.moved_before is not None and report.moved_after is not None
-    assert report.moved_before.ops == report.moved_after.ops == {}
     moving = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 18]> g (float[4,5,6] x) => (float[6,5,4] y)'
         "{ a = Relu (x) b = Transpose <perm = [2, 1, 0]> (a) y = Softmax (b) }"
@@ -471,43 +340,258 @@ def test_onnxruntime_fuses_the_epilogues_that_a_runtime_file_lists(
 ) -> None:
     shape, filters, kernel = KERNELS[family]
     operands = {"Add": "a, c", "Clip": "a, low, high"}.get(op, "a")
-    model = onnx.parser.parse_model(
+    model = text_model(
         f'<ir_version: 10, opset_import: ["" : 18]> g (float[{shape}] x) => (float[{shape}] y) '
         f"<float[{filters}] w, float[8] c, float low = {{0}}, float high = {{6}}> {{ a = {kernel} y = {op} ({operands}) }}"
     )
-    for name, sizes in (("w", [int(each) for each in filters.split(",")]), ("c", [8])):
-        array = np.random.default_rng(0).normal(size=sizes).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     saved = tmp_path / "optimised.onnx"
     Runnable.of(model.SerializeToString()).save_optimised(saved, {}, threads=1, disabled=("NchwcTransformer",))
     kinds = [node.op_type for node in onnx.load(saved).graph.node]
     assert op not in kinds and len([kind for kind in kinds if kind != "Reshape"]) == 1, runtime
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('runs_in = "x"\ndialects = ["ops"]\nkernels = "standard"\n', "description is missing"),
-        (
-            'descripton = "d"\nruns_in = "x"\ndialects = ["ops"]\nkernels = "standard"\n',
-            "descripton is not a key of a runtime",
-        ),
-        ('description = "d"\nruns_in = "x"\ndialects = []\nkernels = "standard"\n', "dialects"),
-        ('description = "d"\nruns_in = "x"\ndialects = "ops"\nkernels = "some"\n', "kernels"),
-        ("description = \n", "is not TOML"),
-    ],
-)
-def test_a_malformed_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+def test_a_malformed_runtime_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(text)
-    with pytest.raises(TargetError, match=message) as caught:
+    path.write_text('descripton = "d"\nruns_in = "x"\ndialects = ["ops"]\nkernels = "standard"\n')
+    with pytest.raises(TargetError, match="descripton is not a key of a runtime") as caught:
         read_runtime(path)
     assert "\n" not in str(caught.value) and str(path) in caught.value.where
 
 
-def test_every_key_of_the_file_is_documented() -> None:
-    root = Path(__file__).parents[2]
-    page = (root / "docs" / "runtimes.md").read_text()
-    keys = RuntimeSpec.known_keys()
-    assert issubclass(RuntimeSpec, SpecModel) and {"dialects", "absorbs", "source"} <= keys
-    assert all(f"`{key}`" in page or f"[[{key}]]" in page for key in keys)
+@pytest.mark.parametrize(("page", "spec"), [("targets.md", TargetSpec), ("runtimes.md", RuntimeSpec)])
+def test_every_key_of_a_file_is_documented(page: str, spec: type[SpecModel]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    text = re.sub("```.*?```", "", text, flags=re.DOTALL)
+    quoted = {word for part in re.findall("`([^`]+)`", text) for word in re.findall(r"\w+", part)}
+    assert spec.known_keys() - {"value", "source"} <= quoted
+
+
+VersionedOp = partial(ir.Op, version=18)
+IN_0, W, OUT_0 = Slot("in", 0), Slot("in", 1), Slot("out", 0)
+
+
+class Weights:
+    """Constant elements that are never read."""
+
+    nbytes = 0
+
+    def numpy(self) -> Array:
+        raise AssertionError("a cost model has no business with weights")
+
+
+def value_of(name: str, shape: Sequence[int | str], dtype: DType = DType.FLOAT32, *, constant: bool = False) -> Value:
+    return Value(name, TensorType(dtype, tuple(shape)), data=Weights() if constant else None)
+
+
+def conv(
+    channels: int = 64,
+    filters: int = 64,
+    *,
+    size: int = 56,
+    kernel: int = 3,
+    group: int = 1,
+    dtype: DType = DType.FLOAT32,
+    rank: int = 4,
+) -> ir.Op:
+    spatial, window = (size,) * (rank - 2), (kernel,) * (rank - 2)
+    return VersionedOp(
+        "Conv",
+        (
+            value_of("x", (1, channels, *spatial), dtype),
+            value_of("w", (filters, channels // group, *window), dtype, constant=True),
+        ),
+        (value_of("y", (1, filters, *spatial), dtype),),
+        attributes={"group": group, "kernel_shape": window, "pads": (kernel // 2,) * (2 * len(window))},
+    )
+
+
+def matmul(m: int = 512, k: int = 512, n: int = 512, *, dtype: DType = DType.FLOAT32) -> ir.Op:
+    operands = (value_of("a", (1, m, k), dtype), value_of("b", (k, n), dtype, constant=True))
+    return VersionedOp("MatMul", operands, (value_of("y", (1, m, n), dtype),))
+
+
+def seconds(model: RooflineModel, op: ir.Op, known: OperandFormats) -> float:
+    signature = signature_of(op, known)
+    assert isinstance(signature, Signature)
+    return model.kernel_seconds(op, signature)
+
+
+def preferred(model: RooflineModel, op: ir.Op) -> tuple[str, str]:
+    """The formats of x and y in the fastest of the target's preferred signatures."""
+    best = min(model.preferred_formats(op), key=lambda known: seconds(model, op, known))
+    assert seconds(model, op, best) <= model.kernel_seconds(op, canonical_signature(op))
+    return str(best[IN_0]), str(best[OUT_0])
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "format"),
+    [
+        ("gpu-turing", DType.FLOAT16, "NHWC"),
+        ("gpu-turing", DType.FLOAT32, "NCHW"),
+        ("gpu-ampere", DType.FLOAT32, "NHWC"),
+        ("gpu-ampere", DType.BFLOAT16, "NHWC"),
+        ("gpu-hopper", DType.FLOAT16, "NHWC"),
+        ("cpu-avx512", DType.FLOAT32, "NCHW16c"),
+        ("cpu-avx2", DType.FLOAT32, "NCHW8c"),
+        ("cpu-avx2", DType.INT8, "NHWC"),
+        ("cpu-neon", DType.FLOAT32, "NCHW"),
+        ("ascend-310", DType.FLOAT16, "NCHW16c"),
+        ("ascend-310", DType.INT8, "NCHW32c"),
+        ("ascend-910b", DType.BFLOAT16, "NCHW16c"),
+        ("ascend-910b", DType.INT4, "NCHW64c"),
+    ],
+)
+def test_preferred_formats_of_a_convolution(target: str, dtype: DType, format: str) -> None:
+    op = conv(256, 256, size=56, dtype=dtype)
+    assert preferred(load_target(target), op) == (format, format)
+
+
+def test_the_filter_of_a_convolution() -> None:
+    hopper = load_target("gpu-hopper").preferred_formats(conv())[0]
+    assert hopper[W].name("OIHW") == "OHWI"
+    ascend = load_target("ascend-310").preferred_formats(conv(dtype=DType.INT8))[0]
+    assert ascend[W].name("OIHW") == "IHWO16o32i"
+    cpu = load_target("cpu-avx512").preferred_formats(conv())[0]
+    assert cpu[W].name("OIHW") == "OIHW16i16o"
+
+
+@pytest.mark.parametrize(("rank", "format"), [(3, "NWC"), (4, "NHWC"), (5, "NDHWC")])
+def test_any_number_of_spatial_axes(rank: int, format: str) -> None:
+    op = conv(256, 256, size=28, rank=rank, dtype=DType.FLOAT16)
+    assert preferred(load_target("gpu-hopper"), op) == (format, format)
+
+
+def test_the_first_convolution_writes_blocks_from_a_plain_image() -> None:
+    model = load_target("cpu-avx512")
+    assert preferred(model, conv(3, 64, size=224, kernel=7)) == ("NCHW", "NCHW16c")
+    assert all(
+        str(known[IN_0]) != "NCHW" or str(known[OUT_0]) == "NCHW" for known in model.preferred_formats(conv(64, 64))
+    )
+
+
+@pytest.mark.parametrize("target", ["gpu-hopper", "cpu-avx2"])
+def test_matrix_products_take_strides(target: str) -> None:
+    model = load_target(target)
+    op = VersionedOp(
+        "MatMul",
+        (value_of("q", (1, 12, 197, 64), DType.FLOAT16), value_of("k", (1, 12, 64, 197), DType.FLOAT16)),
+        (value_of("y", (1, 12, 197, 197), DType.FLOAT16),),
+    )
+    if target == "cpu-avx2":
+        op = VersionedOp(
+            "MatMul",
+            tuple(value_of(v.name, v.shape or ()) for v in op.inputs if v),
+            (value_of("y", (1, 12, 197, 197)),),
+        )
+    plain = model.kernel_seconds(op, canonical_signature(op))
+    heads = {IN_0: Format.plain((0, 2, 1, 3)), Slot("in", 1): Format.plain((0, 3, 1, 2))}
+    assert seconds(model, op, heads) == plain
+    assert seconds(model, op, {IN_0: Format.plain((3, 0, 1, 2))}) == plain
+    assert seconds(model, op, {IN_0: Format.plain((0, 2, 3, 1))}) > plain
+
+
+def test_matrix_products_on_ascend() -> None:
+    first = load_target("ascend-310").preferred_formats(matmul(dtype=DType.FLOAT16))[0]
+    assert first[IN_0].name("BMN") == "BNM16m16n"
+    assert first[W].name("MN") == "NM16m16n"
+    assert load_target("ascend-310").preferred_formats(matmul(dtype=DType.INT8))[0][W].name("MN") == "MN16n32m"
+    model = load_target("ascend-910b")
+    known = model.preferred_formats(matmul(dtype=DType.INT8))
+    assert known[0][W].name("MN") == "NM16m32n"
+    mixed = [each for each in known if each[IN_0].is_canonical and not each[W].is_canonical]
+    op = matmul(dtype=DType.INT8)
+    assert seconds(model, op, mixed[0]) < model.kernel_seconds(op, canonical_signature(op)) * 1.001
+
+
+def test_unknown_ranks_and_symbolic_extents() -> None:
+    model = load_target("ascend-910b")
+    unknown = Value("u", TensorType(DType.FLOAT16, None))
+    op = VersionedOp("Conv", (unknown, value_of("w", (8, 8, 3, 3))), (Value("y", TensorType(DType.FLOAT16, None)),))
+    assert not model.preferred_formats(op)
+    assert model.kernel_seconds(op, canonical_signature(op)) > 0
+    symbolic = conv(dtype=DType.FLOAT16)
+    symbolic.inputs = (value_of("x", ("n", 64, "h", "w"), DType.FLOAT16), symbolic.inputs[1])
+    symbolic.outputs = (value_of("y", ("n", 64, "h", "w"), DType.FLOAT16),)
+    assert model.preferred_formats(symbolic)
+    channels = conv(dtype=DType.FLOAT16)
+    channels.inputs = (value_of("x", (1, "c", 8, 8), DType.FLOAT16), channels.inputs[1])
+    assert not model.preferred_formats(channels)
+    src, dst = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
+    assert model.conversion_seconds(unknown, src, dst) > 0 == model.conversion_seconds(unknown, src, src)
+
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = json.loads((ROOT / "tests" / "published" / "megengine.json").read_text())
+DIMENSIONS: dict[str, list[str]] = dict(PUBLISHED["tensor_formats"])
+GPUS = ("gpu-turing", "gpu-ampere", "gpu-hopper")
+CPUS = (str(ROOT / "examples" / "neon_blocks.toml"), "cpu-avx2")
+
+
+def named_format(name: str) -> Format:
+    """The format with the digits of the named dimensions `C`, `C//4` and `C%4`; `C%1` is an axis of extent 1."""
+    digits, ones = "", iter("AB")
+    for dimension in DIMENSIONS[name]:
+        letter, _, block = dimension.partition("%")
+        digits += next(ones) if block == "1" else f"{block}{letter.lower()}" if block else letter[0]
+    return Format.parse(digits, "".join(sorted({*filter(str.isupper, digits)}, key="GNKCABHWRS".index)))
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_formats_have_the_named_dimensions(name: str) -> None:
+    """The offsets of every format in the catalogue are those of its digits: laws/test_format_laws.py."""
+    assert lookup(name) == named_format(name)
+
+
+def test_formats_of_operators() -> None:
+    for operator, tensor in PUBLISHED["operators"].items():
+        assert lookup(operator) == lookup(tensor)
+
+
+def takes(kernel: KernelSpec, block: int, x: str, y: str, source: str, result: str) -> bool:
+    """Whether a kernel reads images in format x and writes them in format y, in these element types."""
+    if "convolution" not in kernel.family or source not in kernel.dtypes or not kernel.formats:
+        return False
+    formats = [expand(kernel.formats[role], 4, block) for role in "xy"]
+    return formats == [lookup(x), lookup(y)] and (kernel.results is None or result in kernel.results)
+
+
+@pytest.mark.parametrize("row", PUBLISHED["kernels"], ids=lambda row: row[0])
+def test_every_kernel_is_a_row_of_some_target(row: list[Any]) -> None:
+    """Every published kernel is in a target, except integer kernels on Arm, which are channels-last in onnxruntime."""
+    _, where, x, _, y, types = row
+    specs = [load_target(target).spec for target in (GPUS if where == "cuda" else CPUS)]
+    for source, result in types:
+        if where == "cuda" or source == "float32":
+            rows = ((kernel, spec.block(DType[source.upper()])) for spec in specs for kernel in spec.kernel)
+            assert any(takes(kernel, block, x, y, source, result) for kernel, block in rows), f"{source} to {result}"
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generations", ROOT / "benchmarks" / "generations.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "target", "end", "formats"),
+    [
+        ("int8", (1, 64, 64, 28), "gpu-turing", "integers", "NCHW32 NCHW32 NCHW32"),
+        ("int8", (1, 64, 64, 28), "gpu-ampere", "integers", "NHWC NHWC NHWC"),
+        ("int8", (1, 3, 64, 56), "gpu-turing", "integers", "NCHW4 NCHW32 NCHW32"),
+        ("int8", (8, 24, 8, 56), "gpu-turing", "integers", "NCHW32 NCHW4 NCHW4|NHWC"),
+        ("int8", (8, 12, 12, 56), "gpu-turing", "sums", "NCHW4 NCHW4 NCHW"),
+        ("int8", (32, 16, 16, 28), "gpu-turing", "integers", "CHWN4|NHWC CHWN4|NHWC CHWN4|NHWC"),
+        ("int4", (1, 64, 64, 28), "gpu-turing", "integers", "NCHW64 NCHW64 NCHW64"),
+        ("int4", (1, 32, 32, 28), "gpu-turing", "integers", "NHWC NHWC NHWC"),
+    ],
+)
+def test_formats_by_element_type_and_generation(
+    dtype: str, shape: tuple[int, int, int, int], target: str, end: str, formats: str
+) -> None:
+    """The formats before, between and behind two convolutions are MegEngine's; `|` separates formats of equal price."""
+    generations = script()
+    model = generations.convolutions(dtype, shape, rounded=end == "integers")
+    for got, names in zip(generations.chosen(model, target), formats.split(), strict=True):
+        assert got in [str(lookup(name)) for name in names.split("|")]

@@ -1,40 +1,159 @@
-"""The functions of `layoutopt.testing` accept extensions that meet the laws, and name the case that breaks one."""
+"""Extensions: entry points of packages, refused in one line, and the checks of `layoutopt.testing`, which name a broken law."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
 import onnx
 import pytest
+from test_graphs import RELUS, DropRepeats
 
-from layoutopt import testing
+from layoutopt import dialects, testing
 from layoutopt.cost_models import load_target
-from layoutopt.errors import VerificationError
+from layoutopt.driver.job import lowering_passes
+from layoutopt.errors import ExtensionError, LayoutoptError, VerificationError
 from layoutopt.extend import (
     CostModel,
     Format,
-    Functions,
     FusionPattern,
     Graph,
     Match,
     OneAxis,
     Op,
-    Padding,
     Pass,
     PassContext,
-    Signature,
     format_system,
     register,
 )
+from layoutopt.formats import catalog
 from layoutopt.ops import base
+from layoutopt.passes import EXTENSIONS as PASSES
+from layoutopt.passes import default_pipeline
+from layoutopt.patterns import base as pattern_base
+from layoutopt.registry import EntryPoints, instance_of
 
-MODEL = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
-net (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y) { a = Relu (x) b = Relu (a) c = Neg (b) y = Relu (c) }""")
+
+class Second(OneAxis):
+    """A second rule for an op type of ONNX."""
+
+    family = "softmax"
+    ops = ("Softmax",)
+
+
+class Step(Pass):
+    """A pass."""
+
+    name, after = "step", "remove-dead"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        return
+
+
+class Behind(Step):
+    """A pass on lowered graphs of one dialect."""
+
+    name, after = "behind", "winograd"
+
+
+class Nowhere(Step):
+    """A pass without a position in the pipeline."""
+
+    name, after = "nowhere", ""
+
+
+NUMBER = 7
+
+
+def wrong_spelling() -> None:
+    raise AssertionError
+
+
+BROKEN_FORMATS = format_system("Test", "Test manual", ("T4", "NC?W", "NCHW", ""))
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registries without loaded entry points, before and after each test."""
+    monkeypatch.setattr(base, "_RULES", dict(base._RULES))
+    monkeypatch.setattr(pattern_base, "_PATTERNS", {name: [*each] for name, each in pattern_base._PATTERNS.items()})
+    catalog._extension_entries.cache_clear()
+
+
+def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) -> None:
+    """Let this file declare entry points of a package; returns its objects by name."""
+    found = {name: EntryPoint(name, f"{__name__}:{value}", group.group) for name, value in values.items()}
+    monkeypatch.setattr(group, "_found", found)
+    monkeypatch.setattr(group, "_loaded", {})
+    catalog._extension_entries.cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _clean_after() -> object:
+    yield
+    catalog._extension_entries.cache_clear()
+
+
+def test_built_in_ops_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, base.EXTENSIONS, gone="nothing")
+    assert base.rule_of(Op("Relu", (), (), version=18)) is not None
+    with pytest.raises(ExtensionError):
+        base.rule_of(Op("Relu", (), (), domain="registry.test"))
+
+
+def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in the dialects that have the pass that they name."""
+    install(monkeypatch, PASSES, behind="Behind")
+    assert "behind" not in [each.name for each in default_pipeline("inference").passes]
+    names = {name: [each.name for each in lowering_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
+    assert names["onnxruntime"][names["onnxruntime"].index("winograd") + 1] == "behind"
+    assert all("behind" not in names[name] for name in ("functions", "ascend", "ops"))
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "expected"),
+    [
+        (base.EXTENSIONS, "NUMBER", "is neither a class that derives from LayoutRule"),
+        (base.EXTENSIONS, "Second", "two layout rules for Softmax"),
+        (PASSES, "NUMBER", "is no Pass but a int"),
+        (PASSES, "Nowhere", "has no single position in the pipeline"),
+        (dialects.EXTENSIONS, "wrong_spelling", "cannot be loaded: AssertionError"),
+        (catalog.EXTENSIONS, "BROKEN_FORMATS", "NC?W"),
+    ],
+)
+def test_an_error_is_one_line_with_the_package(
+    monkeypatch: pytest.MonkeyPatch, group: EntryPoints, value: str, expected: str
+) -> None:
+    install(monkeypatch, group, mine=value)
+    with pytest.raises(ExtensionError) as caught:
+        group.load_all()
+    line = str(caught.value)
+    assert expected in line and "\n" not in line
+    assert f"package {__name__}: entry point mine = {__name__}:{value} of {group.group}" in line
+
+
+def test_two_packages_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    group: EntryPoints[Pass] = EntryPoints("some.group", instance_of(Pass, ""))
+    found = [EntryPoint("one", f"{package}:Step", "some.group") for package in ("first", "second")]
+    monkeypatch.setattr("layoutopt.registry.entry_points", lambda group: found)
+    with pytest.raises(ExtensionError, match=r"package second.* has the same name as that of first"):
+        group.load_all()
+
+
+def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:
+    probe = "import sys, layoutopt; sys.exit('layoutopt.registry' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
+    assert issubclass(ExtensionError, LayoutoptError) and ExtensionError.exit_code == 12
+
+
+MODEL = onnx.parser.parse_model(RELUS)
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the rules that a test has registered."""
     monkeypatch.setattr(base, "_RULES", dict(base._RULES))
 
@@ -54,7 +173,7 @@ def reversing(name: str) -> testing.Sample:
     return testing.make_sample(f"y = test.{name} (x)", x=(2, 8, 3, 5), function=REVERSED.format(name))
 
 
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("own_rules")
 def test_a_rule_that_is_wrong() -> None:
     @register
     class Reverse(OneAxis):
@@ -71,28 +190,6 @@ def test_a_rule_that_is_wrong() -> None:
 
     with pytest.raises(AssertionError, match=r"test\.Reverse .* differs"):
         testing.check_rule(reversing("Reverse"))
-
-
-@pytest.mark.usefixtures("registry")
-def test_a_rule_that_is_right() -> None:
-    @register
-    class Backwards(OneAxis):
-        """A valid rule: it lowers the op in the canonical format, and keeps the padding state."""
-
-        family = "rearrangement"
-        ops = ("test::Backwards",)
-        default_axis = 1
-
-        def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
-            return (inputs[0],)
-
-        def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-            return False
-
-        def lower(self, op: Op, build: base.Builder) -> None:
-            base.LayoutRule.lower(self, op, build)
-
-    assert testing.check_rule(reversing("Backwards")) > 10
 
 
 def test_an_op_without_a_rule_or_without_a_run() -> None:
@@ -139,26 +236,13 @@ def test_cost_models(members: dict[str, object], expected: str) -> None:
 
 
 @dataclass(frozen=True)
-class DropRepeats(Pass):
-    """before: Relu -> Relu    after: Relu."""
+class Placed(DropRepeats):
+    """A pass with a position in the pipeline."""
 
-    name = "drop-repeats"
     before = "assign-formats"
 
-    def run(self, graph: Graph, context: PassContext) -> None:
-        for op in graph.ops:
-            x, y = op.inputs[0], op.outputs[0]
-            assert x is not None and y is not None
-            first = graph.producer(x)
-            if self.applies(op) and first is not None and self.applies(first) and not graph.is_output(y):
-                graph.replace_uses(y, x)
-                graph.remove_if_dead(op)
 
-    def applies(self, op: Op) -> bool:
-        return op.kind == "Relu"
-
-
-class DropAll(DropRepeats):
+class DropAll(Placed):
     """A wrong pass: it removes Neg and Relu."""
 
     def applies(self, op: Op) -> bool:
@@ -176,23 +260,14 @@ class Restless(Pass):
         graph.touch()
 
 
-class Thawed(Pass):
-    """A wrong pass: it is no dataclass."""
-
-    name = "thawed"
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        return
-
-
 def test_passes() -> None:
-    assert testing.check_pass(DropRepeats(), MODEL) == 1
+    assert testing.check_pass(Placed(), MODEL) == 1
     with pytest.raises(VerificationError):
         testing.check_pass(DropAll(), MODEL)
     with pytest.raises(AssertionError, match="a second run of restless"):
         testing.check_pass(Restless(), MODEL)
-    with pytest.raises(AssertionError, match="Thawed is no frozen dataclass"):
-        testing.check_pass(Thawed(), MODEL)
+    with pytest.raises(AssertionError, match="drop-repeats changes none of the 0 models"):
+        testing.check_pass(Placed())
 
 
 class Doubled(FusionPattern):
@@ -223,9 +298,3 @@ def test_patterns(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Doubled, "fault", fault)
     with pytest.raises(AssertionError, match=expected):
         testing.check_pattern(Doubled(), MODEL)
-
-
-def test_dialects() -> None:
-    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
-    net (float[1, 16, 8, 8] x, float[16, 16, 3, 3] w) => (float[1, 16, 6, 6] y) { y = Conv (x, w) }""")
-    assert testing.check_dialect(Functions.name, model) > 0

@@ -1,0 +1,266 @@
+"""The report of a result: summary, reasons, remaining moves, the table of operators, and explanations of plans."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.defs
+import onnx.parser
+import pytest
+from text_models import text_model
+from typer.testing import CliRunner
+
+import layoutopt
+from layoutopt import Explanation, explain, inference, onnx_io
+from layoutopt.cli import main
+from layoutopt.cli.app import app
+from layoutopt.errors import ArgumentError
+from layoutopt.inference import lift
+from layoutopt.onnx_io import from_message
+from layoutopt.ops import OPS_WITHOUT_RULE, rules
+from layoutopt.ops.ops_without_rule import NO_RULE, reason_without_signature
+from layoutopt.report.builder import remaining_moves
+from layoutopt.report.operators import UNKNOWN, known_operators
+from layoutopt.report.units import seconds, size
+
+NETWORK = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[1,4,4,32] x) => (float[1,4,4,32] y) <float[32,32,1,1] w = {%s}>
+{
+    a = Transpose <perm = [0,3,1,2]> (x)
+    b = Conv (a, w)
+    y = Transpose <perm = [0,2,3,1]> (b)
+}"""
+
+
+@pytest.fixture(scope="module")
+def result() -> layoutopt.Result:
+    model = onnx.parser.parse_model(NETWORK % ",".join(["0.5"] * 1024))
+    return layoutopt.optimize(model, "gpu-hopper", runtime="compiler", measure=False)
+
+
+def test_the_rows_have_the_numbers_of_the_report(result: layoutopt.Result) -> None:
+    report, rows = result.report, {each.label: each.text for each in result.report.facts}
+    assert report.changed and report.gain is not None
+    assert rows["result"] == "rewritten"
+    assert rows["estimated time"].startswith(f"{seconds(report.gain.seconds_before)} -> ")
+    assert rows["verification"].startswith(f"equal outputs ({report.verification.largest_error:.1e}; rounding ")
+    assert rows["speed"].endswith("faster, estimated") and rows["measured time"].startswith("not measured")
+    assert rows["data movement"] == (f"2 -> 0 layout changes, {size(report.before.bytes)} -> 0 B (in the file)")
+    shown = [line.split("  ")[0] for line in result.summary().splitlines()[1:]]
+    assert shown == [each.label for each in report.facts if each.level != "detail"]
+
+
+def test_names_are_escaped_in_html(result: layoutopt.Result) -> None:
+    report = result.report.model_copy(update={"model": "<script>alert(1)</script>.onnx"})
+    shown = layoutopt.Result(result.model, result.plan, report, result.graph)._repr_html_()
+    assert "<script>" not in shown and "&lt;script&gt;" in shown
+
+
+def test_an_unchanged_model_has_its_reason() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
+    )
+    report = layoutopt.optimize(model, "gpu-hopper", measure=False).report
+    assert report.facts[0].text == f"left unchanged: {report.reason}" != "left unchanged: "
+
+
+NODES = {
+    "y = Det (x)": OPS_WITHOUT_RULE["Det"],
+    "y = other.domain.Mystery (x)": NO_RULE,
+    "y = ReduceSum (x, axes)": "the reduced axes are computed",
+    "y = Relu (x)": "",
+    "y = Transpose <perm = [1, 0, 2]> (x)": "",
+    "y = Softmax <axis = 0> (x)": "",
+}
+
+
+def model_of_node(node: str, opset: int = 18) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}, "other.domain" : 1]>'
+        f"g (float[4, 3, 3] x, int64[n] axes) => (float y) {{ {node} }}"
+    )
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_the_reason(node: str) -> None:
+    (op,) = lift(from_message(model_of_node(node))).ops
+    assert reason_without_signature(op) == NODES[node]
+
+
+def test_the_report_and_inspect_show_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = model_of_node("d = Det (x) y = Relu (d)")
+    report = layoutopt.optimize(model, "gpu-hopper", inputs={"x": np.ones((4, 3, 3), np.float32)}).report
+    assert [each.reason for each in report.ops] == [OPS_WITHOUT_RULE["Det"], ""]
+    onnx.save(model, tmp_path / "net.onnx")
+    for options in ((), ("--all",), ("--json",)):
+        assert main(["inspect", str(tmp_path / "net.onnx"), "-t", "gpu-hopper", *options]) == 0
+        out = capsys.readouterr().out
+        assert OPS_WITHOUT_RULE["Det"] in " ".join(out.split())
+    assert [each["after"]["reason"] for each in json.loads(out)["ops"]] == [OPS_WITHOUT_RULE["Det"], ""]
+
+
+PERMUTED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[4,6] x) => (float[4,6] y) <int64 m = {5}, bool t = {1}> {
+  [loop] y = Loop (m, t, x) <body = again (int64 i, bool c, float[4,6] s) => (bool d, float[4,6] r) {
+    d = Identity(c)
+    [turn] p = Transpose <perm = [1, 0]> (s)
+    [flat] r = Reshape <allowzero = 0> (p, e)
+  }>
+}"""
+
+
+def permuted() -> onnx.ModelProto:
+    model = onnx.parser.parse_model(PERMUTED)
+    model.graph.initializer.append(onnx.helper.make_tensor("e", onnx.TensorProto.INT64, [2], [4, 6]))
+    return model
+
+
+def test_the_bytes_of_a_body_count_once_per_run() -> None:
+    (found,) = remaining_moves(inference.lift(onnx_io.from_message(permuted())))
+    assert (found.op_type, found.body, found.name) == ("Transpose", "loop/body", "turn")
+    assert found.bytes == 5 * 2 * 4 * 6 * 4
+
+
+def output_of(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["list", "ops", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_operator_of_onnx_has_a_rule_or_a_reason_to_have_none() -> None:
+    kinds = {f"{each.domain}::{each.name}" if each.domain else each.name for each in onnx.defs.get_all_schemas()}
+    assert not kinds - set(rules()) - set(OPS_WITHOUT_RULE)
+    assert not [each.kind for each in known_operators() if each.reason == UNKNOWN]
+
+
+def test_none_has_both() -> None:
+    assert not set(rules()) & set(OPS_WITHOUT_RULE)
+
+
+def test_opsets_are_those_at_which_an_operator_changed() -> None:
+    found = {each.kind: each.opsets for each in known_operators()}
+    assert found["Relu"][:3] == (7, 13, 14) and found["Squeeze"][:3] == (7, 11, 13) and found["Mish"][0] == 18
+    assert found["com.microsoft.FusedConv"] == ()
+
+
+def test_the_command() -> None:
+    (conv,) = [each for each in json.loads(output_of("Conv", "--json=-"))["operators"] if not each["domain"]]
+    assert conv["family"] == "convolution" and conv["opsets"][:2] == [7, 11]
+    assert "com.microsoft.Gelu" in output_of("com.microsoft::gelu") and "its indices" in output_of("maxunpool")
+    assert {each["family"] for each in json.loads(output_of("--family", "pooling", "--json=-"))["operators"]} == {
+        "pooling"
+    }
+
+
+@pytest.mark.parametrize("arguments", [["no-such-operator"], ["--family", "no-such-family"]])
+def test_what_is_not_there(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, ["list", "ops", *arguments]).exit_code != 0
+
+
+TARGET = "ascend-310"
+
+
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "other" : 1]>'
+DECLARED = f"""{HEADER} net (float[1,16,28,28] x) => (float[1,16,28,28] y) <float[16,16,3,3] v, float[16,16,3,3] w> {{
+    [first] a = Conv <pads = [1, 1, 1, 1]> (x, v)
+    [strange] b = other.Strange (a)
+    [second] y = Conv <pads = [1, 1, 1, 1]> (b, w)
+}}"""
+
+
+def declared() -> onnx.ModelProto:
+    """Two convolutions, and between them an op of a declared shape that runs in canonical formats only."""
+    found = text_model(DECLARED)
+    found.graph.value_info.append(onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [1, 16, 28, 28]))
+    return found
+
+
+def explained(given: onnx.ModelProto, item: str | None = None, **options: object) -> Explanation:
+    return explain(given, item, TARGET, **options)  # type: ignore[arg-type]
+
+
+def test_a_conversion_names_the_two_sides_that_disagree() -> None:
+    found = explained(declared())
+    by_tensor = {each.tensor: each for each in found.conversions}
+    assert [each.seconds for each in found.conversions] == sorted(
+        (each.seconds for each in found.conversions), reverse=True
+    )
+    first = by_tensor["x"]
+    assert (first.kind, first.producer.kind, first.producer.name, first.src) == ("cast", "graph input", "x", "NCHW")
+    assert [(each.kind, each.name, each.format) for each in first.consumers] == [("Conv", "first", "NCHW16c")]
+    last = by_tensor["y"]
+    assert (last.producer.name, last.producer.format, last.consumers[0].kind) == ("second", "NCHW16c", "graph output")
+    assert by_tensor["a"].consumers[0].candidates == ("NCHW",)
+    assert found.plan is not None
+    assert sum(each.percent for each in found.conversions) < 100
+
+
+def test_an_op_without_a_rule_is_a_remedy_and_a_change_with_a_bound() -> None:
+    found = explained(declared())
+    conversions = {each.tensor: each for each in found.conversions}
+    remedy = next(each for each in conversions["a"].remedies if "strange" in each.what)
+    assert remedy.kind == "rule" and remedy.reason == "there is no layout rule for its op type"
+    change = next(each for each in found.changes if each.kind == "rule")
+    assert change.method == "bound" and "strange" in change.what
+    assert remedy.saved_seconds is not None
+    assert change.saved_seconds >= remedy.saved_seconds > 0
+    # Without the op, the plan is at least as slow as the bound allows.
+    other = explained(text_model(DECLARED.replace("other.Strange", "Identity"))).plan
+    assert found.plan is not None and other is not None
+    assert found.plan.seconds_after - change.saved_seconds >= other.seconds_after * (1 - 1e-6)
+
+
+def test_an_input_is_priced_in_the_formats_of_its_readers() -> None:
+    item = explained(declared(), "x").item
+    assert item is not None
+    extras = {each.format: each.extra_seconds for each in item.choices}
+    assert extras["NCHW"] == 0.0
+    assert extras["NCHW16c"] is not None and extras["NCHW16c"] < 0
+    fixed = explained(declared(), "b").item
+    assert fixed is not None and not fixed.choices
+    assert fixed.note == "other::Strange strange produces one format only: there is no layout rule for its op type"
+    weight = explained(declared(), "w").item
+    assert weight is not None and weight.note.startswith("a constant")
+
+
+def test_a_node_that_is_folded_has_no_choices() -> None:
+    folded = f"""{HEADER} net (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] v> {{
+        [scale] s = Add (v, v)
+        y = Conv (x, s)
+    }}"""
+    with pytest.raises(ArgumentError, match="scale: folded or fused into another op before planning"):
+        explained(text_model(folded), "scale")
+
+
+def test_a_mask_is_removed_by_channels_that_fill_the_blocks() -> None:
+    masked = f"""{HEADER} net (float[1,16,56,56] x) => (float[1,16,56,56] y) <float[12,16,3,3] v, float[16,12,3,3] w> {{
+        [in] a = Conv <pads = [1, 1, 1, 1]> (x, v)
+        b = Log (a)
+        [out] y = Conv <pads = [1, 1, 1, 1]> (b, w)
+    }}"""
+    found = explained(text_model(masked))
+    mask = next(each for each in found.conversions if each.tensor == "b")
+    assert (mask.src, mask.dst) == ("NCHW16c(any padding)", "NCHW16c(finite padding)")
+    (remedy,) = (each for each in mask.remedies if each.kind == "channels")
+    assert remedy.what == "16 in place of 12 channels in axis 1 of b"
+
+
+def test_conversions_in_bodies_and_symbolic_sizes() -> None:
+    looped = text_model(
+        f"""{HEADER} net (float[1,16,H,12] x, int64 m) => (float[1,16,H,12] y) <bool t = {{1}}, float[16,16,3,3] v> {{
+            [loop] y = Loop (m, t, x) <body = again (int64 i, bool c, float[1,16,H,12] s) => (bool d, float[1,16,H,12] r) {{
+                d = Identity (c)
+                [inner] r = Conv <pads = [1, 1, 1, 1]> (s, v)
+            }}>
+        }}"""
+    )
+    found = explained(looped, dims={"H": 6})
+    assert [(each.name, each.low, each.high) for each in found.dims] == [("H", 6, 6)]
+    first = next(each for each in found.conversions if each.tensor == "x")
+    assert first.consumers[0].kind == "boundary of Loop"
+    assert first.nbytes == 2 * 16 * 6 * 12 * 4  # read and written once
+    item = explained(looped, "inner", dims={"H": 6}).item
+    assert item is not None and item.body == "loop/body" and len(item.choices) > 1
+    loop = explained(looped, "loop", dims={"H": 6}).item
+    assert loop is not None and loop.note.startswith("the formats of its operands are chosen one by one")
