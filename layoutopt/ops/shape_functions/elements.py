@@ -147,7 +147,7 @@ def _moved(node: Node) -> list[Elements] | None:
     operator = load_op("", node.op_type, node.version)
     try:
         found = operator.eval(*numbers, *constants, n_outputs=len(node.outputs), **node.attributes)
-    except (ValueError, IndexError, RuntimeError) as error:
+    except (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ContradictionError(str(error)) from error
     results = list(found) if isinstance(found, tuple) else [found]
     is_whole = len(results) == len(node.outputs) and sum(each.size for each in results) == flat.size
