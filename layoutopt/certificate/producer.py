@@ -153,7 +153,7 @@ class _Search:
             name = missing[0] if claim is None else claim.value
             reason = self._failures.get(name, "no value of the original is like it")
             raise CertificateError(
-                f"is not proven: {reason}", where=name, hint="--allow-tested compares it on random inputs"
+                f"is not proven: {reason}", where=name, hint="--config allow-tested=true compares it on random inputs"
             )
         if claim is None:
             return None
