@@ -1,4 +1,4 @@
-"""Facts about ops beside their layout, which methods of `LayoutRule` declare: axis letters, orders of channels, maps."""
+"""Facts about ops other than layouts, which methods of `LayoutRule` declare: axis letters, orders of channels, maps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

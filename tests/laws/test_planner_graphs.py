@@ -57,17 +57,17 @@ class RandomCosts:
         return random.Random(f"{self.seed} {key}")
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        rng, wishes = self._random("kernels", op.name, op.kind), []
+        rng, preferred = self._random("kernels", op.name, op.kind), []
         for _ in range(rng.randint(self.fewest, 2) if not self.kinds or op.op_type in self.kinds else 0):
-            wish = {}
+            formats = {}
             for slot, chance in ((Slot("in", 0), 1.0), (Slot("out", 0), 0.4)):
                 values = op.inputs if slot.side == "in" else op.outputs
                 value = values[0] if values else None
                 if value is not None and value.rank in FORMATS and value.shape is not None and rng.random() < chance:
                     format = Format.parse(rng.choice(FORMATS[value.rank or 0]))
-                    wish |= {slot: format} if format.fits(value.shape) else {}
-            wishes += [wish] if wish else []
-        return wishes
+                    formats |= {slot: format} if format.fits(value.shape) else {}
+            preferred += [formats] if formats else []
+        return preferred
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         rule = rule_of(op)

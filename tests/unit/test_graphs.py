@@ -333,7 +333,7 @@ class DropRepeats(Pass):
             assert x is not None and y is not None
             first = graph.producer(x)
             if first is None or not self.applies(first):
-                context.note(self, op.name or y.name, "what is before it is another op")
+                context.note(self, op.name or y.name, "its producer is another op")
             elif not graph.is_output(y):
                 graph.replace_uses(y, x)
                 graph.remove_if_dead(op)
@@ -362,8 +362,8 @@ def test_a_pass_runs_and_is_known_to_have_changed_something(relus: Graph, contex
 def test_notes_say_what_did_not_apply(relus: Graph, context: PassContext) -> None:
     Pipeline((DropRepeats(),)).run(relus, context)
     assert context.notes == [
-        Note("drop-repeats", "a", "what is before it is another op"),
-        Note("drop-repeats", "y", "what is before it is another op"),
+        Note("drop-repeats", "a", "its producer is another op"),
+        Note("drop-repeats", "y", "its producer is another op"),
     ]
 
 

@@ -355,7 +355,7 @@ def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> 
     pads = tuple(attributes.get("pads") or (0,) * 2 * rank)
     mode = attributes.get("auto_pad", "NOTSET")
     if mode != "NOTSET" and "pads" in attributes:
-        raise UnprovableError("auto_pad beside pads")
+        raise UnprovableError("auto_pad and pads are both given")
     if mode not in ("NOTSET", "VALID"):
         before, after = [], []
         for size, extent, stride, dilation in zip(x.shape[2:], extents, strides, dilations, strict=True):
