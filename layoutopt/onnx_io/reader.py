@@ -94,7 +94,7 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs, *, st
 
 
 def _complete_outputs(proto: onnx.ModelProto) -> None:
-    """Give an output without a shape the type of the input, or of the earlier output, that has its name.
+    """Give an output that an input, or an earlier output, shares its name with the extents that only that one declares.
 
     onnx_ir gives a value the type with which it is declared last.
     """
@@ -102,9 +102,15 @@ def _complete_outputs(proto: onnx.ModelProto) -> None:
         types = {info.name: info.type for info in graph.input}
         for info in graph.output:
             known = types.setdefault(info.name, info.type)
-            is_whole = info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
-            if known is not info.type and known.WhichOneof("value") and not is_whole:
+            if known is info.type or not known.WhichOneof("value"):
+                continue
+            if not (info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")):
                 info.type.CopyFrom(known)
+                continue
+            dims, known_dims = info.type.tensor_type.shape.dim, known.tensor_type.shape.dim
+            for dim, known_dim in zip(dims, known_dims, strict=False):
+                if not dim.HasField("dim_value") and known_dim.WhichOneof("value"):
+                    dim.CopyFrom(known_dim)
 
 
 def _sort(model: ir.Model) -> None:

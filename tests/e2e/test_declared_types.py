@@ -27,6 +27,15 @@ def test_declared_shapes_of_outputs_are_not_used_and_kept() -> None:
     assert [dim.dim_value for dim in emitted.graph.output[0].type.tensor_type.shape.dim] == [3, 2]
 
 
+def test_an_output_that_is_an_input_keeps_the_names_of_its_dimensions() -> None:
+    """An exporter may declare the output with other names, or without any."""
+    for declared in ("x", "float[?,?,?] x", "float[M,?,3] x"):
+        graph = lift(from_message(parse(f"g (float[N,2,?] x) => ({declared}, y) {{ y = Relu(x) }}", HEADER)))
+        *named, last = graph.inputs[0].shape or ()
+        assert tuple(named) == as_shape(("N", 2))
+        assert last == 3 or isinstance(last, Extent)
+
+
 def test_a_number_in_place_of_a_symbolic_dimension_is_wrong() -> None:
     body = "g (float[N,3] x) => (float[1,3] y) { a = Relu(x) y = Abs(a) }"
     graph = lift(from_message(parse(body, HEADER)))
