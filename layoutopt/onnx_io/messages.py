@@ -28,6 +28,7 @@ _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", on
 def refuse_losses(proto: onnx.ModelProto) -> None:
     """Raise ModelError for the first part of a model that onnx_ir would lose."""
     _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
+    _refuse_twice((each.key for each in proto.metadata_props), "metadata key", "model")
     for function in proto.functions:
         name = _function_name(function)
         _refuse_twice(function.input, "input", name)
@@ -59,6 +60,8 @@ def _check_graph(graph: onnx.GraphProto) -> None:
     if not all(tensor.name for tensor in graph.initializer):
         raise ModelError("an initializer has no name", where=where, hint=_HINT)
     _refuse_twice((info.name for info in graph.input), "input", where)
+    _refuse_twice((tensor.name for tensor in graph.initializer), "initializer", where)
+    _refuse_twice((each.tensor_name for each in graph.quantization_annotation), "annotation", where)
     taken = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     _refuse_outputs_twice(taken, graph.node, where)
     if "" in taken:
@@ -100,6 +103,7 @@ def _check_type(type_: onnx.TypeProto, where: str) -> None:
 
 def _check_node(node: onnx.NodeProto) -> None:
     where = display_name(node)
+    _refuse_twice((attr.name for attr in node.attribute), "attribute", where)
     for attr in node.attribute:
         if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
             raise ModelError(f"attribute {attr.name!r} is a sparse tensor", where=where, hint="make it dense")
