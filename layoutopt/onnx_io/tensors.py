@@ -185,12 +185,6 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
         )
 
 
-def size_of(tensor: onnx.TensorProto) -> int:
-    """The size in bytes of the elements of a tensor; 0 if its type or shape is not valid."""
-    is_valid = tensor.data_type in set(ir.DataType) - {ir.DataType.UNDEFINED} and all(dim >= 0 for dim in tensor.dims)
-    return _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims)) if is_valid else 0
-
-
 def _nbytes(dtype: ir.DataType, count: int) -> int:
     return math.ceil(count * dtype.bitwidth / 8) if dtype != ir.DataType.STRING else 0
 
