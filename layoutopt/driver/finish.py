@@ -8,7 +8,7 @@ from time import perf_counter
 
 import onnx_ir
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
 from layoutopt.driver.model_faults import is_loadable
 from layoutopt.driver.prices import check_bound
@@ -113,7 +113,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
     found = graph_report(
         graph,
         context.prices_at(sizes),
-        context.evaluate_extents(graph, sizes),
+        inference.evaluate_extents(graph, sizes),
         context.plan,
         keeps_qdq_groups=context.keeps_qdq_groups,
         target_model=job.target_model,
@@ -141,7 +141,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         measurement=job.measurement,
         ops=found.ops,
         casts=found.casts,
-        moves=remaining_moves(graph, context.evaluate_extents(graph, sizes)) if is_changed else job.moves,
+        moves=remaining_moves(graph, inference.evaluate_extents(graph, sizes)) if is_changed else job.moves,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
         portable=job.portable,

@@ -14,7 +14,6 @@ from time import perf_counter
 import onnx
 import onnx_ir
 
-from layoutopt import inference
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import RuntimeSpec
 from layoutopt.dialects import DIALECTS, Dialect, Lower
@@ -33,7 +32,6 @@ from layoutopt.registry import package_of
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport, RemainingMove
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.custom_ops import kernel_libraries
-from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import InputSet, input_sets
 from layoutopt.verification import Runnable, Verification, as_runnable
 
@@ -160,13 +158,8 @@ class Job:
             runtime.restricted(target_model),
             options.mode,
             time_limit=options.time_limit,
-            is_foldable=is_foldable,
-            evaluate=evaluate,
-            defer=defer,
-            infer=inference.infer_again,
             kernels=dialect.kernels,
             counts_moves=options.count_moves or runtime.kernels == "standard",
-            evaluate_extents=inference.evaluate_extents,
             keeps_qdq_groups=dialect.keeps_qdq_groups,
             sessions=options.sessions,
             has_baked_passes=bool(dialect.baked_passes),
