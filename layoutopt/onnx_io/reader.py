@@ -16,13 +16,13 @@ from layoutopt.errors import ModelError
 from layoutopt.files import MARK
 from layoutopt.onnx_io.messages import (
     Sidecar,
-    check_version,
     examine_fields,
     graphs,
     parse_message,
     refuse_losses,
 )
 from layoutopt.onnx_io.repair import Repair, Repairs, attach, repair
+from layoutopt.onnx_io.schema import check_versions
 from layoutopt.onnx_io.serialize import weights
 from layoutopt.onnx_io.tensors import DataFolder, check_and_embed_tensors, make_dense
 from layoutopt.runtime.errors import raise_if_out_of_memory
@@ -89,7 +89,7 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
     Raises:
         ModelError: it is no valid model, or contains something that would be lost.
     """
-    check_version(proto)
+    check_versions(proto)
     _complete_outputs(proto)
     sidecar = Sidecar(proto)
     make_dense(proto)

@@ -17,8 +17,8 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.files import scratch_folder
-from layoutopt.onnx_io.messages import MIN_IR_VERSION, contradict, graphs, keep_messages, nodes
-from layoutopt.onnx_io.schema import opsets_of_onnx
+from layoutopt.onnx_io.messages import contradict, graphs, keep_messages, nodes
+from layoutopt.onnx_io.schema import MIN_IR_VERSION
 from layoutopt.onnx_io.tensors import DATA_FIELDS, data_field, tensors
 from layoutopt.runtime.session import load_failure
 
@@ -74,6 +74,7 @@ class Repairs:
             if load_failure(self._given, is_optimised=False, saved=saved):
                 return None
             message = onnx.load(saved, load_external_data=False)
+        message.ir_version = max(message.ir_version, MIN_IR_VERSION)
         _keep_last(message)
         used = {node.domain for node in nodes(message)} | {"", "ai.onnx"}  # it imports all domains that it has
         keep_messages(message.opset_import, [each for each in message.opset_import if each.domain in used])
@@ -86,7 +87,10 @@ class Repairs:
 
 def _keep_last(message: onnx.ModelProto) -> None:
     """Keep the last one of the parts of one name that ONNX Runtime saves repeatedly, although it has used one of them."""
-    lists: list[tuple[Any, str]] = [(node.attribute, "name") for node in nodes(message)]
+    for opset in message.opset_import:
+        opset.domain = "" if opset.domain == "ai.onnx" else opset.domain
+    lists: list[tuple[Any, str]] = [(message.opset_import, "domain")]
+    lists += [(node.attribute, "name") for node in nodes(message)]
     for graph in graphs(message):
         lists += [(graph.initializer, "name"), (graph.quantization_annotation, "tensor_name")]
     for messages, key in lists:
@@ -110,9 +114,6 @@ def copy_repairs(model: ir.Model, origin: ir.Model) -> None:
         model.meta[_META] = origin.meta[_META]
 
 
-_NEWEST_OPSET = (1 << 31) - 1  # onnx and ONNX Runtime count in 32 bits
-
-
 def repair(message: onnx.ModelProto, undefined: Sequence[str]) -> list[Repair]:
     """Repair a message in place.
 
@@ -124,29 +125,6 @@ def repair(message: onnx.ModelProto, undefined: Sequence[str]) -> list[Repair]:
     fault = "has a field that ONNX does not define"
     found = [Repair(where, fault, "the field is dropped") for where in dict.fromkeys(undefined)]
     return [*found, *(each for rule in RULES for each in rule(message))]
-
-
-def _repair_versions(message: onnx.ModelProto) -> Iterator[Repair]:
-    """ONNX Runtime reads older IR versions as version 3 and uses the last import of a domain; it ignores unused domains."""
-    if message.HasField("ir_version") and message.ir_version < MIN_IR_VERSION:
-        yield Repair("model", f"IR version {message.ir_version} is too old", f"it is read as version {MIN_IR_VERSION}")
-        message.ir_version = MIN_IR_VERSION
-    used = {node.domain for node in nodes(message)} | {"", "ai.onnx"}
-    versions: dict[str, int] = {}
-    for opset in message.opset_import:
-        domain, version = "" if opset.domain == "ai.onnx" else opset.domain, opset.version
-        if opset.domain not in used and not 1 <= version <= opsets_of_onnx().get(domain, _NEWEST_OPSET):
-            fault = f"opset {version} of {opset.domain} cannot exist"
-            yield Repair("model", fault, "the import is dropped, as no node uses it")
-            continue
-        if (other := versions.get(domain, version)) != version:
-            fault = f"{domain or 'ai.onnx'} is imported at versions {other} and {version}"
-            yield Repair("model", fault, f"version {version} is used")
-        versions[domain] = version
-    if len(versions) < len(message.opset_import):
-        del message.opset_import[:]
-        for domain, version in versions.items():
-            message.opset_import.add(domain=domain, version=version)
 
 
 def _keep_one_data_field(message: onnx.ModelProto) -> Iterator[Repair]:
@@ -187,7 +165,6 @@ def _drop_contradicting_declarations(message: onnx.ModelProto) -> Iterator[Repai
 
 
 RULES: tuple[Callable[[onnx.ModelProto], Iterator[Repair]], ...] = (
-    _repair_versions,
     _keep_one_data_field,
     _drop_contradicting_declarations,
 )
