@@ -103,8 +103,7 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
         where = str(repairs.source) if isinstance(repairs.source, Path) else "model"
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     sidecar.attach(model)
-    ir.external_data.set_base_dir(model.graph, folder.path)
-    folder.open_linked(model)
+    folder.locate(model)
     attach(model, repairs)
     model.metadata_props.pop(MARK, None)  # it is that of this file
     _sort(model)

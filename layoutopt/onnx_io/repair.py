@@ -22,7 +22,7 @@ from layoutopt.onnx_io.schema import MIN_IR_VERSION
 from layoutopt.onnx_io.tensors import DATA_FIELDS, data_field, tensors
 from layoutopt.runtime.session import load_failure
 
-_META = "layoutopt.repairs"  # in the meta of a model of onnx_ir
+_META = "layoutopt.repairs"  # in the meta of the main graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +98,14 @@ def _keep_last(message: onnx.ModelProto) -> None:
 
 
 def attach(model: ir.Model, repairs: Repairs) -> None:
-    """Record the repairs of a model with the model."""
-    model.meta[_META] = repairs
+    """Record the repairs of a model with its graph, whose copies have the same ones."""
+    model.graph.meta[_META] = repairs
 
 
 def repairs_of(model: ir.Model) -> Repairs | None:
     """The repairs that are recorded with a model; None for a model that `read` and `from_message` did not create."""
-    found: Repairs | None = model.meta.get(_META)
+    found: Repairs | None = model.graph.meta.get(_META)
     return found
-
-
-def copy_repairs(model: ir.Model, origin: ir.Model) -> None:
-    """Record the repairs of `origin` with a model that was derived from it."""
-    if _META in origin.meta:
-        model.meta[_META] = origin.meta[_META]
 
 
 def repair(message: onnx.ModelProto, undefined: Sequence[str]) -> list[Repair]:

@@ -19,7 +19,7 @@ from onnx_ir.passes.common import LiftSubgraphInitializersToMainGraphPass
 
 from layoutopt.errors import InvariantError
 from layoutopt.onnx_io.baked import share_initializers
-from layoutopt.onnx_io.messages import copy_map_type, copy_sidecar
+from layoutopt.onnx_io.messages import copy_map_type
 from layoutopt.runtime.definitions import placeholder
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 
@@ -78,7 +78,6 @@ def portable_model(native: ir.Model, standard: ir.Model, block: int) -> ir.Model
     # onnxruntime copies constants in branches when it loads a model: the memory peak of resnet50 was 623 instead of 264 MB.
     LiftSubgraphInitializersToMainGraphPass()(model)
     share_initializers(model)
-    copy_sidecar(model, native)
     return model
 
 
