@@ -92,7 +92,8 @@ def check_versions(proto: onnx.ModelProto) -> None:
         )
         refuse_twice((domain or "ai.onnx" for domain, _ in versions), "the opset of", "model")
         for domain, version in versions:
-            if not 1 <= version <= (last := newest.get(domain, _NO_OPSET - 1)):
+            last = newest.get(domain, _NO_OPSET - 1)
+            if not 1 <= version <= last:
                 what = f"opset {version} of {domain or 'ai.onnx'} is not supported (1 to {last} are)"
                 hint = f"upgrade the onnx package (this is {onnx.__version__}), or export for an older opset"
                 raise ModelError(what, where="model", hint=hint)
