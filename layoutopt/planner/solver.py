@@ -4,7 +4,7 @@ Ops with one option are constants, and the rest decomposes into connected compon
 of each is solved first; the integer program is solved only if the relaxation leaves a gap.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from math import inf
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ import highspy
 import numpy as np
 
 from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Deadline, Parts, Problem, Ranks, Solution, search_limit
-from layoutopt.planner.program import LINEAR, Program, Run, highs
+from layoutopt.planner.program import LINEAR, Program, Run, highs, limit_columns
 
 PRICE_RANGE = (
     10.0  # largest ratio of the price limit of a program to the prices of its solution, given tolerances of 1e-7
@@ -22,25 +22,28 @@ PRICE_RANGE = (
 Relaxed: TypeAlias = tuple[Program, Run]
 
 
-def solve(problem: Problem, start: Sequence[int], time_limit: float | None = None) -> Solution:
+def solve(
+    problem: Problem, start: Sequence[int], time_limit: float | None = None, ops: Set[int] | None = None
+) -> Solution:
     """The cheapest choice; among several, the one that moves the fewest bytes, if options have ranks.
 
     Args:
         problem: the planning problem.
         start: a feasible choice, which is returned if no better one is found in time.
         time_limit: seconds; None for no limit. After it the best choice so far is returned, with the bound proven by then.
+        ops: of subproblems without any of these ops, the start is known to be the cheapest choice; None to solve all.
     """
     deadline = Deadline(time_limit)
     solved = [
-        (ops, subproblem, _cheapest(subproblem, [start[op] for op in ops], deadline))
-        for ops, subproblem in _subproblems(problem)
+        (numbers, subproblem, _cheapest(subproblem, [start[op] for op in numbers], deadline))
+        for numbers, subproblem in _subproblems(problem, ops)
     ]
     slack = sum(found.price - found.lower_bound for _, _, (found, _) in solved if not found.optimal)
-    choice = _joined(start, ((ops, found.choice) for ops, _, (found, _) in solved))
+    choice = _joined(start, ((numbers, found.choice) for numbers, _, (found, _) in solved))
     if problem.prefers_start and problem.price(start) * (1 - TIE_TOLERANCE) <= problem.price(choice):
         choice = list(start)
     elif problem.ranks is not None:  # after all subproblems are solved, since this takes only the time that is left
-        choice = _joined(start, ((ops, _selected(part, *found, deadline)) for ops, part, found in solved))
+        choice = _joined(start, ((numbers, _selected(part, *found, deadline)) for numbers, part, found in solved))
     price = problem.price(choice)
     return Solution(tuple(choice), price, price - slack, False).with_optimality()
 
@@ -61,13 +64,14 @@ def _selected(problem: Problem, solution: Solution, relaxed: Relaxed | None, dea
     return select_among_cheapest(problem, solution.choice, relaxed, deadline)
 
 
-def _subproblems(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
-    """The subproblems, one per connected component, each with the numbers of its ops."""
+def _subproblems(problem: Problem, chosen: Set[int] | None) -> Iterator[tuple[list[int], Problem]]:
+    """The subproblems, one per connected component with any of the chosen ops, each with the numbers of its ops."""
     parts = Parts(problem)
     for ops, tensors in parts.components:
-        found = parts.part(ops, tensors)
-        found.ranks = _renumbered_ranks(problem.ranks, ops)
-        yield ops, found
+        if chosen is None or not chosen.isdisjoint(ops):
+            found = parts.part(ops, tensors)
+            found.ranks = _renumbered_ranks(problem.ranks, ops)
+            yield ops, found
 
 
 def _renumbered_ranks(ranks: Ranks | None, ops: Sequence[int]) -> Ranks | None:
@@ -163,7 +167,7 @@ class _Selection:
         self.is_integral = True
         self.limits: list[tuple[_Array, float]] = []
         count = len(program.prices)
-        self.lower, self.upper = np.zeros(count), np.ones(count)
+        self.lower, self.upper = np.zeros(count), program.upper.copy()
         self.row_upper = np.asarray(program.rows.upper).copy()
         self.price = problem.price(choice)
 
@@ -255,9 +259,8 @@ class _Selection:
         model.row_upper_ = self.row_upper
         solver.passModel(model)
         for prices, limit in self.limits:
-            (used,) = np.nonzero(prices)
             scale = _ROW_SCALE / max(1.0, abs(limit))
-            solver.addRow(-highspy.kHighsInf, limit * scale, len(used), used.astype(np.int32), prices[used] * scale)
+            limit_columns(solver, prices * scale, limit * scale)
         self.program.set_start(solver, self.best)
         self._limit_time(solver)
         solver.run()
