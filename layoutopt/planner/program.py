@@ -63,13 +63,11 @@ class Run(NamedTuple):
     Attributes:
         choice: a choice, the start if none is found in time.
         bound: a lower bound on the excess of all choices.
-        basis: the last basis of the linear program; none after an integer program.
         multipliers: a multiplier of every row; zeros after an integer program.
     """
 
     choice: tuple[int, ...]
     bound: float
-    basis: Any
     multipliers: Any
 
 
@@ -188,10 +186,9 @@ class Program:
         if integral:
             self.set_start(solver, start)
         solver.run()
-        basis = None if integral else solver.getBasis()
         multipliers = self.valid(() if integral else np.asarray(solver.getSolution().row_dual))
         bound = solver.getInfo().mip_dual_bound if integral else self.bound(multipliers)
-        return Run(self.found(solver) or tuple(start), bound * self.limit, basis, multipliers)
+        return Run(self.found(solver) or tuple(start), bound * self.limit, multipliers)
 
     def found(self, solver: Any) -> Choice | None:
         """The choice of a solver that has run; None if it has found none."""
