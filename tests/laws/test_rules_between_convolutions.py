@@ -53,7 +53,7 @@ def sandwiched(sample: Sample) -> onnx.ModelProto | None:
     return model
 
 
-@pytest.mark.parametrize("count", tiered([4, None], 1))
+@pytest.mark.parametrize("count", tiered([2, None], 1))
 @pytest.mark.parametrize("kind", KINDS)
 def test_between_convolutions(kind: str, count: int | None) -> None:
     every = sorted(written(kind), key=lambda sample: zlib.crc32(sample.name.encode()))

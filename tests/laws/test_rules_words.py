@@ -10,7 +10,7 @@ from layoutopt.ops import has_padding, is_canonical, rule_of, rules
 from layoutopt.ops.base import padded_axes_of
 from layoutopt.testing.rules import legal_signatures, lifted
 
-_SAMPLES = 8
+_SAMPLES = 4
 
 
 @pytest.mark.parametrize("kind", rules())

@@ -209,13 +209,6 @@ def test_a_recorded_profile() -> None:
     assert profile.reorder_share == pytest.approx(0.75)
 
 
-def test_times_are_per_run() -> None:
-    profile = read_profile(RECORDED, skipped=0)
-    assert profile.runs == 2
-    assert next(each for each in profile.ops if each.op == "Transpose").nodes == 1.5
-    assert profile.seconds == pytest.approx((442 + 26 + 400) / 2 * 1e-6)
-
-
 def test_disturbed_blocks_do_not_count_unless_they_are_the_half() -> None:
     """A block is disturbed if the ratio of its fastest runs is not that of the fastest runs of all blocks."""
     quiet, disturbed = [[2.0, 9.0], [1.0, 1.0]], [[3.0, 3.0], [1.0, 5.0]]
