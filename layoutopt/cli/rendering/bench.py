@@ -19,13 +19,12 @@ from layoutopt.cli.rendering.terminal import (
 )
 from layoutopt.timing.statistics import CONFIDENCE, Estimate
 
-_MAX_ROWS = 15  # rows of ops
 _INTERVAL = f"={CONFIDENCE:.0%} interval"
 _STYLES = {"faster": "green", "slower": "red", "no difference shown": "yellow"}
 
 
-def print_bench(report: BenchReport, shows_ops: bool) -> None:
-    """Print models, conditions, speed-ups, times, session creation, memory and data movement."""
+def print_bench(report: BenchReport) -> None:
+    """Print models, conditions, speed-ups, times, session creation, memory and reorders."""
     models = report.models
     rounds = styled_line(str(report.rounds), (f"  in {report.blocks} blocks, each with new sessions", "dim"))
     rows: list[tuple[str, Cell]] = [
@@ -42,9 +41,7 @@ def print_bench(report: BenchReport, shows_ops: bool) -> None:
         section("speed-up", title, _speed_ups(models))
     section("time", f"per run, mean of {report.blocks} blocks", _times(models))
     section("session creation", f"mean of {report.blocks}", _sessions(models))
-    section("memory and data movement", "peak of a fresh process; share of kernel time", _memory_and_movement(models))
-    if shows_ops:
-        section("ops", "time per run of all nodes of a type, their number and share; * only moves data", _ops(models))
+    section("memory and reorders", "peak of a fresh process; share of the time of a run", _memory_and_reorders(models))
     if len(models) > 1:
         footnote("Compare the outputs of the models with: layoutopt verify A B")
 
@@ -109,35 +106,10 @@ def _sessions(models: Sequence[ModelReport]) -> Table:
     return table(["=", ">mean", _INTERVAL, *([">speed-up", _INTERVAL, "="] if len(models) > 1 else [])], rows)
 
 
-def _memory_and_movement(models: Sequence[ModelReport]) -> Table:
+def _memory_and_reorders(models: Sequence[ModelReport]) -> Table:
     rows: list[list[Cell]] = []
     for each in models:
         memory = each.memory
         model = size(max(memory.peak_bytes - memory.bytes_before, 0))
-        shares = (f"{share:.1%}" for share in (each.profile.movement_share, each.profile.reorder_share))
-        rows.append([(each.label, "dim"), size(memory.peak_bytes), model, *shares])
-    return table(["=", ">peak memory", ">of which model", ">data movement", ">of which Transpose and Reorder"], rows)
-
-
-def _ops(models: Sequence[ModelReport]) -> Table:
-    """Op types sorted by their longest time in any model."""
-    ops = [op for each in models for op in each.profile.ops]
-    order = list(dict.fromkeys(op.op for op in sorted(ops, key=lambda op: (-op.seconds, op.op))))
-    moving = {op.op for op in ops if op.moves_data}
-    columns = ["=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share"))]
-    rows: list[list[Cell]] = [
-        [styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name])]
-        for name in order[:_MAX_ROWS]
-    ]
-    rows += [["other", *_cells(models, rest)]] if (rest := order[_MAX_ROWS:]) else []
-    return table(columns, [*rows, ["all", *_cells(models, order)]], last="bold")
-
-
-def _cells(models: Sequence[ModelReport], names: Sequence[str]) -> list[str]:
-    cells = []
-    for each in models:
-        ops = [op for op in each.profile.ops if op.op in names]
-        time, whole = sum(op.seconds for op in ops), each.profile.seconds
-        share = f"{time / whole:.1%}" if whole else ""
-        cells += [seconds(time), f"{sum(op.nodes for op in ops):.4g}", share] if ops else ["", "", ""]
-    return cells
+        rows.append([(each.label, "dim"), size(memory.peak_bytes), model, f"{each.reorder_share:.1%}"])
+    return table(["=", ">peak memory", ">of which model", ">Transpose and Reorder"], rows)
