@@ -14,9 +14,8 @@ from layoutopt.cli.model_files import place
 from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, TextFiles, reporting_written_files
-from layoutopt.cli.rendering.ci import HEADER, cells, gates_text
-from layoutopt.cli.rendering.json_text import json_text
-from layoutopt.cli.rendering.terminal import show_text
+from layoutopt.cli.rendering.results import gate_rows, gates_text
+from layoutopt.cli.rendering.terminal import json_text, show_text
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.files import FileKind, Overwrite, external_files, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
@@ -122,7 +121,7 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
         _print(report, given, github=github)
     if github and (step_summary := os.environ.get("GITHUB_STEP_SUMMARY")):
         with output_errors(Path(step_summary)), open(step_summary, "a", encoding="utf-8") as file:
-            file.write(summary(report, HEADER, [cells(each) for each in report.models]))
+            file.write(summary(report, gate_rows(report)))
     if not code:
         _raise_for_status(report)
     return code

@@ -3,16 +3,17 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import JsonRecord, TextFiles, reporting_written_files
-from layoutopt.cli.rendering.progress import ProgressLine
-from layoutopt.cli.rendering.warnings import warn_of_repairs
+from layoutopt.cli.output_files import JsonRecord, TextFiles
+from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.job import pipeline_for
 from layoutopt.files import FileKind, Overwrite, create_folder, output_errors, path_text, write_text
@@ -27,6 +28,8 @@ from layoutopt.report.stamp import KEY
 
 if TYPE_CHECKING:
     from layoutopt.page import OriginalGraph
+
+_FIELDS = ("model", "target", "runtime", "dialect", "reason", "dims", "plan", "gain", "facts", "casts", "notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ def run_inspect(model: Path, given: Given) -> None:
     Raises:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
     """
-    from layoutopt.cli.rendering.inspect import print_inspected  # which imports this module
+    from layoutopt.cli.rendering.results import planned_document, stamped_document  # which imports this module
 
     settings = given.settings(model)
     texts = TextFiles(Overwrite((model,), None, given.force, settings.reads, "inspect"))
@@ -137,8 +140,25 @@ def run_inspect(model: Path, given: Given) -> None:
         planned = page.planned(found.graph, found.report)
         with texts.staged(lambda option: page_html(found.report, page.graph, planned, is_plan=True)):
             pass
-    with reporting_written_files(texts.files):
-        print_inspected(found, given.show_all, record)
+    if isinstance(found, StampedModel):
+        record.show(asdict(found), stamped_document(found, given.show_all), written=texts.files)
+    else:
+        record.show(_record(found), planned_document(found, given.show_all), written=texts.files)
+
+
+def _record(found: PlannedModel) -> dict[str, Any]:
+    report, with_all_kernels = found.report, found.report_with_all_kernels
+    fields = _fields(report)
+    return {key: fields[key] for key in _FIELDS} | {
+        "improves": report.changed,
+        "unlimited_plan": _fields(with_all_kernels.plan) if with_all_kernels is not None else None,
+        "counts": {"before": fields["before"], "after": fields["after"]},
+        "ops": [{"before": _fields(each.before), "after": _fields(each.after)} for each in found.changes],
+    }
+
+
+def _fields(record: BaseModel | None) -> Any:
+    return record.model_dump(mode="json") if record is not None else None
 
 
 def _planned(

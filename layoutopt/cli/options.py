@@ -103,7 +103,7 @@ class CommandOptions:
     )
     dry_run: bool = option(False, "Plan and verify, but write no model.", group=OUTPUT, scope="")
     quiet: bool = option(False, "Print warnings and errors only.", "-q", group=OUTPUT, scope="")
-    show_all: bool = option(False, "Print one row per op, operator or kernel, not per type.", "--all", scope="")
+    show_all: bool = option(False, "Print one row per op or operator, not per type.", "--all", scope="")
     limit: int = option(10, "Conversions, or candidates, that are priced.", metavar="N", least=0, scope="")
     tolerance: float | None = option(
         None,

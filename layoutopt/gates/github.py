@@ -3,7 +3,7 @@
 GitHub shows the first ten errors and the first ten warnings of a step, so ops that remain have no annotations.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from layoutopt.gates.report import Finding, GateReport, ModelResult, is_in_repository, uri_path
 from layoutopt.report.printable import printable
@@ -47,19 +47,19 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def summary(report: GateReport, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def summary(report: GateReport, rows: Sequence[Mapping[str, str]]) -> str:
     """The step summary.
 
     Args:
         report: the results.
-        header: the titles of the columns of the table.
-        rows: the cells, one row per model.
+        rows: the rows of the table, by the titles of its columns.
     """
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    cells = ([markdown(row.get(key, "")) for key in header] for row in rows)
     lines = [
         f"### layoutopt ci: {markdown(report.target)}, runtime {markdown(report.runtime)}",
         "",
-        *(f"| {' | '.join(each)} |" for each in (header, ["---"] * len(header))),
-        *(f"| {' | '.join(map(markdown, row))} |" for row in rows),
+        *(f"| {' | '.join(each)} |" for each in (header, ["---"] * len(header), *cells)),
         "",
         *(line for model in report.models for line in _details(model)),
     ]

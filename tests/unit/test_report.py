@@ -147,7 +147,7 @@ def test_opsets_are_those_at_which_an_operator_changed() -> None:
 def test_the_command() -> None:
     (conv,) = [each for each in json.loads(output_of("Conv", "--json=-"))["operators"] if not each["domain"]]
     assert conv["family"] == "convolution" and conv["opsets"][:2] == [7, 11]
-    assert "com.microsoft.Gelu" in output_of("com.microsoft::gelu") and "its indices" in output_of("maxunpool")
+    assert "com.microsoft" in output_of("com.microsoft::gelu") and "its indices" in output_of("maxunpool")
     assert {each["family"] for each in json.loads(output_of("--family", "pooling", "--json=-"))["operators"]} == {
         "pooling"
     }
