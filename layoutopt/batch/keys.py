@@ -55,7 +55,7 @@ def outcome_key(
     libraries = [libraries] if isinstance(libraries, str | os.PathLike) else list(libraries)
     parts = {
         "model": model_digest(model),
-        "options": {name: _plain(value) for name, value in options.items() if name not in ("profile", "custom_ops")},
+        "options": {name: value for name, value in options.items() if name not in ("profile", "custom_ops")},
         "external_data": external_data,
         "profile": file_digest(Path(profile)) if profile is not None else None,
         "custom_ops": [file_digest(Path(each)) for each in libraries],
@@ -65,7 +65,7 @@ def outcome_key(
         "machine": asdict(Machine.current(options.get("threads", 1))) if is_native else None,
         "is_measured": is_native and not os.environ.get(VARIABLE),
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def needs_this_machine(options: Mapping[str, Any]) -> bool:
@@ -140,12 +140,3 @@ def _target(model: CostModel) -> list[str]:
     if isinstance(model, MultiTargetCostModel):
         return [text for each in model.models for text in _target(each)]
     return [model.name, model.spec.model_dump_json() if isinstance(model, RooflineModel) else type(model).__qualname__]
-
-
-def _plain(value: Any) -> Any:
-    """A value of an option as JSON."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -20,6 +20,7 @@ from layoutopt.passes.base import Note
 from layoutopt.planner import Plan
 from layoutopt.report.builder import (
     agreeing,
+    counts,
     dim_reports,
     graph_report,
     growth_report,
@@ -118,6 +119,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         keeps_qdq_groups=context.keeps_qdq_groups,
         target_model=job.target_model,
     )
+    moves = remaining_moves(graph, context.evaluate_extents(graph, sizes)) if is_changed else job.moves
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     report = Report(
         layoutopt_version=VERSION,
@@ -131,8 +133,8 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         changed=is_changed,
         reason=reason,
         plan=plan_report(context.plan, found.targets, context.least_moves) if context.plan is not None else None,
-        before=job.before,
-        after=found.counts if is_changed else job.before,
+        before=counts(job.moves),
+        after=counts(moves, found.casts if is_changed else ()),
         moved_before=verdict.moved_before if verdict is not None else None,
         moved_after=verdict.moved_after if verdict is not None else None,
         dims=dim_reports(sizes),
@@ -141,7 +143,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         measurement=job.measurement,
         ops=found.ops,
         casts=found.casts,
-        moves=remaining_moves(graph, context.evaluate_extents(graph, sizes)) if is_changed else job.moves,
+        moves=moves,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
         portable=job.portable,

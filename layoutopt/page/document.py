@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from layoutopt.page.graphs import Node, PageGraph
 from layoutopt.page.libraries import libraries
-from layoutopt.page.tree import group_tree, matching_tree
+from layoutopt.page.tree import group_tree
 from layoutopt.report.facts import CANONICAL, UNKNOWN
 from layoutopt.report.printable import printable
 from layoutopt.report.schema import Report
@@ -90,10 +90,7 @@ def page_data(before: PageGraph | None, after: PageGraph) -> dict[str, Any]:
             return [packed(each) for each in value]
         return float(f"{value:.4g}") if isinstance(value, float) else int(value)
 
-    tree = group_tree(before or after)
-    sides = {"after": (after, tree if before is None else matching_tree(after, before, tree), before)}
-    if before is not None:
-        sides = {"before": (before, tree, after), **sides}
+    sides = {"after": (after, before)} if before is None else {"before": (before, after), "after": (after, before)}
     formats = [(name, colour) for name, colour, _, _ in _legend(before, after)]
     packed_sides = {
         name: {
@@ -101,9 +98,9 @@ def page_data(before: PageGraph | None, after: PageGraph) -> dict[str, Any]:
             "edges": [packed((source, target, *operand[:3])) for source, target, operand in graph.edges],
             "regions": packed(graph.regions),
             "mates": graph.counterparts(other) if other is not None else [-1] * len(graph.nodes),
-            "tree": packed(groups),
+            "tree": packed(group_tree(graph)),
         }
-        for name, (graph, groups, other) in sides.items()
+        for name, (graph, other) in sides.items()
     }
     return {"formats": packed(formats), "sides": packed_sides, "texts": list(texts)}
 

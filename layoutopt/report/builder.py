@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from layoutopt import inference
-from layoutopt.cost import CostModel, priced_with
+from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import Growth
-from layoutopt.cost_models import RuntimeSpec
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
@@ -15,7 +13,7 @@ from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorTyp
 from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import expected_runs, region_rule
-from layoutopt.passes.base import Note, Pass
+from layoutopt.passes.base import Note
 from layoutopt.planner import Plan, TargetOutcome, planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
@@ -76,13 +74,11 @@ class GraphReport:
         ops: the reports of all `planned_ops`, in the same order.
         casts: the reports of all CastData ops, in order.
         targets: the effect of the plan on each of several targets; empty for one target.
-        counts: the numbers of casts and of view ops that move bytes.
     """
 
     ops: list[OpReport]
     casts: list[CastReport]
     targets: list[TargetReport]
-    counts: Counts
 
 
 def graph_report(
@@ -116,45 +112,7 @@ def graph_report(
         ],
         list(_cast_reports(found, cost_model, sizes)),
         _outcome_reports(found, plan) if plan is not None else [],
-        _counts(found, sizes),
     )
-
-
-class OriginalOps:
-    """A pass callback that records the ops before the first pass, with their estimated times in canonical formats.
-
-    Args:
-        hardware: the cost model of the target.
-        runtime: the program that runs the result.
-
-    Attributes:
-        sizes: the sizes that the model is planned for.
-        ops: the ops; empty if no pass has run.
-        reports: their reports.
-    """
-
-    def __init__(self, hardware: CostModel, runtime: RuntimeSpec) -> None:
-        self._hardware, self._runtime = hardware, runtime
-        self.sizes = NO_SIZES
-        self.ops: list[Op] = []
-        self.reports: list[OpReport] = []
-
-    def set_sizes(self, sizes: Sizes) -> None:
-        """Store the sizes that the model is planned for."""
-        self.sizes = sizes
-
-    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
-        """Record the ops when the first pass begins."""
-        if self.ops:
-            return
-        sizes, runtime = inference.evaluate_extents(graph, self.sizes), self._runtime
-        prices = priced_with(runtime.restricted(self._hardware), sizes=sizes, epilogues=runtime.epilogues(graph))
-        target_model = priced_with(self._hardware, sizes=sizes)
-        self.record(graph, graph_report(graph, prices, sizes, target_model=target_model))
-
-    def record(self, graph: Graph, found: GraphReport) -> None:
-        """Record the ops of a graph."""
-        self.ops, self.reports = planned_ops(graph), found.ops
 
 
 def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, target_model: CostModel) -> OpReport:
@@ -361,19 +319,14 @@ def _moves(found: Sequence[LocatedOp], sizes: Sizes) -> Iterator[RemainingMove]:
         )
 
 
-def counts(graph: Graph, sizes: Sizes = NO_SIZES) -> Counts:
+def counts(moves: Sequence[RemainingMove], casts: Sequence[CastReport] = ()) -> Counts:
     """The numbers and bytes of casts and view ops that move bytes; those in bodies count once."""
-    return _counts(located_ops(graph), sizes)
-
-
-def _counts(found: Sequence[LocatedOp], sizes: Sizes) -> Counts:
-    moved = list(_moves(found, sizes))
-    casts = sum(each.kind == "cast" for each in moved)
+    moved = sum(each.kind == "cast" for each in moves)
     return Counts(
-        casts=casts,
-        transposes=len(moved) - casts,
-        weight_casts=sum(is_cast(each.op) and (x := each.op.inputs[0]) is not None and x.is_constant for each in found),
-        bytes=sum(each.bytes for each in moved),
+        casts=moved,
+        transposes=len(moves) - moved,
+        weight_casts=sum(each.is_weight for each in casts),
+        bytes=sum(each.bytes for each in moves),
     )
 
 

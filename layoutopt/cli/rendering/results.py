@@ -1,13 +1,12 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rich.text import Text
 
 from layoutopt.batch.task import Outcome
-from layoutopt.cli.inspection import OpChange, PlannedModel, StampedModel
 from layoutopt.cli.rendering.terminal import (
     Document,
     Row,
@@ -22,12 +21,15 @@ from layoutopt.cli.rendering.terminal import (
 from layoutopt.files import path_text
 from layoutopt.gates.report import GateReport, ModelResult
 from layoutopt.onnx_io.writer import WrittenFiles
-from layoutopt.report.facts import change_text, proof_text, range_text, size_facts
+from layoutopt.report.facts import proof_text, range_text, size_facts
 from layoutopt.report.schema import Fact, NoteReport, OpReport, Report
 from layoutopt.report.units import seconds, size
 
 if TYPE_CHECKING:
     from layoutopt.explanation import Alternative, ConversionReport, Explanation, FormatChoice, Participant
+
+OpChange: TypeAlias = Mapping[Literal["before", "after"], OpReport | None]
+"""The reports of one op before and after planning; None where it does not exist."""
 
 _MAX_ROWS = 20  # rows of a table without --all
 _NOT_OF_PLANS = ("result", "speed", "verification", "measured time")  # facts of results
@@ -88,22 +90,16 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
 # --- inspect -----------------------------------------------------------------------------------------------
 
 
-def planned_document(found: PlannedModel, show_all: bool) -> Document:
+def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool) -> Document:
     """The plan of a model: formats of ops, conversions and notes; without `show_all`, equal rows of ops are one."""
-    report, other = found.report, found.report_with_all_kernels
     verdict = "would be rewritten" if report.changed else f"would be left unchanged: {report.reason}"
     facts = [Fact(label="result", value=verdict, tone="good" if report.changed else "plain")]
     facts += [each for each in report.facts if each.label not in _NOT_OF_PLANS]
-    if other is not None and other.plan is not None and not other.plan.targets:
-        change = change_text(other.plan.seconds_before, other.plan.seconds_after)
-        detail = "if the runtime had all kernels of the target; see --runtime"
-        facts.append(Fact(label="hardware's optimum", value=change, detail=detail))
     casts = sorted(report.casts, key=lambda each: -each.seconds)
-    conversions = [
-        {"tensor": each.tensor, "bytes": each.bytes, "seconds": each.seconds, "reason": each.reason} for each in casts
-    ]
+    keys = ("tensor", "bytes", "seconds", "reason")
+    conversions = [{key: getattr(each, key) for key in keys} for each in casts]
     record = {
-        "ops": _ops(found.changes, show_all),
+        "ops": _ops(changes, show_all),
         "layout conversions": conversions if show_all else conversions[:_MAX_ROWS],
         "notes": _notes(report.notes, show_all),
     }
@@ -121,36 +117,33 @@ def _notes(notes: Sequence[NoteReport], show_all: bool) -> list[Row]:
 
 def _ops(changes: Sequence[OpChange], show_all: bool) -> list[Row]:
     """One row per op, or one row for all ops of one type with the same formats and note, the most expensive first."""
-    groups: dict[tuple[tuple[str, str], ...], list[OpChange]] = {}
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for each in changes:
-        row = {
-            "op": each.op.kind,
-            "name": each.op.name if show_all else "",
-            "formats before": _formats(each.before),
-            "formats after": _formats(each.after) if each.after is not None else "folded",
-            "preferred": _sides(each.op.preferred_inputs, each.op.preferred_outputs),
-            "note": _note(each),
+        before, after = each["before"], each["after"]
+        op = before or after
+        assert op is not None
+        texts = {
+            "op": op.kind,
+            "name": op.name if show_all else "",
+            "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
+            "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
+            "preferred": _sides(op.preferred_inputs, op.preferred_outputs),
+            "note": _note(before, after),
         }
-        groups.setdefault(tuple(row.items()), []).append(each)
-    rows: list[dict[str, Any]] = []
-    for key, group in groups.items():
-        before = sum(each.before.seconds for each in group if each.before is not None)
-        after = sum(each.after.seconds for each in group if each.after is not None)
-        rows.append({"ops": len(group), **dict(key), "time_before_seconds": before, "time_after_seconds": after})
+        row = rows.setdefault(tuple(texts.values()), {"ops": 0, **texts, "before_seconds": 0.0, "after_seconds": 0.0})
+        row["ops"] += 1
+        row["before_seconds"] += before.seconds if before is not None else 0.0
+        row["after_seconds"] += after.seconds if after is not None else 0.0
     if show_all:
-        return rows
-    return sorted(rows, key=lambda row: -max(row["time_before_seconds"], row["time_after_seconds"]))[:_MAX_ROWS]
+        return list(rows.values())
+    return sorted(rows.values(), key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
 
 
-def _note(each: OpChange) -> str:
+def _note(before: OpReport | None, after: OpReport | None) -> str:
     """The outcome of an op that moved data, or the reason why an op has no choice of formats or moves data."""
-    if each.after is not None and each.after.reason:
-        return each.after.reason
-    return "metadata only" if each.before is not None and each.before.moves_data and each.after else ""
-
-
-def _formats(op: OpReport | None) -> str:
-    return _sides(op.inputs, op.outputs) if op is not None else ""
+    if after is None or after.reason:
+        return "" if after is None else after.reason
+    return "metadata only" if before is not None and before.moves_data else ""
 
 
 def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str:
@@ -161,24 +154,25 @@ def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str
     return " ".join(map(str, shown))
 
 
-def stamped_document(found: StampedModel, show_all: bool) -> Document:
+def stamped_document(found: Row, show_all: bool) -> Document:
     """A model that layoutopt wrote: its stamp and the formats of its ops."""
-    stamp, ops = found.stamp, found.ops
-    casts = sum(op.is_cast for op in ops)
-    declared = sum(bool(op.formats) for op in ops) - casts
+    stamp, ops = found["stamp"], found["ops"]
+    casts = sum(op["is_cast"] for op in ops)
+    declared = sum(bool(op["formats"]) for op in ops) - casts
+    counted = Counter((op["kind"], op["formats"]) for op in ops).most_common()
+    rows: list[Row] = [{"op": kind, "ops": count, "formats": formats} for (kind, formats), count in counted]
     record = {
         "written by": f"layoutopt {stamp['version']}",
         "target": f"{stamp['target']}, {stamp['mode']}, dialect {stamp['dialect']}",
-        "state": "unchanged since it was written" if found.is_intact else "edited since it was written",
-        "number of ops": f"{len(ops)}: {declared} with formats, {casts} CastData, {len(ops) - declared - casts} standard ONNX",
+        "state": "unchanged since it was written" if found["is_intact"] else "edited since it was written",
+        "number of ops": (
+            f"{len(ops)}: {declared} with formats, {casts} CastData, {len(ops) - declared - casts} standard ONNX"
+        ),
         "sizes": {name: range_text(*range) for name, range in stamp.get("dims", {}).items()},
         "pinned": stamp["pins"],
+        "ops": [{"op": op["kind"], "name": op["name"], "formats": op["formats"]} for op in ops] if show_all else rows,
     }
-    counted = Counter((op.kind, op.formats) for op in ops).most_common()
-    rows: list[Row] = [{"op": kind, "ops": count, "formats": formats} for (kind, formats), count in counted]
-    if show_all:
-        rows = [{"op": op.kind, "name": op.name, "formats": op.formats} for op in ops]
-    return Document(title=found.model, record={**record, "ops": rows}, note="Give --target to plan the model again.")
+    return Document(title=found["model"], record=record, note="Give --target to plan the model again.")
 
 
 # --- explain -----------------------------------------------------------------------------------------------
@@ -224,8 +218,8 @@ def explanation_documents(found: "Explanation") -> Iterator[Document]:
 
 
 def _choice(each: "FormatChoice") -> Row:
-    time = "" if each.kernel_seconds is None else seconds(each.kernel_seconds)
-    return {"format": each.format, **_extra(each), "time of the op": time, "chosen": "yes" if each.is_chosen else ""}
+    time, chosen = seconds(each.kernel_seconds), "yes" if each.is_chosen else ""
+    return {"format": each.format, **_extra(each), "time of the op": time, "chosen": chosen}
 
 
 def _totals(found: "Explanation") -> str:
