@@ -28,6 +28,7 @@ from layoutopt.driver.options import (
     fault,
     key_of,
     option,
+    written_file,
 )
 from layoutopt.gates.budgets import Budgets, parse_bytes
 
@@ -43,10 +44,6 @@ _own = partial(option, scope="")
 """An option that no configuration sets."""
 
 
-_file = partial(option, None, metavar="FILE", group=OUTPUT, refusal=NAMES_OUTPUT)
-"""The option of a file to be written."""
-
-
 @dataclass(frozen=True)
 class CommandOptions:
     """The options of the command line alone."""
@@ -60,14 +57,14 @@ class CommandOptions:
         group=BASICS,
         scope="",
     )
-    json: Path | None = _file(
+    json: Path | None = written_file(
         "Print the results as JSON, or write them to FILE.json; of several models, one line for each.",
         metavar="[FILE.json]",
     )
-    html: Path | None = _file(
+    html: Path | None = written_file(
         "Write a page for a browser: the graph before and after, with formats, times and reasons."
     )
-    certificate: Path | None = _file(
+    certificate: Path | None = written_file(
         "Write the proof that OUT computes what MODEL computes, for `layoutopt certify`.", group=CHECKS
     )
     allow_tested: bool = option(
@@ -81,11 +78,11 @@ class CommandOptions:
         group=OUTPUT,
         refusal=NAMES_OUTPUT,
     )
-    plot: Path | None = _file("Draw the memory of the tensor as SVG.", metavar="OUT.svg")
-    write: Path | None = _file("Write the optimised models, verified, to this folder.", metavar="FOLDER")
-    junit: Path | None = _file("Write a JUnit report.", metavar="FILE.xml")
-    sarif: Path | None = _file("Write a SARIF 2.1.0 report.", metavar="FILE.sarif")
-    baseline: Path | None = _file("Compare with the numbers in this file.", metavar="FILE.json", group=CHECKS)
+    plot: Path | None = written_file("Draw the memory of the tensor as SVG.", metavar="OUT.svg")
+    write: Path | None = written_file("Write the optimised models, verified, to this folder.", metavar="FOLDER")
+    junit: Path | None = written_file("Write a JUnit report.", metavar="FILE.xml")
+    sarif: Path | None = written_file("Write a SARIF 2.1.0 report.", metavar="FILE.sarif")
+    baseline: Path | None = written_file("Compare with the numbers in this file.", metavar="FILE.json", group=CHECKS)
     dry_run: bool = _own(False, "Plan and verify, but write no model.", group=OUTPUT)
     quiet: bool = _own(False, "Print warnings and errors only.", "-q", group=OUTPUT)
     show_all: bool = _own(False, "Print one row per op or operator, not per type.", "--all")
