@@ -16,7 +16,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def file_digest(path: Path) -> str:
 @cache
 def software() -> dict[str, str]:
     """The code of layoutopt and of its extensions, and the versions of libraries, as texts by name."""
-    found = {name: _version(name) for name in _LIBRARIES}
+    found = {name: version(name) for name in _LIBRARIES}
     groups = [group for group in entry_points().groups if group.startswith("layoutopt.")]
     for entry in (entry for group in groups for entry in entry_points(group=group)):
         distribution = entry.dist.version if entry.dist is not None else ""
@@ -126,13 +126,6 @@ def _code_digest() -> str:
         for path in sorted({each for pattern in _CODE for each in folder.rglob(pattern)}):
             found.update(f"{path.relative_to(folder).as_posix()} {file_digest(path)}\n".encode())
     return found.hexdigest()
-
-
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return ""
 
 
 def _target(model: CostModel) -> list[str]:

@@ -1,5 +1,6 @@
 """The commands: their arguments and help texts. Libraries and the modules of the work are imported when a command runs."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ from typer import Argument, Exit, Option
 
 from layoutopt.cli.exit_codes import IncompatibleError, NotVerifiedError, UsageError
 from layoutopt.cli.options import Given, complete_target, parse_dims, takes_options
-from layoutopt.errors import CertificateError, VerificationError
+from layoutopt.errors import CertificateError, OutputError, VerificationError
 
 
 class Runtime(StrEnum):
@@ -398,7 +399,7 @@ def _parse_shape(value: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-@takes_options("explain op json force")
+@takes_options("explain op new json force")
 def targets(
     given: Given,
     name: Annotated[
@@ -412,6 +413,16 @@ def targets(
 
     With NAME, prints every parameter of the cost model with its source, and the kernels.
     """
+    if given.new is not None:
+        from layoutopt.cost_models.template import template
+        from layoutopt.files import FileKind, Overwrite, path_text, write_text
+
+        output = given.new.with_name(f"{given.new.name.removesuffix('.toml')}.toml")
+        if os.path.lexists(output) and not given.force:  # it is written to be edited
+            raise OutputError("exists", where=path_text(output), hint="name another file, or add --force to replace it")
+        write_text(output, template(output.stem), FileKind.TARGET, Overwrite(force=True, command="targets"))
+        return
+
     from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.catalogues import targets as catalogue
     from layoutopt.cli.rendering.targets import described_target, estimates_document, estimates_record, target_document

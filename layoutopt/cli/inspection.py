@@ -9,10 +9,11 @@ from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import JsonRecord, TextFiles
-from layoutopt.cli.rendering.results import OpChange, planned_document, stamped_document
+from layoutopt.cli.rendering.results import OpChange, planned_document, price_lines, stamped_document
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.job import pipeline_for
+from layoutopt.driver.options import PlanOptions
 from layoutopt.files import FileKind, Overwrite, create_folder, output_errors, path_text, write_text
 from layoutopt.ir.graph import DOMAIN, Graph, to_text
 from layoutopt.ir.types import Attribute, Op
@@ -40,6 +41,21 @@ def original_graph(settings: Settings) -> "OriginalGraph":
 
     hardware = cost_model_of(settings.target)
     return OriginalGraph(hardware, runtime_and_dialect(settings.runtime, settings.dialect, hardware)[0])
+
+
+def prices_of(model: Path | bytes, settings: Settings) -> dict[str, list[str]]:
+    """The alternatives of the conversions of a plan, for the page; none of a plan for several targets.
+
+    Raises:
+        LayoutoptError: as for `layoutopt.explain`.
+    """
+    if "," in settings.target:
+        return {}
+    from layoutopt.explanation import explain
+
+    return price_lines(
+        explain(model, None, settings.target, calibrate=settings.calibrate, **settings.arguments(PlanOptions))
+    )
 
 
 def run_inspect(model: Path, given: Given) -> None:
@@ -84,7 +100,8 @@ def run_inspect(model: Path, given: Given) -> None:
     def page(option: str) -> str:
         from layoutopt.page import page_html
 
-        return page_html(report, before.graph, before.planned(result.graph, report), is_plan=True)
+        planned, prices = before.planned(result.graph, report), prices_of(model, settings)
+        return page_html(report, before.graph, planned, is_plan=True, prices=prices)
 
     with texts.staged(page):
         pass

@@ -11,7 +11,7 @@ from layoutopt.batch.run import output_folders, run_tasks
 from layoutopt.batch.task import ModelTask, Outcome, check_output
 from layoutopt.cli.entry import described, report_error
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.inspection import original_graph
+from layoutopt.cli.inspection import original_graph, prices_of
 from layoutopt.cli.model_files import Placement, is_several, place, with_output
 from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import (
@@ -113,7 +113,8 @@ def _optimize_one(placed: Placement, given: Given) -> None:
                 if option == "--html" and page is not None:
                     from layoutopt.page import page_html
 
-                    return page_html(result.report, page.graph, page.planned(result.graph, result.report))
+                    planned, prices = page.planned(result.graph, result.report), prices_of(model, settings)
+                    return page_html(result.report, page.graph, planned, prices=prices)
                 if option == "--certificate":
                     return result.certificate(model, allow_tested=settings.allow_tested)
                 return json_text(result.report)

@@ -78,6 +78,9 @@ class CommandOptions:
         group=OUTPUT,
         refusal=NAMES_OUTPUT,
     )
+    new: Path | None = written_file(
+        "Write the template of a target file, with all keys and their descriptions.", metavar="NAME"
+    )
     plot: Path | None = written_file("Draw the memory of the tensor as SVG.", metavar="OUT.svg")
     write: Path | None = written_file("Write the optimised models, verified, to this folder.", metavar="FOLDER")
     junit: Path | None = written_file("Write a JUnit report.", metavar="FILE.xml")

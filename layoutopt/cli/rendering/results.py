@@ -272,6 +272,18 @@ def _extra(each: "Alternative | FormatChoice") -> dict[str, Any]:
     }
 
 
+def price_lines(found: "Explanation") -> dict[str, list[str]]:
+    """The alternatives of each conversion and what would remove it, by the name of the tensor or op, for the page."""
+    lines: dict[str, list[str]] = {}
+    for each in found.conversions:
+        others = (f"{' '.join(_extra(other).values())}: {other.condition}" for other in each.alternatives)
+        saved = (
+            f"{seconds(change.saved_seconds or 0)} less: {change.what}; {change.reason}" for change in each.remedies
+        )
+        lines.setdefault(each.name, []).extend([*others, *saved])
+    return lines
+
+
 # --- ci ----------------------------------------------------------------------------------------------------
 
 
