@@ -1,7 +1,6 @@
 """The stage `finish`: the result of `layoutopt.optimize` with its report."""
 
 import logging
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -19,7 +18,6 @@ from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
 from layoutopt.planner import Plan
 from layoutopt.report.builder import (
-    agreeing,
     counts,
     dim_reports,
     graph_report,
@@ -115,7 +113,6 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         graph,
         context.prices_at(sizes),
         context.evaluate_extents(graph, sizes),
-        context.plan,
         keeps_qdq_groups=context.keeps_qdq_groups,
         target_model=job.target_model,
     )
@@ -132,7 +129,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         sessions=context.sessions,
         changed=is_changed,
         reason=reason,
-        plan=plan_report(context.plan, found.targets, context.least_moves) if context.plan is not None else None,
+        plan=plan_report(context.plan, context.least_moves) if context.plan is not None else None,
         before=counts(job.moves),
         after=counts(moves, found.casts if is_changed else ()),
         moved_before=verdict.moved_before if verdict is not None else None,
@@ -162,17 +159,25 @@ def _runs_in(job: Job, graph: Graph) -> str:
     return f"{job.runtime.runs_in}, with blocks of {block} channels" if block else job.runtime.runs_in
 
 
-def plan_report(plan: Plan, targets: Sequence[TargetReport] = (), least_moves: int | None = None) -> PlanReport:
+def plan_report(plan: Plan, least_moves: int | None = None) -> PlanReport:
     """The numbers of a plan.
 
     Args:
         plan: the plan.
-        targets: the effect of the plan on each of several targets.
         least_moves: the least number of moves of any plan, if it is known.
     """
+    targets = [
+        TargetReport(
+            target=each.target,
+            seconds_before=each.baseline,
+            seconds_after=each.seconds,
+            seconds_alone=each.alone,
+            regret=each.regret,
+        )
+        for each in plan.outcomes
+    ]
     return PlanReport(
-        targets=list(targets),
-        agreeing=agreeing(plan.outcomes) if plan.outcomes else None,
+        targets=targets,
         seconds_before=plan.baseline,
         seconds_after=plan.seconds,
         lower_bound=plan.lower_bound,

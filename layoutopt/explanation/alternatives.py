@@ -12,18 +12,11 @@ _MAX_OPS = 6  # ops at a conversion whose formats are forced
 
 
 def alternatives(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
-    """The alternatives to a cast: without it, without any cast in its neighbourhood, and its ops in other formats."""
+    """The alternatives to a cast: without it, and its ops in other formats."""
     views = view.view_tensors(cast.tensor) - {cast.tensor}
     condition = "no such conversion" + (", nor one on the other side of view ops" if views else "")
     edit = ProblemEdit(forbidden_casts=_same_cast(view, cast) | _casts_of(view, views))
     yield _alternative(view, "without the conversion", condition, edit)
-    tensors = view.neighbourhood(cast.tensor)
-    if len(tensors) > len(views) + 1:
-        condition = (
-            f"no conversion of the {len(tensors)} tensors around it, up to the next ops with kernels of their own"
-        )
-        edit = ProblemEdit(forbidden_casts=_casts_of(view, tensors))
-        yield _alternative(view, "without conversions around it", condition, edit)
     yield from _other_formats(view, cast)
 
 

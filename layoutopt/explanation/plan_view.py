@@ -17,6 +17,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Storage, Value
 from layoutopt.ops import View, rule_of
 from layoutopt.planner import GRAPH_OUTPUT, FormulatedPlan, Option, PlanRequest, Repriced, Repricer, make_plan
+from layoutopt.planner.problem import connected
 from layoutopt.planner.propagation import Key, storage_key
 from layoutopt.planner.region_tree import Unit
 from layoutopt.report.builder import first_output, located_ops, physical_bytes
@@ -206,15 +207,8 @@ class PlanView:
 
     def _connected(self, tensor: int, connects: Callable[[int], bool]) -> set[int]:
         """The tensors that some ops connect with a tensor, which is one of them."""
-        found, pending = {tensor}, [tensor]
-        while pending:
-            current = pending.pop()
-            ops = [*self._readers.get(current, ()), *([self.writers[current]] if current in self.writers else [])]
-            for op in filter(connects, ops):
-                others = self.tensors_of(op) - found
-                found |= others
-                pending += others
-        return found
+        groups = connected((op, self.tensors_of(op)) for op in range(len(self.units)) if connects(op))
+        return next((set(tensors) for _, tensors in groups if tensor in tensors), {tensor})
 
     def tensors_of(self, op: int) -> set[int]:
         """The tensors that an op reads or produces."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from layoutopt.report.schema import DimReport, NoteReport, PlanReport, ReportModel
 
-AlternativeKind = Literal["without the conversion", "without conversions around it", "other format"]
+AlternativeKind = Literal["without the conversion", "other format"]
 ChangeMethod = Literal["planned again", "bound"]
 ChangeKind = Literal["kernel", "rule", "opset", "interface", "pin", "channels"]
 

@@ -145,18 +145,14 @@ class _Grouping:
         return Group("block", self._label(children), inner)
 
     def _label(self, children: Iterable[Child]) -> str:
-        """The innermost module that all ops are in, else the op types that take longest or are most frequent."""
+        """The innermost module that all ops are in, else the op types that are most frequent."""
         nodes = [self.graph.nodes[each] for child in children for each in _nodes(child)]
         levels = zip(*(node.scope for node in nodes), strict=False)
         prefix = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, levels)]
         if len(prefix) > 1:
             return ".".join(prefix[-2:])
-        counts, seconds = Counter[str](), Counter[str]()
-        for node in nodes:
-            kind = node.op_type.rpartition("::")[2]
-            counts[kind] += 1
-            seconds[kind] += node.seconds  # type: ignore[assignment]
-        return ", ".join(sorted(counts, key=lambda kind: (-seconds[kind], -counts[kind]))[:_LABEL_KINDS])
+        kinds = Counter(node.op_type.rpartition("::")[2] for node in sorted(nodes, key=lambda node: -node.seconds))
+        return ", ".join(kind for kind, _ in kinds.most_common(_LABEL_KINDS))
 
     def parts(self, children: list[Child]) -> list[Child]:
         """At most `_MAX_CHILDREN` children: long lists are cut where the fewest values are passed on."""

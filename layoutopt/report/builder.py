@@ -14,7 +14,7 @@ from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, 
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.passes.base import Note
-from layoutopt.planner import Plan, TargetOutcome, planned_qdq_groups
+from layoutopt.planner import planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
     Counts,
@@ -23,7 +23,6 @@ from layoutopt.report.schema import (
     GrowthRequestReport,
     OpReport,
     RemainingMove,
-    TargetReport,
 )
 
 Storages: TypeAlias = Sequence[Storage | None]
@@ -73,19 +72,16 @@ class GraphReport:
     Attributes:
         ops: the reports of all `planned_ops`, in the same order.
         casts: the reports of all CastData ops, in order.
-        targets: the effect of the plan on each of several targets; empty for one target.
     """
 
     ops: list[OpReport]
     casts: list[CastReport]
-    targets: list[TargetReport]
 
 
 def graph_report(
     graph: Graph,
     cost_model: CostModel,
     sizes: Sizes = NO_SIZES,
-    plan: Plan | None = None,
     *,
     keeps_qdq_groups: bool = False,
     target_model: CostModel | None = None,
@@ -96,7 +92,6 @@ def graph_report(
         graph: the graph; ops without a signature count as canonical.
         cost_model: prices ops and conversions, at the given sizes.
         sizes: of symbolic dimensions.
-        plan: the plan, for the report by target.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         target_model: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
     """
@@ -111,7 +106,6 @@ def graph_report(
             if not is_cast(located.op)
         ],
         list(_cast_reports(found, cost_model, sizes)),
-        _outcome_reports(found, plan) if plan is not None else [],
     )
 
 
@@ -154,37 +148,6 @@ def growth_report(growth: Growth, size: int) -> GrowthReport:
         accepted=found[True],
         declined=found[False],
     )
-
-
-def _outcome_reports(found: Sequence[LocatedOp], plan: Plan) -> list[TargetReport]:
-    """The effect of a plan on each of several targets, with the number of ops with other formats in the plan for it alone."""
-    ops = [located for located in found if located.op in plan.signatures]
-    return [
-        TargetReport(
-            target=each.target,
-            seconds_before=each.baseline,
-            seconds_after=each.seconds,
-            seconds_alone=each.alone,
-            regret=each.regret,
-            differing=sum(
-                _formats(each.signatures[located.op]) != _formats(plan.signatures[located.op]) for located in ops
-            ),
-        )
-        for each in plan.outcomes
-    ]
-
-
-def agreeing(outcomes: Sequence[TargetOutcome]) -> int:
-    """The number of ops with the same formats in the plans of all targets alone."""
-    first, *others = outcomes
-    return sum(
-        all(_formats(each.signatures[op]) == _formats(signature) for each in others)
-        for op, signature in first.signatures.items()
-    )
-
-
-def _formats(signature: Signature) -> list[Format | None]:
-    return [None if storage is None else storage.format for storage in (*signature.inputs, *signature.outputs)]
 
 
 def _texts(values: Operands, storages: Storages) -> list[str | None]:
