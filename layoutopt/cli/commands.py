@@ -363,11 +363,11 @@ def formats(
 
     from layoutopt.cli.output_files import JsonRecord, TextFiles
     from layoutopt.cli.rendering.catalogues import formats as catalogue
-    from layoutopt.cli.rendering.one_format import format_document, format_record
+    from layoutopt.cli.rendering.one_format import figure_text, format_document, format_record
     from layoutopt.files import FileKind, Overwrite
 
     figure = TextFiles(Overwrite(force=given.force, command="formats"))
-    figure.add("--plot", given.plot, FileKind.FIGURE)
+    figure.add("--plot", given.plot, FileKind.FIGURE, lambda: figure_text(layout, name or "", data["axes"]))
     figure.check()
     record = JsonRecord("formats", given, others=[given.plot] if given.plot is not None else [])
     if name is None:
@@ -376,14 +376,7 @@ def formats(
         return
     data, layout = format_record(name, extents, given.dtype)
 
-    def drawn(option: str) -> str:
-        from layoutopt.plot import draw_memory
-
-        drawing = draw_memory(layout, name, data["axes"])
-        return drawing.as_svg(header='<?xml version="1.0" encoding="UTF-8"?>\n')
-
-    with figure.staged(drawn):
-        pass
+    figure.write()
     record.show(data, format_document(data), written=figure.files)
 
 

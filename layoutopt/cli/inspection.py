@@ -14,6 +14,7 @@ from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.job import pipeline_for
 from layoutopt.driver.options import PlanOptions
+from layoutopt.driver.result import Result
 from layoutopt.files import FileKind, Overwrite, create_folder, output_errors, path_text, write_text
 from layoutopt.ir.graph import DOMAIN, Graph, to_text
 from layoutopt.ir.types import Attribute, Op
@@ -43,19 +44,30 @@ def original_graph(settings: Settings) -> "OriginalGraph":
     return OriginalGraph(hardware, runtime_and_dialect(settings.runtime, settings.dialect, hardware)[0])
 
 
-def prices_of(model: Path | bytes, settings: Settings) -> dict[str, list[str]]:
-    """The alternatives of the conversions of a plan, for the page; none of a plan for several targets.
+def page_text(
+    result: Result, before: "OriginalGraph | None", model: Path | bytes, settings: Settings, *, is_plan: bool = False
+) -> str:
+    """The page of a result, with the prices of its conversions; without these for several targets.
+
+    Args:
+        result: the result.
+        before: the graph before planning.
+        model: the original.
+        settings: its options.
+        is_plan: whether the run only planned.
 
     Raises:
         LayoutoptError: as for `layoutopt.explain`.
     """
-    if "," in settings.target:
-        return {}
     from layoutopt.explanation import explain
+    from layoutopt.page import page_html
 
-    return price_lines(
-        explain(model, None, settings.target, calibrate=settings.calibrate, **settings.arguments(PlanOptions))
-    )
+    assert before is not None
+    planned, prices = before.planned(result.graph, result.report), {}
+    if "," not in settings.target:
+        arguments = settings.arguments(PlanOptions)
+        prices = price_lines(explain(model, None, settings.target, calibrate=settings.calibrate, **arguments))
+    return page_html(result.report, before.graph, planned, is_plan=is_plan, prices=prices)
 
 
 def run_inspect(model: Path, given: Given) -> None:
@@ -70,7 +82,7 @@ def run_inspect(model: Path, given: Given) -> None:
     """
     settings = given.settings(model)
     texts = TextFiles(Overwrite((model,), None, given.force, settings.reads, "inspect"))
-    texts.add("--html", given.html, FileKind.PAGE)
+    texts.add("--html", given.html, FileKind.PAGE, lambda: page_text(result, before, model, settings, is_plan=True))
     texts.check()
     pages = [] if given.html is None else [given.html]
     record = JsonRecord("inspect", given, model, others=pages, reads=settings.reads)
@@ -97,14 +109,7 @@ def run_inspect(model: Path, given: Given) -> None:
     report = result.report
     warn_of_repairs(repairs_of(report.notes))
 
-    def page(option: str) -> str:
-        from layoutopt.page import page_html
-
-        planned, prices = before.planned(result.graph, report), prices_of(model, settings)
-        return page_html(report, before.graph, planned, is_plan=True, prices=prices)
-
-    with texts.staged(page):
-        pass
+    texts.write()
     changes = _paired(before, planned_ops(result.graph), report.ops)
     fields = report.model_dump(mode="json")
     data = {key: fields[key] for key in _FIELDS} | {

@@ -11,7 +11,7 @@ from layoutopt.batch.run import output_folders, run_tasks
 from layoutopt.batch.task import ModelTask, Outcome, check_output
 from layoutopt.cli.entry import described, report_error
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.inspection import original_graph, prices_of
+from layoutopt.cli.inspection import original_graph, page_text
 from layoutopt.cli.model_files import Placement, is_several, place, with_output
 from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import (
@@ -89,9 +89,10 @@ def _optimize_one(placed: Placement, given: Given) -> None:
     if output is not None and external_data is not None:
         where = f"--external-data {external_data}"
         texts.take(where, weights_path(output, external_data), "the external data")
-    texts.add("--json", None if prints_report else settings.json, FileKind.REPORT)
-    texts.add("--html", settings.html, FileKind.PAGE)
-    texts.add("--certificate", settings.certificate, FileKind.CERTIFICATE)
+    tested = {"allow_tested": settings.allow_tested}
+    texts.add("--json", None if prints_report else settings.json, FileKind.REPORT, lambda: json_text(result.report))
+    texts.add("--html", settings.html, FileKind.PAGE, lambda: page_text(result, page, model, settings))
+    texts.add("--certificate", settings.certificate, FileKind.CERTIFICATE, lambda: result.certificate(model, **tested))
     page = original_graph(settings) if settings.html is not None else None
     folders = [output.parent] if output is not None and placed.is_in_folder else []
     written = None
@@ -108,18 +109,7 @@ def _optimize_one(placed: Placement, given: Given) -> None:
             if is_stdin:
                 result = replace(result, report=result.report.model_copy(update={"model": "stdin"}))
             progress("writing")
-
-            def text(option: str) -> str:
-                if option == "--html" and page is not None:
-                    from layoutopt.page import page_html
-
-                    planned, prices = page.planned(result.graph, result.report), prices_of(model, settings)
-                    return page_html(result.report, page.graph, planned, prices=prices)
-                if option == "--certificate":
-                    return result.certificate(model, allow_tested=settings.allow_tested)
-                return json_text(result.report)
-
-            with texts.staged(text):
+            with texts.staged():
                 if is_printed:
                     print_model(result)
                 if output is not None:

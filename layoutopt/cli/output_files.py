@@ -65,10 +65,10 @@ class TextFiles:
         self.overwrite = overwrite
         self.files: list[Path] = []
         self._taken = list(taken)
-        self._kinds: dict[str, tuple[Path, FileKind]] = {}
+        self._texts: list[tuple[Path, FileKind, Callable[[], str]]] = []
 
-    def add(self, option: str, path: Path | None, kind: FileKind) -> None:
-        """Add the file of an option; None for none.
+    def add(self, option: str, path: Path | None, kind: FileKind, text: Callable[[], str]) -> None:
+        """Add the file of an option, None for none, with the function that computes its text.
 
         Raises:
             UsageError: it is another file of the run.
@@ -76,7 +76,7 @@ class TextFiles:
         if path is None:
             return
         self.take(f"{option} {path_text(path)}", path, f"the file of {option}")
-        self._kinds[option] = path, kind
+        self._texts.append((path, kind, text))
 
     def take(self, where: str, path: Path, description: str) -> None:
         """Add another file of the run.
@@ -95,21 +95,30 @@ class TextFiles:
         Raises:
             OutputError: one cannot, or must not replace an existing file.
         """
-        for path, kind in self._kinds.values():
+        for path, kind, _ in self._texts:
             self.overwrite.check(path, kind)
 
     @contextmanager
-    def staged(self, text: Callable[[str], str]) -> Iterator[None]:
-        """Write the text of each option under a temporary name, and rename the files when the context ends without an error.
+    def staged(self) -> Iterator[None]:
+        """Write the texts under temporary names, and rename the files when the context ends without an error.
 
         Raises:
             OutputError: a file cannot be written; none is then.
         """
         with ExitStack() as stack:
-            for option, (path, kind) in self._kinds.items():
-                stack.enter_context(staged_text(path, text(option), kind, self.overwrite))
+            for path, kind, text in self._texts:
+                stack.enter_context(staged_text(path, text(), kind, self.overwrite))
             yield
-        self.files += [path for path, _ in self._kinds.values()]
+        self.files += [path for path, _, _ in self._texts]
+
+    def write(self) -> None:
+        """Write the texts.
+
+        Raises:
+            OutputError: a file cannot be written; none is then.
+        """
+        with self.staged():
+            pass
 
 
 class JsonRecord(TextFiles):
@@ -140,7 +149,8 @@ class JsonRecord(TextFiles):
         self._is_quiet = given.is_quiet
         self._path = None if self.is_printed else given.json
         self._error: OutputError | None = None
-        self.add("--json", self._path, FileKind.REPORT)
+        self._text = ""
+        self.add("--json", self._path, FileKind.REPORT, lambda: self._text)
         self.check()
 
     def show(self, data: Any, *documents: Document, written: Sequence[Path] = ()) -> None:
@@ -155,12 +165,11 @@ class JsonRecord(TextFiles):
             OutputError: the file cannot be written.
             StdoutError: stdout cannot be written.
         """
-        text = json_text({"layoutopt_version": VERSION} | data if isinstance(data, dict) else data)
-        with self.staged(lambda option: text):
-            pass
+        self._text = json_text({"layoutopt_version": VERSION} | data if isinstance(data, dict) else data)
+        self.write()
         with reporting_written_files([*written, *self.files]):
             if self.is_printed:
-                show_text(text)
+                show_text(self._text)
             elif not self._is_quiet:
                 show_documents(*documents)
 

@@ -162,13 +162,13 @@ def test_formats(cli: Cli) -> None:
 def test_one_format(cli: Cli) -> None:
     command = ("formats", "NC1HWC0", "--shape", "1,17,5,4", "--dtype", "float16")
     output = cli(*command).out
-    for part in ("1 2 5 4 16", "300", "1.28 kB", "x[0, 0…15, 0, 1]"):
+    for part in ("1 2 5 4 16", "300", "1.28 kB", "x[0, 15, 0, 3]"):
         assert part in output
     record = json.loads(cli(*command, "--json").out)
     assert record["strides"] == [640, 320, 64, 16, 1]
     assert record["byte_strides"][:2] == [1280, 640]
     assert record["padding"] == 300 and record["capacity"] == 640
-    assert record["offsets"][1] == {"first": 16, "last": 31, "start": [0, 0, 0, 1], "axis": 1}
+    assert record["offsets"][17] == {"offset": 17, "element": [0, 1, 0, 1]}
     for arguments in (
         ("NHWC", "--shape", "0,3,2,2"),
         ("nChw8c",),

@@ -1,8 +1,7 @@
 """The record and the text of `formats NAME`: the dimensions of a format, and the offsets of the elements of a tensor in it."""
 
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,9 @@ from layoutopt.formats import Entry, Format, Layout, lookup
 from layoutopt.formats.catalog import entry_of
 from layoutopt.ir.types import DType
 
-_MAX_OFFSETS = 1 << 16  # offsets
-_MAX_RUNS = 8
+_MAX_OFFSETS = 64
 _LEVEL = re.compile(r"([0-9_]*)([a-zA-Z])")
 _NUMBER = re.compile(r"<[0-9]+>")
-_BREAK, _PADDING = -1, -2  # links of neighbours in memory that are not along an axis
 
 
 def format_record(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> tuple[dict[str, Any], Layout | None]:
@@ -50,13 +47,13 @@ def format_record(name: str, shape: tuple[int, ...] | None, dtype: str | None) -
             "padding": format.padding_elements(layout.shape),
             "capacity": layout.capacity,
             "capacity_bytes": layout.capacity * element.bits // 8,
-            "offsets": list(islice(memory_runs(layout), _MAX_RUNS)),
+            "offsets": _elements(layout),
         }
     return record, layout
 
 
 def format_document(record: Row) -> Document:
-    """The same as text, with a line per physical dimension, the outermost first, and per run of memory."""
+    """The same as text, with a line per physical dimension, the outermost first, and per offset."""
     columns = ("physical_shape", "strides", "byte_strides")
     numbers = zip(*(record[key] for key in columns), strict=True) if "shape" in record else [()] * len(record["parts"])
     dimensions = [
@@ -64,20 +61,22 @@ def format_document(record: Row) -> Document:
         | dict(zip(("extent", "stride", "byte stride"), row, strict=bool(row)))
         for part, row in zip(record["parts"], numbers, strict=True)
     ]
-    runs = [dict(zip(("offset", "element"), _run(each), strict=True)) for each in record.get("offsets", ())]
-    shown = {key: value for key, value in record.items() if key not in ("name", "parts", *columns[1:])}
+    offsets = [each | {"element": _index(each["element"])} for each in record.get("offsets", ())]
+    shown = {key: value for key, value in record.items() if key not in ("name", "parts", "offsets", *columns[1:])}
     note = "" if "shape" in record else "Add --shape to print strides and offsets."
-    return Document(title=record["name"], record=shown | {"dimensions": dimensions, "offsets": runs}, note=note)
+    return Document(title=record["name"], record=shown | {"dimensions": dimensions, "offsets": offsets}, note=note)
 
 
-def _run(run: Row) -> tuple[str, str]:
-    """A run in array notation; the last index is included."""
-    first, last, start = run["first"], run["last"], run["start"]
-    count, span = last - first + 1, f"{first}…{last}" if last > first else f"{first}"
-    if start is None:
-        return span, f"{count} padding element{'s' if count > 1 else ''}"
-    indices = (f"{at}…{at + count - 1}" if axis == run["axis"] else str(at) for axis, at in enumerate(start))
-    return span, f"x[{', '.join(indices)}]"
+def figure_text(layout: Layout | None, name: str, axes: str) -> str:
+    """The figure of a layout as SVG."""
+    from layoutopt.plot import draw_memory
+
+    assert layout is not None
+    return str(draw_memory(layout, name, axes).as_svg(header='<?xml version="1.0" encoding="UTF-8"?>\n'))
+
+
+def _index(element: Sequence[int] | None) -> str:
+    return "padding" if element is None else f"x[{', '.join(map(str, element))}]"
 
 
 def _dtype(name: str) -> DType:
@@ -103,25 +102,10 @@ def _letters(name: str, format: Format, entry: Entry | None) -> str:
     return "".join(letter for _, letter in sorted(zip(format.order, outer, strict=True)))
 
 
-def memory_runs(layout: Layout) -> Iterator[dict[str, Any]]:
-    """The memory of a tensor as runs, up to the first 65,536 offsets: elements that are consecutive along one axis, or padding.
-
-    Each has its first and last offset, the coordinate of the first element (None for padding), and the axis (None for a single
-    element).
-    """
+def _elements(layout: Layout) -> list[dict[str, Any]]:
+    """The indices of the element at each of the first offsets; None for padding."""
     offsets = np.arange(min(layout.capacity, _MAX_OFFSETS))
-    has_element = layout.holds(offsets)
-    coords = np.zeros((len(offsets), max(len(layout.shape), 1)), np.int64)
-    for axis, indices in enumerate(layout.inverse(offsets[has_element])):
-        coords[has_element, axis] = indices
-    steps = np.diff(coords, axis=0)
-    is_unit = (steps.sum(1) == 1) & (np.abs(steps).sum(1) == 1) & has_element[1:] & has_element[:-1]
-    others = np.where(has_element[1:] | has_element[:-1], _BREAK, _PADDING)
-    links = [*np.where(is_unit, steps.argmax(1), others).tolist(), _BREAK]
-    first = 0
-    for last, link in enumerate(links[: len(offsets)]):
-        if link == _BREAK or (last > first and link != links[last - 1]):
-            axis = links[first] if last > first and links[first] >= 0 else None
-            start = tuple(coords[first].tolist())[: len(layout.shape)] if has_element[first] else None
-            yield {"first": first, "last": last, "start": start, "axis": axis}
-            first = last + 1
+    is_element = layout.holds(offsets)
+    indices = [*zip(*(axis.tolist() for axis in layout.inverse(offsets[is_element])), strict=True)]
+    found = dict(zip(offsets[is_element].tolist(), indices or [()], strict=False))
+    return [{"offset": offset, "element": found.get(offset)} for offset in offsets.tolist()]
