@@ -26,7 +26,8 @@ from layoutopt.report.schema import Fact, NoteReport, OpReport, Report
 from layoutopt.report.units import seconds, size
 
 if TYPE_CHECKING:
-    from layoutopt.explanation import Alternative, ConversionReport, Explanation, FormatChoice, Participant
+    from layoutopt.explanation import Alternative, ConversionReport, Explanation, ModelChange, Participant
+    from layoutopt.explanation.schema import Price
 
 OpChange: TypeAlias = Mapping[Literal["before", "after"], OpReport | None]
 """The reports of one op before and after planning; None where it does not exist."""
@@ -200,26 +201,23 @@ def explanation_documents(found: "Explanation") -> Iterator[Document]:
         note = "They have no priced alternatives; see --limit and --config time-limit."
         yield Document(title="more conversions", record={"most expensive": rows[:_MAX_ROWS]}, note=note)
     if found.changes:
-        keys = ("saved_seconds", "saved_percent", "method", "what", "reason")
-        rows = [{key: getattr(each, key) for key in keys} for each in found.changes]
-        yield Document(title="changes to the model", record={"what each saves; a bound is the most": rows})
+        yield Document(title="changes to the model", record={"each saves": [_saving(each) for each in found.changes]})
     if (item := found.item) is not None:
+        candidates = (
+            f"{each.format}: {_extra(each)}, {seconds(each.kernel_seconds)} of the op{' (chosen)' if each.is_chosen else ''}"
+            for each in item.choices
+        )
+        more = [f"{item.more_choices} more, which are not priced; see --limit"] if item.more_choices else []
         record = {
             "before": item.before,
             "after": item.after,
             "from": _participant(item.producer, "produces") if item.producer is not None else "",
-            "to": "; ".join(_participant(each, "reads") for each in item.consumers),
+            "to": [_participant(each, "reads") for each in item.consumers],
             "no choice": item.note,
-            "candidates, and the best plan with each": [_choice(each) for each in item.choices],
+            "candidates": [*candidates, *more],
         }
-        note = f"{item.more_choices} more candidates are not priced; see --limit." if item.more_choices else ""
         kind = f"tensor {item.type}" if item.kind == "tensor" else item.op_type
-        yield Document(title=item.name, aside=f"{kind} {item.body}", record=record, note=note)
-
-
-def _choice(each: "FormatChoice") -> Row:
-    time, chosen = seconds(each.kernel_seconds), "yes" if each.is_chosen else ""
-    return {"format": each.format, **_extra(each), "time of the op": time, "chosen": chosen}
+        yield Document(title=item.name, aside=f"{kind} {item.body}", record=record)
 
 
 def _totals(found: "Explanation") -> str:
@@ -236,20 +234,23 @@ def _conversion(number: int, each: "ConversionReport") -> Document:
     record = {
         "from": _participant(each.producer, "produces"),
         "through": f"{', '.join(each.views)}, metadata only" if each.views else "",
-        "to": "; ".join(_participant(consumer, "reads") for consumer in each.consumers),
-        "best other plans": [
-            _extra(other)
-            | {"condition": other.condition, "conversions of that plan instead": "; ".join(other.other_conversions)}
-            for other in each.alternatives
-        ],
-        "what would remove it, with the most that it saves": [
-            {key: getattr(remedy, key) for key in ("saved_seconds", "saved_percent", "what", "reason")}
-            for remedy in each.remedies
-        ],
+        "to": [_participant(consumer, "reads") for consumer in each.consumers],
+        "best other plans": [_other(other) for other in each.alternatives],
+        "what would remove it": [_saving(change) for change in each.remedies],
     }
     cost = f"{seconds(each.seconds)}, {percent(each.percent)} of the time, {size(each.nbytes)} moved"
     body = f" in {each.body}" if each.body else ""
     return Document(title=f"{number}. {name}{body}: {each.src} to {each.dst}", aside=cost, record=record)
+
+
+def _other(each: "Alternative") -> str:
+    instead = f"; instead {'; '.join(each.other_conversions)}" if each.other_conversions else ""
+    return f"{_extra(each)}: {each.condition}{instead}"
+
+
+def _saving(each: "ModelChange") -> str:
+    saved = "" if each.saved_seconds is None else f"{seconds(each.saved_seconds)}, "
+    return f"{saved}{each.method}: {each.what} ({each.reason})"
 
 
 def _participant(each: "Participant", verb: str) -> str:
@@ -260,27 +261,20 @@ def _participant(each: "Participant", verb: str) -> str:
     return f"{each.kind} {each.name}{f' in {each.body}' if each.body else ''} {verb} {each.format}{aside}"
 
 
-def _extra(each: "Alternative | FormatChoice") -> dict[str, Any]:
+def _extra(each: "Price") -> str:
     """The extra time of a plan, absolute and relative."""
     if each.extra_seconds is None or each.extra_percent is None:
-        return {"extra": "impossible" if each.is_proven else "no time left"}
+        return "impossible" if each.is_proven else "no time left"
     sign = "-" if each.extra_seconds < 0 else "+"
     caveat = "" if each.is_proven or sign == "-" else "at most "
-    return {
-        "extra": f"{caveat}{sign}{seconds(abs(each.extra_seconds))}",
-        "": f"{sign}{percent(abs(each.extra_percent))}",
-    }
+    return f"{caveat}{sign}{seconds(abs(each.extra_seconds))} ({sign}{percent(abs(each.extra_percent))})"
 
 
 def price_lines(found: "Explanation") -> dict[str, list[str]]:
     """The alternatives of each conversion and what would remove it, by the name of the tensor or op, for the page."""
     lines: dict[str, list[str]] = {}
     for each in found.conversions:
-        others = (f"{' '.join(_extra(other).values())}: {other.condition}" for other in each.alternatives)
-        saved = (
-            f"{seconds(change.saved_seconds or 0)} less: {change.what}; {change.reason}" for change in each.remedies
-        )
-        lines.setdefault(each.name, []).extend([*others, *saved])
+        lines.setdefault(each.name, []).extend([*map(_other, each.alternatives), *map(_saving, each.remedies)])
     return lines
 
 

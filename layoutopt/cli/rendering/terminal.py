@@ -1,6 +1,7 @@
 """Printed results: documents of facts and tables; colours on terminals, plain lines without wrapping in files and pipes.
 
-A document renders the records that JSON has: a scalar is a row of a label and a value, a list of records is a table.
+A document renders the records that JSON has: a scalar is a row of a label and a value, a list of texts is several rows, and
+a list of records is a table.
 """
 
 import json
@@ -75,8 +76,9 @@ def _parts(document: Document) -> Iterable[RenderableType]:
     shown = {key: value for key, value in document.record.items() if value not in _EMPTY and key != _VERSION}
     tables = {key: value for key, value in shown.items() if is_table(value)}
     for key, value in shown.items():
-        if key not in tables:
-            grid.add_row(_label(key), _cell(key, value))
+        lines = value if isinstance(value, list | tuple) and isinstance(value[0], str) else [value]
+        for number, each in enumerate([] if key in tables else lines):
+            grid.add_row("" if number else _label(key), _cell(key, each))
     yield Padding(grid, (0, 0, 0, 2), expand=False)
     for key, rows in tables.items():
         yield from (Text(), Text(f"  {_label(key)}", "bold"), Padding(table(rows), (0, 0, 0, 4), expand=False))
