@@ -237,15 +237,13 @@ def bench(
         list[Runtime] | None,
         Option("--runtime", metavar="R", help="onnxruntime or openvino. Can be repeated: models are run in each."),
     ] = None,
-    profile: Annotated[bool, Option("--profile", help="Print the time per op type, side by side.")] = False,
 ) -> None:
     """Time models against each other, in pairs.
 
     All models run in this process, in turns (A B, B A, A B, ...), on the same inputs, in each runtime with
     default session options. A speed-up is A's time divided by B's, as a mean over twelve blocks of runs, each with new
     sessions, and up to 36 on a busy machine, as `optimize` measures it. It is printed with its confidence interval.
-    Also measured: session creation, peak memory, and the share of kernel time that only moves data,
-    with Transpose and Reorder nodes listed separately.
+    Also measured: session creation, peak memory, and the share of the time in Transposes and reorders.
     """
     settings = given.settings(models[0])
     dims = {name: low for name, (low, high) in parse_dims(settings.dim).items() if low == high}
@@ -277,7 +275,7 @@ def bench(
         except (DimensionError, InputError) as error:
             option = "--dim" if isinstance(error, DimensionError) else f"--inputs {given.inputs[0]}:"
             raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
-    record.show(report, bench_document(report, profile))
+    record.show(report, bench_document(report))
 
 
 @takes_options(

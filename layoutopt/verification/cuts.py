@@ -16,7 +16,7 @@ from layoutopt.formats import Format, Shape, pack, unpack
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
-from layoutopt.ops import View, discontinuous_inputs, facts, rule_of
+from layoutopt.ops import View, discontinuous_inputs, flags, rule_of
 from layoutopt.verification.runnable import RANDOM_OPS
 
 MAX_CUTS = 32
@@ -144,7 +144,7 @@ class CutCandidates:
             rounding_sources=rounding_sources(graph, {*integers, *(value.name for value in _truncated(graph))}),
             has_float16=has_float16,
             is_narrow=has_float16 or graph.has_dtype(DType.BFLOAT16),
-            is_quantised=any(facts(op).is_quantized for op in ops),
+            is_quantised=any(flags(op).is_quantized for op in ops),
             has_random_ops=any(op.kind in RANDOM_OPS for op in ops),
         )
 
@@ -178,7 +178,7 @@ def values_before_saturation(graph: Graph) -> list[str]:
         op = graph.producer(output)
         while op is not None and isinstance(rule_of(op), View) and op.inputs[0] is not None:
             op = graph.producer(op.inputs[0])
-        before = op.inputs[0] if op is not None and facts(op).is_saturating_activation(op) else None
+        before = op.inputs[0] if op is not None and flags(op).is_saturating_activation else None
         if before is not None and before not in graph.inputs and not graph.is_output(before):
             found.append(before.name)
     return found
@@ -202,7 +202,7 @@ def rounded_integers(graph: Graph) -> dict[str, DType]:
     """The element types of the integers that quantised ops compute, and of floating-point values cast to integers."""
     found = {}
     for op in graph.ops:
-        for value in op.outputs if facts(op).is_quantized else ():
+        for value in op.outputs if flags(op).is_quantized else ():
             if value is not None and value.dtype in _FEW_BITS and not graph.is_output(value):
                 found[value.name] = value.dtype
     found.update({value.name: value.dtype for value in _truncated(graph) if value.dtype and not graph.is_output(value)})

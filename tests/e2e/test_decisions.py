@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from parsed_models import parsed
+from tiers import covering
 
 import layoutopt
 from layoutopt.errors import VerificationError
@@ -91,8 +92,7 @@ DECIDED = {(each, "ascend-910b") for each in ("above", "cut_down", "larger")}
 """Where some decision is another one, so that this is no test of nothing."""
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "way"), covering(MODELS, WAYS))
 def test_it_is_verified_segment_by_segment(name: str, way: tuple[str, str | None]) -> None:
     target, dialect = way
     report = layoutopt.optimize(model(name), target, dialect=dialect).report
@@ -101,8 +101,7 @@ def test_it_is_verified_segment_by_segment(name: str, way: tuple[str, str | None
     assert (name, target) not in DECIDED or report.verification.reason.startswith("segment by segment")
 
 
-@pytest.mark.parametrize("spoilt", ["w0", "w2", "w3"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "spoilt"), covering(MODELS, ["w0", "w2", "w3"]))
 def test_what_is_wrong_is_found_all_the_same(name: str, spoilt: str) -> None:
     """Verification detects a change of one weight by 1 %."""
 

@@ -61,7 +61,7 @@ def as_saved(path: Path, level: str, target: str, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "level"),
-    [("cpu", "ORT_ENABLE_EXTENDED"), ("ascend-910b", "ORT_ENABLE_ALL"), ("gpu-hopper", "ORT_ENABLE_ALL")],
+    [("cpu", "ORT_ENABLE_EXTENDED"), ("ascend-910b", "ORT_ENABLE_ALL")],
 )
 def test_models_that_onnxruntime_saved(target: str, level: str, tmp_path: Path) -> None:
     path = tmp_path / "light.onnx"

@@ -96,9 +96,13 @@ def test_the_lists(run: Run) -> None:
 
 def test_optimize(run: Run, model: Path, tmp_path: Path) -> None:
     out, report = tmp_path / "out.onnx", tmp_path / "report.json"
-    options = ("--target", "acme-npu", "--pin", "x=TILE8", "--json", report)
-    run("-m", "layoutopt", "optimize", model, "-o", out, *options)
-    inspected = commands_in_turn(run, [["inspect", str(out)], ["inspect", str(model), "-t", "acme-npu"]])
+    options = ("--target", "acme-npu", "--pin", "x=TILE8", "--json", str(report))
+    commands = (
+        ("optimize", str(model), "-o", str(out), *options),
+        ("inspect", str(out)),
+        ("inspect", str(model), "-t", "acme-npu"),
+    )
+    _, *inspected = commands_in_turn(run, commands)
     found = json.loads(report.read_text())
     assert (found["target"], found["dialect"], found["verification"]["status"]) == ("acme-npu", "acme", "passed")
     assert (found["runtime"], found["runs_in"]) == ("acme-firmware", "the firmware of the Acme NPU")

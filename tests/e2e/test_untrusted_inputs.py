@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from command_line import Cli, assert_one_line, convolutions, files, relu
+from tiers import covering
 
 import layoutopt
 from layoutopt.batch.cache import Cache
@@ -112,8 +113,7 @@ def test_a_refusal_is_one_line_and_runs_nothing(cli: Cli, prepare: Callable[[], 
     assert files(Path()) == before and not Path(MARK).exists()
 
 
-@pytest.mark.parametrize("table", ["", "[tool.layoutopt]\n", '[models."*"]\n'])
-@pytest.mark.parametrize("key", sorted(refusals()))
+@pytest.mark.parametrize(("key", "table"), covering(sorted(refusals()), ["", "[tool.layoutopt]\n", '[models."*"]\n']))
 def test_a_configuration_sets_no_option_that_is_marked(cli: Cli, table: str, key: str) -> None:
     name = "pyproject.toml" if "tool" in table else "layoutopt.toml"
     Path(name).write_text(f'{table}{key} = "x"')

@@ -4,11 +4,13 @@ Prices are random, so boundary values have all formats that the rules allow, wit
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import control_flow_models
 import onnx_ir
 import pytest
 from test_planner_graphs import RandomCosts, built, candidates_of, cheapest
+from tiers import tiered
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
@@ -66,10 +68,9 @@ def faults(name: str, seeds: Sequence[int], dialects: Sequence[Dialect]) -> Iter
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_formats_may_cross(name: str) -> None:
-    """Every model in two of the dialects, each dialect with several models."""
+    """Every model in one of the dialects, each dialect with several models."""
     number, dialects = NAMES.index(name), [*DIALECTS.values()]
-    chosen = [dialects[(number + offset) % len(dialects)] for offset in (0, len(dialects) // 2)]
-    assert not list(faults(name, [number], chosen))
+    assert not list(faults(name, [number], [dialects[number % len(dialects)]]))
 
 
 @pytest.mark.thorough
@@ -87,8 +88,8 @@ def test_the_passes_build_what_was_priced(name: str) -> None:
         assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_plan_is_the_cheapest(name: str) -> None:
+@pytest.mark.parametrize(("least", "name"), [*product([1], NAMES), *tiered(product([9], NAMES), 0)])
+def test_a_plan_is_the_cheapest(least: int, name: str) -> None:
     """The plan has the lowest price of all combinations of candidates, computed by definition."""
     proven = 0
     for seed in range(1, 30):
@@ -102,7 +103,7 @@ def test_a_plan_is_the_cheapest(name: str) -> None:
         assert plan.seconds == pytest.approx(best, rel=1e-6), seed
         assert plan.lower_bound == pytest.approx(best, rel=1e-6), seed
         proven += 1
-        if proven == 2:
+        if proven == least:
             return
     assert proven or name in MANY_COMBINATIONS
 

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, parser
-from text_models import text_model
+from parsed_models import text_model
 
 import layoutopt
 from layoutopt import onnx_io

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
@@ -44,7 +44,6 @@ def rules(findings: list[Finding], level: str = "error") -> list[Rule]:
     return [each.rule for each in findings if each.level == level]
 
 
-@settings(max_examples=40)
 @given(numbers)
 def test_numbers_are_within_budgets_equal_to_them_and_exceed_smaller_ones(found: Numbers) -> None:
     speed_up = SpeedUp(value=found.speed_up or 1.0)
@@ -93,7 +92,6 @@ def test_a_measured_speed_up_is_too_small_if_its_whole_interval_is(high: float, 
     assert rules([*check_budgets(found, SpeedUp(value=1.8, high=high), Budgets(min_speedup=2))]) == expected
 
 
-@settings(max_examples=40)
 @given(numbers, numbers)
 def test_regressions_are_the_numbers_that_are_worse_beyond_the_tolerance(now: Numbers, then: Numbers) -> None:
     worse = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from html_pages import BLOCK, residual_network
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutopt.ir.types import Op
@@ -51,7 +51,6 @@ def test_a_graph_without_repeats_is_cut_into_parts() -> None:
     assert {group.kind for group in groups(tree)} == {"graph", "part"}
 
 
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=12), st.integers(3, 5), st.lists(st.integers(4, 6), max_size=5))
 def test_a_repeat_covers_as_much_as_the_one_that_is_there(block: list[int], count: int, before: list[int]) -> None:
     tokens = [*before, *block * count]

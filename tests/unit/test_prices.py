@@ -16,7 +16,7 @@ import onnx.parser
 import platformdirs
 import pytest
 from kernel_samples import MACHINE, OPSETS, InventedTimes
-from text_models import text_model
+from parsed_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io

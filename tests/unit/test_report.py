@@ -8,7 +8,7 @@ import onnx
 import onnx.defs
 import onnx.parser
 import pytest
-from text_models import text_model
+from parsed_models import text_model
 from typer.testing import CliRunner
 
 import layoutopt

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import onnx.parser
 import pytest
-from text_models import text_model
+from parsed_models import text_model
 
 import layoutopt
 from layoutopt.cli import main
@@ -226,27 +226,6 @@ bandwidth = { value = 1e12, source = "datasheet" }
         relu = Op("Relu", (x,), (Value("y", x.type),), version=14)
         main, cached = (model.kernel_seconds(relu, canonical_signature(relu)) for model in models)
         assert main == pytest.approx(times * cached)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line"),
-    [
-        (', source = "datasheet" }', " }", "bandwidth"),
-        ('dtypes = "float32"', 'dtypes = [\n  "float32",\n  "float33",\n]', "dtypes"),
-        ('unit = "vector"', 'unit = "cube"', "[[kernel]]"),
-        ('family = "npu"', 'family = "npu"\ninherits = 3', "inherits"),
-    ],
-)
-def test_errors_name_the_line(old: str, new: str, line: str, tmp_path: Path) -> None:
-    """An error names the file and line of the faulty entry, also in an inherited file."""
-    text = MINIMAL.replace(old, new, 1)
-    number = next(number for number, each in enumerate(text.splitlines(), 1) if each.startswith(line))
-    base = write(tmp_path / "base.toml", text)
-    child = write(tmp_path / "child.toml", 'inherits = "base.toml"')
-    for path in (base, child):
-        with pytest.raises(TargetError) as error:
-            load_target(path)
-        assert f"base.toml:{number}: " in message(error)
 
 
 def test_a_circle_of_two(tmp_path: Path) -> None:
@@ -487,20 +466,6 @@ def test_the_filter_of_a_convolution() -> None:
     assert cpu[W].name("OIHW") == "OIHW16i16o"
 
 
-@pytest.mark.parametrize(("rank", "format"), [(3, "NWC"), (4, "NHWC"), (5, "NDHWC")])
-def test_any_number_of_spatial_axes(rank: int, format: str) -> None:
-    op = conv(256, 256, size=28, rank=rank, dtype=DType.FLOAT16)
-    assert preferred(load_target("gpu-hopper"), op) == (format, format)
-
-
-def test_the_first_convolution_writes_blocks_from_a_plain_image() -> None:
-    model = load_target("cpu-avx512")
-    assert preferred(model, conv(3, 64, size=224, kernel=7)) == ("NCHW", "NCHW16c")
-    assert all(
-        str(known[IN_0]) != "NCHW" or str(known[OUT_0]) == "NCHW" for known in model.preferred_formats(conv(64, 64))
-    )
-
-
 @pytest.mark.parametrize("target", ["gpu-hopper", "cpu-avx2"])
 def test_matrix_products_take_strides(target: str) -> None:
     model = load_target(target)
@@ -533,23 +498,6 @@ def test_matrix_products_on_ascend() -> None:
     mixed = [each for each in known if each[IN_0].is_canonical and not each[W].is_canonical]
     op = matmul(dtype=DType.INT8)
     assert seconds(model, op, mixed[0]) < model.kernel_seconds(op, canonical_signature(op)) * 1.001
-
-
-def test_unknown_ranks_and_symbolic_extents() -> None:
-    model = load_target("ascend-910b")
-    unknown = Value("u", TensorType(DType.FLOAT16, None))
-    op = VersionedOp("Conv", (unknown, value_of("w", (8, 8, 3, 3))), (Value("y", TensorType(DType.FLOAT16, None)),))
-    assert not model.preferred_formats(op)
-    assert model.kernel_seconds(op, canonical_signature(op)) > 0
-    symbolic = conv(dtype=DType.FLOAT16)
-    symbolic.inputs = (value_of("x", ("n", 64, "h", "w"), DType.FLOAT16), symbolic.inputs[1])
-    symbolic.outputs = (value_of("y", ("n", 64, "h", "w"), DType.FLOAT16),)
-    assert model.preferred_formats(symbolic)
-    channels = conv(dtype=DType.FLOAT16)
-    channels.inputs = (value_of("x", (1, "c", 8, 8), DType.FLOAT16), channels.inputs[1])
-    assert not model.preferred_formats(channels)
-    src, dst = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
-    assert model.conversion_seconds(unknown, src, dst) > 0 == model.conversion_seconds(unknown, src, src)
 
 
 ROOT = Path(__file__).parents[2]

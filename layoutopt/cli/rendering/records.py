@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from layoutopt.timing.statistics import Estimate, Ratio
     from layoutopt.verification import Verification
 
-_MAX_OPS = 15  # op types of a profile
-
 
 # --- verify and certify ------------------------------------------------------------------------------------
 
@@ -121,12 +119,13 @@ def _with_support(record: dict[str, Any]) -> dict[str, Any]:
 # --- bench -------------------------------------------------------------------------------------------------
 
 
-def bench_document(report: "BenchReport", shows_ops: bool) -> Document:
-    """Conditions, times, speed-ups, session creation, memory and data movement; with `shows_ops`, the time of op types."""
+def bench_document(report: "BenchReport") -> Document:
+    """Conditions, times, speed-ups, session creation, memory and data movement."""
     models, machine = report.models, report.machine
     speed = [
         {"model": each.label, "run_seconds": each.time.value, "95% interval": _interval(each.time)}
         | ({} if each.speed_up is None else _speed_up(each.speed_up, f"{models[0].label}/{each.label}"))
+        | {"Transposes and reorders": f"{each.reorder_share:.1%}"}
         for each in models
     ]
     sessions = [
@@ -136,15 +135,9 @@ def bench_document(report: "BenchReport", shows_ops: bool) -> Document:
             "95% interval": _interval(each.creation),
             "peak_bytes": each.memory.peak_bytes,
             "of_the_model_bytes": max(each.memory.peak_bytes - each.memory.bytes_before, 0),
-            "data movement": f"{each.profile.movement_share:.1%}",
-            "Transpose and Reorder": f"{each.profile.reorder_share:.1%}",
         }
         for each in models
     ]
-    times = {each.label: {op.op: op.seconds for op in each.profile.ops} for each in models}
-    names = {name for ops in times.values() for name in ops}
-    slowest = sorted(names, key=lambda name: (-max(ops.get(name, 0.0) for ops in times.values()), name))[:_MAX_OPS]
-    ops = [{"op type": name} | {f"{label}_seconds": ops.get(name) for label, ops in times.items()} for name in slowest]
     inputs = (
         f"{each.name} {each.dtype} {'x'.join(map(str, each.shape))}{' (given)' if each.given else ''}"
         for each in models[0].inputs
@@ -154,12 +147,10 @@ def bench_document(report: "BenchReport", shows_ops: bool) -> Document:
         "machine": f"{machine.cpu}, threads {machine.threads}, pinned to CPU {machine.pinned_to}",
         "inputs": f"{', '.join(inputs)}, seed {report.seed}",
         "rounds": f"{report.rounds} in {report.blocks} blocks, each with new sessions",
-        "caveats": "; ".join(report.warnings),
+        "caveats": report.warnings,
         "speed per run": speed,
-        "sessions, memory of a fresh process, and shares of kernel time": sessions,
+        "sessions, and memory of a fresh process": sessions,
     }
-    if shows_ops:
-        record["time per run of all nodes of a type"] = ops
     return Document(title="bench", record=record, note="Compare the outputs with: layoutopt verify A B")
 
 
