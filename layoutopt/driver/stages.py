@@ -32,7 +32,7 @@ from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
-from layoutopt.report.builder import counts, remaining_moves
+from layoutopt.report.builder import remaining_moves
 from layoutopt.report.facts import LEFT_OUT
 from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
@@ -124,7 +124,7 @@ def lift(job: Job, model: onnx_ir.Model) -> Lifted:
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
     sizes = inference.evaluate_extents(graph, job.context.sizes)
-    job.before, job.moves = counts(graph, sizes), remaining_moves(graph, sizes)
+    job.moves = remaining_moves(graph, sizes)
     if not job.options.verify and not reason:
         _check_run(job, model, graph, samples)
     return Lifted(model, graph, samples, reason)
