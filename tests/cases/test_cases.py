@@ -44,7 +44,6 @@ from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass, PassContext, Pipeline, Sessions
-from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.testing.rules import lower
 from layoutopt.verification import verify_models
@@ -186,14 +185,9 @@ def test_case(path: Path, update_golden: bool) -> None:
         PreferenceCosts(case.formats("preferred")),
         case.mode,
         pins,
-        None,
-        is_foldable,
-        evaluate,
-        inference.infer_again,
-        frozenset(case.options.get("kernels", [])),
+        kernels=frozenset(case.options.get("kernels", [])),
         keeps_qdq_groups=dialect is not None and dialect.keeps_qdq_groups,
         has_baked_passes=dialect is not None and bool(dialect.baked_passes),
-        defer=defer,
         sessions=case.sessions,
     )
     Pipeline(passes[:position]).run(graph, context)

@@ -30,7 +30,7 @@ _LEAST = 4  # per sample in the thorough tier
 _ENOUGH = 1000  # per op type in the thorough tier, besides what no sample has had
 
 # Op types that onnxruntime has no kernel for at an opset, and Scan with a batch axis, which has no rule.
-NOT_RUN = frozenset({("GlobalLpPool", 22), ("MaxRoiPool", 22), ("RoiAlign", 22), ("Scan", 8)})
+NOT_RUN = frozenset({("GlobalLpPool", 22), ("Scan", 8)})
 
 
 @pytest.mark.parametrize("kind", rules())

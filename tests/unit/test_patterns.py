@@ -17,7 +17,6 @@ from layoutopt.ir.graph import Graph
 from layoutopt.passes import FoldConstants, FusePatterns, RemoveDead
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.patterns import fusion_patterns
-from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.testing import check_pattern
 from layoutopt.verification import verify_models
 
@@ -48,8 +47,6 @@ def fused(proto: onnx.ModelProto) -> Graph:
     graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
     context = PassContext(
         None,  # type: ignore[arg-type]
-        is_foldable=is_foldable,
-        evaluate=evaluate,
         kernels=NATIVE.kernels,
     )
     for pattern in fusion_patterns():

@@ -161,8 +161,9 @@ def test_a_second_inference_looks_only_at_what_has_changed(monkeypatch: pytest.M
     )
     _, graph = lifted(text)
     asked: list[str] = []
-    infer = op_inference.infer_node
-    monkeypatch.setattr(op_inference, "infer_node", lambda node: asked.append(node.op_type) or infer(node))
+    infer = op_inference.infer_with_schema
+    ask = lambda schema, node, *rest: asked.append(node.op_type) or infer(schema, node, *rest)  # noqa: E731
+    monkeypatch.setattr(op_inference, "infer_with_schema", ask)
     inference.infer_again(graph)
     assert asked == []
     target = graph.new_value("known", TensorType(DType.INT64, (2,)), data=ArrayData(np.array([-1, 8])))
