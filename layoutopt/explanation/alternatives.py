@@ -93,6 +93,3 @@ def _conversion(view: PlanView, cast: Cast, choice: tuple[int, ...]) -> str:
     source, casts = view.produced(tensor, choice), view.problem.tensors[tensor].casts
     target = next(state for (has, state), each in casts.items() if has == source and each == number)
     return view.conversion_text(tensor, view.storage(tensor, source), view.storage(tensor, target))
-
-
-__all__ = ["alternatives", "extra_of"]

@@ -212,6 +212,3 @@ def _change(
     return ModelChange(
         kind=kind, what=what, reason=reason, method=method, saved_seconds=saved, saved_percent=view.percent(saved)
     )
-
-
-__all__ = ["MAX_CHANGES", "model_changes", "remedies"]

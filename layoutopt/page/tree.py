@@ -297,6 +297,3 @@ def _grouped(nodes: Sequence[int], paths: Sequence[_Path], depth: int) -> list[C
         is_group = group.kind == "body" or (len(members) > 1 and len(inner) > 1)
         children += [Group(group.kind, group.label, tuple(inner))] if is_group else inner
     return children
-
-
-__all__ = ["Child", "Group", "GroupKind", "group_tree", "longest_repeat", "matching_tree"]
