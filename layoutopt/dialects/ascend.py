@@ -26,7 +26,7 @@ import numpy as np
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
+from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
@@ -152,15 +152,13 @@ def _entry_format(entry: Entry, block: int) -> Format:
 # Packing, ahead of time, of filters in storages that no format describes.
 #
 # A plan has a format with the order of such a storage, without its zeros. This module packs the constant, and the body of
-# the convolution function begins with ops that unpack it:
+# the convolution function begins with a Gather that unpacks it:
 #
 #     grouped             FRACTAL_Z        groups side by side until they fill a fractal: diagonal blocks
 #     depthwise           C1HWNCoC0        C0 channels on the diagonal of a square
 #     x in NC1HWC0_C04    FRACTAL_Z_C04    the four channels of a pixel together
 #
 # Only constants that the plan has reordered are packed; in training mode weights stay as they are.
-
-_STEPS_SINCE = 10  # the opset from which Slice takes steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +188,12 @@ class PackedFilter:
         """The extents of the packed array."""
         return self.storage.physical_shape(self.stored_shape)
 
+    @property
+    def offsets(self) -> Array:
+        """The offsets in the packed array of the elements of the filter, in logical order."""
+        offsets = self.storage.offsets(self.stored_shape)
+        return (offsets.swapaxes(0, 1) if isinstance(self.storage, C1HWNCoC0) else offsets).ravel().astype(np.int32)
+
 
 @dataclass(frozen=True, slots=True)
 class PackedFilterData:
@@ -206,16 +210,16 @@ class PackedFilterData:
 
     def numpy(self) -> Array:
         """The physical array."""
-        array = self.data.numpy().reshape(self.filter.shape)
-        if isinstance(self.filter.storage, C1HWNCoC0):
-            array = array.swapaxes(0, 1)
-        return pack_filter(array, self.filter.storage)
+        array = self.data.numpy().ravel()
+        packed = np.zeros(prod(self.filter.physical_shape), array.dtype)
+        packed[self.filter.offsets] = array
+        return packed.reshape(self.filter.physical_shape)
 
 
 def packed_filter(op: Op) -> PackedFilter | None:
     """The packing of a convolution's filter, if no format describes its storage; otherwise None."""
     rule, signature = rule_of(op), op.signature
-    if rule is None or rule.family != "convolution" or op.domain or op.version < _STEPS_SINCE or signature is None:
+    if rule is None or rule.family != "convolution" or op.domain or signature is None:
         return None
     slots = [rule.roles(op)[role] for role in ("w", "x", "y")]
     weight, (stored, x, y) = op.operand(slots[0]), (signature[slot] for slot in slots)
@@ -243,7 +247,10 @@ def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedF
     assert value is not None and logical is not None
     recorded = list(builder.ops)
     builder.ops.clear()
-    plain = builder.reshape(_unpacked(builder, _packed_constant(graph, logical, filter), filter), logical.dims)
+    packed = builder.reshape(_packed_constant(graph, logical, filter), (prod(filter.physical_shape),))
+    offsets = builder.constant(filter.offsets, "offsets")
+    (plain,) = builder.op("Gather", [packed, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
+    plain = builder.reshape(plain, logical.dims)
     order = builder.format(filter.slot)
     same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.dims), value.dims)
     for each in recorded:
@@ -259,66 +266,6 @@ def _packed_constant(graph: Graph, weight: Value, filter: PackedFilter) -> Value
     if known is not None and known.data == data:
         return known
     return graph.new_value(stem, weight.type_with(filter.physical_shape), data=data, tensor=weight.tensor)
-
-
-def _unpacked(builder: OpBuilder, packed: Value, filter: PackedFilter) -> Value:
-    """The filter (O, I, H, W) that a packed constant contains."""
-    match filter.storage:
-        case GroupedFractalZ():
-            return _unpack_grouped(builder, packed, filter.storage, filter.shape)
-        case C1HWNCoC0():
-            return _unpack_depthwise(builder, packed, filter.shape)
-        case FractalZC04():
-            return _unpack_few_channels(builder, packed, filter.shape)
-
-
-def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ, shape: tuple[int, ...]) -> Value:
-    outputs, inputs, height, width = shape
-    own, together = outputs // storage.groups, storage.groups_per_fractal((outputs, inputs, height, width))
-    fractals, columns, rows, block = storage.physical_shape((outputs, inputs, height, width))
-    channels = -(-together * inputs // block)
-    pixels = height * width
-    gathers = fractals // (channels * pixels)
-    value = builder.reshape(packed, (gathers, channels, pixels, columns * rows, block))
-    value = builder.reshape(
-        builder.transpose(value, (0, 3, 1, 4, 2)), (gathers, columns * rows, channels * block, pixels)
-    )
-    value = builder.resize_axis(builder.resize_axis(value, 1, together * own), 2, together * inputs)
-    value = builder.reshape(value, (gathers, together, own, together, inputs, pixels))
-    value = builder.transpose(value, (1, 3, 0, 2, 4, 5))
-    value = _diagonal(builder, builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together)
-    value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
-    return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)
-
-
-def _unpack_depthwise(builder: OpBuilder, packed: Value, shape: tuple[int, ...]) -> Value:
-    outputs, inputs, height, width = shape
-    assert packed.static_shape is not None
-    blocks, _, _, _, block, _ = packed.static_shape
-    value = builder.transpose(packed, (4, 5, 0, 3, 1, 2))
-    value = _diagonal(builder, builder.reshape(value, (block**2, blocks, inputs, height, width)), block)
-    value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (blocks * block, inputs, height, width))
-    return builder.resize_axis(value, 0, outputs)
-
-
-def _unpack_few_channels(builder: OpBuilder, packed: Value, shape: tuple[int, ...]) -> Value:
-    outputs, inputs, height, width = shape
-    assert packed.static_shape is not None
-    fractals, columns, rows, block = packed.static_shape
-    value = builder.reshape(builder.transpose(packed, (1, 2, 0, 3)), (columns * rows, fractals * block))
-    value = builder.resize_axis(builder.resize_axis(value, 0, outputs), 1, 4 * height * width)
-    value = builder.transpose(builder.reshape(value, (outputs, height, width, 4)), (0, 3, 1, 2))
-    return builder.resize_axis(value, 1, inputs)
-
-
-def _diagonal(builder: OpBuilder, value: Value, extent: int) -> Value:
-    """The diagonal of a square matrix whose elements are the first axis, flattened."""
-    if extent == 1:
-        return value
-    type = value.type_with((extent, *value.dims[1:]))
-    numbers = [builder.constant(np.asarray([number], np.int64), "slice") for number in (0, extent**2, 0, extent + 1)]
-    (result,) = builder.op("Slice", [value, *numbers], [type])
-    return result
 
 
 # The dialect `ascend`: functions with the operators and format names of Ascend's compiler. CastData is TransData.
