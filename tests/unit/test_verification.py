@@ -711,7 +711,7 @@ def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypat
         filters = Constants.filter
 
         def filter(self: Constants, site: Site, tiles: tuple[Tiles, Tiles], component: tuple[int, int]) -> Value:
-            return filters(self, site, tiles, (0, 0) if site.y.tensor == "r" else component)
+            return filters(self, site, tiles, (0, 0) if site.op.y.tensor == "r" else component)
 
         monkeypatch.setattr(Constants, "filter", filter)
     elif faulty == "all transforms":
