@@ -500,6 +500,13 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
         graph.add_op(copy)
 
 
+def replace_op(graph: Graph, op: Op, builder: OpBuilder) -> None:
+    """Write the recorded ops in place of an op of the graph, which has one output."""
+    result = graph.new_value(op.y.name, op.y.type)
+    write_plain(graph, op, builder, [result])
+    graph.replace_value(op.y, result)
+
+
 def first_name(op: Op) -> str:
     """The name of the first output of an op, or its type."""
     return next((value.name for value in op.outputs if value is not None), op.op_type)

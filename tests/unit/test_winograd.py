@@ -23,7 +23,6 @@ from layoutopt.dialects.onnxruntime import DOMAIN
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.dialects.onnxruntime.winograd import (
     MACHINE_RATES,
-    Constants,
     MachineRates,
     Site,
     Winograd,
@@ -144,7 +143,7 @@ def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
     for index in range(count):
         graph = lifted(model)
         site = _site(graph)
-        WinogradRewriter(graph, Constants(graph, BLOCK), site, tilings(site)[index]).run()
+        WinogradRewriter(graph, site, tilings(site)[index], BLOCK).run()
         found.append(emitted(graph))
     return found
 

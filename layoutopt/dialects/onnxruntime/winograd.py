@@ -16,12 +16,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type
-from layoutopt.formats import Dim, Shape
+from layoutopt.dialects.builder import OpBuilder, replace_op
+from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
+from layoutopt.formats import Dim, Format, Shape
 from layoutopt.ir.constants import elements_at, stored
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, Data, Op, Value
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
@@ -356,7 +357,7 @@ def convolution_graph(site: Site, tiling: Tiling | None, block: int) -> Graph:
     graph.outputs.append(y)
     copy = site_of(op, block)
     if tiling is not None and copy is not None:
-        WinogradRewriter(graph, Constants(graph, block), copy, tiling).run()
+        WinogradRewriter(graph, copy, tiling, block).run()
     return graph
 
 
@@ -440,11 +441,9 @@ class Winograd(Pass):
             option = (fitting or options[op])[0]
             if budget.request(op.name, option.nbytes, option.seconds):
                 chosen[op] = option
-        constants: dict[Graph, Constants] = {}
         for option in (chosen[op] for op in options if op in chosen):
             context.changed_rounding(self, option.site.op.y)
-            shared = constants.setdefault(option.graph, Constants(option.graph, block))
-            WinogradRewriter(option.graph, shared, option.site, option.tiles).run()
+            WinogradRewriter(option.graph, option.site, option.tiles, block).run()
 
 
 def _times_by_shape(
@@ -474,18 +473,17 @@ def _times_by_shape(
 # The constants of convolutions in tiles.
 
 
+@lru_cache(maxsize=1)
+def _elements(data: Data) -> Array:
+    """The elements of a filter; the last one stays in memory, since a file has the components of one consecutively."""
+    return data.numpy()
+
+
 class TransformedFilter:
     """One component of a packed filter (O, I, H, W), OIHW{b}i{b}o: H and W times rows of G, unless these are None."""
 
-    def __init__(
-        self,
-        data: Data,
-        shape: tuple[int, ...],
-        block: int,
-        transform_rows: Sequence[Array | None],
-        read: Callable[[Data], Array],
-    ) -> None:
-        self._data, self._read = data, read
+    def __init__(self, data: Data, shape: tuple[int, ...], block: int, transform_rows: Sequence[Array | None]) -> None:
+        self._data = data
         filters, _, *kernel = shape
         coefficients, taps, after = np.ones(1), 1, block**2
         for row, extent in zip(reversed(transform_rows), reversed(kernel), strict=True):
@@ -496,15 +494,13 @@ class TransformedFilter:
         # The axes are (block of filters, before, tap, after); one block of filters at a time fits the cache.
         self._source_shape = (filters // block, prod(shape) // (filters // block * taps * after), taps, after)
         self._coefficients = coefficients
-        self.shape = (
-            *shape[:2],
-            *(extent if row is None else 1 for row, extent in zip(transform_rows, kernel, strict=True)),
-        )
+        image = (extent if row is None else 1 for row, extent in zip(transform_rows, kernel, strict=True))
+        self.shape = (*shape[:2], *image)
         self.nbytes = 4 * prod(self.shape)
 
     def numpy(self) -> Array:
         """The packed filter, computed in float64 and rounded once."""
-        source = self._read(self._data).reshape(self._source_shape)
+        source = _elements(self._data).reshape(self._source_shape)
         rows = [(self._coefficients @ each.astype(np.float64)).astype(np.float32) for each in source]
         return np.stack(rows).reshape(self.shape)
 
@@ -515,45 +511,6 @@ class TransformedFilter:
         rows = outer * taps + np.arange(taps)[:, None]
         found = elements_at(self._data, (rows * after + last).ravel()).reshape(taps, -1)
         return np.asarray(self._coefficients @ found.astype(np.float64), np.float32)
-
-
-class Constants:
-    """The constants of all Winograd convolutions of a graph, for blocks of `block` channels; equal ones are shared."""
-
-    def __init__(self, graph: Graph, block: int) -> None:
-        self.block = block
-        self._graph = graph
-        self._values: dict[Hashable, Value] = {}
-        # The last filter stays in memory, since a file has the components of one consecutively.
-        self._read = lru_cache(maxsize=1)(lambda data: data.numpy())
-
-    def filter(self, site: Site, tiles: Tiling, component: tuple[int, int]) -> Value:
-        """The transformed filter of a component, given by its indices along rows and columns."""
-        rows = [
-            each.algorithm.filter_rows[at] if each.is_tiled else None for each, at in zip(tiles, component, strict=True)
-        ]
-        assert site.filter.data is not None and site.filter.static_shape is not None
-        data = TransformedFilter(site.filter.data, site.filter.static_shape, self.block, rows, self._read)
-        return self._shared((site.filter, tiles, component), f"{site.filter.name}/winograd", data, data.shape)
-
-    def depthwise(self, channels: int, coefficients: Array) -> Value:
-        """A depthwise filter (C, 1, H, W) with the same H x W coefficients for all channels, packed OIHW{b}o."""
-        shape = channels, 1, *coefficients.shape
-        extents = (channels // self.block, *coefficients.shape, self.block)
-        array = np.broadcast_to(coefficients[:, :, None], extents).astype(np.float32).reshape(shape)
-        return self._shared((shape, coefficients.tobytes()), "winograd/transform", ArrayData(array), shape)
-
-    def integers(self, *numbers: int) -> Value:
-        """A vector of int64."""
-        array = np.asarray(numbers, dtype=np.int64)
-        return self._shared(numbers, "winograd/shape", ArrayData(array), array.shape, DType.INT64)
-
-    def _shared(
-        self, key: Hashable, name: str, data: Data, shape: tuple[int, ...], dtype: DType = DType.FLOAT32
-    ) -> Value:
-        if key not in self._values:
-            self._values[key] = self._graph.new_value(name, TensorType(dtype, shape), data=data)
-        return self._values[key]
 
 
 # Writes a Winograd convolution with onnxruntime's own kernels, on blocked arrays.
@@ -588,28 +545,31 @@ def error_growths(names: Iterable[str]) -> dict[str, float]:
 class WinogradRewriter:
     """Replaces one convolution, `site`, by its Winograd form in `tiles` along rows and columns."""
 
-    def __init__(self, graph: Graph, constants: Constants, site: Site, tiles: Tiling) -> None:
+    def __init__(self, graph: Graph, site: Site, tiles: Tiling, block: int) -> None:
         self._graph = graph
-        self._constants = constants
         self._site = site
         self._tiles = tiles
+        self._block = block
         self._x, self._filter, self._bias, self._residual = site.operands
+        self._depthwise_filters: dict[Hashable, Value] = {}
+        op, sizes = site.op, "x".join(f"{each.outputs}of{each.algorithm.taps}" for each in tiles)
+        prefix = f"{op.y.name}/winograd/{sizes}"
+        self._build = OpBuilder(op, op.inputs, op.outputs, {}, graph.opsets[""], prefix, Format.physical_shape)
 
     def run(self) -> None:
         """Replace the convolution."""
         site, (rows, columns) = self._site, self._tiles
-        is_final = self._residual is None
-        phases = self._outputs(rows, self._columns, None, is_final)
-        images = site.batch * (site.filters // self._constants.block)
-        tiles, block = images * rows.product_axis.output, self._constants.block
-        lines = [self._interleaved(phase, tiles, columns, block) for phase in phases]
-        whole = self._interleaved(lines, images, rows, columns.axis.output * block)
-        result = self._reshape(whole, (site.batch, site.filters, rows.axis.output, columns.axis.output))
+        phases = self._outputs(rows, self._columns, None, self._residual is None)
+        images = site.batch * (site.filters // self._block)
+        lines = [self._interleaved(phase, images * rows.product_axis.output, columns, self._block) for phase in phases]
+        whole = self._interleaved(lines, images, rows, columns.axis.output * self._block)
+        result = self._build.reshape(whole, (site.batch, site.filters, rows.axis.output, columns.axis.output))
         if self._residual is not None and site.activation:
             result = self._add_multiple(self._residual, result, 1, True)
         elif self._residual is not None:
-            result = self._op("Add", (result, self._residual), result.shape)
-        self._graph.replace_value(site.op.y, result)
+            (result,) = self._each("Add", [result], [self._residual])
+        self._build.set_output(0, result)
+        replace_op(self._graph, site.op, self._build)
         if not self._graph.is_used(self._filter):
             self._graph.remove_value(self._filter)
 
@@ -662,7 +622,7 @@ class WinogradRewriter:
         bias = self._bias if component == ones else None  # every output has the point 1 with factor 1
         rows, columns = (each.product_axis for each in self._tiles)
         return self._conv(
-            (self._transformed(component), self._constants.filter(site, self._tiles, component), bias, added),
+            (self._transformed(component), self._transformed_filter(component), bias, added),
             (site.batch, site.filters, rows.output, columns.output),
             is_final,
             group=1,
@@ -680,7 +640,7 @@ class WinogradRewriter:
         )
         coefficients = np.outer(rows, columns)
         return self._conv(
-            (self._x, self._constants.depthwise(site.channels, coefficients), None, None),
+            (self._x, self._depthwise(site.channels, coefficients)),
             (site.batch, site.channels, *(each.product_axis.input for each in self._tiles)),
             False,
             group=site.channels,
@@ -692,41 +652,49 @@ class WinogradRewriter:
 
     def _add_multiple(self, total: Value, term: Value, factor: float, is_final: bool) -> Value:
         """total + factor * term."""
-        filter = self._constants.depthwise(self._site.filters, np.full((1, 1), factor))
+        filter = self._depthwise(self._site.filters, np.full((1, 1), factor))
         ones = {"strides": (1, 1), "dilations": (1, 1), "kernel_shape": (1, 1), "pads": (0, 0, 0, 0)}
         return self._conv((term, filter, None, total), total.shape, is_final, group=self._site.filters, **ones)
 
-    def _conv(self, inputs: Sequence[Value | None], shape: Shape | None, is_final: bool, **fields: Attribute) -> Value:
+    def _conv(self, inputs: Sequence[Value | None], shape: Shape, is_final: bool, **fields: Attribute) -> Value:
         operands = list(inputs)
         while operands[-1] is None:
             operands.pop()
-        return self._op(f"{DOMAIN}::Conv", operands, shape, **fields, **(self._site.activation if is_final else {}))
+        return kernel_call(
+            self._build, "Conv", operands, shape, **fields, **(self._site.activation if is_final else {})
+        )
 
     def _each(self, kind: str, first: Arrays, second: Arrays) -> Arrays:
-        return [self._op(kind, (a, b), a.shape) for a, b in zip(first, second, strict=True)]
+        pairs = zip(first, second, strict=True)
+        return [result for pair in pairs for result in self._build.op(kind, pair, [float32_type(pair[0].dims)])]
 
-    def _op(self, kind: str, inputs: Sequence[Value | None], shape: Shape | None, **fields: Attribute) -> Value:
-        assert shape is not None
-        sizes = (f"{each.outputs}of{each.algorithm.taps}" for each in self._tiles)
-        stem = f"{self._site.op.y.name}/winograd/{'x'.join(sizes)}/{kind.rpartition('::')[2]}"
-        return self._graph.new_result(kind, tuple(inputs), float32_type(shape), stem, self._site.op, attributes=fields)
+    def _depthwise(self, channels: int, coefficients: Array) -> Value:
+        """A depthwise filter (C, 1, H, W) with the same H x W coefficients for all channels, packed OIHW{b}o."""
+        key = channels, coefficients.shape, coefficients.tobytes()
+        if key not in self._depthwise_filters:
+            extents = (channels // self._block, *coefficients.shape, self._block)
+            array = np.broadcast_to(coefficients[:, :, None], extents).astype(np.float32)
+            shape = channels, 1, *coefficients.shape
+            self._depthwise_filters[key] = self._build.constant(array.reshape(shape), "transform")
+        return self._depthwise_filters[key]
+
+    def _transformed_filter(self, component: tuple[int, int]) -> Value:
+        """The transformed filter of a component, given by its indices along rows and columns."""
+        pairs = zip(self._tiles, component, strict=True)
+        rows = [tiles.algorithm.filter_rows[index] if tiles.is_tiled else None for tiles, index in pairs]
+        assert self._filter.data is not None and self._filter.static_shape is not None
+        data = TransformedFilter(self._filter.data, self._filter.static_shape, self._block, rows)
+        value = Value(f"{self._filter.name}/winograd", float32_type(data.shape), data=data)
+        self._build.constants.append(value)
+        return value
 
     def _interleaved(self, pieces: Arrays, outer: Dim, tiles: Tiles, inner: int) -> Value:
         """(outer, tiles, inner), one for every output of a tile  -->  (outer, outputs of all tiles, inner)."""
         if not tiles.is_tiled:
             return pieces[0]
-        all_tiles = outer * tiles.count
-        views = [self._reshape(piece, (all_tiles, 1, inner)) for piece in pieces]
-        whole = self._op("Concat", views, (all_tiles, len(pieces), inner), axis=1)
-        count = tiles.axis.output
-        if count == tiles.count * tiles.outputs:
+        all_tiles, all_outputs = outer * tiles.count, tiles.count * tiles.outputs
+        views = [self._build.reshape(piece, (all_tiles, 1, inner)) for piece in pieces]
+        (whole,) = self._build.op("Concat", views, [float32_type((all_tiles, len(pieces), inner))], {"axis": 1})
+        if tiles.axis.output == all_outputs:
             return whole
-        whole, shape = self._reshape(whole, (outer, tiles.count * tiles.outputs, inner)), (outer, count, inner)
-        if self._graph.opsets[""] < 10:
-            return self._op("Slice", (whole,), shape, starts=(0,), ends=(count,), axes=(1,))
-        bounds = [self._constants.integers(number) for number in (0, count, 1)]
-        return self._op("Slice", (whole, *bounds), shape)
-
-    def _reshape(self, x: Value, shape: Shape) -> Value:
-        extents = [dim if isinstance(dim, int) else -1 for dim in shape]
-        return self._op("Reshape", (x, self._constants.integers(*extents)), shape)
+        return self._build.resize_axis(self._build.reshape(whole, (outer, all_outputs, inner)), 1, tiles.axis.output)
