@@ -500,8 +500,14 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
         graph.add_op(copy)
 
 
+def rewriting(graph: Graph, op: Op, stem: str) -> OpBuilder:
+    """A builder of ops in place of an op of a lowered graph; `stem` is part of the names of new values."""
+    prefix = f"{op.y.name}/{stem}"
+    return OpBuilder(op, op.inputs, op.outputs, {}, graph.opsets.get("", 0), prefix, Format.physical_shape)
+
+
 def replace_op(graph: Graph, op: Op, builder: OpBuilder) -> None:
-    """Write the recorded ops in place of an op of the graph, which has one output."""
+    """Write the ops that a builder of `rewriting` recorded in place of the op, which has one output."""
     result = graph.new_value(op.y.name, op.y.type)
     write_plain(graph, op, builder, [result])
     graph.replace_value(op.y, result)

@@ -15,13 +15,13 @@ from tiers import tiered
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.integer import (
     AbsorbPads,
     Tabulate,
     WidenRows,
 )
+from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.formats import lookup, pack, unpack
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ops import is_dequantizer, is_quantizer
@@ -200,11 +200,10 @@ def test_int8_at_outputs_is_loaded_as_it_is_by_default(
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
 
 
-def rewritten(model: onnx.ModelProto, step: Pass, growth: Growth | None = None) -> tuple[Graph, bytes]:
-    """The graph and the model after a pass."""
+def rewritten(model: onnx.ModelProto, *steps: Pass) -> tuple[Graph, bytes]:
+    """The graph and the model after passes."""
     graph = inference.lift(onnx_ir.serde.deserialize_model(model))
-    context = PassContext(None, growth=growth or Growth())  # type: ignore[arg-type]
-    Pipeline((step,)).run(graph, context)
+    Pipeline(steps).run(graph, PassContext(None))  # type: ignore[arg-type]
     return graph, onnx_io.to_bytes(onnx_io.emit(graph))
 
 
@@ -229,9 +228,9 @@ def feed_of(model: onnx.ModelProto) -> dict[str, Any]:
     return feed
 
 
-def check(model: onnx.ModelProto, step: Pass) -> list[str]:
+def check(model: onnx.ModelProto, *steps: Pass) -> list[str]:
     """The op types after a pass, whose result computes the same integers."""
-    graph, result = rewritten(model, step)
+    graph, result = rewritten(model, *steps)
     feed = feed_of(model)
     for optimised in (False, True):
         expected = ran(model, feed, is_optimised=optimised)
@@ -253,9 +252,9 @@ def rows_model(samples: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("samples", [1, 2])
 def test_rows_are_merged_with_one_reshape_at_either_end(samples: int) -> None:
-    found = check(rows_model(samples), WidenRows())
+    found = check(rows_model(samples), WidenRows(), SimplifyReshapes())
     assert [kind for kind in found if kind.startswith("QLinear")] == ["QLinearMul", "QLinearAdd", "QLinearMul"]
-    graph, _ = rewritten(rows_model(samples), WidenRows())
+    graph, _ = rewritten(rows_model(samples), WidenRows(), SimplifyReshapes())
     between = [op.inputs[0] for op in graph.ops if op.op_type == "QLinearMul"]
     assert all(value is not None and value.shape == (samples, 56, 56 * 16) for value in between)
 
@@ -272,7 +271,7 @@ def test_rows_of_floating_point_operands_are_merged(ops: str) -> None:
             p = QuantizeLinear (b, xs, xz)
         }}"""
     )
-    assert check(model, WidenRows()).count("Reshape") == 2
+    assert check(model, WidenRows(), SimplifyReshapes()).count("Reshape") == 2
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ from math import prod
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
-from layoutopt.dialects.builder import add_reshape, add_transpose
+from layoutopt.dialects.builder import add_reshape, add_transpose, code_of, replace_op, rewriting
 from layoutopt.dialects.onnxruntime.tables import kernel_costs
+from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
-from layoutopt.ops import facts
+from layoutopt.ops import estimated_extent, facts
 from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
@@ -197,7 +198,6 @@ ELEMENTWISE = frozenset(
 )
 """Kinds of ops that may be part of a chain; the cost table has a row for each op type."""
 
-_INT32 = 6  # the element type in ONNX
 _MIN_OPSET = 11  # the first opset with GatherElements
 
 
@@ -231,11 +231,11 @@ class Tabulate(Pass):
             is_identity = table is not None and x.dtype is y.dtype and bool((table == _integers(x)).all())
             if is_identity and not graph.is_output(y):
                 graph.replace_uses(y, x)
+                graph.remove_if_dead(producer)
             elif is_slow and table is not None:
-                graph.replace_value(y, _look_up(graph, table, x, y, producer))
+                _look_up(graph, table, x, y, producer)
             else:
                 continue
-            graph.remove_if_dead(producer)
             removed.update(each for op in replaced for each in op.outputs)
 
 
@@ -308,15 +308,15 @@ def _table(graph: Graph, x: Value, y: Value, ops: list[Op]) -> Array | None:
     return np.asarray(table)
 
 
-def _look_up(graph: Graph, table: Array, x: Value, y: Value, near: Op) -> Value:
-    """The new result: an element of the table for every integer of `x`."""
-    assert y.static_shape is not None
-    flat = add_reshape(graph, x, (prod(y.static_shape),), near)
-    type = TensorType(DType.INT32, flat.shape)
-    index = graph.new_result("Cast", (flat,), type, f"{y.name}/index", near, attributes={"to": _INT32})
-    operands, type = (graph.new_constant(table, f"{y.name}/table"), index), y.type_with(flat.shape)
-    integers = graph.new_result("GatherElements", operands, type, f"{y.name}/integers", near, attributes={"axis": 0})
-    return add_reshape(graph, integers, y.static_shape, near)
+def _look_up(graph: Graph, table: Array, x: Value, y: Value, producer: Op) -> None:
+    """Compute a value as an element of the table for every integer of `x`."""
+    builder = rewriting(graph, producer, "table")
+    flat = builder.reshape(x, (prod(map(estimated_extent, y.dims)),))
+    (index,) = builder.op("Cast", [flat], [TensorType(DType.INT32, flat.shape)], {"to": code_of(DType.INT32)})
+    operands, type = [builder.constant(table, "integers"), index], y.type_with(flat.shape)
+    (integers,) = builder.op("GatherElements", operands, [type], {"axis": 0})
+    builder.set_output(0, builder.reshape(integers, y.dims))
+    replace_op(graph, producer, builder)
 
 
 _BROADCASTING = {
@@ -333,13 +333,13 @@ class WidenRows(Pass):
     after:  QLinearMul((N, 112, 112 * 16), (1, 1, 112 * 16))                            112 rows of 1792 elements
 
     onnxruntime calls the vector kernel once per row. The broadcast operand is repeated for the columns: ahead of time if it is
-    a constant, else by a Tile. The kernel combines the same numbers, so the results are equal.
+    a constant, else by an Expand. The kernel combines the same numbers, so the results are equal.
     """
 
     name = "widen-rows"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the ops in order, so that a chain of them has Reshapes at its ends only."""
+        """Visit the ops; `simplify-reshapes` leaves Reshapes at the ends of a chain of them."""
         budget = context.budget(self, graph)
         for op in graph.ops:
             if op.kind in _BROADCASTING:
@@ -361,41 +361,30 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
             break
     else:
         return
-    merged_shape = (*shape[:-2], shape[-2] * shape[-1])
-    split = graph.producer(x)  # by an earlier rewrite
-    source = split.x if split is not None and split.kind == "Reshape" and split.x.shape == merged_shape else None
-    reshapes = (1 if source is not None else 2) + (other.data is None)
-    seconds = costs[op.op_type].row * prod(shape[:-2]) * (shape[-2] - 1) - reshapes * costs["Reshape"].seconds()
-    seconds -= costs["Tile"].seconds() if other.data is None else 0.0
-    nbytes = other.data.nbytes * (shape[-2] - 1) if other.data is not None else 0
+    merged_shape, columns = (*shape[:-2], shape[-2] * shape[-1]), shape[-2]
+    is_computed, outer = other.data is None, other.dims[:-2]
+    seconds = costs[op.op_type].row * prod(shape[:-2]) * (columns - 1)
+    seconds -= (2 + is_computed) * costs["Reshape"].seconds() + is_computed * costs["Expand"].seconds()
+    nbytes = other.data.nbytes * (columns - 1) if other.data is not None else 0
     if seconds <= 0 or not budget.request(op.name or op.kind, nbytes, seconds):
         return
-    inputs = list(op.inputs)
-    inputs[image] = source if source is not None else add_reshape(graph, x, merged_shape, graph.producer(x))
-    inputs[channels] = _repeated(graph, other, len(shape), shape[-2])
-    result = graph.new_copy(op, tuple(inputs), op.y.type_with(merged_shape), f"{op.y.name}/merged", name=op.name)
-    graph.replace_value(op.y, add_reshape(graph, result, shape, graph.producer(result)))
-
-
-def _repeated(graph: Graph, other: Value, rank: int, columns: int) -> Value:
-    """An operand per channel, repeated for every column."""
-    assert other.static_shape is not None
+    builder, inputs = rewriting(graph, op, "merged"), list(op.inputs)
+    inputs[image] = builder.reshape(x, merged_shape)
     if other.data is not None:
-        array = other.data.numpy()
-        repeated = np.tile(array.reshape(*array.shape[:-2], array.shape[-1]), columns)
-        return graph.new_constant(repeated, f"{other.name}/columns")
-    shape = (*(1,) * (rank - len(other.static_shape)), *other.static_shape)
-    source = other if shape == other.static_shape else add_reshape(graph, other, shape, graph.producer(other))
-    repeats = graph.new_constant(np.array([*(1,) * (rank - 2), columns, 1]), f"{other.name}/repeats")
-    type = other.type_with((*shape[:-2], columns, shape[-1]))
-    tiled = graph.new_result("Tile", (source, repeats), type, f"{other.name}/columns", graph.producer(source))
-    return add_reshape(graph, tiled, (*shape[:-2], columns * shape[-1]), graph.producer(tiled))
+        inputs[channels] = builder.constant(np.tile(other.data.numpy().reshape(*outer, shape[-1]), columns), "columns")
+    else:
+        expanded = builder.expand(builder.reshape(other, (*outer, 1, shape[-1])), x, 2)
+        inputs[channels] = builder.reshape(expanded, (*outer, merged_shape[-1]))
+    (result,) = builder.op(op.op_type, inputs, [op.y.type_with(merged_shape)], op.attributes)
+    builder.set_output(0, builder.reshape(result, shape))
+    replace_op(graph, op, builder)
 
 
 INTEGER_PASSES: tuple[Pass, ...] = (
     AbsorbPads(),
     Tabulate(),
     WidenRows(),
+    SimplifyReshapes(),
     ShareConstants(),
     RemoveDead(),
 )

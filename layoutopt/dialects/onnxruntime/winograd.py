@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.builder import OpBuilder, replace_op
+from layoutopt.dialects.builder import replace_op, rewriting
 from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
-from layoutopt.formats import Dim, Format, Shape
+from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import elements_at, stored
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
@@ -552,9 +552,8 @@ class WinogradRewriter:
         self._block = block
         self._x, self._filter, self._bias, self._residual = site.operands
         self._depthwise_filters: dict[Hashable, Value] = {}
-        op, sizes = site.op, "x".join(f"{each.outputs}of{each.algorithm.taps}" for each in tiles)
-        prefix = f"{op.y.name}/winograd/{sizes}"
-        self._build = OpBuilder(op, op.inputs, op.outputs, {}, graph.opsets[""], prefix, Format.physical_shape)
+        sizes = "x".join(f"{each.outputs}of{each.algorithm.taps}" for each in tiles)
+        self._build = rewriting(graph, site.op, f"winograd/{sizes}")
 
     def run(self) -> None:
         """Replace the convolution."""
