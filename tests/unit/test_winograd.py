@@ -351,8 +351,7 @@ g (float[1,32,28,28] x, float[1,32,28,28] r, float[1,32,1,1] gate) => (float[1,3
         ("a = Conv(x, w) b = Add(a, r) y = Relu(b) z = Identity(r)", {"b", "y"}),
         ("a = Conv(x, w) b = Relu(a) y = Add(b, r) z = Identity(r)", {"b"}),
         ("a = Conv(x, w) y = Sigmoid(a) z = Neg(a)", set()),
-        ("a = Mul(x, gate) y = Conv(a, w) z = Neg(r)", {"a"}),
-        ("a = Mul(x, gate) y = Conv(a, w) z = Neg(a)", set()),
+        ("a = Mul(x, gate) y = Conv(a, w) z = Neg(r)", set()),
         (
             "a = Conv(x, w) b = Transpose<perm=[0,2,3,1]>(a) c = Relu(b) y = Transpose<perm=[0,3,1,2]>(c) z = Neg(r)",
             {"c"},
