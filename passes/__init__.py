@@ -11,7 +11,7 @@ from layoutopt.passes.casts import (
     PretransformWeights,
     ShareCasts,
 )
-from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads
+from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads, FoldRepeats
 from layoutopt.passes.maps import MergeMaps, MoveMaps
 from layoutopt.passes.planning import AssignFormats, CheckGain
 from layoutopt.passes.qdq_groups import HoistFromQdqGroups, IsolateQdqGroups
@@ -36,6 +36,8 @@ _SIMPLIFY: tuple[Pass, ...] = (
     FusePatterns(),
     RaisePatterns(),
     FoldBroadcasts(),
+    RemoveDead(),
+    FoldRepeats(),
     FoldAffines(),
     FoldPads(),
     MoveMaps(),
@@ -106,6 +108,7 @@ __all__ = [
     "FoldBroadcasts",
     "FoldConstants",
     "FoldPads",
+    "FoldRepeats",
     "FusePatterns",
     "HoistFromQdqGroups",
     "InsertCasts",

@@ -1,4 +1,4 @@
-"""Passes that fold affines, pads and broadcasts into the ops that read or compute their operands."""
+"""Passes that fold affines, pads, broadcasts and repeats into the ops that read or compute their operands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from layoutopt.ops import Affine, Side, View, canonical_signature, facts, rounde
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
+from layoutopt.patterns.repeats import fold_repeated_operand
 
 _IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
 
@@ -321,3 +322,18 @@ def _broadcast(shapes: list[Shape]) -> tuple[Dim | None, ...]:
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
     wide = ({*dims} - {1} or {1} for dims in zip(*padded, strict=True))
     return tuple(dims.pop() if len(dims) == 1 else None for dims in wide)
+
+
+class FoldRepeats(Pass):
+    """Remove repeated heads from the right operands of matrix products.
+
+    before: k (B, 2, T, 64) -> Expand, Reshape (B, 8, T, 64) -> product with q (B, 8, S, 64)
+    after:  product of k with q (B, 2, 4 * S, 64)
+    """
+
+    name = "fold-repeats"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Every op; only matrix products change."""
+        for op in graph.ops:
+            fold_repeated_operand(graph, op, context.sizes)

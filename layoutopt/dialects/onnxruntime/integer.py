@@ -10,11 +10,11 @@ from math import prod
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
-from layoutopt.dialects.builder import add_reshape, add_transpose, code_of, replace_op, rewriting
+from layoutopt.dialects.builder import add_reshape, add_transpose, replace_op, rewriting
 from layoutopt.dialects.onnxruntime.tables import kernel_costs
 from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
 from layoutopt.ops import estimated_extent, facts
@@ -312,9 +312,8 @@ def _look_up(graph: Graph, table: Array, x: Value, y: Value, producer: Op) -> No
     """Compute a value as an element of the table for every integer of `x`."""
     builder = rewriting(graph, producer, "table")
     flat = builder.reshape(x, (prod(map(estimated_extent, y.dims)),))
-    (index,) = builder.op("Cast", [flat], [TensorType(DType.INT32, flat.shape)], {"to": code_of(DType.INT32)})
-    operands, type = [builder.constant(table, "integers"), index], y.type_with(flat.shape)
-    (integers,) = builder.op("GatherElements", operands, [type], {"axis": 0})
+    operands = [builder.constant(table, "integers"), builder.cast(flat, DType.INT32)]
+    (integers,) = builder.op("GatherElements", operands, [y.type_with(flat.shape)], {"axis": 0})
     builder.set_output(0, builder.reshape(integers, y.dims))
     replace_op(graph, producer, builder)
 
