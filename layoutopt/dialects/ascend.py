@@ -152,13 +152,15 @@ def _entry_format(entry: Entry, block: int) -> Format:
 # Packing, ahead of time, of filters in storages that no format describes.
 #
 # A plan has a format with the order of such a storage, without its zeros. This module packs the constant, and the body of
-# the convolution function begins with a Gather that unpacks it:
+# the convolution function begins with ops that unpack it:
 #
 #     grouped             FRACTAL_Z        groups side by side until they fill a fractal: diagonal blocks
 #     depthwise           C1HWNCoC0        C0 channels on the diagonal of a square
 #     x in NC1HWC0_C04    FRACTAL_Z_C04    the four channels of a pixel together
 #
 # Only constants that the plan has reordered are packed; in training mode weights stay as they are.
+
+_STEPS_SINCE = 10  # the opset from which Slice takes steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ class PackedFilterData:
 def packed_filter(op: Op) -> PackedFilter | None:
     """The packing of a convolution's filter, if no format describes its storage; otherwise None."""
     rule, signature = rule_of(op), op.signature
-    if rule is None or rule.family != "convolution" or op.domain or signature is None:
+    if rule is None or rule.family != "convolution" or op.domain or op.version < _STEPS_SINCE or signature is None:
         return None
     slots = [rule.roles(op)[role] for role in ("w", "x", "y")]
     weight, (stored, x, y) = op.operand(slots[0]), (signature[slot] for slot in slots)
@@ -247,9 +249,15 @@ def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedF
     assert value is not None and logical is not None
     recorded = list(builder.ops)
     builder.ops.clear()
-    packed = builder.reshape(_packed_constant(graph, logical, filter), (prod(filter.physical_shape),))
-    offsets = builder.constant(filter.offsets, "offsets")
-    (plain,) = builder.op("Gather", [packed, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
+    packed = _packed_constant(graph, logical, filter)
+    if isinstance(filter.storage, GroupedFractalZ):
+        plain = _unpack_grouped(builder, packed, filter.storage, filter.shape)
+    else:  # a table of the elements of such a filter is small
+        flat, offsets = (
+            builder.reshape(packed, (prod(packed.static_shape or ()),)),
+            builder.constant(filter.offsets, "offsets"),
+        )
+        (plain,) = builder.op("Gather", [flat, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
     plain = builder.reshape(plain, logical.dims)
     order = builder.format(filter.slot)
     same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.dims), value.dims)
@@ -266,6 +274,29 @@ def _packed_constant(graph: Graph, weight: Value, filter: PackedFilter) -> Value
     if known is not None and known.data == data:
         return known
     return graph.new_value(stem, weight.type_with(filter.physical_shape), data=data, tensor=weight.tensor)
+
+
+def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ, shape: tuple[int, ...]) -> Value:
+    outputs, inputs, height, width = shape
+    own, together = outputs // storage.groups, storage.groups_per_fractal((outputs, inputs, height, width))
+    fractals, columns, rows, block = storage.physical_shape((outputs, inputs, height, width))
+    channels = -(-together * inputs // block)
+    pixels = height * width
+    gathers = fractals // (channels * pixels)
+    value = builder.reshape(packed, (gathers, channels, pixels, columns * rows, block))
+    value = builder.reshape(
+        builder.transpose(value, (0, 3, 1, 4, 2)), (gathers, columns * rows, channels * block, pixels)
+    )
+    value = builder.resize_axis(builder.resize_axis(value, 1, together * own), 2, together * inputs)
+    value = builder.reshape(value, (gathers, together, own, together, inputs, pixels))
+    value = builder.transpose(value, (1, 3, 0, 2, 4, 5))
+    if together > 1:  # the diagonal of a square matrix of groups
+        flat, count = builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together
+        slices = [builder.constant(np.asarray([each], np.int64), "slice") for each in (0, count**2, 0, count + 1)]
+        (value,) = builder.op("Slice", [flat, *slices], [flat.type_with((count, *flat.dims[1:]))])
+    value = builder.reshape(value, (together, gathers, own, inputs, pixels))
+    value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
+    return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)
 
 
 # The dialect `ascend`: functions with the operators and format names of Ascend's compiler. CastData is TransData.
