@@ -54,7 +54,7 @@ from layoutopt.ops import (
     signature_of,
 )
 from layoutopt.ops.along_axis import OneAxis
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, IterationOrder
 from layoutopt.ops.base import Builder, lower_directly
 from layoutopt.ops.contraction import ContractionModes
 from layoutopt.ops.interfaces import (
@@ -94,6 +94,7 @@ __all__ = [
     "CostModel",
     "DType",
     "Dialect",
+    "Elementwise",
     "Entry",
     "Equivalent",
     "ExtensionError",

@@ -12,7 +12,7 @@ from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
-from layoutopt.ops import Affine, Side, View, canonical_signature, facts, rounded, rule_of
+from layoutopt.ops import Affine, Side, View, canonical_signature, facts, flags, rounded, rule_of
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
@@ -300,7 +300,7 @@ class FoldBroadcasts(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Redirect the readers of every Expand that broadcast themselves to its input; `remove-dead` removes the Expand."""
         for op in graph.ops:
-            for use in graph.uses(op.y) if facts(op).is_pure_broadcast else ():
+            for use in graph.uses(op.y) if flags(op).is_pure_broadcast else ():
                 if _broadcasts(use, op.x):  # one Expand at a time: the other operands decide the shape of the result
                     graph.set_input(use.op, use.index, op.x)
 
@@ -309,7 +309,7 @@ def _broadcasts(use: Use, x: Value) -> bool:
     """Whether the reader gives a result of the same shape if it reads `x`."""
     op: Op = use.op
     result = op.outputs[0] if op.outputs else None
-    if not facts(op).is_broadcasting or result is None or result.shape is None:
+    if not flags(op).is_broadcasting or result is None or result.shape is None:
         return False
     operands = [x if index == use.index else value for index, value in enumerate(op.inputs)]
     shapes = [value.shape for value in operands if value is not None and value.shape is not None]

@@ -8,7 +8,7 @@ from layoutopt.errors import PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.graph import Graph, storage_name
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import facts
+from layoutopt.ops import flags
 from layoutopt.ops.region_ops import port_storages, region_rule, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, least_moves, make_plan
@@ -153,7 +153,7 @@ class CheckGain(Pass):
 
 def has_quantized_ops(graph: Graph) -> bool:
     """Whether an op of the graph, at any depth, computes on integers of few bits or converts to or from them."""
-    return any(facts(op).is_quantized for each in regions_with_rule(graph) for op in each.ops)
+    return any(flags(op).is_quantized for each in regions_with_rule(graph) for op in each.ops)
 
 
 def reason_to_keep(context: PassContext) -> str:

@@ -14,8 +14,25 @@ os.environ["LAYOUTOPT_NO_MEASURE"] = "1"
 os.environ["LAYOUTOPT_JOBS"] = "0"
 
 # A busy machine is no reason to fail.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+
+
+def _is_thorough(config: pytest.Config) -> bool:
+    return "thorough" in config.option.markexpr.replace("not thorough", "")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("thorough" if _is_thorough(config) else "quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The thorough tier runs the laws that have random examples again, with more of them."""
+    if _is_thorough(config):
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker(pytest.mark.thorough)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ
+from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
@@ -212,10 +212,10 @@ class PackedFilterData:
 
     def numpy(self) -> Array:
         """The physical array."""
-        array = self.data.numpy().ravel()
-        packed = np.zeros(prod(self.filter.physical_shape), array.dtype)
-        packed[self.filter.offsets] = array
-        return packed.reshape(self.filter.physical_shape)
+        array = self.data.numpy().reshape(self.filter.shape)
+        if isinstance(self.filter.storage, C1HWNCoC0):
+            array = array.swapaxes(0, 1)
+        return pack_filter(array, self.filter.storage)
 
 
 def packed_filter(op: Op) -> PackedFilter | None:

@@ -26,7 +26,7 @@ from typing import TypeAlias
 from layoutopt.formats import Shape, volume
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Slot, Value
-from layoutopt.ops import Inapplicable, View, facts, rule_of
+from layoutopt.ops import Inapplicable, View, flags, rule_of
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.contraction import A, B, Contraction
 from layoutopt.ops.region_ops import operand, region_rule, regions_with_rule
@@ -258,7 +258,7 @@ def _completed(letters: Sequence[str | None]) -> str:
 
 def _assigned(graph: Graph, op: Op) -> Iterator[tuple[Value | None, str]]:
     """The values to whose axes an op assigns letters, by its definition or because it is the softmax of attention."""
-    yield from ((op.operand(slot), letters) for slot, letters in facts(op).axis_letters(op).items())
+    yield from ((op.operand(slot), letters) for slot, letters in flags(op).axis_letters(op).items())
     if op.op_type == "Softmax" and op.integer("axis", -1) in (-1, len(_SCORES) - 1):
         yield from _of_attention(graph, op)
 

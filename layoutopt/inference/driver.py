@@ -1,8 +1,8 @@
 """Type inference on a graph: op by op, in topological order, through bodies.
 
 For each op, shape functions (`ops.shape_functions`) and onnx's inference for the one node infer the types of its results from
-those of its operands (`op_inference`). Declared shapes are hints. An op stores its result and the operands that it was inferred
-from (`CachedInference`), so that a second run infers only ops whose operands have changed.
+those of its operands (`op_inference`). Declared shapes are hints. onnx's results are memoised by the node and the types of its
+operands, so that a second run infers only ops whose operands have changed.
 
 The inputs of a body have the types of the op's operands, without the scan axes; the results of the op have the types of the
 body's results. The state of a loop may have another shape in every iteration. It keeps its initial shape if no iteration
@@ -29,7 +29,6 @@ from layoutopt.inference.op_inference import (
     SHAPE_ERRORS,
     TYPE_ERROR,
     UNTYPED,
-    CachedInference,
     InferredType,
     ValueType,
     as_inferred,
@@ -205,13 +204,12 @@ class Inference:
     """The types of the values of a graph and its bodies, and the elements of small tensors.
 
     Args:
-        graph: a main graph. Inference sets `Op.inferred` of its ops; only `commit` changes its values.
+        graph: a main graph; only `commit` changes its values.
         names: generates names of unknown dimensions.
         declared: the declared types to merge with the inferred ones.
         inputs: types of the graph's inputs that replace their own.
         bounds: lower bounds of dimensions of inputs, where these are above 1.
         propagates_data: whether to infer the elements of small tensors.
-        caches_results: whether ops store the results of inference.
 
     Attributes:
         contradiction: the first contradiction between shapes; the types behind it are those that follow from element types.
@@ -229,7 +227,6 @@ class Inference:
         inputs: Mapping[Value, ValueType] = MappingProxyType({}),
         bounds: Mapping[str, int] = _NO_BOUNDS,
         propagates_data: bool = True,
-        caches_results: bool = True,
     ) -> None:
         self.graph = graph
         self.contradiction: ModelError | None = None
@@ -238,7 +235,6 @@ class Inference:
         self._declared = declared
         self._bounds = bounds
         self._propagates_data = propagates_data
-        self._caches_results = caches_results
         self._operands: dict[Value, Operand] = {}
         self._aliases: dict[Value, Value | None] = {}  # of captured values
         self._visits = 0
@@ -321,30 +317,22 @@ class Inference:
             tuple(value is not None for value in op.outputs),
             self._bounds,
         )
-        cached = op.inferred if isinstance(op.inferred, CachedInference) else None
-        if cached is None or not cached.is_valid_for(node):
-            try:
-                cached = infer_results(node)
-            except TYPE_ERROR as error:  # an operand has a type that the op does not take
-                raise model_error(error, display_name(op)) from error
-            if self._caches_results:
-                op.inferred = cached
-        elif cached.elements is None:
-            cached.replace_bounds(node)
-        if cached.fault is not None:
-            self._record(model_error(cached.fault, display_name(op)))
-        self._set_types(op, cached.types)
+        try:
+            types, fault = infer_results(node)
+        except TYPE_ERROR as error:  # an operand has a type that the op does not take
+            raise model_error(error, display_name(op)) from error
+        if fault is not None:
+            self._record(model_error(fault, display_name(op)))
+        self._set_types(op, types)
         if self._propagates_data:
-            self._set_elements(op, cached)
+            self._set_elements(op, node)
 
-    def _set_elements(self, op: Op, cached: CachedInference) -> None:
+    def _set_elements(self, op: Op, node: Node) -> None:
         """Set the elements of small results of a standard operator."""
         sizes = [self._propagated_shape(value) for value in op.outputs]
         if op.domain or not any(size is not None for size in sizes):
             return
-        if cached.elements is None:
-            cached.elements = infer_elements(cached.node)
-        for value, size, elements in zip(op.outputs, sizes, cached.elements, strict=True):
+        for value, size, elements in zip(op.outputs, sizes, infer_elements(node), strict=True):
             if value is not None and size is not None and elements is not None and elements.size == prod(size):
                 self._set(value, self.type_of(value), elements.reshape(size))
 
@@ -427,24 +415,23 @@ def infer(
     declared: Mapping[Value, ValueType],
     *,
     inputs: Mapping[Value, ValueType] = MappingProxyType({}),
-    caches_results: bool = True,
 ) -> Inference:
     """Infer the types of a graph.
 
     A contradiction that only data propagation finds is none: onnx and runtimes propagate the elements of fewer tensors.
 
     Args:
-        graph, names, declared, inputs, caches_results: as for `Inference`.
+        graph, names, declared, inputs: as for `Inference`.
 
     Raises:
         ModelError: element types contradict each other.
     """
     make = partial(Inference, graph, names, declared, inputs=inputs)
-    found = make(caches_results=caches_results)
+    found = make()
     if bounds := found.lower_bounds():
-        found = make(bounds=bounds, caches_results=caches_results)
+        found = make(bounds=bounds)
     if found.contradiction is not None:
-        found.contradiction = make(propagates_data=False, caches_results=False).contradiction
+        found.contradiction = make(propagates_data=False).contradiction
     return found
 
 
@@ -495,7 +482,7 @@ def _found_at(
     for value in graph.inputs:
         if isinstance(value.type, TensorType) and value.shape is not None:
             inputs[value] = TensorType(value.type.dtype, (Extent.of(dim).at(point) or 1 for dim in value.shape))
-    inferred = infer(graph, DimNames(), {}, inputs=inputs, caches_results=False)
+    inferred = infer(graph, DimNames(), {}, inputs=inputs)
     if inferred.contradiction is not None:
         return {}
     found: dict[str, int] = {}

@@ -100,10 +100,26 @@ def infer_node(node: Node) -> list[InferredType]:
         if name in schema.attributes:  # an equivalent node has attributes of another operator, too
             ir.serde.serialize_attribute_into(proto.attribute.add(), attribute_to_ir(name, value, schema))
     given = {name: operand for name, operand in zip(inputs, node.operands, strict=True) if operand is not None}
-    data = {name: _tensor(each.constant) for name, each in given.items() if each.constant is not None}
-    types = {name: type_proto(each.type) for name, each in given.items()}
-    found = infer_with_schema(schema, proto, types, data, _imports(node.domain, node.version))
+    data = tuple((name, _tensor(each.constant)) for name, each in given.items() if each.constant is not None)
+    types = tuple((name, type_proto(each.type).SerializeToString()) for name, each in given.items())
+    found = _outputs_of_node(node.op_type, node.domain, node.version, proto.SerializeToString(), types, data)
     return [found.get(name) for name in outputs]
+
+
+@lru_cache(maxsize=1 << 14)
+def _outputs_of_node(
+    op_type: str,
+    domain: str,
+    version: int,
+    message: bytes,
+    types: tuple[tuple[str, bytes], ...],
+    data: tuple[tuple[str, bytes], ...],
+) -> Mapping[str, InferredType]:
+    """`infer_with_schema` for messages as bytes, so that a node whose operands have not changed is inferred once."""
+    schema, proto = find_schema(op_type, domain, version), onnx.NodeProto.FromString(message)
+    given = {name: onnx.TypeProto.FromString(each) for name, each in types}
+    arrays = {name: onnx.TensorProto.FromString(each) for name, each in data}
+    return infer_with_schema(schema, proto, given, arrays, [onnx.helper.make_opsetid(domain, version)])
 
 
 def infer_with_schema(
@@ -127,13 +143,8 @@ def small_array(array: Array) -> Array | None:
     return array if array.dtype.kind in _KINDS and array.nbytes <= _MAX_CONSTANT_BYTES else None
 
 
-@lru_cache(maxsize=256)
-def _imports(domain: str, version: int) -> tuple[onnx.OperatorSetIdProto, ...]:
-    return (onnx.helper.make_opsetid(domain, version),)
-
-
-def _tensor(array: Array) -> onnx.TensorProto:
-    return onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape))
+def _tensor(array: Array) -> bytes:
+    return onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)).SerializeToString()
 
 
 def type_proto(type: TensorType | OpaqueType) -> onnx.TypeProto:
@@ -291,48 +302,10 @@ def contradicts(declared: Shape | None, found: Sequence[Dim | None] | None, know
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class CachedInference:
-    """The results of inference for an op, which the op stores.
+def infer_results(node: Node) -> tuple[list[InferredType], Exception | None]:
+    """The types of the outputs of a node, and the exception of onnx if the shapes of its operands contradict each other.
 
-    Attributes:
-        node: the op with the operands that the results were inferred from.
-        types: the types of its outputs.
-        fault: the exception of onnx if the shapes of the operands contradict each other, which runtimes do not tolerate.
-        elements: the elements of its outputs, once they have been computed.
-    """
-
-    node: Node
-    types: list[InferredType]
-    fault: Exception | None = None
-    elements: list[Elements | None] | None = None
-
-    def is_valid_for(self, node: Node) -> bool:
-        """Whether inference has the same results for another node."""
-        old = self.node
-        return (
-            (old.op_type, old.version, old.outputs) == (node.op_type, node.version, node.outputs)
-            and len(old.operands) == len(node.operands)
-            and all(map(_is_same, old.operands, node.operands))
-            and old.attributes == node.attributes
-            and (not old.has_used_bounds or old.bounds == node.bounds)
-        )
-
-    def replace_bounds(self, node: Node) -> None:
-        """Replace the node by an equal one with other bounds.
-
-        The types hold for both, but `infer_elements` reads the bounds of the node.
-        """
-        node.has_used_bounds = self.node.has_used_bounds
-        self.node = node
-
-
-def _is_same(one: Operand | None, other: Operand | None) -> bool:
-    return one is other or (one is not None and other is not None and one.is_same(other))
-
-
-def infer_results(node: Node) -> CachedInference:
-    """The types of the outputs of a node. Shapes of operands that contradict each other are ignored.
+    Runtimes do not tolerate such a contradiction. The types are then those that follow from the element types.
 
     Raises:
         TYPE_ERROR: as for `infer_node`.
@@ -341,17 +314,17 @@ def infer_results(node: Node) -> CachedInference:
     if not has_inference(node):
         results = zip(results_of(node), schema_dtypes(node), strict=True)
         found = [only if each is None else _found(each) for each, only in results]
-        return CachedInference(node, found if node.domain else _with_shapes(node, found))
+        return found if node.domain else _with_shapes(node, found), None
     try:
         found = infer_node(node)
     except SHAPE_ERRORS as error:
         if any(each is not None and not type_proto(each.type).WhichOneof("value") for each in node.operands):
             # the result of an unknown operator, of which some functions need the type
-            return CachedInference(node, [None] * len(node.outputs))
+            return [None] * len(node.outputs), None
         fault = None if is_tolerated(str(error)) else error
         found = _without_shapes(node)
     is_complete = bool(node.domain) or all(map(_is_static, found))
-    return CachedInference(node, found if is_complete else _with_shapes(node, found), fault)
+    return found if is_complete else _with_shapes(node, found), fault
 
 
 def _with_shapes(node: Node, found: list[InferredType]) -> list[InferredType]:
@@ -387,12 +360,11 @@ def _found(result: TensorType | OpaqueType | Equivalent) -> InferredType:
     if not isinstance(result, Equivalent):
         return as_inferred(result)
     try:
-        inference = infer_results(result.node)
+        (found,), fault = infer_results(result.node)
     except TYPE_ERROR:
         return None
-    (found,) = inference.types
-    if inference.fault is not None or not isinstance(found, PartialType):
-        return None if inference.fault is not None else found
+    if fault is not None or not isinstance(found, PartialType):
+        return None if fault is not None else found
     shape = found.shape
     if result.order and shape is not None:
         shape = tuple(shape[axis] for axis in result.order)

@@ -313,8 +313,7 @@ class Op:
     around it that it reads is an input of the body and of the op. These are the last `captured` inputs of the op and of every
     body, in the same order.
     `overload` distinguishes model-local functions of one name. `order` is the sort key of ops
-    that do not depend on each other. `origin` is the onnx_ir node that the op was lifted from, for the emitter; `inferred` is
-    the cached result of type inference.
+    that do not depend on each other. `origin` is the onnx_ir node that the op was lifted from, for the emitter.
     """
 
     def __init__(
@@ -346,11 +345,10 @@ class Op:
         self.order = order
         self.origin = origin
         self.signature: Signature | None = None
-        self.inferred: object = None
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything but the origin, whose links run through the whole model."""
-        return {**self.__dict__, "origin": None, "inferred": None}
+        return {**self.__dict__, "origin": None}
 
     def copy(self, inputs: "Operands", outputs: "Operands", **changes: Any) -> "Op":
         """A new op like this one on other operands, in no graph and without a signature.

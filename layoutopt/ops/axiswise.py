@@ -16,12 +16,22 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Format, Part, Shape, quotient
-from layoutopt.ir.types import Op, Padding, Signature, Slot, Value
-from layoutopt.ops.base import Builder, LayoutRule, PhysicalOperands, has_padding, padded_axes_of, register, state_of
+from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Value
+from layoutopt.ops.base import (
+    Builder,
+    LayoutRule,
+    PhysicalOperands,
+    add_rule,
+    has_padding,
+    padded_axes_of,
+    register,
+    state_of,
+)
 from layoutopt.ops.interfaces import Affine, along_one_axis, float_constant
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
+    PADDING_BECOMES_FINITE,
     ZERO,
     Inapplicable,
     OperandFormats,
@@ -84,10 +94,6 @@ class AxiswiseRule(LayoutRule):
     def slots(self, op: Op) -> list[Slot]:
         """The operands that take part."""
         return [slot for slot in op.slots() if not self.operands or slot in self.operands]
-
-    @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return {**dict.fromkeys(self.slots(op), 0), **self.ranks}
 
     @override
     def inapplicability(self, op: Op) -> str:
@@ -283,75 +289,98 @@ def broadcast_padding(op: Op, signature: Signature, index: int, state: Padding) 
     return max(state, FINITE if value.data is None else state_of(value.data.numpy()))
 
 
-# op type -> the states of (f(0), f(a small finite number)). The second is FINITE only if |f(x)| is near |x|:
-# padding that grows from op to op does not stay finite. The state of f(x) for ANY is ANY.
-_UNARY: dict[str, tuple[Padding, Padding]] = {
-    **dict.fromkeys(
-        (
-            *("Abs", "Asinh", "Atan", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Dropout", "Elu", "Erf", "Floor"),
-            *("Gelu", "HardSwish", "Identity", "LeakyRelu", "Mish", "Neg", "Relu", "Round", "Sign", "Sin", "Softsign"),
-            *("Swish", "Tanh", "ThresholdedRelu", "com.microsoft::Gelu", "com.microsoft::QuickGelu"),
-        ),
-        (ZERO, FINITE),
-    ),
-    **dict.fromkeys(("Asin", "Atanh", "BitCast", "Selu", "Sinh", "Sqrt", "Tan"), (ZERO, ANY)),
-    **dict.fromkeys(("Cos", "HardSigmoid", "IsInf", "IsNaN", "Not", "Sigmoid", "Softplus"), (FINITE, FINITE)),
-    **dict.fromkeys(("Acos", "Cosh", "Exp"), (FINITE, ANY)),
-    **dict.fromkeys(("Acosh", "BitwiseNot", "Log", "Reciprocal", "Shrink"), (ANY, ANY)),
-}
-_EXCEPTIONS = {"LeakyRelu": "any for slopes above 1", "Clip": "zero is clipped to the bounds"}
-
-
-@register
 class Unary(Elementwise):
     """One tensor in, one tensor out; types, bounds and ratios have no format."""
 
-    ops: ClassVar[tuple[str, ...]] = tuple(_UNARY)
     formats = "any"
     has_one_result = True
     operands = (X, Y)
 
-    def inapplicability(self, op: Op) -> str:
-        """The reason why a Dropout is not the identity."""
-        training = op.constant(2)
-        if op.kind == "Dropout" and op.input(2) is not None and (training is None or training.any()):
-            return "the training mode is computed, or on"
-        return super().inapplicability(op)
-
-    def padding_of(self, kind: str) -> PaddingTransfer:
-        """The transfer function of f; boolean results are finite for every input."""
-        is_boolean = kind in ("IsNaN", "IsInf", "Not")
-        return PaddingTransfer(*_UNARY[kind], FINITE if is_boolean else ANY, _EXCEPTIONS.get(kind, ""))
-
-    @override
-    def is_saturating_activation(self, op: Op) -> bool:
-        return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
-
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The transfer of f; any for LeakyRelu with a slope above 1, which enlarges finite elements.
-
-        Clip keeps zero if its bounds are constants with zero between them; otherwise zero becomes a bound, which is finite.
-        """
-        if op.kind == "Clip":
-            low, high = _bound(op, "min", 1, -np.inf), _bound(op, "max", 2, np.inf)
-            clipped = FINITE if low is None or high is None else state_of(np.minimum(np.maximum(0.0, low), high))
-            return max(inputs[0], clipped)
-        slope = op.attributes.get("alpha", 0.01)
-        if op.kind == "LeakyRelu" and isinstance(slope, float | int) and abs(slope) > 1 and inputs[0]:
-            return ANY
+        """The transfer for the state of x."""
         return super().result_padding(op, signature, inputs[:1])
 
 
-def _bound(op: Op, name: str, index: int, default: float) -> float | None:
-    """A bound of a Clip, an attribute up to opset 10; None if it is computed."""
-    if op.input(index) is not None:
-        array = op.constant(index)
-        return None if array is None or array.size != 1 else float(array.reshape(()).astype(float))
-    bound = op.attributes.get(name, default)
-    return float(bound) if isinstance(bound, float | int) else None
+# The states of f(0) and of f(a small finite number). The second is FINITE only if |f(x)| is near |x|: padding that grows from
+# op to op does not stay finite. The state of f(x) for ANY is ANY, but for booleans.
+_ZERO_PRESERVING, _BOUNDED = PaddingTransfer(ZERO, FINITE, ANY), PaddingTransfer(FINITE, FINITE, ANY)
+add_rule(
+    Unary(
+        *(
+            "Abs",
+            "Asinh",
+            "Atan",
+            "Cast",
+            "CastLike",
+            "Ceil",
+            "Celu",
+            "Elu",
+            "Erf",
+            "Floor",
+            "Gelu",
+            "HardSwish",
+            "Identity",
+        ),
+        *("Mish", "Neg", "Relu", "Round", "Sign", "Sin", "Softsign", "Swish", "ThresholdedRelu"),
+        *("com.microsoft::Gelu", "com.microsoft::QuickGelu"),
+        padding=_ZERO_PRESERVING,
+    )
+)
+add_rule(Unary("Tanh", padding=_ZERO_PRESERVING, is_saturating_activation=True))
+add_rule(Unary("Asin", "Atanh", "BitCast", "Selu", "Sinh", "Sqrt", "Tan", padding=PaddingTransfer(ZERO, ANY, ANY)))
+add_rule(Unary("Cos", "Softplus", padding=_BOUNDED))
+add_rule(Unary("HardSigmoid", "Sigmoid", padding=_BOUNDED, is_saturating_activation=True))
+add_rule(Unary("IsInf", "IsNaN", "Not", padding=PADDING_BECOMES_FINITE))
+add_rule(Unary("Acos", "Cosh", "Exp", padding=PaddingTransfer(FINITE, ANY, ANY)))
+add_rule(Unary("Acosh", "BitwiseNot", "Log", "Reciprocal", "Shrink", padding=PaddingTransfer(ANY, ANY, ANY)))
 
 
-_PREDICATES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
+@register
+class Dropout(Unary):
+    """The identity at inference."""
+
+    ops = ("Dropout",)
+    padding = _ZERO_PRESERVING
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        training = op.constant(2)
+        if op.input(2) is not None and (training is None or training.any()):
+            return "the training mode is computed, or on"
+        return super().inapplicability(op)
+
+
+@register
+class LeakyRelu(Unary):
+    """A slope above 1 enlarges finite elements."""
+
+    ops = ("LeakyRelu",)
+    padding = PaddingTransfer(ZERO, FINITE, ANY, "any for slopes above 1")
+
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """The transfer; any for a slope above 1, which enlarges finite elements."""
+        slope = op.attributes.get("alpha", 0.01)
+        is_steep = isinstance(slope, float | int) and abs(slope) > 1
+        return ANY if is_steep and inputs[0] else super().result_padding(op, signature, inputs)
+
+
+@register
+class Clip(Unary):
+    """Elements limited to bounds, which are attributes up to opset 10."""
+
+    ops = ("Clip",)
+    padding = PaddingTransfer(ZERO, FINITE, ANY, "zero is clipped to the bounds")
+
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """Zero stays zero if it is between constant bounds; otherwise zero becomes a bound, which is finite."""
+        low, high = _bound(op, "min", 1, -np.inf), _bound(op, "max", 2, np.inf)
+        clipped = FINITE if low is None or high is None else state_of(np.minimum(np.maximum(0.0, low), high))
+        return max(inputs[0], clipped)
+
+
+def _bound(op: Op, name: str, index: int, default: float) -> Array | None:
+    """A bound of a Clip; None if it is computed."""
+    return op.constant(index) if op.input(index) is not None else np.asarray(op.attributes.get(name, default))
 
 
 @register
@@ -366,7 +395,6 @@ class SwiGlu(Elementwise):
         return ZERO if ZERO in inputs and max(inputs) is not ANY else super().result_padding(op, signature, inputs)
 
 
-@register
 class Nary(Elementwise):
     """Several tensors in, one tensor out.
 
@@ -374,25 +402,8 @@ class Nary(Elementwise):
     operands. They count as FINITE, because data is finite; the elements of a constant are known.
     """
 
-    ops = (
-        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Sum", "Mean", "Max", "Min", "Where"),
-        *_PREDICATES,
-        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"),
-    )
     is_broadcasting = True
     has_operand_classes = True
-
-    def padding_of(self, kind: str) -> PaddingTransfer:
-        """The transfer where all operands have padding of one state."""
-        if kind in _PREDICATES:
-            return PaddingTransfer(FINITE, FINITE, FINITE)
-        if kind in ("Max", "Min", "Mean", "Where"):
-            return PaddingTransfer(ZERO, FINITE, ANY, _BROADCAST)
-        if kind in ("Div", "Mod", "Pow"):
-            return PaddingTransfer(
-                ANY, ANY, ANY, "integers are not divided by padding elements" if kind != "Pow" else ""
-            )
-        return PaddingTransfer(ZERO, ANY, ANY, _BROADCAST)
 
     def affine(self, op: Op) -> Affine | None:
         """Add, Sub, Mul and Div by a constant that runs along one axis."""
@@ -430,6 +441,23 @@ class Nary(Elementwise):
         if max(states) is not ANY and _is_zero(op, states, signature):
             return ZERO
         return super().result_padding(op, signature, states)
+
+
+add_rule(
+    Nary(
+        *("Add", "Sub", "Sum", "Mul", "PRelu", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"),
+        padding=PaddingTransfer(ZERO, ANY, ANY, _BROADCAST),
+    )
+)
+add_rule(Nary("Mean", "Max", "Min", "Where", padding=PaddingTransfer(ZERO, FINITE, ANY, _BROADCAST)))
+add_rule(Nary("Div", "Mod", padding=PaddingTransfer(ANY, ANY, ANY, "integers are not divided by padding elements")))
+add_rule(Nary("Pow", padding=PaddingTransfer(ANY, ANY, ANY)))
+add_rule(
+    Nary(
+        *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"),
+        padding=PADDING_BECOMES_FINITE,
+    )
+)
 
 
 def _keeps_finite(kind: str, states: Sequence[Padding]) -> bool:

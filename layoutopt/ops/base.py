@@ -39,6 +39,7 @@ from layoutopt.ops.signatures import (
     chosen_signature,
     is_canonical,
     padded_type,
+    rank_of,
     untransposable_reason,
     volume_of,
 )
@@ -118,11 +119,14 @@ class LayoutRule(ABC):
         letters: the letters of the axes of operands, for each rank at which the definition of the op gives its axes roles.
         operations: the number of arithmetic operations per element, a multiply-add being two, and the operand whose elements
             are counted; the results if that is None.
-        ranks: the operands whose rank has to be known, and the least rank of each.
-        padding: the padding transfer function, for all op types unless `padding_of` distinguishes them.
+        least_rank: the least number of axes of the operand `ranked`.
+        padding: the padding transfer function.
+        epsilon: the attribute that is added to a divisor; if it is 0, padding may become NaN.
+        is_saturating_activation: whether the op is a bounded activation, such as Sigmoid, which maps large differences of its
+            input to small ones. Verification compares its input. Clamping in quantisation is not meant.
     """
 
-    ops: ClassVar[tuple[str, ...]]
+    ops: ClassVar[tuple[str, ...]] = ()
     family: ClassVar[str]
     is_anchor: ClassVar[bool] = False
     is_pseudo_op: ClassVar[bool] = False
@@ -135,33 +139,30 @@ class LayoutRule(ABC):
     formats: ClassVar[str] = ""
     letters: ClassVar[Mapping[Slot, Sequence[str]]] = MappingProxyType({})
     operations: ClassVar[tuple[float, Slot | None]] = (1.0, None)
-    ranks: ClassVar[Mapping[Slot, int]] = MappingProxyType({})
+    least_rank: ClassVar[int] = 0
+    ranked: ClassVar[Slot] = X
     padding: ClassVar[PaddingTransfer] = PaddingTransfer(ANY, None, None)
+    epsilon: ClassVar[str] = ""
+    is_saturating_activation: ClassVar[bool] = False
+
+    def __init__(self, *ops: str, **columns: object) -> None:
+        """A rule for op types, with other attributes than its class has."""
+        vars(self).update(columns, ops=ops or self.ops)
 
     # --- legal formats ---
-
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """The operands whose rank has to be known, and the least rank of each."""
-        return self.ranks
 
     def inapplicability(self, op: Op) -> str:
         """The reason why an op, whose operands have the required ranks, has canonical formats only; empty if there is none."""
         return ""
 
-    def missing_rank(self, op: Op) -> str:
-        """The reason why an operand does not have the rank that the rule requires; empty if all have it."""
-        for slot, least in self.minimum_ranks(op).items():
-            value = op.operand(slot)
-            rank = None if value is None else value.rank
-            if rank is None:
-                return f"the rank of {slot} is unknown"
-            if rank < least:
-                return f"{slot} has fewer than {least} axes"
-        return ""
-
     def canonical_reason(self, op: Op) -> str:
-        """The reason why any op has canonical formats only: the rank of an operand, or `inapplicability`; empty if none."""
-        return self.missing_rank(op) or self.inapplicability(op)
+        """The reason why any op has canonical formats only: an unknown rank, or `inapplicability`; empty if none."""
+        for slot in (X, Y, *op.slots()):
+            value = op.operand(slot)
+            if value is None or value.rank is None:
+                return f"the rank of {slot} is unknown"
+        has_axes = rank_of(op.operand(self.ranked)) >= self.least_rank
+        return self.inapplicability(op) if has_axes else f"{self.ranked} has fewer than {self.least_rank} axes"
 
     def signature(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The signature that has the given formats at the given slots, without padding states; or why there is none."""
@@ -190,17 +191,14 @@ class LayoutRule(ABC):
 
     # --- padding ---
 
-    def padding_of(self, kind: str) -> PaddingTransfer:
-        """The padding transfer function of one op type; that of the rule by default."""
-        return self.padding
-
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The padding state of all outputs for those of the inputs; None if the op refuses such inputs.
 
-        `inputs` has a state for every input, ZERO for inputs without padding. By default the transfer function of the op type
-        is applied to the largest state; overrides add the cases that depend on the op or on the signature.
+        `inputs` has a state for every input, ZERO for inputs without padding. By default the transfer function is applied to
+        the largest state; overrides add the cases that depend on the op or on the signature.
         """
-        return self.padding_of(op.kind)[max(inputs, default=ZERO)]
+        state = self.padding[max(inputs, default=ZERO)]
+        return ANY if state is not None and self.epsilon and op.attributes.get(self.epsilon, 1.0) == 0 else state
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: States) -> States | None:
         """The padding states of the outputs, as in `result_padding`. Outputs that the result does not list have state ANY."""
@@ -247,7 +245,11 @@ class LayoutRule(ABC):
 
     def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
         """Attributes and inputs of a layout-agnostic op on physical arrays."""
-        return {}, [build.input(index) for index in range(len(op.inputs))]
+        return self.physical_attributes(op, build), [build.input(index) for index in range(len(op.inputs))]
+
+    def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
+        """The attributes of a layout-agnostic op that are others on physical arrays."""
+        return {}
 
     # --- kernels ---
 
@@ -270,13 +272,6 @@ class LayoutRule(ABC):
         The kernel computes the same bytes from operands in either of them.
         """
         return formats
-
-    def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
-        """The formats `base` with the channel permutation that `format` has at `slot`; None if `format` differs in more.
-
-        Kernels of such an op do not depend on the order of channels, as long as all operands have the same order.
-        """
-        return None
 
     def modes(self, op: Op, formats: OperandFormats) -> "ContractionModes | None":
         """The modes of a contraction with its operands in these formats; None where no kernel could read them."""
@@ -346,13 +341,6 @@ class LayoutRule(ABC):
         """The constant inputs with which the op computes another map over the same axis; None if there are none."""
         return None
 
-    def is_saturating_activation(self, op: Op) -> bool:
-        """Whether the op is a bounded activation, such as Sigmoid, which maps large differences of its input to small ones.
-
-        Verification compares its input. Clamping in quantisation is not meant.
-        """
-        return False
-
 
 # --- the registry ------------------------------------------------------------------------------------------------
 
@@ -365,11 +353,19 @@ def register(rule: type[LayoutRule]) -> type[LayoutRule]:
     Raises:
         ValueError: an op type has another rule.
     """
-    instance = rule()
-    for kind in rule.ops:
-        if type(_RULES.setdefault(kind, instance)) is not rule:
-            raise ValueError(f"two layout rules for {kind}")
+    add_rule(rule())
     return rule
+
+
+def add_rule(rule: LayoutRule) -> None:
+    """Register a rule for each of its op types.
+
+    Raises:
+        ValueError: an op type has another rule.
+    """
+    for kind in rule.ops:
+        if type(_RULES.setdefault(kind, rule)) is not type(rule):
+            raise ValueError(f"two layout rules for {kind}")
 
 
 EXTENSIONS = EntryPoints("layoutopt.ops", registered_by(register, LayoutRule))
@@ -394,9 +390,16 @@ class _WithoutRule(LayoutRule):
 _WITHOUT_RULE = _WithoutRule()
 
 
-def facts(op: Op) -> LayoutRule:
-    """The rule for an op, or one that declares no facts."""
+def flags(op: Op) -> LayoutRule:
+    """The rule for an op, or one that declares nothing, for attributes; the ranks of operands may be unknown."""
     return rule_of(op) or _WITHOUT_RULE
+
+
+def facts(op: Op) -> LayoutRule:
+    """The rule for an op whose operands are tensors of known rank, or one that declares no facts."""
+    rule = rule_of(op)
+    is_typed = all(value is not None and value.rank is not None for value in map(op.operand, (X, Y)))
+    return rule if rule is not None and is_typed else _WITHOUT_RULE
 
 
 def rules() -> dict[str, LayoutRule]:
@@ -584,7 +587,7 @@ _DISCONTINUOUS = frozenset(
 
 def discontinuous_inputs(op: Op) -> list[Value]:
     """The floating-point inputs of a discontinuous op; none for other ops and for quantisation."""
-    if facts(op).is_shape_query or facts(op).is_quantized:
+    if flags(op).is_shape_query or flags(op).is_quantized:
         return []
     has_integers = any(
         value.dtype is not None and not value.dtype.is_float for value in op.outputs if value is not None

@@ -383,10 +383,6 @@ class Einsum(Contraction):
     ops = ("Einsum",)
     is_always_agnostic = True
 
-    @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return dict.fromkeys((A, B, Y), 0)
-
     def _operand_terms(self, op: Op) -> list[list[str]] | None:
         """The axis names of a, b and y; None if the equation does not fit."""
         shapes = [shape_of(op.operand(slot)) for slot in (A, B, Y)]

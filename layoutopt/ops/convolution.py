@@ -21,13 +21,10 @@ from layoutopt.ops.base import Builder, LayoutRule, has_padding, padded_axes_of,
 from layoutopt.ops.interfaces import (
     FEATURE_MAPS,
     Affine,
-    Channels,
     LinearMap,
     Pads,
     Side,
     float_constant,
-    with_permutation,
-    without_permutation,
 )
 from layoutopt.ops.qdq import is_absent_or_zero, is_per_tensor
 from layoutopt.ops.signatures import (
@@ -69,10 +66,6 @@ class Convolution(LayoutRule):
     weight: ClassVar[int] = 1
     weight_axes: ClassVar[tuple[int, int]] = (1, 0)
     points: ClassVar[Slot] = Y
-
-    @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return dict.fromkeys((X, Slot("in", self.weight), Y), 0)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats; other operands take the order of axes of x or y, the bias that of the output channels."""
@@ -123,29 +116,6 @@ class Convolution(LayoutRule):
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
         return {"x": X, "w": Slot("in", self.weight), "y": Y}
-
-    def channels(self, op: Op) -> list[Channels]:
-        """The groups of axes that are the same channels and that kernels may have in any order."""
-        weight, numbers = Slot("in", self.weight), [(Slot("in", index), 0) for index in self.per_channel_inputs(op)]
-        in_axis, out_axis = self.weight_axes
-        if self.variant(op) == "depthwise":
-            return [[(X, 1), (weight, 0), (Y, 1), *numbers]]
-        return (
-            [[(X, 1), (weight, in_axis)], [(weight, out_axis), (Y, 1), *numbers]] if self.variant(op) == "dense" else []
-        )
-
-    def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
-        """Channels of x or y in the order of one operand, with the filter permuted the same way."""
-        kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
-        known = {each: own for each, own in base.items() if each in kept}
-        found = (with_permutation(op, known, slot, format, group) for group in self.channels(op))
-        return next((each for each in found if each is not None), None)
-
-    @override
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        for group in self.channels(op):
-            formats = without_permutation(op, formats, group)
-        return formats
 
     def variant(self, op: Op) -> str:
         """Dense, depthwise (every channel is a group) or grouped."""
@@ -421,17 +391,6 @@ class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
         """The activation of zero, or of the padding of the sum."""
         state = super().result_padding(op, signature, inputs[:3])
         return None if state is None else padding_after_activation(op, max((state, *inputs[3:])))
-
-
-@register
-class PaddedTransposedConvolution(TransposedConvolution):
-    """ConvTransposeWithDynamicPads: the pads are an input before the bias."""
-
-    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::ConvTransposeWithDynamicPads",)
-
-    @override
-    def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
-        return (3,) if len(op.inputs) > 3 else ()
 
 
 # --- Convolutions of integers: QLinearConv, ConvInteger ---

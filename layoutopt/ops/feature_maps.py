@@ -2,25 +2,20 @@
 
 from collections.abc import Collection, Mapping
 from math import prod
-from types import MappingProxyType
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.ir.types import Op, Padding, Signature, TensorType, Value
+from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops.axiswise import AxiswiseRule
-from layoutopt.ops.base import Builder, computed_list, register, state_of
-from layoutopt.ops.interfaces import FEATURE_MAPS, without_permutation
+from layoutopt.ops.base import Builder, add_rule, computed_list, register
+from layoutopt.ops.interfaces import FEATURE_MAPS
 from layoutopt.ops.signatures import (
     ANY,
-    FINITE,
     PADDING_KEPT,
-    PADDING_REFUSED,
     ZERO,
-    OperandFormats,
     PaddingTransfer,
-    States,
     X,
     Y,
     estimated_extent,
@@ -38,7 +33,7 @@ class SpatialRule(AxiswiseRule):
 
     formats = "any order; batch and channels may be blocked"
     letters = FEATURE_MAPS
-    ranks = MappingProxyType({X: 3})
+    least_rank = 3
     has_one_result = True
     whole_reason = "a spatial axis cannot be blocked"
 
@@ -54,21 +49,12 @@ class WindowRule(SpatialRule):
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         return {} if axis < 2 else None  # no operand contains extents of batch or channels
 
-    @override
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        return without_permutation(op, formats, [(X, 1), (Y, 1)])
 
-    @override
-    def padding_of(self, kind: str) -> PaddingTransfer:
-        return PaddingTransfer(ZERO, ANY, ANY) if kind.endswith("LpPool") else PADDING_KEPT
-
-
-@register
 class Pooling(WindowRule):
     """Pooling with a moving window."""
 
     family = "pooling"
-    ops = ("MaxPool", "AveragePool", "LpPool")
+    padding = PADDING_KEPT
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """The spatial axes of an average over elements of the image."""
@@ -86,18 +72,24 @@ class Pooling(WindowRule):
         return prod(min(side, dim) if isinstance(dim, int) else side for side, dim in sides) * volume_of(y)
 
 
-@register
 class GlobalPooling(WindowRule):
     """Pooling with one window, as large as the image."""
 
     family = "global_pooling"
-    ops = ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+    padding = PADDING_KEPT
     operations = (1.0, X)
 
     @override
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         x = op.inputs[0]
         return frozenset(range(2, x.rank)) if op.op_type == "GlobalAveragePool" and x is not None and x.rank else None
+
+
+_POWERS = PaddingTransfer(ZERO, ANY, ANY)
+add_rule(Pooling("MaxPool", "AveragePool"))
+add_rule(Pooling("LpPool", padding=_POWERS))
+add_rule(GlobalPooling("GlobalAveragePool", "GlobalMaxPool"))
+add_rule(GlobalPooling("GlobalLpPool", padding=_POWERS))
 
 
 # --- Resampling of spatial axes; channels may have any format ---
@@ -158,11 +150,6 @@ class Resize(AxiswiseRule):
             return "repeat"
         is_linear = self.mode(op) == "linear" and not op.integer("antialias") and self.integer_scales(op) is not None
         return "whole linear" if is_linear else self.mode(op)
-
-    @override
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        x = op.inputs[0]
-        return without_permutation(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
 
     @override
     def inapplicability(self, op: Op) -> str:
@@ -250,63 +237,3 @@ def _listed_axes(op: Op) -> tuple[int, ...]:
     """The axes that scales or sizes have elements for."""
     rank = rank_of(op.x)
     return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
-
-
-# --- Values sampled from feature maps at coordinates of another tensor: grids, regions of interest ---
-#
-#     x (N, C, *image)   grid (N, *points, coordinates)   ->   y (N, C, *points)         GridSample
-#     x (N, C, H, W)     regions (R, 4 or 5)              ->   y (R, C, *window)         RoiAlign, MaxRoiPool
-#
-# Any order of axes is legal, and channels may be blocked; padding channels are sampled like others. The coordinates are
-# small and stay canonical.
-
-
-class ChannelsOnly(AxiswiseRule):
-    """An op on feature maps whose spatial axes are indexed by coordinates."""
-
-    formats = "any order; channels may be blocked"
-    ranks = MappingProxyType({X: 3, Y: 3})
-    whole_reason = "only channels can be blocked"
-
-    @override
-    def whole_axes(self, op: Op) -> Collection[int]:
-        return {*range(rank_of(op.x))} - {1}
-
-
-@register
-class Sampling(ChannelsOnly):
-    """One sample per channel and coordinate."""
-
-    family = "sampling"
-    ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
-    padding = PaddingTransfer(ZERO, FINITE, ANY, "cubic interpolation overshoots")
-    operations = (8.0, Y)  # four multiply-adds
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The larger state of x and of the extrapolation value; any after cubic interpolation, which overshoots."""
-        if inputs[0] and op.attributes.get("mode") in ("bicubic", "cubic"):
-            return ANY
-        return max(*inputs, state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0))))
-
-
-# --- Deformable convolution: x (N, C, H, W), filters, computed offsets, bias, mask  ->  y (N, O, H, W) ---
-#
-# x and y may have any order of axes; the other operands stay canonical, because offsets and masks group their channels by
-# kernel element.
-
-
-@register
-class DeformableConvolution(ChannelsOnly):
-    """DeformConv."""
-
-    family = "deformable_convolution"
-    ops = ("DeformConv",)
-    formats = "any order; channels may be blocked where they fill their blocks"
-    letters = FEATURE_MAPS
-    padding = PADDING_REFUSED
-
-    def flops(self, op: Op) -> float:
-        """Ten per weight and position of the output: a multiply-add, and the interpolation of four elements."""
-        w, y = op.inputs[1], op.outputs[0]
-        channels = y.shape[1] if y is not None and y.shape else 1
-        return 10.0 * volume_of(w) * volume_of(y) / max(estimated_extent(channels), 1)

@@ -1,16 +1,15 @@
-"""Facts about ops other than layouts, which methods of `LayoutRule` declare: axis letters, orders of channels, maps."""
+"""Facts about ops other than layouts, which methods of `LayoutRule` declare: axis letters, pads, maps."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Op, OpaqueType, Slot, TensorType, Value
-from layoutopt.ops.signatures import OperandFormats, X, Y
+from layoutopt.ops.signatures import X, Y
 
 # --- Letters of the axes of an op's operands, where the definition of the op gives its axes roles ---
 #
@@ -27,94 +26,6 @@ def letters_by_rank(op: Op, slots: Mapping[Slot, Sequence[str]]) -> dict[Slot, s
     """For every slot that of the given letters whose number is the rank of the operand; slots without such are absent."""
     ranks = {slot: None if (value := op.operand(slot)) is None else value.rank for slot in slots}
     return {slot: letters for slot, each in slots.items() for letters in each if len(letters) == ranks[slot]}
-
-
-# --- Permuted channels: kernels that accept any order of channels, as long as all operands have the same order ---
-#
-#     x N H W 2c C    w O H W 2i I    y N H W O      is the channels-last kernel, its filter packed in another order
-#
-# So a channel shuffle costs nothing between dense convolutions, whose filters are constants, and propagates through ops that
-# compute every channel in the same way. Grouped convolutions depend on the order.
-
-
-Channels: TypeAlias = Sequence[tuple[Slot, int]]
-"""Axes of operands that are the same channels."""
-
-
-def axis_digits(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
-    """The digits of an axis, outermost first; None if they are not adjacent or the axis is padded."""
-    positions = [position for position, part in enumerate(format.parts) if part.axis == axis]
-    if (
-        not positions
-        or positions != list(range(positions[0], positions[-1] + 1))
-        or format.padded_shape(shape)[axis] != shape[axis]
-    ):
-        return None
-    return tuple(format.parts[position] for position in positions)
-
-
-def with_axis_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
-    """The format with other digits for an axis, in the position of its first digit."""
-    first = next(position for position, part in enumerate(format.parts) if part.axis == axis)
-    replaced = (Part(axis, part.block, part.step) for part in digits)
-    before = (part for part in format.parts[:first] if part.axis != axis)
-    behind = (part for part in format.parts[first:] if part.axis != axis)
-    return Format((*before, *replaced, *behind))
-
-
-def with_permutation(
-    op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels
-) -> OperandFormats | None:
-    """The formats of a kernel with the channel permutation that one operand has.
-
-    Args:
-        op: the op.
-        base: formats that the kernel accepts.
-        slot: the operand.
-        format: its format.
-        channels: the axes that are the same channels as the operand's.
-
-    Returns:
-        The formats; None if `format` differs from `base` in more than the order of channels.
-    """
-    shapes = _shapes(op, channels)
-    axis = next((channel_axis for each, channel_axis in channels if each == slot), None)
-    if axis is None or len(shapes) < len({each for each, _ in channels}) or not format.fits(shapes[slot]):
-        return None
-    digits = axis_digits(format, axis, shapes[slot])
-    if digits is None or len(digits) < 2:
-        return None
-    found = dict(base)
-    for each, channel_axis in channels:
-        own = found.get(each, Format.canonical(len(shapes[each])))
-        if not own.fits(shapes[each]) or axis_digits(own, channel_axis, shapes[each]) is None:
-            return None
-        found[each] = with_axis_digits(own, channel_axis, digits)
-    return found if found[slot] == format else None
-
-
-def without_permutation(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
-    """The formats with channels in natural order, if all operands have the same permutation."""
-    shapes = _shapes(op, channels)
-    if any(slot not in formats or slot not in shapes for slot, _ in channels):
-        return formats
-    runs = [axis_digits(formats[slot], axis, shapes[slot]) for slot, axis in channels]
-    levels = {None if run is None else tuple((part.block, part.step) for part in run) for run in runs}
-    if len(levels) != 1 or None in levels or levels == {((0, 0),)}:
-        return formats
-    return {**formats, **_whole(formats, channels)}
-
-
-def _whole(formats: OperandFormats, channels: Channels) -> Mapping[Slot, Format]:
-    found: dict[Slot, Format] = {}
-    for slot, axis in channels:
-        found[slot] = with_axis_digits(found.get(slot, formats[slot]), axis, (Part(axis),))
-    return found
-
-
-def _shapes(op: Op, channels: Channels) -> dict[Slot, Shape]:
-    values = {slot: op.operand(slot) for slot, _ in channels}
-    return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
 
 
 # --- Folding of zero pads into ops that have pads as attributes ---

@@ -12,7 +12,6 @@ large matrix if b has no batches (`collapsed_batch`).
 """
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +20,7 @@ from typing_extensions import override
 from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
-from layoutopt.ops.base import Builder, LayoutRule, padded_axes_of, register, state_of
+from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, state_of
 from layoutopt.ops.contraction import A, B, CollapsedBatch, Contraction, collapse_batch
 from layoutopt.ops.convolution import ConstantWeight, MixedAxes, padding_after_activation
 from layoutopt.ops.interfaces import float_constant
@@ -67,13 +66,11 @@ class PaddedProduct(LayoutRule):
         a, b = self.factors
         return {"a": Slot("in", a), "b": Slot("in", b), "y": Y}
 
-    @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return dict.fromkeys(self.roles(op).values(), 2)
-
     def inapplicability(self, op: Op) -> str:
         """The reason if operands may not have the rows and columns of the result."""
         a, b, y = (shape_of(op.operand(slot)) for slot in self.roles(op).values())
+        if min(map(len, (a, b, y))) < 2:
+            return "an operand is no matrix"
         (m, _), (_, n) = self.matrix_axes(op)
         if a[m] != y[-2] or b[n] != y[-1]:
             return "rows and columns of the operands may differ from those of the result"
@@ -453,7 +450,6 @@ class QGemm(IntegerProduct):
     per_column_inputs = (4, 5)
 
 
-@register
 class PackedProduct(AxiswiseRule):
     """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale.
 
@@ -463,17 +459,9 @@ class PackedProduct(AxiswiseRule):
     family = "packed_matmul"
     formats = "any; the summed axis and columns must not be blocked"
     padding = PaddingTransfer(ANY, ANY, ANY)
-    ops: ClassVar[tuple[str, ...]] = tuple(
-        f"com.microsoft::{kind}"
-        for kind in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
-    )
-    ranks = MappingProxyType({X: 2, Y: 2})
+    least_rank = 2
     is_quantized = True
     whole_reason = "the kernel reads and writes whole rows"
-
-    def padding_of(self, kind: str) -> PaddingTransfer:
-        """The transfer; DynamicQuantizeMatMul computes one range for all rows, so their padding must be zero."""
-        return PaddingTransfer(ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.padding
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
@@ -511,3 +499,7 @@ class PackedProduct(AxiswiseRule):
     def flops(self, op: Op) -> float:
         a = op.inputs[0]
         return 2.0 * volume_of(op.outputs[0]) * estimated_extent(a.shape[-1]) if a is not None and a.shape else 0.0
+
+
+add_rule(PackedProduct(*map("com.microsoft::{}".format, ("MatMulNBits", "MatMulBnb4", "MatMulIntegerToFloat"))))
+add_rule(PackedProduct("com.microsoft::DynamicQuantizeMatMul", padding=PaddingTransfer(ANY, None, None)))

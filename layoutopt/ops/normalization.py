@@ -4,27 +4,24 @@ Parameters per channel are vectors, blocked and padded as the channels of the in
 padding of the input becomes zero.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import prod
-from types import MappingProxyType
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import DOMAIN
-from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.along_axis import OneAxis
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost, broadcast_padding, positions
-from layoutopt.ops.base import Builder, PhysicalOperands, has_padding, padded_axes_of, register
+from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost, broadcast_padding
+from layoutopt.ops.base import Builder, padded_axes_of, register
 from layoutopt.ops.feature_maps import SpatialRule
-from layoutopt.ops.interfaces import Affine, Side, float_constant, without_permutation
+from layoutopt.ops.interfaces import Affine, Side, float_constant
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
     PADDING_REFUSED,
     ZERO,
-    OperandFormats,
     PaddingTransfer,
     States,
     X,
@@ -57,8 +54,9 @@ class ChannelNormalization(SpatialRule):
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
     padding = PaddingTransfer(ZERO, ZERO, None, "any for padding of the batch, and without an epsilon")
+    epsilon = "epsilon"
     operands = ()
-    ranks = MappingProxyType({X: 2})
+    least_rank = 2
 
     @override
     def inapplicability(self, op: Op) -> str:
@@ -70,11 +68,6 @@ class ChannelNormalization(SpatialRule):
         """The parameters run along the channels."""
         parameters = [Slot("in", index) for index in range(1, len(op.inputs))]
         return {**super().axes(op), **dict.fromkeys(parameters, (1,))}
-
-    @override
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        numbers = [(Slot("in", index), 0) for index in range(1, len(op.inputs))]
-        return without_permutation(op, formats, [(X, 1), (Y, 1), *numbers])
 
     def affine(self, op: Op) -> Affine | None:
         """BatchNormalization with constant statistics: (x - mean) / sqrt(var + epsilon) * scale + bias."""
@@ -98,8 +91,6 @@ class ChannelNormalization(SpatialRule):
         """Zero for (finite - 0) / sqrt(0 + epsilon) * 0 + 0, with an epsilon; any for padding of the batch."""
         if 0 in padded_axes_of(op.inputs[0], signature.inputs[0]):
             return ANY
-        if op.attributes.get("epsilon", 1e-5) == 0:
-            return None if any(inputs) else ANY
         return None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
 
 
@@ -110,12 +101,7 @@ class LocalResponseNormalization(SpatialRule):
     family = "normalization"
     ops = ("LRN",)
     padding = PaddingTransfer(ZERO, None, None, "any without a bias")
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Zero if the bias is positive, since zero is divided by it; else any."""
-        bias = op.attributes.get("bias", 1.0)
-        has_bias = isinstance(bias, float) and bias > 0
-        return super().result_padding(op, signature, inputs) if has_bias or inputs[0] else ANY
+    epsilon = "bias"
 
 
 @register
@@ -129,7 +115,9 @@ class LayerNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
     formats = "any; normalised axes must not be blocked; one kernel where they are innermost"
+    # a normalised row is at most the square root of its length, plus the bias
     padding = PaddingTransfer(FINITE, FINITE, ANY, "any without an epsilon")
+    epsilon = "epsilon"
     operands = (X, Slot("in", 1), Slot("in", 2), Y)
     has_one_result = True
     whole_reason = "a normalised axis cannot be blocked"
@@ -146,61 +134,13 @@ class LayerNormalization(AxiswiseRule):
         rank = rank_of(op.x)
         return range(op.integer("axis", -1) % rank, rank)
 
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Finite with an epsilon: a normalised row is at most the square root of its length, plus the bias; else any."""
-        return ANY if op.attributes.get("epsilon", 1e-5) == 0 else super().result_padding(op, signature, inputs)
-
     @override
     def is_one_op(self, op: Op, signature: Signature) -> bool:
         return are_last_innermost(signature, len(self.whole_axes(op)))
 
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+    def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
         """The axis counted from the end."""
-        return {"axis": -len(self.whole_axes(op))}, super().physical_operands(op, build)[1]
-
-
-@register
-class VectorNormalization(OneAxis):
-    """LpNormalization: every vector along an axis divided by its length."""
-
-    family = "normalization"
-    ops = ("LpNormalization",)
-    padding = PaddingTransfer(ZERO, FINITE, ANY, "before opset 22 any")
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The transfer of the family since opset 22, where a vector of length 0 stays zero; any before."""
-        return super().result_padding(op, signature, inputs) if op.version >= 22 else ANY
-
-
-@register
-class MeanVarianceNormalization(AxiswiseRule):
-    """Mean 0 and variance 1 over some axes, by default over batch and spatial axes."""
-
-    family = "normalization"
-    ops = ("MeanVarianceNormalization",)
-    formats = "any; normalised axes may be blocked where they have no padding"
-    padding = PaddingTransfer(ANY, ANY, ANY)
-    is_always_agnostic = True
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        has_all = rank_of(op.x) > max(op.integers("axes", (0, 2, 3)), default=0)
-        return "" if has_all else "the input does not have all normalised axes"
-
-    def normalised_axes(self, op: Op) -> set[int]:
-        """The axes that are normalised over."""
-        return {axis % rank_of(op.x) for axis in op.integers("axes", (0, 2, 3))}
-
-    def misfit(self, op: Op, signature: Signature) -> str:
-        """The reason if normalised axes have padding."""
-        x = signature[X]
-        is_blocked = x is not None and not self.normalised_axes(op).isdisjoint(x.format.blocked_axes)
-        return "the mean would include padding elements" if is_blocked and has_padding(op.inputs[0], x) else ""
-
-    @override
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
-        axes = positions(build.format(X), self.normalised_axes(op))
-        return {"axes": axes}, super().physical_operands(op, build)[1]
+        return {"axis": -len(self.whole_axes(op))}
 
 
 # --- group normalization ---
@@ -318,7 +258,7 @@ class SkipNormalization(AxiswiseRule):
     formats = "any; rows must not be blocked; one kernel where they are innermost"
     padding = PaddingTransfer(FINITE, FINITE, ANY, "the sum as for Add")
     operands = ()
-    ranks = MappingProxyType({X: 2})
+    least_rank = 2
     whole_reason = "the normalised axis cannot be blocked"
 
     @override

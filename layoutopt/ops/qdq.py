@@ -11,7 +11,6 @@ the scale is padded with zeros, DequantizeLinear makes any integer zero, since i
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -27,7 +26,7 @@ from layoutopt.ops.rearrangement import Slice
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
-    PADDING_KEPT,
+    PADDING_BECOMES_FINITE,
     ZERO,
     Inapplicable,
     PaddingTransfer,
@@ -78,7 +77,7 @@ class QdqOp(AxiswiseRule):
     )
     is_quantized = True
     operands = ()
-    ranks = MappingProxyType({X: 1})
+    least_rank = 1
     whole_reason = "an axis with blocked quantisation cannot be blocked"
 
     def axis(self, op: Op) -> int | None:
@@ -238,7 +237,7 @@ class DynamicQuantize(Elementwise):
 class IntegerElementwise(Elementwise):
     """Element-wise ops on one or two quantised tensors, with broadcasting; QLinearWhere also on a boolean condition."""
 
-    padding = PaddingTransfer(FINITE, FINITE, FINITE, "zero if the op maps zero to zero and all zero points are zero")
+    padding = PADDING_BECOMES_FINITE
     is_quantized = True
     _TENSOR_OPERANDS: ClassVar[dict[str, tuple[int, ...]]] = {
         "QLinearAdd": (0, 3),
@@ -247,40 +246,11 @@ class IntegerElementwise(Elementwise):
         "QLinearSigmoid": (0,),
         "QLinearLeakyRelu": (0,),
     }
-    _ZERO_PRESERVING: ClassVar[tuple[str, ...]] = ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu")
     ops: ClassVar[tuple[str, ...]] = tuple(f"com.microsoft::{kind}" for kind in _TENSOR_OPERANDS)
 
     @override
     def slots(self, op: Op) -> list[Slot]:
         return [*(Slot("in", index) for index in self._TENSOR_OPERANDS[op.op_type]), Y]
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Zero if the five conditions below hold; else finite.
-
-        The op maps zero to zero, all tensors have the shape of the result, none is constant, all padding is zero, and all zero
-        points are zero. The rule uses no padding of constants, whose state in `inputs` is zero whatever their format is.
-        """
-        y = op.outputs[0]
-        tensors = [op.inputs[index] for index in self._TENSOR_OPERANDS[op.op_type]]
-        have_result_shape = all(value is not None and y is not None and value.shape == y.shape for value in tensors)
-        none_constant = all(value is not None and not value.is_constant for value in tensors)
-        zero_points_are_zero = all(
-            is_absent_or_zero(op, index) for index, value in enumerate(op.inputs) if _is_zero_point(value)
-        )
-        zero_padding = all(state is ZERO for state in inputs)
-        keeps_zero = (
-            op.op_type in self._ZERO_PRESERVING
-            and have_result_shape
-            and none_constant
-            and zero_points_are_zero
-            and zero_padding
-        )
-        return ZERO if keeps_zero else FINITE
-
-
-def _is_zero_point(value: Value | None) -> bool:
-    """Whether an operand is a zero point, which is a single integer; scales are floating-point numbers."""
-    return value is not None and value.shape in ((), (1,)) and value.dtype is not None and not value.dtype.is_float
 
 
 @register
@@ -288,10 +258,9 @@ class IntegerConcat(OneAxis):
     """Concatenation of inputs with a scale and zero point each."""
 
     family = "rearrangement"
-    padding = PaddingTransfer(FINITE, FINITE, FINITE)
+    padding = PADDING_BECOMES_FINITE
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
-    ranks = MappingProxyType({Y: 1})
-    axis_of = Y
+    ranked = Y
     default_axis = 0
     is_quantized = True
 
@@ -304,7 +273,7 @@ class IntegerConcat(OneAxis):
 class IntegerSoftmax(Softmax):
     """Quantised Softmax; attribute `opset` is the opset whose definition of Softmax it has."""
 
-    padding = PaddingTransfer(FINITE, FINITE, FINITE)
+    padding = PADDING_BECOMES_FINITE
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
     is_quantized = True
 
@@ -313,42 +282,19 @@ class IntegerSoftmax(Softmax):
         return op.integer("opset", 13)
 
 
-class ChannelsFirstOrLast(SpatialRule):
-    """An op on images in the order (N, C, *spatial) or (N, *spatial, C)."""
-
-    is_quantized = True
-
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        """No roles for channels-last ops, so no kernel of a target matches."""
-        return {} if self.is_channels_last(op) else {"x": X, "y": Y}
-
-    @override
-    def whole_axes(self, op: Op) -> Collection[int]:
-        rank = rank_of(op.x)
-        return range(1, rank - 1) if self.is_channels_last(op) else range(2, rank)
-
-
 @register
-class IntegerPooling(ChannelsFirstOrLast):
+class IntegerPooling(SpatialRule):
     """Average pooling of integers, with a quantised result; overlapping windows read more, which costs little."""
 
     family = "pooling"
-    padding = PaddingTransfer(FINITE, FINITE, FINITE)
+    padding = PADDING_BECOMES_FINITE
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
+    is_quantized = True
     operations = (1.0, X)
 
-
-@register
-class MaxPoolingChannelsLast(ChannelsFirstOrLast):
-    """The largest integer of a window, on (N, *spatial, C)."""
-
-    family = "pooling"
-    padding = PADDING_KEPT
-    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::NhwcMaxPool",)
-
     @override
-    def is_channels_last(self, op: Op) -> bool:
-        return True
+    def inapplicability(self, op: Op) -> str:
+        return "it is channels-last already" if self.is_channels_last(op) else super().inapplicability(op)
 
 
 # --- QDQ groups: DequantizeLinear -> op -> QuantizeLinear, which runtimes compute as one op on integers ---

@@ -1,23 +1,20 @@
 """Ops that join, cut, pad, repeat or fill tensors along axes."""
 
 from collections.abc import Collection, Sequence
-from types import MappingProxyType
-from typing import cast
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Format
-from layoutopt.ir.types import Array, Data, Op, Opaque, Padding, Signature, Slot, Value
+from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.along_axis import OneAxis, given_integers, with_integers
 from layoutopt.ops.axiswise import (
     AxiswiseRule,
     IterationOrder,
     aligned_input,
-    are_last_innermost,
     broadcast_padding,
 )
-from layoutopt.ops.base import Builder, PhysicalOperands, computed_list, register, state_of
+from layoutopt.ops.base import Builder, PhysicalOperands, register, state_of
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.signatures import (
     ANY,
@@ -90,7 +87,6 @@ class Concat(ConcatOrSplit):
     ops = ("Concat",)
     operands = ()
     default_axis = 1  # before it was required
-    ranks = MappingProxyType({X: 1})
 
     @override
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
@@ -315,47 +311,3 @@ class Tile(AxiswiseRule):
             counts.append(extent if x[part.axis] == 1 else 1 if part.block else repeats[part.axis])
         numbers = build.constant(np.asarray(counts, dtype=np.int64), "repeats")
         return {}, [aligned_input(build, op, 0, self.axes(op)), numbers]
-
-
-@register
-class Triangle(AxiswiseRule):
-    """The upper or lower triangle of matrices, the other elements set to zero.
-
-    Each matrix is computed from its row and column indices, which padding behind them does not change.
-    """
-
-    family = "triangle"
-    ops = ("Trilu", "com.microsoft::Trilu")
-    formats = "any; one kernel where rows and columns are the innermost axes"
-    padding = PADDING_KEPT
-    ranks = MappingProxyType({X: 2})
-
-    @override
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        return are_last_innermost(signature, 2)
-
-
-@register
-class Fill(AxiswiseRule):
-    """ConstantOfShape: tensors filled with one number; the shape is an input."""
-
-    family = "fill"
-    ops = ("ConstantOfShape",)
-    formats = "any"
-    padding = PaddingTransfer(ZERO, None, None, "the number")
-    operands = (Y,)
-    is_always_agnostic = True
-
-    @override
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        value = op.attributes.get("value")
-        return state_of(cast(Data, value.payload).numpy()) if isinstance(value, Opaque) else ZERO
-
-    def lower(self, op: Op, build: Builder) -> None:
-        """The same op for the physical shape; symbolic extents are gathered from the logical shape."""
-        type = build.output_type(0)
-        dims = zip(build.format(Y).parts, shape_of(type), strict=True)
-        entries = [(dim if isinstance(dim, int) else None, part.axis) for part, dim in dims]
-        physical = computed_list(build, build.input(0), entries)
-        (result,) = build.op(op.op_type, [physical], [type], op.attributes)
-        build.set_output(0, result)

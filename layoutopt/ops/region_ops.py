@@ -128,7 +128,7 @@ class ControlFlow(LayoutRule):
         return op.attributes
 
     @override
-    def inapplicability(self, op: Op) -> str:
+    def canonical_reason(self, op: Op) -> str:
         return "" if self.is_well_formed(op) else "its regions do not have the operands that its definition requires"
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:

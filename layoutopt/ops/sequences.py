@@ -50,10 +50,6 @@ class MultiHeadRule(LayoutRule):
     is_always_agnostic = True
 
     @override
-    def minimum_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return dict.fromkeys(self.operands_with_heads, 0)
-
-    @override
     def axis_letters(self, op: Op) -> Mapping[Slot, str]:
         return letters_by_rank(op, dict.fromkeys(self.operands_with_heads, ("NSC", "NHSD")))
 

@@ -239,4 +239,5 @@ def _listed(states: Sequence[Padding]) -> str:
 
 
 PADDING_KEPT = PaddingTransfer(ZERO, FINITE, ANY)
+PADDING_BECOMES_FINITE = PaddingTransfer(FINITE, FINITE, FINITE)
 PADDING_REFUSED = PaddingTransfer(None, None, None)

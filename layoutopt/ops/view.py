@@ -8,7 +8,6 @@ They cost nothing. If a neighbour requires another format, a conversion behind t
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from types import MappingProxyType
 
 from typing_extensions import override
 
@@ -39,7 +38,6 @@ class View(LayoutRule):
     family = "view"
     formats = "any on one side; the other has the same bytes"
     padding = PADDING_KEPT
-    ranks = MappingProxyType({X: 0, Y: 0})
     is_always_agnostic = True
     operations = (0.0, Y)
 
@@ -279,7 +277,6 @@ class ShapeOp(LayoutRule):
     formats = "any"
     padding = PADDING_REFUSED
     is_always_agnostic = True
-    ranks = MappingProxyType({X: 0})
 
     is_shape_query = True
 

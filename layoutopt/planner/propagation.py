@@ -24,8 +24,8 @@ from layoutopt.ops import (
     LayoutRule,
     QdqGroups,
     canonical_signature,
-    facts,
     find_qdq_groups,
+    flags,
     has_untransposable_type,
     is_dequantizer,
     is_in_qdq_group,
@@ -156,7 +156,7 @@ def planned_qdq_groups(graphs: Iterable[Graph], cost_model: CostModel, *, keeps_
 
 def quantized_ops(graphs: Iterable[Graph]) -> set[Op]:
     """The ops of QDQ groups, and the ops on integers with scales."""
-    return {op for graph in graphs for op in graph.ops if is_in_qdq_group(graph, op) or facts(op).is_quantized}
+    return {op for graph in graphs for op in graph.ops if is_in_qdq_group(graph, op) or flags(op).is_quantized}
 
 
 MAX_FORMATS = 16  # per value; the problem grows with their square
@@ -342,9 +342,7 @@ class _FormatPropagation:
 
     def _combine_all(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
         """Add the signatures of a format at a slot with the known formats of the other operands, if the rule allows others."""
-        if rule.is_anchor:
-            self._permute_channels(op, rule, slot, format)
-        elif not rule.is_anchor and self.propagates and rule.has_independent_operands:
+        if not rule.is_anchor and self.propagates and rule.has_independent_operands:
             self._combine(op, slot, format)
 
     def _is_known(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
@@ -358,14 +356,6 @@ class _FormatPropagation:
         is_known = (operand_class, format) in completed
         completed.add((operand_class, format))
         return is_known
-
-    def _permute_channels(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
-        """Add the kernel's signatures with the channel order of a format, if the kernel is permutation-invariant."""
-        for signature in list(self.signatures.get(op, {}).values()):
-            base = {each: storage.format for each in op.slots() if (storage := signature[each]) is not None}
-            known = rule.permuted_formats(op, base, slot, format)
-            if known is not None:
-                self._complete(op, dict(known), MAX_COMBINATIONS)
 
     def _combine(self, unit: Op, slot: Slot, format: Format) -> None:
         """Add the signatures of a new format at a slot with all known formats of the other operands."""

@@ -52,5 +52,5 @@ def _operator(kind: str) -> Operator:
         versions = [*([OLDEST_OPSET] if older else []), *(each for each in versions if each > OLDEST_OPSET)]
     rule = rules().get(kind)
     if rule is not None:
-        return Operator(name, domain, tuple(versions), rule.family, rule.formats, str(rule.padding_of(kind)))
+        return Operator(name, domain, tuple(versions), rule.family, rule.formats, str(rule.padding))
     return Operator(name, domain, tuple(versions), reason=OPS_WITHOUT_RULE.get(kind, UNKNOWN))

@@ -118,7 +118,9 @@ def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
 def _same_axes(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     """Extents of one iteration axis of an element-wise op, a product or a Concat must be equal or 1."""
     rule = facts(op)
-    if not isinstance(rule, Elementwise | Contraction | Concat) or rule.missing_rank(op):
+    values = map(op.operand, op.slots())
+    is_untyped = any(value is None or value.rank is None for value in values)
+    if is_untyped or not isinstance(rule, Elementwise | Contraction | Concat):
         return
     dims: dict[int, list[Dim]] = {}
     for slot, numbers in rule.axes(op).items():

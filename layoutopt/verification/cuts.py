@@ -16,7 +16,7 @@ from layoutopt.formats import Format, Shape, pack, unpack
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
-from layoutopt.ops import View, discontinuous_inputs, facts, rule_of
+from layoutopt.ops import View, discontinuous_inputs, flags, rule_of
 from layoutopt.verification.runnable import RANDOM_OPS
 
 MAX_CUTS = 32
@@ -116,7 +116,6 @@ class CutCandidates:
         optional: the element types of the other floating-point values.
         required: the element types of rounded integers and operands of discontinuous ops; a model is cut at all of them.
         rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
-        has_float16: whether the graph or a body has a value of type float16.
         is_narrow: whether it has a value of type float16 or bfloat16.
         is_quantised: whether it has a quantised op.
         has_random_ops: whether it draws random numbers.
@@ -126,7 +125,6 @@ class CutCandidates:
     optional: Mapping[str, DType] = field(default_factory=dict)
     required: Mapping[str, DType] = field(default_factory=dict)
     rounding_sources: Mapping[str, DType] = field(default_factory=dict)
-    has_float16: bool = False
     is_narrow: bool = False
     is_quantised: bool = False
     has_random_ops: bool = False
@@ -136,15 +134,13 @@ class CutCandidates:
         """The candidates of a graph that no pass has changed yet."""
         integers = rounded_integers(graph)
         ops = [op for each in graph.regions() for op in each.ops]
-        has_float16 = graph.has_dtype(DType.FLOAT16)
         return cls(
             before_saturation=values_before_saturation(graph),
             optional=floating_point_values(graph),
             required={**integers, **discontinuity_inputs(graph)},
             rounding_sources=rounding_sources(graph, {*integers, *(value.name for value in _truncated(graph))}),
-            has_float16=has_float16,
-            is_narrow=has_float16 or graph.has_dtype(DType.BFLOAT16),
-            is_quantised=any(facts(op).is_quantized for op in ops),
+            is_narrow=graph.has_dtype(DType.FLOAT16) or graph.has_dtype(DType.BFLOAT16),
+            is_quantised=any(flags(op).is_quantized for op in ops),
             has_random_ops=any(op.kind in RANDOM_OPS for op in ops),
         )
 
@@ -178,7 +174,7 @@ def values_before_saturation(graph: Graph) -> list[str]:
         op = graph.producer(output)
         while op is not None and isinstance(rule_of(op), View) and op.inputs[0] is not None:
             op = graph.producer(op.inputs[0])
-        before = op.inputs[0] if op is not None and facts(op).is_saturating_activation(op) else None
+        before = op.inputs[0] if op is not None and flags(op).is_saturating_activation else None
         if before is not None and before not in graph.inputs and not graph.is_output(before):
             found.append(before.name)
     return found
@@ -202,7 +198,7 @@ def rounded_integers(graph: Graph) -> dict[str, DType]:
     """The element types of the integers that quantised ops compute, and of floating-point values cast to integers."""
     found = {}
     for op in graph.ops:
-        for value in op.outputs if facts(op).is_quantized else ():
+        for value in op.outputs if flags(op).is_quantized else ():
             if value is not None and value.dtype in _FEW_BITS and not graph.is_output(value):
                 found[value.name] = value.dtype
     found.update({value.name: value.dtype for value in _truncated(graph) if value.dtype and not graph.is_output(value)})

@@ -1,6 +1,6 @@
 """Models with discontinuous ops: rounding changes the order of nearly equal values, and all later values differ.
 
-Of 16,384 scores some differ by no more than a rounding; and `p` and `q` are one sum in two orders: rounding alone decides which
+Of 4,096 scores some differ by no more than a rounding; and `p` and `q` are one sum in two orders: rounding alone decides which
 is larger.
 """
 
@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from parsed_models import parsed
+from tiers import covering
 
 import layoutopt
 from layoutopt.errors import VerificationError
@@ -33,7 +34,7 @@ HEAD = """
 
 MODELS = {
     # The boxes with the highest scores, and one more layer on them.
-    "best": """(float[1, 8, 40, 100] y) {
+    "best": """(float[1, 8, 20, 50] y) {
         v, i = TopK (scores, k)
         chosen = Gather <axis = 0> (boxes, i)
         turned = Transpose <perm = [1, 0]> (chosen)
@@ -55,13 +56,13 @@ MODELS = {
         row = Reshape (which, all)
         y = Gather <axis = 0> (boxes, row)""",
     # Numbers that Floor rounds down, as floating-point values.
-    "cut_down": """(float[1, 4, 128, 128] y) {
+    "cut_down": """(float[1, 4, 64, 64] y) {
         difference = Sub (p, q)
         near = Add (difference, two)
         whole = Floor (near)
         y = Mul (whole, f)""",
     # The index of the higher of two scores.
-    "larger": """(float[1, 4, 128, 128] y) {
+    "larger": """(float[1, 4, 64, 64] y) {
         both = Concat <axis = 1> (p, q)
         which = ArgMax <axis = 1> (both)
         factor = Cast <to = 1> (which)
@@ -70,7 +71,7 @@ MODELS = {
 
 
 def model(name: str) -> onnx.ModelProto:
-    """A convolutional network with scores (16384) and boxes (16384, 4), and further ops on them."""
+    """A convolutional network with scores (4096) and boxes (4096, 4), and further ops on them."""
     numbers = np.random.default_rng(1)
     shapes = {"w0": (32, 32, 3, 3), "w1": (32, 3, 3, 3), "b1": (32,), "w2": (4, 32, 3, 3), "b2": (4,)}
     shapes |= {"w3": (1, 32, 3, 3), "w4": (8, 4, 1, 1)}
@@ -78,12 +79,10 @@ def model(name: str) -> onnx.ModelProto:
     even = np.arange(32).reshape(1, 32, 1, 1) % 2 == 0
     weights |= {"w3_even": weights["w3"] * even, "w3_odd": weights["w3"] * ~even}
     weights |= {"two": np.asarray(2), "overlap": np.asarray(0.9)}
-    integers = {"all": [-1], "channels": [4, -1], "k": [4000], "first": [1, 1, -1], "most": [4000]}
-    integers |= {"image": [1, 4, 40, 100], "batch": [1, -1, 4], "last": [2]}
+    integers = {"all": [-1], "channels": [4, -1], "k": [1000], "first": [1, 1, -1], "most": [1000]}
+    integers |= {"image": [1, 4, 20, 50], "batch": [1, -1, 4], "last": [2]}
     outputs, body = MODELS[name].split("{")
-    text = (
-        f'<ir_version: 9, opset_import: ["": 18]> detector (float[1, 3, 128, 128] x) => {outputs} {{ {HEAD} {body} }}'
-    )
+    text = f'<ir_version: 9, opset_import: ["": 18]> detector (float[1, 3, 64, 64] x) => {outputs} {{ {HEAD} {body} }}'
     return parsed(text, **{name: array.astype(np.float32) for name, array in weights.items()}, **integers)
 
 
@@ -91,8 +90,7 @@ DECIDED = {(each, "ascend-910b") for each in ("above", "cut_down", "larger")}
 """Where some decision is another one, so that this is no test of nothing."""
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "way"), covering(MODELS, WAYS))
 def test_it_is_verified_segment_by_segment(name: str, way: tuple[str, str | None]) -> None:
     target, dialect = way
     report = layoutopt.optimize(model(name), target, dialect=dialect).report
@@ -101,8 +99,7 @@ def test_it_is_verified_segment_by_segment(name: str, way: tuple[str, str | None
     assert (name, target) not in DECIDED or report.verification.reason.startswith("segment by segment")
 
 
-@pytest.mark.parametrize("spoilt", ["w0", "w2", "w3"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "spoilt"), covering(MODELS, ["w0", "w2", "w3"]))
 def test_what_is_wrong_is_found_all_the_same(name: str, spoilt: str) -> None:
     """Verification detects a change of one weight by 1 %."""
 

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 import shared_weights
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 from tiers import quick_first, tiered
@@ -132,7 +132,6 @@ def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 4))
-@settings(max_examples=30)
 def test_only_equal_content_has_one_representative(contents: list[int], period: int) -> None:
     """Arrays that agree where they are sampled are compared as a whole."""
     arrays = [np.zeros(4096, np.float32) for _ in contents]

@@ -50,7 +50,7 @@ def test_a_channels_last_model_has_transposes_at_its_ends_only(target: str) -> N
     assert {domain.domain for domain in result.proto.opset_import} == {""} and not result.proto.functions
 
 
-@pytest.mark.parametrize("network", ["keras_mobilenetv3s", "mobilevit", "mobilenetv2", "efficientnet_b0"])
+@pytest.mark.parametrize("network", tiered(["keras_mobilenetv3s", "mobilevit", "mobilenetv2", "efficientnet_b0"], 1))
 def test_networks_execute_no_more_transposes_than_the_original(network: str, tmp_path: Path) -> None:
     path = zoo.save(network, tmp_path)
     result = layoutopt.optimize(path, "gpu-hopper", dialect="standard", verify=False)
@@ -59,7 +59,7 @@ def test_networks_execute_no_more_transposes_than_the_original(network: str, tmp
     assert after.total() <= before.total()
 
 
-@pytest.mark.parametrize("network", tiered(["keras_mobilenetv3s", "sd_vae_decoder", "whisper_enc", "mobilevit"], 3))
+@pytest.mark.parametrize("network", tiered(["sd_vae_decoder", "keras_mobilenetv3s", "whisper_enc", "mobilevit"], 1))
 def test_the_file_has_the_proven_minimum_of_transposes_and_no_more_than_the_original(
     network: str, tmp_path: Path
 ) -> None:

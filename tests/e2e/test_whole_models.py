@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from parsed_models import parsed
+from tiers import covering
 
 import layoutopt
 from layoutopt.verification.difference import difference
@@ -131,11 +132,10 @@ def run(content: bytes | onnx.ModelProto) -> list[object]:
     return list(session.run(None, needed))
 
 
-@pytest.mark.parametrize(("target", "dialect"), TARGETS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["inference", "training"])
-def test_equal(tmp_path: Path, kind: str, mode: str, target: str, dialect: str) -> None:
+@pytest.mark.parametrize(("kind", "way", "mode"), covering(KINDS, TARGETS, ["inference", "training"]))
+def test_equal(tmp_path: Path, kind: str, way: tuple[str, str], mode: str) -> None:
     """Same outputs of the same kinds, from a file and from memory, and the file it came from is still there."""
+    target, dialect = way
     path, made = tmp_path / "model.onnx", KINDS[kind]()
     onnx.save(made, path)
     before = path.read_bytes()

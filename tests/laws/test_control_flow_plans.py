@@ -4,11 +4,13 @@ Prices are random, so boundary values have all formats that the rules allow, wit
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import control_flow_models
 import onnx_ir
 import pytest
 from test_planner_graphs import RandomCosts, built, candidates_of, cheapest
+from tiers import tiered
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
@@ -17,7 +19,6 @@ from layoutopt.ir import Graph
 from layoutopt.passes import AssignFormats, default_pipeline
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import PlanRequest, RegionTree, make_plan
-from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.testing.rules import lower
 from layoutopt.verification import verify_models
 
@@ -42,7 +43,7 @@ def passes_of(mode: Mode, *, whole: bool) -> Pipeline:
 
 
 def run_passes(graph: Graph, seed: int, mode: Mode, *, whole: bool) -> PassContext:
-    context = PassContext(costs(seed), mode, is_foldable=is_foldable, evaluate=evaluate, infer=inference.infer_again)
+    context = PassContext(costs(seed), mode)
     passes_of(mode, whole=whole).run(graph, context)
     return context
 
@@ -66,10 +67,9 @@ def faults(name: str, seeds: Sequence[int], dialects: Sequence[Dialect]) -> Iter
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_formats_may_cross(name: str) -> None:
-    """Every model in two of the dialects, each dialect with several models."""
+    """Every model in one of the dialects, each dialect with several models."""
     number, dialects = NAMES.index(name), [*DIALECTS.values()]
-    chosen = [dialects[(number + offset) % len(dialects)] for offset in (0, len(dialects) // 2)]
-    assert not list(faults(name, [number], chosen))
+    assert not list(faults(name, [number], [dialects[number % len(dialects)]]))
 
 
 @pytest.mark.thorough
@@ -80,15 +80,14 @@ def test_many_formats_may_cross(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_passes_build_what_was_priced(name: str) -> None:
-    for seed in (1, 2):
-        graph = lifted(name)
-        context = run_passes(graph, seed, "inference", whole=False)
-        assert context.plan is not None
-        assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
+    graph, seed = lifted(name), 1 + NAMES.index(name)
+    context = run_passes(graph, seed, "inference", whole=False)
+    assert context.plan is not None
+    assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_plan_is_the_cheapest(name: str) -> None:
+@pytest.mark.parametrize(("least", "name"), [*product([1], NAMES), *tiered(product([9], NAMES), 0)])
+def test_a_plan_is_the_cheapest(least: int, name: str) -> None:
     """The plan has the lowest price of all combinations of candidates, computed by definition."""
     proven = 0
     for seed in range(1, 30):
@@ -102,7 +101,7 @@ def test_a_plan_is_the_cheapest(name: str) -> None:
         assert plan.seconds == pytest.approx(best, rel=1e-6), seed
         assert plan.lower_bound == pytest.approx(best, rel=1e-6), seed
         proven += 1
-        if proven == 2:
+        if proven == least:
             return
     assert proven or name in MANY_COMBINATIONS
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise, product
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
@@ -129,7 +129,6 @@ def test_coalesced_modes_are_as_few_as_can_be(left: CuteLayout, right: CuteLayou
     assert all(outer[1] != inner[0] * inner[1] for inner, outer in pairwise(modes))
 
 
-@settings(max_examples=100)
 @given(layouts(), layouts())
 def test_composition(outer: CuteLayout, inner: CuteLayout) -> None:
     """R(i) = A(B(i)), also where B leaves the domain of A; and every coordinate of B is one of R."""
@@ -287,7 +286,6 @@ def test_and_back(case: tuple[Format, tuple[int, ...]]) -> None:
     assert again.key(padded) == fmt.key(padded)
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_a_conversion_is_a_composition(data: st.DataObject) -> None:
     """dst[i] = src[map(i)] for every offset of the destination's memory, padding included."""

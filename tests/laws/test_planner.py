@@ -82,7 +82,7 @@ def choices(problem: Problem) -> Iterator[tuple[int, ...]]:
     return product(*(range(len(options)) for options in problem.ops))
 
 
-@pytest.mark.parametrize("block", tiered(range(8), 4))
+@pytest.mark.parametrize("block", tiered(range(8), 1))
 def test_the_solution_is_the_cheapest_choice(block: int) -> None:
     for seed in SEEDS[block::8]:
         problem = random_problem(seed)
@@ -99,7 +99,7 @@ def test_the_solution_is_the_cheapest_choice(block: int) -> None:
 
 def test_without_time_the_bound_is_honest() -> None:
     unproven = 0
-    for seed in SEEDS[:200]:
+    for seed in SEEDS[:100]:
         problem = random_problem(seed)
         solution = solve(problem, [0] * len(problem.ops), time_limit=0.0)
         best = min(paid(problem, choice) for choice in choices(problem))
@@ -109,7 +109,7 @@ def test_without_time_the_bound_is_honest() -> None:
         assert best <= solution.price * (1 + EXACT), seed
         assert 0 <= solution.gap <= 1, seed
         unproven += not solution.optimal
-    assert unproven > 20
+    assert unproven > 10
 
 
 def test_a_price_beyond_all_others_does_not_blur_the_rest() -> None:
@@ -141,10 +141,10 @@ def priced_anew(problem: Problem, seed: int) -> Problem:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("block", tiered(range(4), 1))
+@pytest.mark.parametrize("block", tiered(range(8), 1))
 def test_the_compromise_has_the_least_worst_regret(block: int, count: int) -> None:
     apart = 0
-    for seed in SEEDS[block:240:4]:
+    for seed in SEEDS[block:240:8]:
         first = random_problem(seed)
         problems = [first, *(priced_anew(first, 1000 * other + seed) for other in range(1, count))]
         start = [0] * len(first.ops)
@@ -158,7 +158,7 @@ def test_the_compromise_has_the_least_worst_regret(block: int, count: int) -> No
         assert [each.price for each in agreement.best_solutions] == pytest.approx(alone, rel=EXACT, abs=1e-300), seed
         assert ratios[agreement.choice] == pytest.approx(min(ratios.values()), rel=3 * EXACT), seed
         apart += len({each.choice for each in agreement.best_solutions}) > 1
-    assert apart > 8
+    assert apart > 4
 
 
 def test_without_time_the_gap_of_a_compromise_is_honest() -> None:

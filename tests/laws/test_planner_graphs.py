@@ -340,7 +340,7 @@ def passes_of(mode: Mode) -> Pipeline:
     return Pipeline(passes[first:])
 
 
-@pytest.mark.parametrize("block", tiered(range(BLOCKS), 4))
+@pytest.mark.parametrize("block", tiered(range(BLOCKS), 1))
 def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build_it(block: int) -> None:
     compared = padded = 0
     for seed in range(block * GRAPHS_PER_BLOCK, (block + 1) * GRAPHS_PER_BLOCK):
@@ -371,7 +371,7 @@ def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build
 HOST_BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target())
 
 
-@pytest.mark.parametrize("seed", tiered([689, *range(150)], 70))
+@pytest.mark.parametrize("seed", tiered([689, *range(150)], 25))
 def test_planned_graphs_compute_what_they_did(seed: int) -> None:
     """In every dialect the result is equivalent, although logarithms and quotients write garbage into padding."""
     graph, mode = Generator(seed).build(), mode_of(seed)
@@ -418,7 +418,7 @@ class ScaledConversions(Prices):
 def test_candidates_that_were_collected_at_other_prices_give_the_same_plan() -> None:
     """With kernels and conversions at half and at twice their prices, so that most plans differ."""
     reused = different = 0
-    for seed in range(40):
+    for seed in range(20):
         case = plan_of(seed, mode_of(seed))
         if case is None:
             continue
@@ -432,5 +432,5 @@ def test_candidates_that_were_collected_at_other_prices_give_the_same_plan() -> 
             expected = make_plan(replace(again, memo=None))
             assert make_plan(again) == expected, seed
             different += expected.signatures != plan.signatures
-    assert reused > 20
-    assert different > 10
+    assert reused > 10
+    assert different > 5

@@ -74,10 +74,10 @@ def cheapest_of(problem: Problem) -> list[Choice]:
     return [choice for choice, price in prices.items() if price <= best * (1 + 1e-9)]
 
 
-@pytest.mark.parametrize("block", tiered(range(4), 1))
+@pytest.mark.parametrize("block", tiered(range(12), 1))
 def test_the_choice_moves_the_fewest_bytes_of_all_that_are_cheapest(block: int) -> None:
     tied = 0
-    for seed in SEEDS[block::4]:
+    for seed in SEEDS[block::12]:
         problem = tied_problem(seed)
         solution = solve(problem, [0] * len(problem.ops))
         cheapest = cheapest_of(problem)
@@ -87,7 +87,7 @@ def test_the_choice_moves_the_fewest_bytes_of_all_that_are_cheapest(block: int) 
         unranked = solve(Problem(problem.ops, problem.tensors), [0] * len(problem.ops))
         assert solution.price == pytest.approx(unranked.price, rel=1e-9), seed
         tied += len(cheapest) > 1
-    assert tied > 100
+    assert tied > 33
 
 
 def reordered(problem: Problem, rng: random.Random) -> tuple[Problem, list[int], list[list[int]]]:
@@ -118,7 +118,7 @@ def reordered(problem: Problem, rng: random.Random) -> tuple[Problem, list[int],
 
 
 def test_the_order_of_ops_options_and_tensors_does_not_matter() -> None:
-    for seed in SEEDS[:150]:
+    for seed in SEEDS[:60]:
         problem = tied_problem(seed)
         other, ops, options = reordered(problem, random.Random(seed))
         first = solve(problem, [0] * len(problem.ops))
@@ -129,8 +129,7 @@ def test_the_order_of_ops_options_and_tensors_does_not_matter() -> None:
 
 def test_without_time_the_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that ends early keeps the choice that it has, and the proof of its price."""
-    monkeypatch.setattr(solver, "_MAX_TIE_NODES", 0)
-    monkeypatch.setattr(solver._Selection, "_relaxation", lambda *_: None)
+    monkeypatch.setattr(solver, "search_limit", lambda _: {"mip_max_nodes": 0})
     for seed in SEEDS[:60]:
         problem = tied_problem(seed)
         solution = solve(problem, [0] * len(problem.ops))
@@ -195,7 +194,7 @@ def candidates_of(graph: Graph, model: TiedCosts, pins: dict[Value, Format]) -> 
 
 def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:
     compared = 0
-    for seed in range(60):
+    for seed in range(25):
         graph = Generator(seed).build()
         pins, model, other = random_pins(graph, seed), TiedCosts(seed), TiedCosts(seed, is_reversed=True)
         turned = shuffled(graph, random.Random(seed))
@@ -210,7 +209,7 @@ def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:
         if third is not None and candidates_of(graph, model, pins) == candidates_of(turned, other, pins):
             assert without_constants(first) == without_constants(third), seed
             compared += 1
-    assert compared > 40
+    assert compared > 18
 
 
 def test_a_plan_of_a_target_is_the_same_for_every_order() -> None:

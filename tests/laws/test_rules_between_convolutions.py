@@ -20,7 +20,7 @@ from layoutopt.cost_models.registry import host_target
 KINDS = (
     *("MaxPool", "AveragePool", "LpPool", "Upsample", "Resize", "Conv", "ConvTranspose", "BatchNormalization", "LRN"),
     *("Pad", "PRelu", "Clip", "Dropout", "Concat", "Split", "Slice", "Sum", "Max", "Softmax", "ReduceMean", "Gather"),
-    *("TopK", "CumSum", "GridSample", "LpNormalization", "MeanVarianceNormalization", "com.microsoft::FusedConv"),
+    "com.microsoft::FusedConv",
 )
 TARGETS = ("gpu-hopper", "ascend-910b", "cpu" if str(host_target()).startswith("cpu-avx") else "cpu-neon")
 _CHANNELS = 8
@@ -53,7 +53,7 @@ def sandwiched(sample: Sample) -> onnx.ModelProto | None:
     return model
 
 
-@pytest.mark.parametrize("count", tiered([4, None], 1))
+@pytest.mark.parametrize("count", tiered([2, None], 1))
 @pytest.mark.parametrize("kind", KINDS)
 def test_between_convolutions(kind: str, count: int | None) -> None:
     every = sorted(written(kind), key=lambda sample: zlib.crc32(sample.name.encode()))

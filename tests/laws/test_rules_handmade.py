@@ -260,17 +260,6 @@ def _rearrangements() -> Iterator[Sample]:
     yield made("y = Gather (x, i)", x=(5, 1, 17), i=np.asarray([[4, -1, 0], [1, 2, 3]]))
     yield made("y = Gather <axis=1> (x, i)", x=(5, 4, 17), i=np.asarray([[3, -1, 0], [1, 2, 3]]))
     yield made("y = Gather <axis=1> (x, i)", x=(5, 1, 17), i=np.asarray([[0], [0]]))
-    yield made("y = GatherElements <axis=1> (x, i)", x=(4, 5, 3), i=np.asarray([[[1, 0, 4], [2, -1, 3]]] * 4))
-    yield made("y = GatherElements <axis=2> (x, i)", x=(2, 17, 3), i=np.arange(34).reshape(2, 17, 1) % 3)
-    yield made("y = GatherND (x, i)", x=(4, 3, 5, 17), i=np.asarray([[[0, 1], [3, -1]], [[2, 2], [1, 0]]]))
-    yield made("y = GatherND <batch_dims=1> (x, i)", x=(2, 3, 5, 17), i=np.asarray([[[1], [2]], [[0], [0]]]))
-    for how in ("none", "add", "max"):
-        text = f'y = ScatterElements <axis=2, reduction="{how}"> (x, i, u)'
-        yield made(text, x=(2, 17, 5), i=np.arange(68).reshape(2, 17, 2) % 5, u=(2, 17, 2), opset=18)
-        text = f'y = ScatterND <reduction="{how}"> (x, i, u)'
-        yield made(text, x=(4, 3, 5, 17), i=ints(0, 2, 3, 1).reshape(2, 2), u=(2, 5, 17), opset=18)
-    yield made("y = ScatterElements (x, i, u)", x=(4, 3), i=ints(2, 1).reshape(1, 2), u=(1, 2), opset=13)
-    yield made("y = Scatter <axis=1> (x, i, u)", x=(4, 3), i=ints(2, 1).reshape(2, 1), u=(2, 1), opset=10)
     for repeats in ((1, 1, 1, 1), (1, 2, 1, 3), (2, 1, 1, 2), (3, 1, 1, 1)):
         yield made("y = Tile (x, r)", x=(2, 17, 3, 1), r=ints(*repeats))
         yield made("y = Tile (x, r)", x=(1, 1, 3, 4), r=ints(*repeats))

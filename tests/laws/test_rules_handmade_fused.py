@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from test_rules_handmade import Sample, family, floats, ints, made, random
+from test_rules_handmade import Sample, family, floats, made, random
 
 
 @family
@@ -30,10 +30,6 @@ def _convolutions() -> Iterator[Sample]:
     yield made(f"y = com.microsoft.FusedConv <{relu}, group=2> (x, w, b)", x=(1, 32, 4, 4), w=(48, 16, 2, 2), b=(48,))
     yield made(f"y = com.microsoft.FusedConv <{relu}> (x, w, , z)", x=(1, 16, 1, 1), w=(32, 16, 1, 1), z=(1, 32, 1, 1))
     yield made(f"y = com.microsoft.FusedConv <{relu}> (x, w)", x=(2, 5, 9), w=(6, 5, 3))
-    text = "y = com.microsoft.ConvTransposeWithDynamicPads <strides=[2,2]> (x, w, p{})"
-    for bias in ({}, {"b": (19,)}):
-        given = {"x": (2, 17, 5, 5), "w": (17, 19, 3, 3), "p": ints(0, 0, 0, 0), **bias}
-        yield made(text.format(", b" if bias else ""), **given)
 
 
 @family
@@ -94,16 +90,3 @@ def _normalizations() -> Iterator[Sample]:
     yield made("y = SimplifiedLayerNormalization <axis=2> (x, g)", x=(2, 4, 5, 17), g=(5, 17))
     yield made("y = LayerNormalization (x, g, b)", x=(2, 5, 17), g=c, b=c, opset=13)
     yield made("y = LayerNormalization <axis=2> (x, g)", x=(2, 4, 5, 17), g=(5, 17), opset=9)
-
-
-@family
-def _places() -> Iterator[Sample]:
-    grid = np.tanh(random((2, 3, 4, 2), "grid"))
-    for mode in ("bilinear", "nearest", "bicubic"):
-        yield made(f'y = com.microsoft.GridSample <mode="{mode}"> (x, g)', x=(2, 17, 5, 6), g=grid)
-    boxes = floats(*(0, 0, 0.8, 0.7, 0.1, 0.2, 0.9, 1.2, -0.5, 0, 0.4, 0.3)).reshape(3, 4)
-    for value in (0.0, 2.5):
-        for mode in ("bilinear", "nearest"):
-            text = f'y = com.microsoft.CropAndResize <mode="{mode}", extrapolation_value={value}> (x, r, i, s)'
-            given = {"r": boxes, "i": ints(0, 1, 0, kind=np.int32), "s": ints(3, 2, kind=np.int32)}
-            yield made(text, x=(2, 17, 5, 6), **given)

@@ -209,4 +209,3 @@ def _with_scales() -> Iterator[Sample]:
         window = f"kernel_shape=[2,2], pads=[1,1,0,0], channels_last={last}"
         text = f"y = com.microsoft.QLinearAveragePool <{window}> (x, s, d, e, f)"
         yield made(text, x=whole(shape), out=UINT8, **given)
-    yield made("y = com.microsoft.NhwcMaxPool <kernel_shape=[2,2]> (x)", x=whole((2, 5, 4, 17)), out=UINT8)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
-from text_models import text_model
+from parsed_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import load_target

@@ -5,7 +5,7 @@ import onnx
 import onnx.parser
 import onnx_ir
 import pytest
-from text_models import text_model
+from parsed_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io

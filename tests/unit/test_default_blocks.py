@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
-from text_models import text_model
+from parsed_models import text_model
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models import find_runtime, load_target

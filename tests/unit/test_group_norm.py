@@ -5,7 +5,8 @@ from collections import Counter
 import onnx
 import onnx.parser
 import pytest
-from text_models import text_model
+from parsed_models import text_model
+from tiers import covering
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
@@ -49,10 +50,12 @@ def blocked(model: onnx.ModelProto) -> Counter[str]:
 
 
 @BLOCKED
-@pytest.mark.parametrize("batch", [1, 2, "N"])
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize(("channels", "groups"), [(64, 1), (64, 4), (64, 8), (64, 64), (96, 16), (48, 1), (32, 8)])
-def test_it_stays_blocked(channels: int, groups: int, affine: bool, batch: int | str) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "affine", "batch"),
+    covering([(64, 1), (64, 4), (64, 8), (64, 64), (96, 16), (48, 1), (32, 8)], [True, False], [1, 2, "N"]),
+)
+def test_it_stays_blocked(sizes: tuple[int, int], affine: bool, batch: int | str) -> None:
+    channels, groups = sizes
     found = blocked(network(channels, groups, batch=batch, affine=affine))
     plain = batch == "N" and channels // groups % BLOCK != 0  # filters cannot be computed per sample then
     assert found["ReorderOutput"] == 1 + plain
@@ -61,11 +64,12 @@ def test_it_stays_blocked(channels: int, groups: int, affine: bool, batch: int |
 
 @BLOCKED
 @pytest.mark.parametrize(
-    ("image", "mean"), [((1, 1), 0), ((24, 33), 0), (("H", "W"), 0), ((40,), 0), ((4, 6, 5), 0), ((6, 5), 100)]
+    ("sample", "groups"),
+    covering([((1, 1), 0), ((24, 33), 0), (("H", "W"), 0), ((40,), 0), ((4, 6, 5), 0), ((6, 5), 100)], [4, 8]),
 )
-@pytest.mark.parametrize("groups", [4, 8])
-def test_every_image_is_normalised(image: tuple[int | str, ...], mean: float, groups: int) -> None:
+def test_every_image_is_normalised(sample: tuple[tuple[int | str, ...], float], groups: int) -> None:
     """A mean of 100 does not reduce accuracy; a one-pass variance would be the difference of two numbers near 10000."""
+    image, mean = sample
     blocked(network(64, groups, image, mean=mean))
 
 

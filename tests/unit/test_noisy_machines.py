@@ -25,6 +25,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 import pytest
+from tiers import tiered
 
 import layoutopt
 from layoutopt.driver.measuring import reason_to_keep
@@ -129,10 +130,13 @@ def measured(make: Callable[[random.Random], Noise], true: float, seed: int, thr
 
 @pytest.mark.parametrize(
     ("make", "threads"),
-    [
-        *((make, 1) for make in (bursts, drift, neighbour, drift_of_minutes, load_on(0), load_on(1))),
-        *((make, 2) for make in (bursts, drift_of_minutes, load_on(0))),
-    ],
+    tiered(
+        [
+            *((make, 1) for make in (bursts, drift, neighbour, drift_of_minutes, load_on(0), load_on(1))),
+            *((make, 2) for make in (bursts, drift_of_minutes, load_on(0))),
+        ],
+        3,
+    ),
 )
 def test_the_interval_contains_the_true_ratio_in_95_of_100_measurements(
     make: Callable[[random.Random], Noise], threads: int

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from hypothesis import strategies as st
 import layoutopt
 from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.files import copy_range, staging, write_with_holes
-from layoutopt.ir import DType, Graph, Op, TensorType, Value
 from layoutopt.kernel_times import Machine
 from layoutopt.runtime import processor
 from layoutopt.runtime.available_memory import available_bytes
@@ -124,21 +122,6 @@ def test_collections_are_rare_until_the_last_call_ends() -> None:
         assert gc.get_threshold() == rare
         raise ValueError("inside")
     assert gc.get_threshold() == (700, 10, 10)
-
-
-def test_a_main_graph_is_freed_without_the_collector() -> None:
-    graph = Graph("net", {"": 18})
-    x, y = (graph.add_value(Value(name, TensorType(DType.FLOAT32, (1, 8)))) for name in ("x", "y"))
-    graph.add_op(Op("Relu", (x,), (y,)))
-    graph.inputs, graph.outputs = [x], [y]
-    assert len(graph.ops) == 1 and graph.is_output(y) and graph.root is graph
-    link = weakref.ref(graph)
-    gc.disable()
-    try:
-        del graph
-        assert link() is None
-    finally:
-        gc.enable()
 
 
 MODEL = '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
@@ -274,7 +257,6 @@ def test_a_checkout_runs_from_its_root(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         return result.stdout
 
-    assert "assign-formats" in python("-m", "layoutopt", "list", "passes")
     assert "gpu-hopper" in python("-m", "layoutopt", "targets")
     probe = "import layoutopt.passes, layoutopt.cost_models as c; print(layoutopt.passes.__file__, c.__file__)"
     places = [Path(each) for each in python("-c", probe).split()]

@@ -1,7 +1,6 @@
 """Quantised models: QDQ groups are planned as one op and never split, and passes on integers return the same integers."""
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ import onnx.parser
 import onnx_ir
 import pytest
 from onnx import numpy_helper
-from text_models import text_model
-from tiers import tiered
+from parsed_models import text_model
+from tiers import covering
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -126,11 +125,10 @@ QDQ_TARGETS = ("gpu-turing", "gpu-hopper", "ascend-310", "ascend-910b", "cpu-avx
 SIZES = ((64, 64), (17, 33), (16, 40))
 
 
-UNITS = sorted(enumerate(product(QDQ_TARGETS, SIZES, (0, 128), (False, True))), key=lambda each: (each[0] % 7, each[0]))
-
-
-@pytest.mark.parametrize("dialect", ["functions", "ops"])
-@pytest.mark.parametrize(("target", "sizes", "zero", "depthwise"), tiered((unit for _, unit in UNITS), 9))
+@pytest.mark.parametrize(
+    ("target", "sizes", "zero", "depthwise", "dialect"),
+    covering(QDQ_TARGETS, SIZES, (0, 128), (False, True, True), ("functions", "functions", "ops", "ops")),
+)
 def test_no_unit_is_torn(target: str, sizes: tuple[int, int], zero: int, depthwise: bool, dialect: str) -> None:
     """The result is equivalent, has whole QDQ groups and is stable, also after a run for another target."""
     model = residual(*sizes, zero, depthwise=depthwise)
@@ -177,10 +175,15 @@ def ran(model: onnx.ModelProto | bytes, feed: dict[str, Any], is_optimised: bool
     return inference_session(content, is_optimised=is_optimised).run(None, feed)
 
 
-@pytest.mark.parametrize("dialect", ["functions", "ops", "ascend"])
-@pytest.mark.parametrize("target", ["ascend-310", "gpu-turing", "gpu-hopper"])
-@pytest.mark.parametrize("pins", [{"x": "NHWC"}, {"d": "NHWC", "y": "CHWN"}], ids=str)
-@pytest.mark.parametrize("opset", tiered([21, 20, 25], 1))
+@pytest.mark.parametrize(
+    ("opset", "pins", "target", "dialect"),
+    covering(
+        [21, 20, 25],
+        [{"x": "NHWC"}, {"d": "NHWC", "y": "CHWN"}],
+        ["ascend-310", "gpu-turing", "gpu-hopper"],
+        ["functions", "ops", "ascend"],
+    ),
+)
 def test_int8_at_outputs_is_loaded_as_it_is_by_default(
     opset: int, pins: dict[str, str], target: str, dialect: str
 ) -> None:

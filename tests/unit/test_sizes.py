@@ -1,24 +1,21 @@
 """Sizes and values of test inputs: given or following from the graph, and given arrays."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import parser
+from parsed_models import parsed
 
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cli import main
-from layoutopt.cost import priced_with
 from layoutopt.errors import DimensionError, InputError
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Sizes, Symbol, default_size, symbols
-from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
-from layoutopt.ops import OperandFormats, estimated_volume
+from layoutopt.ir.types import DType, Storage, TensorType, Value
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import (
     RangeKind,
@@ -32,118 +29,54 @@ from layoutopt.sample_inputs import (
 from layoutopt.verification import verify_models
 from layoutopt.verification.runs import Request, run_original
 
-HEADS, HEAD, WIDTH, VOCABULARY, POSITIONS = 4, 16, 64, 50, 96
+HEADS, WIDTH, VOCABULARY, POSITIONS = 4, 64, 50, 96
 
 
-class _Builder:
-    def __init__(self, seed: int = 0) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self.random = np.random.default_rng(seed)
-
-    def weight(self, *shape: int, scale: float = 0.1) -> str:
-        array = (scale * self.random.normal(size=shape)).astype(np.float32)
-        return self.constant(array)
-
-    def constant(self, array: np.ndarray) -> str:
-        name = f"w{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.asarray(array), name))
-        return name
-
-    def op(self, kind: str, *inputs: str, to: str = "", **attributes: object) -> str:
-        output = to or f"t{len(self.nodes)}"
-        self.nodes.append(
-            helper.make_node(kind, list(inputs), [output], name=f"{kind}_{len(self.nodes)}", **attributes)
-        )
-        return output
-
-    def ints(self, *values: int) -> str:
-        return self.constant(np.array(values, np.int64))
+DECODER = """<ir_version: 8, opset_import: ["" : 17]>
+decoder (int64[s0,s10] tokens, int64[s0,s77] mask, float[s0,4,s53,16] past_key, float[s0,4,s53,16] past_value)
+=> (float[?,?,?] logits, float[?,?,?,?] key, float[?,?,?,?] value)
+<int64 one = {1}, int64[1] first = {0}, int64[2] inner = {1, 2}, int64[1] row = {2}, int64[1] column = {3}, float shown = {1},
+ float hidden = {-10000}, int64[2] wide = {4, 16}, int64[1] width = {64}, int64[2] flat = {-1, 64}>
+{
+    batch = Shape <start = 0, end = 1> (tokens) new = Shape <start = 1, end = 2> (tokens)
+    past = Shape <start = 2, end = 3> (past_key) total = Add (past, new)
+    begin = Squeeze (past) end = Squeeze (total) places = Range (begin, end, one)
+    words = Gather (vocabulary, tokens) at = Gather (positions, places) x = Add (words, at)
+    heads = Concat <axis = 0> (batch, new, wide) joined = Concat <axis = 0> (batch, new, width)
+    rows = Reshape (x, flat) q1 = Gemm (rows, wq, bias) k1 = Gemm (rows, wk, bias) v1 = Gemm (rows, wv, bias)
+    q2 = Reshape (q1, heads) k2 = Reshape (k1, heads) v2 = Reshape (v1, heads)
+    q = Transpose <perm = [0, 2, 1, 3]> (q2) k3 = Transpose <perm = [0, 2, 1, 3]> (k2) v3 = Transpose <perm = [0, 2, 1, 3]> (v2)
+    key = Concat <axis = 2> (past_key, k3) value = Concat <axis = 2> (past_value, v3)
+    turned = Transpose <perm = [0, 1, 3, 2]> (key) scores = MatMul (q, turned)
+    lower = Slice (causal, past, total, row) allowed = Slice (lower, first, total, column)
+    seen = Where (allowed, scores, hidden) m4 = Unsqueeze (mask, inner) m = Cast <to = 1> (m4) off = Sub (shown, m)
+    far = Mul (off, hidden) masked = Add (seen, far) weights = Softmax <axis = -1> (masked)
+    mixed = MatMul (weights, value) back = Transpose <perm = [0, 2, 1, 3]> (mixed) merged = Reshape (back, joined)
+    y = Add (x, merged) logits = MatMul (y, head)
+}"""
 
 
-def decoder(layers: int = 2) -> onnx.ModelProto:
-    """GPT-2 in small: Gemms, caches, a causal mask from a constant, position embeddings, an attention mask.
+def decoder() -> onnx.ModelProto:
+    """A layer of GPT-2: Gemms, caches, a causal mask from a constant, position embeddings, an attention mask.
 
     The dimensions are called s0 (batch), s10 (new tokens), s53 (past) and s77 (past and new together).
     """
-    b = _Builder()
-    shape = b.op("Shape", "input_ids")
-    batch, new = (b.op("Gather", shape, b.constant(np.int64(axis)), axis=0) for axis in (0, 1))
-    past = b.op("Gather", b.op("Shape", "past.0.key"), b.constant(np.int64(2)), axis=0)
-    total = b.op("Add", past, new)
-    one = b.constant(np.int64(1))
-    positions = b.op("Range", past, total, one)
-    tokens = b.op("Gather", b.weight(VOCABULARY, WIDTH), "input_ids", axis=0)
-    x = b.op("Add", tokens, b.op("Gather", b.weight(POSITIONS, WIDTH), positions, axis=0))
-    mask = b.op("Cast", b.op("Unsqueeze", "attention_mask", b.ints(1, 2)), to_type=1)
-    blocked = b.op("Mul", b.op("Sub", b.constant(np.float32(1)), mask), b.constant(np.float32(-10000)))
-    causal = b.constant(np.tril(np.ones((1, 1, POSITIONS, POSITIONS), bool)))
-    ends = (b.op("Unsqueeze", each, b.ints(0)) for each in (past, total))
-    first, last = ends
-    rows = b.op("Slice", causal, first, last, b.ints(2))
-    allowed = b.op("Slice", rows, b.ints(0), last, b.ints(3))
-    outputs = []
-    for layer in range(layers):
-        query, key, value = (_heads(b, _gemm(b, x, WIDTH, batch, new), batch, new) for _ in range(3))
-        key = b.op("Concat", f"past.{layer}.key", key, to=f"present.{layer}.key", axis=2)
-        value = b.op("Concat", f"past.{layer}.value", value, to=f"present.{layer}.value", axis=2)
-        scores = b.op("MatMul", query, b.op("Transpose", key, perm=[0, 1, 3, 2]))
-        scores = b.op("Where", allowed, scores, b.constant(np.float32(-1e4)))
-        weights = b.op("Softmax", b.op("Add", scores, blocked), axis=-1)
-        mixed = b.op("Transpose", b.op("MatMul", weights, value), perm=[0, 2, 1, 3])
-        flat = b.op("Concat", *(b.op("Unsqueeze", each, b.ints(0)) for each in (batch, new)), b.ints(WIDTH), axis=0)
-        x = b.op("Add", x, _gemm(b, b.op("Reshape", mixed, flat), WIDTH, batch, new))
-        hidden = b.op("Tanh", _gemm(b, x, 4 * WIDTH, batch, new))
-        x = b.op("Add", x, _gemm(b, hidden, WIDTH, batch, new, wide=4 * WIDTH))
-        outputs += [key, value]
-    b.op("MatMul", x, b.weight(WIDTH, VOCABULARY), to="logits")
-    caches = [f"past.{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
-    inputs = [
-        helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["s0", "s10"]),
-        helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["s0", "s77"]),
-        *(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["s0", HEADS, "s53", HEAD]) for name in caches),
-    ]
-    results = [
-        helper.make_tensor_value_info("logits", TensorProto.FLOAT, None),
-        *(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs),
-    ]
-    return _model(b, inputs, results)
-
-
-def _gemm(b: _Builder, x: str, width: int, batch: str, new: str, wide: int = WIDTH) -> str:
-    """A Gemm over all tokens, as GPT-2's Conv1D is exported."""
-    flat = b.op("Reshape", x, b.ints(-1, wide))
-    product = b.op("Gemm", flat, b.weight(wide, width), b.weight(width))
-    target = b.op("Concat", *(b.op("Unsqueeze", each, b.ints(0)) for each in (batch, new)), b.ints(width), axis=0)
-    return b.op("Reshape", product, target)
-
-
-def _heads(b: _Builder, x: str, batch: str, new: str) -> str:
-    axes = (b.op("Unsqueeze", each, b.ints(0)) for each in (batch, new))
-    target = b.op("Concat", *axes, b.ints(HEADS), b.ints(HEAD), axis=0)
-    return b.op("Transpose", b.op("Reshape", x, target), perm=[0, 2, 1, 3])
+    weights = dict.fromkeys(("wq", "wk", "wv"), (WIDTH, WIDTH)) | {"bias": (WIDTH,), "head": (WIDTH, VOCABULARY)}
+    causal = np.tril(np.ones((1, 1, POSITIONS, POSITIONS), bool))
+    return parsed(DECODER, **weights, vocabulary=(VOCABULARY, WIDTH), positions=(POSITIONS, WIDTH), causal=causal)
 
 
 def audio() -> onnx.ModelProto:
     """A stack of convolutions over samples, as speech models begin: one step is 320 samples, the first window 400."""
-    b = _Builder()
-    x = b.op("Unsqueeze", "samples", b.ints(1))
-    channels = 1
-    for kernel, stride in ((10, 5), (8, 4), (4, 2), (4, 2), (4, 2), (2, 2)):
-        x = b.op("Conv", x, b.weight(8, channels, kernel), strides=[stride], kernel_shape=[kernel])
-        x = b.op("Relu", x)
-        channels = 8
-    b.op("Transpose", x, to="y", perm=[0, 2, 1])
-    inputs = [helper.make_tensor_value_info("samples", TensorProto.FLOAT, [None, "s3"])]
-    return _model(b, inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-
-
-def _model(b: _Builder, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
-    for node in b.nodes:
-        for attribute in node.attribute:
-            attribute.name = attribute.name.replace("to_type", "to")
-    graph = helper.make_graph(b.nodes, "net", inputs, outputs, b.weights)
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    steps = ((10, 5), (8, 4), (4, 2), (4, 2), (4, 2), (2, 2))
+    body = " ".join(
+        f"c{place} = Conv <strides = [{stride}]> (r{place}, w{place}) r{place + 1} = Relu (c{place})"
+        for place, (_, stride) in enumerate(steps)
+    )
+    weights = {f"w{place}": (8, 8 if place else 1, kernel) for place, (kernel, _) in enumerate(steps)}
+    nodes = f"r0 = Unsqueeze (samples, axis) {body} y = Transpose <perm = [0, 2, 1]> (r{len(steps)})"
+    head = '<ir_version: 8, opset_import: ["" : 17]> net (float[?,s3] samples) => (float[?,?,?] y)'
+    return parsed(f"{head} <int64[1] axis = {{1}}> {{ {nodes} }}", **weights)
 
 
 def written(inputs: str, body: str, outputs: str = "float[?,?] y") -> onnx.ModelProto:
@@ -185,38 +118,6 @@ def test_dimensions_without_a_name_are_called_by_their_place() -> None:
     assert sizes.assumed == ("W",)
     assert [point["?x[2]"] for point in sizes.points] == [16, 32, 64]
     assert [point["'a b'"] for point in sizes.points] == [2, 2, 2]
-
-
-@dataclass(frozen=True)
-class Counting:
-    """Costs one second per element of the first operand of an op or a conversion."""
-
-    name: str = "counting"
-    dialect: str = "functions"
-
-    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        return []
-
-    def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        assert op.inputs[0] is not None and op.inputs[0].static_shape is not None
-        return float(estimated_volume(op.inputs[0].static_shape))
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        assert value.static_shape is not None
-        same = src.format.key(value.static_shape) == dst.format.key(value.static_shape)
-        return 0.0 if same else float(estimated_volume(value.static_shape))
-
-
-def test_a_price_is_the_mean_over_the_sizes() -> None:
-    x, y = image("N", 8, "H", "H"), image("N", 8, "H", "H")
-    sized = priced_with(Counting(), sizes=Sizes.of([x], {"N": (1, 9), "H": 2}))
-    op = Op("Relu", (x,), (y,))
-    assert sized.kernel_seconds(op, Signature((NCHW,), (NCHW,))) == 32 * (1 + 3 + 9) / 3
-    assert sized.conversion_seconds(x, NCHW, NHWC) == 32 * (1 + 3 + 9) / 3
-    assert sized.conversion_seconds(x, NCHW, NCHW) == 0
-    x.type = TensorType(DType.FLOAT32, (1, 8, 2, 2))
-    y.type = x.type
-    assert sized.kernel_seconds(op, Signature((NCHW,), (NCHW,))) == 32
 
 
 def test_trials_are_of_sizes_that_are_planned_for_and_of_others() -> None:
@@ -301,7 +202,7 @@ def test_inferred_sizes_satisfy_the_relations_to_given_sizes() -> None:
 
 
 def test_verification_keeps_the_relations_and_tries_an_empty_cache() -> None:
-    content = decoder(1).SerializeToString()
+    content = decoder().SerializeToString()
     verdict = verify_models(content, content)
     sizes = [dict(each) for each in verdict.sizes]
     assert verdict.status == "passed" and verdict.depends_on_inputs and len(sizes) == 3
@@ -513,9 +414,9 @@ def test_tokens_are_in_the_vocabulary_and_the_first_mask_is_full() -> None:
     inputs, _ = prepare(decoder())
     session = Session(decoder().SerializeToString())
     first, second = (inputs.draw(session, seed, {"s10": 9, "s77": 12}, is_first=not seed) for seed in range(2))
-    assert first["input_ids"].max() < VOCABULARY and len(set(first["input_ids"].flat)) > 4
-    assert first["attention_mask"].all() and not second["attention_mask"].all()
-    assert second["attention_mask"][:, 0].all() and first["past.0.key"].shape[1] == HEADS
+    assert first["tokens"].max() < VOCABULARY and len(set(first["tokens"].flat)) > 4
+    assert first["mask"].all() and not second["mask"].all()
+    assert second["mask"][:, 0].all() and first["past_key"].shape[1] == HEADS
 
 
 @pytest.mark.parametrize(

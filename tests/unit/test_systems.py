@@ -19,13 +19,12 @@ from hypothesis import strategies as st
 from layoutopt.errors import FormatError
 from layoutopt.formats import entries, lookup, pack
 from layoutopt.systems import cute
-from layoutopt.systems.cute import ComposedLayout, CuteLayout, Swizzle, compatible
+from layoutopt.systems.cute import CuteLayout, Swizzle
 from layoutopt.systems.cutlass import (
     ColumnMajor,
     ColumnMajorInterleaved,
     LayoutConcept,
     MatrixCoord,
-    PitchLinear,
     RowMajor,
     RowMajorInterleaved,
     TensorNCxHWx,
@@ -189,29 +188,6 @@ def test_any_dtype_is_referred_to_and_not_copied(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "view",
-    [
-        lambda base: base,
-        lambda base: base.T,
-        lambda base: base.transpose(1, 2, 0),
-        lambda base: base[:, None, :, :],
-        lambda base: base.reshape(-1)[::-1],
-        lambda base: base[1, 2, 3, ...],
-        lambda base: base.view("f4"),
-        lambda base: base[:0],
-    ],
-)
-def test_memory_is_seen_in_the_order_in_which_it_lies(view: Callable[[np.ndarray], np.ndarray]) -> None:
-    base = np.arange(60, dtype="f8").reshape(3, 4, 5)
-    data = view(base)
-    linear = TensorRef(data, PitchLinear(1)).memory
-    assert linear.ndim == 1 and linear.size == data.size
-    assert np.shares_memory(linear, data) or not data.size
-    if linear.size > 1 and data.ndim > 1:
-        assert linear.strides == (data.itemsize,)
-
-
-@pytest.mark.parametrize(
     ("data", "expected"),
     [
         (np.zeros((4, 5, 6))[:, ::2], "has gaps"),
@@ -314,38 +290,6 @@ def test_a_view_as_an_array() -> None:
 L = CuteLayout.parse
 
 # media/docs/cpp/cute/01_layout.md
-
-
-@pytest.mark.parametrize(
-    ("layout", "table"),
-    [
-        ("(_2,_4):(_1,_2)", [[0, 2, 4, 6], [1, 3, 5, 7]]),
-        ("(2,(2,2)):(1,(2,4))", [[0, 2, 4, 6], [1, 3, 5, 7]]),
-        ("(2,(2,2)):(4,(2,1))", [[0, 2, 1, 3], [4, 6, 5, 7]]),
-        ("((2,2),2):((4,1),2)", [[0, 2], [4, 6], [1, 3], [5, 7]]),
-    ],
-)
-def test_print2d(layout: str, table: list[list[int]]) -> None:
-    found = L(layout)
-    assert [[found(i, j) for j in range(found[1].size)] for i in range(found[0].size)] == table
-
-
-def test_compatible_shapes() -> None:
-    assert not compatible(24, 32)
-    assert compatible(24, (4, 6)) and compatible((4, 6), ((2, 2), 6)) and compatible(((2, 2), 6), ((2, 2), (3, 2)))
-    assert compatible(24, ((2, 2), (3, 2))) and compatible(24, ((2, 3), 4))
-    assert not compatible(((2, 3), 4), ((2, 2), (3, 2))) and not compatible((24,), 24) and not compatible((24,), (4, 6))
-
-
-def test_swizzle() -> None:
-    """Swizzle<2,0,3> on rows of 8: columns are exchanged by the number of the row."""
-    layout = ComposedLayout.parse("Sw<2,0,3> o (4,8):(8,1)")
-    table = layout(*np.ix_(range(4), range(8)))
-    assert table.tolist()[1] == [9, 8, 11, 10, 13, 12, 15, 14]
-    assert table.tolist()[2] == [18, 19, 16, 17, 22, 23, 20, 21]
-    assert str(layout) == "Sw<2,0,3> o 0 o (4,8):(8,1)" and ComposedLayout.parse(str(layout)) == layout
-    assert layout == cute.composition(Swizzle.parse("Swizzle<2,0,3>"), L("(4,8):(8,1)"))
-    assert ComposedLayout(Swizzle(2, 0, 3), 8, L("4:1")).values().tolist() == [9, 8, 11, 10]
 
 
 LIBRARY = json.loads((Path(__file__).parents[1] / "published" / "onednn.json").read_text())

@@ -13,9 +13,10 @@ from typing import Any
 import onnx
 import onnx.parser
 import pytest
-from text_models import text_model
+from parsed_models import text_model
 
 import layoutopt
+from layoutopt.cli import main
 from layoutopt.cost_models import (
     RooflineModel,
     RuntimeSpec,
@@ -121,6 +122,37 @@ def test_inheriting_a_file_and_replacing_a_row(tmp_path: Path) -> None:
     assert [(row.family, row.efficiency.value) for row in rows] == [(("convolution",), 0.9), (("pooling",), 0.5)]
 
 
+def test_inherited_kernels_can_be_removed_and_no_others(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", MINIMAL)
+    row = """inherits = "base.toml"
+    [[kernel]]
+    family = "convolution"
+    dtypes = "float32"
+    formats = { x = "NC*8c", w = "OI*8i8o", y = "NC*8c" }
+    removed = true
+    """
+    assert load_target(write(tmp_path / "child.toml", row)).spec.kernel == ()
+    with pytest.raises(TargetError) as error:
+        load_target(write(tmp_path / "wrong.toml", row.replace("float32", "float16")))
+    assert "wrong.toml:2: kernel[0] removes no inherited kernel; give it the family" in message(error)
+
+
+def test_the_template_is_a_target_with_every_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "npu.toml"
+    for _ in range(2):
+        assert main(["targets", "--new", str(tmp_path / "npu"), "--force"]) == 0
+    assert load_target(str(file)).name == "npu"
+    keys = set(re.findall(r"^#?\[*([\w.]+)", file.read_text(), re.MULTILINE))
+    names = {part for key in keys for part in key.split(".")}
+    assert names >= {key for table in (TargetSpec, *TargetSpec.tables) for key in table.model_fields} - {
+        "value",
+        "source",
+    }
+    file.write_text("edited")
+    assert main(["targets", "--new", str(file)]) == 8 and "npu.toml: exists; name another" in capsys.readouterr().err
+    assert file.read_text() == "edited"
+
+
 def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
     write(tmp_path / "base.toml", MINIMAL)
     text = 'inherits = "base.toml"\n[memory]\nbandwidth = { value = 2e11 }'
@@ -194,27 +226,6 @@ bandwidth = { value = 1e12, source = "datasheet" }
         relu = Op("Relu", (x,), (Value("y", x.type),), version=14)
         main, cached = (model.kernel_seconds(relu, canonical_signature(relu)) for model in models)
         assert main == pytest.approx(times * cached)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line"),
-    [
-        (', source = "datasheet" }', " }", "bandwidth"),
-        ('dtypes = "float32"', 'dtypes = [\n  "float32",\n  "float33",\n]', "dtypes"),
-        ('unit = "vector"', 'unit = "cube"', "[[kernel]]"),
-        ('family = "npu"', 'family = "npu"\ninherits = 3', "inherits"),
-    ],
-)
-def test_errors_name_the_line(old: str, new: str, line: str, tmp_path: Path) -> None:
-    """An error names the file and line of the faulty entry, also in an inherited file."""
-    text = MINIMAL.replace(old, new, 1)
-    number = next(number for number, each in enumerate(text.splitlines(), 1) if each.startswith(line))
-    base = write(tmp_path / "base.toml", text)
-    child = write(tmp_path / "child.toml", 'inherits = "base.toml"')
-    for path in (base, child):
-        with pytest.raises(TargetError) as error:
-            load_target(path)
-        assert f"base.toml:{number}: " in message(error)
 
 
 def test_a_circle_of_two(tmp_path: Path) -> None:
@@ -455,20 +466,6 @@ def test_the_filter_of_a_convolution() -> None:
     assert cpu[W].name("OIHW") == "OIHW16i16o"
 
 
-@pytest.mark.parametrize(("rank", "format"), [(3, "NWC"), (4, "NHWC"), (5, "NDHWC")])
-def test_any_number_of_spatial_axes(rank: int, format: str) -> None:
-    op = conv(256, 256, size=28, rank=rank, dtype=DType.FLOAT16)
-    assert preferred(load_target("gpu-hopper"), op) == (format, format)
-
-
-def test_the_first_convolution_writes_blocks_from_a_plain_image() -> None:
-    model = load_target("cpu-avx512")
-    assert preferred(model, conv(3, 64, size=224, kernel=7)) == ("NCHW", "NCHW16c")
-    assert all(
-        str(known[IN_0]) != "NCHW" or str(known[OUT_0]) == "NCHW" for known in model.preferred_formats(conv(64, 64))
-    )
-
-
 @pytest.mark.parametrize("target", ["gpu-hopper", "cpu-avx2"])
 def test_matrix_products_take_strides(target: str) -> None:
     model = load_target(target)
@@ -501,23 +498,6 @@ def test_matrix_products_on_ascend() -> None:
     mixed = [each for each in known if each[IN_0].is_canonical and not each[W].is_canonical]
     op = matmul(dtype=DType.INT8)
     assert seconds(model, op, mixed[0]) < model.kernel_seconds(op, canonical_signature(op)) * 1.001
-
-
-def test_unknown_ranks_and_symbolic_extents() -> None:
-    model = load_target("ascend-910b")
-    unknown = Value("u", TensorType(DType.FLOAT16, None))
-    op = VersionedOp("Conv", (unknown, value_of("w", (8, 8, 3, 3))), (Value("y", TensorType(DType.FLOAT16, None)),))
-    assert not model.preferred_formats(op)
-    assert model.kernel_seconds(op, canonical_signature(op)) > 0
-    symbolic = conv(dtype=DType.FLOAT16)
-    symbolic.inputs = (value_of("x", ("n", 64, "h", "w"), DType.FLOAT16), symbolic.inputs[1])
-    symbolic.outputs = (value_of("y", ("n", 64, "h", "w"), DType.FLOAT16),)
-    assert model.preferred_formats(symbolic)
-    channels = conv(dtype=DType.FLOAT16)
-    channels.inputs = (value_of("x", (1, "c", 8, 8), DType.FLOAT16), channels.inputs[1])
-    assert not model.preferred_formats(channels)
-    src, dst = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
-    assert model.conversion_seconds(unknown, src, dst) > 0 == model.conversion_seconds(unknown, src, src)
 
 
 ROOT = Path(__file__).parents[2]

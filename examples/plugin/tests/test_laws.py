@@ -47,7 +47,15 @@ def network() -> onnx.ModelProto:
     return model
 
 
-def test_the_op() -> None:
+HALVE = """<domain: "acme", opset_import: ["" : 18]>
+Halve (x) => (y) { two = Constant <value_float = 2.0> () y = Div (x, two) }"""
+
+
+def test_an_element_wise_op() -> None:
+    assert check_rule(make_sample("y = acme.Halve (x)", x=(2, 17, 4, 5), function=HALVE)) > 10
+
+
+def test_an_op_along_an_axis() -> None:
     axes = ("axis = 3", "axis = 1", "axis = 0")
     samples = (make_sample(f"y = acme.Mirror <{axis}> (x)", x=(2, 17, 4, 5), function=MIRROR) for axis in axes)
     assert check_rule(*samples) > 100

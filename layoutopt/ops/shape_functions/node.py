@@ -69,20 +69,6 @@ class Operand:
         shape = self.type.shape if isinstance(self.type, TensorType) else None
         return None if shape is None else tuple(map(Extent.of, shape))
 
-    def is_same(self, other: "Operand") -> bool:
-        """Whether another operand has the same type and the same known elements."""
-        if self.type != other.type or (self.symbolic_elements is None) != (other.symbolic_elements is None):
-            return False
-        if self.symbolic_elements is not None and other.symbolic_elements is not None:
-            return self.symbolic_elements.shape == other.symbolic_elements.shape and list(
-                self.symbolic_elements.flat
-            ) == list(other.symbolic_elements.flat)
-        if self.constant is None or other.constant is None:
-            return self.constant is other.constant
-        return self.constant.dtype == other.constant.dtype and np.array_equal(
-            self.constant, other.constant, equal_nan=True
-        )
-
     @property
     def dtype(self) -> DType | None:
         """The element type; None if the operand is no tensor."""
@@ -101,7 +87,6 @@ class Node:
         operands: the inputs, None where one is absent.
         outputs: for each output, whether it is present.
         bounds: lower bounds of named dimensions, where these are above 1.
-        has_used_bounds: whether a type function has read the bounds.
     """
 
     op_type: str
@@ -111,7 +96,6 @@ class Node:
     operands: Sequence[Operand | None]
     outputs: tuple[bool, ...] = (True,)
     bounds: Mapping[str, int] = field(default_factory=dict)
-    has_used_bounds: bool = False
 
     @property
     def kind(self) -> str:
@@ -156,7 +140,6 @@ class Node:
 
     def low(self, extent: Extent) -> int | None:
         """A lower bound of an extent, given that every tensor that the results depend on has elements."""
-        self.has_used_bounds = True
         return extent.low(self.bounds, 1)
 
     def is_at_most(self, one: Extent, other: Extent) -> bool:
