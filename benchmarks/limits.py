@@ -39,7 +39,6 @@ import zoo
 from executed_kernels import ExecutedKernel, KernelModel, Operand, executed_kernels
 
 import layoutopt
-from layoutopt.bench.op_profile import DATA_MOVEMENT_OPS
 from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.kernel_times.timer import time_kernels
 from layoutopt.onnx_io.vocabulary import attribute_from_ir
@@ -50,6 +49,31 @@ from layoutopt.sample_inputs import sample_inputs_for
 from layoutopt.timing.interleaved import Action, in_rounds, pinned, timed
 from layoutopt.verification import Runnable
 
+DATA_MOVEMENT_OPS = frozenset(
+    [
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "Pad",
+        "ReorderInput",
+        "ReorderOutput",
+        "Reshape",
+        "ScatterElements",
+        "ScatterND",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    ]
+)
 _KINDS = "products, direct convolutions, Winograd products, Winograd transforms, depthwise, element-wise, moves, other"
 KINDS = _KINDS.split(", ")
 FAMILIES = {

@@ -14,6 +14,7 @@ quartiles. Times are those of the thread on its core.
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,8 +30,7 @@ from narrow_models import quantized
 from onnx import TensorProto, helper, numpy_helper
 
 import layoutopt
-from layoutopt.bench.op_profile import read_profile
-from layoutopt.runtime.session import inference_session
+from layoutopt.runtime.session import inference_session, is_kernel_event
 from layoutopt.timing.interleaved import in_rounds, pinned
 
 NETWORKS = (
@@ -127,8 +127,12 @@ def profile(network: str) -> None:
             feed = feed_of(session, 0)
             for _ in range(30):
                 session.run(None, feed)
-            for op in read_profile(json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")), 3).ops:
-                print(f"{op.seconds * 1e6:9.0f} us  {op.nodes:4.0f}  {op.op}")
+            times: Counter[str] = Counter()
+            for event in json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")):
+                if is_kernel_event(event):
+                    times[event["args"]["op_name"]] += event["dur"] / 30
+            for op, microseconds in times.most_common():
+                print(f"{microseconds:9.0f} us  {op}")
 
 
 def kernels() -> None:

@@ -64,7 +64,7 @@ def main() -> None:
             sessions.append(after.creation_speed_up.value)
             other = openvino_ratio(path, after.time.value, options) if has_openvino else ""
             spread = f"{after.speed_up.lower_quartile:.2f} to {after.speed_up.upper_quartile:.2f}"
-            share = f"{before.profile.reorder_share:.1%} to {after.profile.reorder_share:.1%}"
+            share = f"{before.reorder_share:.1%} to {after.reorder_share:.1%}"
             error = f"{result.report.verification.largest_error or 0:.1e}"
             print(
                 f"| {path.stem} | {speed_ups[-1]:.2f} | {spread} | {sessions[-1]:.2f} | {share} | {error} | {other} |",

@@ -8,26 +8,7 @@ from pydantic import Field
 from layoutopt.report.schema import ReportModel
 from layoutopt.timing.statistics import Estimate, Ratio
 
-SCHEMA_VERSION = 3
-
-
-class OpTime(ReportModel):
-    """All nodes of one op type."""
-
-    op: str
-    nodes: float = Field(description="executed per run")
-    seconds: float = Field(description="per run, without the nodes of subgraphs")
-    moves_data: bool = Field(description="whether it only copies elements and computes nothing")
-
-
-class Profile(ReportModel):
-    """Time of the kernels per op type, from a separate session with profiling."""
-
-    runs: int
-    seconds: float = Field(description="in kernels, per run")
-    movement_share: float = Field(description="fraction in ops that only copy elements")
-    reorder_share: float = Field(description="fraction in Transpose, ReorderInput and ReorderOutput")
-    ops: list[OpTime] = Field(description="the slowest first")
+SCHEMA_VERSION = 4
 
 
 class PeakMemory(ReportModel):
@@ -59,7 +40,7 @@ class ModelReport(ReportModel):
     creation: Estimate = Field(description="seconds from the file to a session")
     creation_speed_up: Ratio | None
     memory: PeakMemory
-    profile: Profile
+    reorder_share: float = Field(description="fraction of the time of a run in Transposes and reorders")
     samples: list[list[float]] = Field(description="seconds of every run, in the order of the rounds, block by block")
 
 

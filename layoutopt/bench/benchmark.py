@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TypeAlias
 
 from layoutopt.bench.bench_inputs import DimensionSizes, Feed, feeds, resolve_dimension_sizes
-from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport, PeakMemory, Profile
+from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport, PeakMemory
 from layoutopt.bench.peak_memory import measure_memory
 from layoutopt.bench.runtimes import Runtime, load_runtime
 from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
@@ -114,7 +114,7 @@ def bench(
         reports = []
         for number, case in enumerate(cases):
             progress(f"profiling {case.label}")
-            reports.append(_model_report(number, case, blocks, _profile(case, threads), given))
+            reports.append(_model_report(number, case, blocks, _reorder_share(case, threads), given))
     machine = MachineReport(cpu=processor_name(), cpus=cpus, threads=threads, pinned_to=cpu)
     null = null_ratio(reports[0].samples)
     assert null is not None, "each block has two runs at least"
@@ -178,7 +178,7 @@ def _create(case: BenchCase, threads: int) -> list[Callable[[], object]]:
     return [partial(session.run, case.feed)]
 
 
-def _profile(case: BenchCase, threads: int) -> Profile:
+def _reorder_share(case: BenchCase, threads: int) -> float:
     fewest, most, limit = _PROFILE_RUNS
     with scratch_folder() as folder:
         session = case.runtime.open(case.path, threads, folder / "profile")
@@ -187,11 +187,11 @@ def _profile(case: BenchCase, threads: int) -> Profile:
             [timed(partial(session.run, case.feed))],
             lambda done, passed: done >= most or (done >= fewest and passed >= limit),
         )
-        return session.profile()
+        return session.reorder_share()
 
 
 def _model_report(
-    number: int, case: BenchCase, blocks: Sequence[Block], profile: Profile, given: Mapping[str, Array]
+    number: int, case: BenchCase, blocks: Sequence[Block], reorder_share: float, given: Mapping[str, Array]
 ) -> ModelReport:
     times, baseline = ([block.runs[each][0] for block in blocks] for each in (number, 0))
     created, first = ([[min(block.created[each])] for block in blocks] for each in (number, 0))
@@ -210,7 +210,7 @@ def _model_report(
         creation=estimate(created),
         creation_speed_up=ratio(first, created) if number else None,
         memory=case.memory,
-        profile=profile,
+        reorder_share=reorder_share,
         samples=times,
     )
 

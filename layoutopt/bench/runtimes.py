@@ -4,21 +4,21 @@ OpenVINO runs on the CPU, configured for latency, in float32 like onnxruntime.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import onnxruntime
 
-from layoutopt.bench.bench_report import Profile
-from layoutopt.bench.op_profile import by_op, profile_of, read_profile
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.runtime.session import inference_session
+from layoutopt.runtime.session import REORDERS, TRACED_RUN, inference_session, is_kernel_event
 from layoutopt.runtime.utf8_paths import utf8_path
+
+_OPENVINO_REORDERS = ("Transpose", "Reorder")
 
 RUNTIMES = ("onnxruntime", "openvino")
 """The names of the runtimes."""
@@ -30,8 +30,8 @@ class Session(Protocol):
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
         """The values of the outputs."""
 
-    def profile(self) -> Profile:
-        """The time per op type of a session with profiling, without the first run if the runtime records runs separately."""
+    def reorder_share(self) -> float:
+        """The fraction of the time in Transposes and reorders of a session with profiling."""
 
 
 class Runtime(Protocol):
@@ -72,9 +72,18 @@ class OnnxSession:
         outputs: Sequence[Any] = self._session.run(None, feed)
         return outputs
 
-    def profile(self) -> Profile:
-        """End profiling, and read the written profile."""
-        return read_profile(json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8")), skipped=1)
+    def reorder_share(self) -> float:
+        """End profiling, and read the written trace."""
+        return traced_reorder_share(json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8")))
+
+
+def traced_reorder_share(events: Iterable[Mapping[str, Any]]) -> float:
+    """The fraction of the time in Transposes and reorders in a trace of onnxruntime, without the first run."""
+    events = list(events)
+    first, *runs = sorted((each["ts"], each["dur"]) for each in events if each["name"] == TRACED_RUN)
+    reorders = (each for each in events if is_kernel_event(each) and each["args"]["op_name"] in REORDERS)
+    moving = sum(each["dur"] for each in reorders if each["ts"] > sum(first))
+    return float(moving / max(1, sum(seconds for _, seconds in runs)))
 
 
 class OpenVino:
@@ -109,17 +118,17 @@ class OpenVinoSession:
 
     def __init__(self, request: Any) -> None:
         self._request = request
-        self._runs = 0
 
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
         """Run the model without copies of inputs and outputs."""
-        self._runs += 1
         return list(self._request.infer(feed, share_inputs=True, share_outputs=True).values())
 
-    def profile(self) -> Profile:
-        """The seconds of each kind of op: performance counters, averaged over all runs."""
+    def reorder_share(self) -> float:
+        """The fraction by the performance counters, which are means over all runs."""
         executed = [each for each in self._request.profiling_info if each.status == each.Status.EXECUTED]
-        return profile_of(by_op(((each.node_type, each.real_time.total_seconds()) for each in executed), 1), self._runs)
+        times = [(each.node_type, each.real_time.total_seconds()) for each in executed]
+        total = sum(seconds for _, seconds in times)
+        return sum(seconds for op, seconds in times if op in _OPENVINO_REORDERS) / total if total else 0.0
 
 
 def load_runtime(name: str) -> Runtime:

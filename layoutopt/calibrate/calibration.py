@@ -13,8 +13,15 @@ from pydantic import Field
 
 from layoutopt.calibrate.agreement import median_error, rank_correlation
 from layoutopt.calibrate.grid import KernelCase, kernel_cases
-from layoutopt.calibrate.target_file import target_file_text
-from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out, with_rows
+from layoutopt.calibrate.target_fit import (
+    Measurement,
+    fitted_tables,
+    group_measurements,
+    held_out,
+    toml_text,
+    with_rows,
+    with_tables,
+)
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import LayoutoptError, TargetError
@@ -113,8 +120,8 @@ def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> Ca
     plural = "s" if threads > 1 else ""
     source = f"measured: onnxruntime {version}, {where}, {threads} thread{plural}, {today}, layoutopt calibrate"
     left_out = held_out(measured)
-    spec = fit_target([each for each in measured if each.case.key not in left_out], with_rows(base), source)
-    times = _times(measured, left_out, spec, base)
+    tables = fitted_tables([each for each in measured if each.case.key not in left_out], with_rows(base), source)
+    times = _times(measured, left_out, with_tables(base, tables), base)
     families = [_agreement(family, list(group)) for family, group in groupby(times, key=lambda each: each.family)]
     about = f"{where}, {threads} thread{plural}, calibrated {today}: blocks of {base.block(DType.FLOAT32)} channels"
     return CalibrationReport(
@@ -128,7 +135,7 @@ def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> Ca
         families=families,
         total=_agreement("all", times),
         kernels=times,
-        profile=target_file_text(spec, base, about),
+        profile=toml_text({"inherits": base.name, "dialect": base.dialect, "description": about, **tables}),
     )
 
 

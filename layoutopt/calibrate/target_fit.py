@@ -2,17 +2,18 @@
 
 The overhead, rate and bandwidth of each kernel row are fitted to the kernels that the row prices. Conversions are fitted in
 three groups with one overhead, and all ops without a row in one group. Peaks are the largest fitted values; rows contain
-fractions of the peaks.
+fractions of the peaks. The result is the tables of a target file that inherits the fitted target.
 
 A third of the kernels of every group is held out of its fit: the kernels are sorted by a hash of their keys, and every third
 one is held out, so that they are the same on every machine.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import isfinite
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from layoutopt.calibrate.grid import KernelCase
 from layoutopt.calibrate.roofline_fit import KernelSample, Roofline, fit
 from layoutopt.cost_models import RooflineModel, TargetSpec
 from layoutopt.cost_models.roofline import is_channels_last, is_unblocked, physical_bytes
-from layoutopt.cost_models.spec import Duration, Fraction, KernelSpec, Launch, Memory, Rate
+from layoutopt.cost_models.spec import Fraction, KernelSpec
+from layoutopt.cost_models.target_files import Table, merge
 from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import TensorType
 
@@ -31,6 +33,13 @@ WITHOUT_ROW, PLAIN, BLOCKED, CHANNELS_LAST = "ops without a row", "plain casts",
 _LEAST_OVERHEAD = 1e-7  # seconds; shorter times are not resolved
 MIN_SAMPLES = 3  # kernels that a fit needs
 _HELD_OUT = 3  # every third kernel is held out
+_EFFICIENCIES: dict[str, Group] = {
+    "kernel_efficiency": WITHOUT_ROW,
+    "plain_cast_efficiency": PLAIN,
+    "blocked_cast_efficiency": BLOCKED,
+    "channels_last_cast_efficiency": CHANNELS_LAST,
+    "scattered_cast_efficiency": "scattered casts",  # which are too rare to be timed
+}
 # Families that are bound by memory traffic.
 _MEMORY_BOUND = frozenset(("elementwise", "softmax", "reduction", "normalization", "rearrangement", "resize"))
 
@@ -86,30 +95,6 @@ def held_out(measured: Sequence[Measurement]) -> set[str]:
     return chosen
 
 
-def fit_target(measured: Sequence[Measurement], spec: TargetSpec, source: str) -> TargetSpec:
-    """The target with new numbers for all groups with enough measurements.
-
-    Args:
-        measured: the measurements.
-        spec: the target whose rows define the groups.
-        source: the conditions of the measurements, to which the source of each number is added.
-    """
-    groups: dict[Group, list[KernelSample]] = {}
-    for each in measured:
-        groups.setdefault(each.group, []).append(each.sample)
-    fits: dict[Group, Roofline] = {}
-    for group in sorted(
-        groups, key=lambda group: isinstance(group, int)
-    ):  # ops without a row first: no kernel costs less
-        samples = groups[group]
-        if len(samples) < MIN_SAMPLES:
-            continue
-        memory_bound = isinstance(group, str) or not _MEMORY_BOUND.isdisjoint(spec.kernel[group].family)
-        least = _LEAST_OVERHEAD if isinstance(group, str) or WITHOUT_ROW not in fits else fits[WITHOUT_ROW].overhead
-        fits[group] = fit(samples, least_overhead=least, is_memory_bound=memory_bound)
-    return _FittedNumbers(spec, groups, fits, source).spec()
-
-
 # --- kernel rows that calibration adds to a target, for ops that take longer than their memory traffic ---
 #
 # An op without a row is priced by the memory bandwidth alone, which is a third of the measured time for Gelu.
@@ -141,91 +126,98 @@ def with_rows(spec: TargetSpec) -> TargetSpec:
 # --- the numbers of a target ---
 
 
-class _FittedNumbers:
-    """Converts fits to the numbers of a target."""
+def fitted_tables(measured: Sequence[Measurement], spec: TargetSpec, source: str) -> Table:
+    """The tables of a target file with new numbers for all groups with enough measurements.
 
-    def __init__(
-        self,
-        spec: TargetSpec,
-        groups: Mapping[Group, Sequence[KernelSample]],
-        fits: Mapping[Group, Roofline],
-        source: str,
-    ) -> None:
-        self.old, self.groups, self.fits, self.source = spec, groups, fits, source
-        vector = [each.rate for group, each in fits.items() if isinstance(group, int) and isfinite(each.rate)]
-        self.rate = max(vector, default=spec.rates["vector"]["float32"].value)
-        bandwidths = [each.bandwidth for each in fits.values() if isfinite(each.bandwidth)]
-        self.bandwidth = max(bandwidths, default=spec.memory.bandwidth.value)
+    Args:
+        measured: the measurements.
+        spec: the target whose rows define the groups.
+        source: the conditions of the measurements, to which the source of each number is added.
+    """
+    groups: dict[Group, list[KernelSample]] = {}
+    for each in measured:
+        groups.setdefault(each.group, []).append(each.sample)
+    fits: dict[Group, Roofline] = {}
+    for group, samples in sorted(groups.items(), key=lambda item: isinstance(item[0], int)):  # ops without a row first:
+        if len(samples) >= MIN_SAMPLES:  # no kernel costs less
+            memory_bound = isinstance(group, str) or not _MEMORY_BOUND.isdisjoint(spec.kernel[group].family)
+            least = _LEAST_OVERHEAD if isinstance(group, str) or WITHOUT_ROW not in fits else fits[WITHOUT_ROW].overhead
+            fits[group] = fit(samples, least_overhead=least, is_memory_bound=memory_bound)
+    rates = [each.rate for group, each in fits.items() if isinstance(group, int) and isfinite(each.rate)]
+    bandwidths = [each.bandwidth for each in fits.values() if isfinite(each.bandwidth)]
+    rate = _number(max(rates, default=spec.rates["vector"]["float32"].value), f"{source}; the fastest kernel")
+    bandwidth = _number(
+        max(bandwidths, default=spec.memory.bandwidth.value), f"{source}; the most that any kernel moves"
+    )
 
-    def spec(self) -> TargetSpec:
-        """The target."""
-        self.rate, self.bandwidth = _round(self.rate), _round(self.bandwidth)
-        rate = Rate(value=self.rate, source=f"{self.source}; the fastest kernel")
-        rates = {**self.old.rates, "vector": {**self.old.rates["vector"], "float32": rate}}
-        rows = tuple(self._row(number, row) for number, row in enumerate(self.old.kernel))
-        update = {"memory": self._memory(), "launch": self._launch(), "rates": rates, "kernel": rows}
-        return self.old.model_copy(update=update)
+    def source_of(group: Group) -> str:
+        errors = [abs(fits[group].seconds(each) - each.seconds) / each.seconds for each in groups[group]]
+        return f"{source}; fitted to {len(errors)} kernels with a median error of {np.median(errors):.0%}"
 
-    def _memory(self) -> Memory:
-        old = self.old.memory
-        blocked = self._fraction(BLOCKED, old.blocked_cast_efficiency)
-        scattered = old.scattered_cast_efficiency  # of casts that are too rare to be timed
-        return Memory(
-            bandwidth=Rate(value=self.bandwidth, source=f"{self.source}; the most that any kernel moves"),
-            kernel_efficiency=self._fraction(WITHOUT_ROW, old.kernel_efficiency),
-            plain_cast_efficiency=self._fraction(PLAIN, old.plain_cast_efficiency),
-            blocked_cast_efficiency=blocked,
-            channels_last_cast_efficiency=self._fraction(CHANNELS_LAST, old.channels_last_cast_efficiency or blocked),
-            scattered_cast_efficiency=None if scattered is None else self._kept_fraction(scattered),
-        )
+    def fraction(value: float, peak: Table, source: str, name: str) -> Table:
+        is_bound = isfinite(value)
+        reached = min(1.0, value / peak["value"]) if is_bound else 1.0
+        return _number(reached, source if is_bound else f"{source}; {name} does not bind it")
 
-    def _launch(self) -> Launch:
-        overhead, cast_overhead = self.old.launch.overhead, self.old.launch.cast_overhead
-        if WITHOUT_ROW in self.fits:
-            overhead = Duration(value=_round(self.fits[WITHOUT_ROW].overhead), source=self._fit_source(WITHOUT_ROW))
-        if casts := [self.fits[group].overhead for group in (PLAIN, BLOCKED, CHANNELS_LAST) if group in self.fits]:
-            source = f"{self.source}; the median of the groups of conversions"
-            cast_overhead = Duration(value=_round(float(np.median(casts))), source=source)
-        return Launch(overhead=overhead, cast_overhead=cast_overhead)
-
-    def _row(self, number: int, row: KernelSpec) -> KernelSpec:
-        found = self.fits.get(number)
-        if found is None:
-            return row
-        source = self._fit_source(number)
-
-        def fraction(value: float, peak: float, name: str) -> Fraction:
-            if isfinite(value):
-                return Fraction(value=min(1.0, _round(value / peak)), source=source)
-            return Fraction(value=1.0, source=f"{source}; {name} does not bind it")
-
-        return row.model_copy(
-            update={
-                "efficiency": fraction(found.rate, self.rate, "arithmetic"),
-                "bandwidth_efficiency": fraction(found.bandwidth, self.bandwidth, "memory"),
-                "overhead": Duration(value=_round(found.overhead), source=source),
-                "overlaps": found.overlaps,
-            }
-        )
-
-    def _fraction(self, group: Group, otherwise: Fraction) -> Fraction:
-        """The fraction of the bandwidth that a group reaches."""
-        found = self.fits.get(group)
-        if found is None or not isfinite(found.bandwidth):
-            return self._kept_fraction(otherwise)
-        value = min(1.0, _round(found.bandwidth / self.bandwidth))
-        return Fraction(value=value, source=self._fit_source(group))
-
-    def _kept_fraction(self, fraction: Fraction) -> Fraction:
-        """The same bytes per second as a fraction of the new peak."""
-        value = _round(fraction.value * self.old.memory.bandwidth.value / self.bandwidth)
-        return Fraction(value=min(1.0, value), source=fraction.source)
-
-    def _fit_source(self, group: Group) -> str:
-        fitted = self.fits[group]
-        errors = [abs(fitted.seconds(each) - each.seconds) / each.seconds for each in self.groups[group]]
-        return f"{self.source}; fitted to {len(errors)} kernels with a median error of {np.median(errors):.0%}"
+    memory = {"bandwidth": bandwidth}
+    for name, group in _EFFICIENCIES.items():
+        old, found = getattr(spec.memory, name), fits.get(group)
+        if found is not None and isfinite(found.bandwidth):
+            memory[name] = fraction(found.bandwidth, bandwidth, source_of(group), "memory")
+        elif old is not None:  # the same bytes per second
+            memory[name] = fraction(old.value * spec.memory.bandwidth.value, bandwidth, old.source, "memory")
+    launch = {}
+    if WITHOUT_ROW in fits:
+        launch["overhead"] = _number(fits[WITHOUT_ROW].overhead, source_of(WITHOUT_ROW))
+    if casts := [fits[group].overhead for group in (PLAIN, BLOCKED, CHANNELS_LAST) if group in fits]:
+        of_groups = f"{source}; the median of the groups of conversions"
+        launch["cast_overhead"] = _number(float(np.median(casts)), of_groups)
+    kernels = [
+        {
+            **spec.kernel[group].model_dump(mode="json", exclude_defaults=True),
+            "efficiency": fraction(found.rate, rate, source_of(group), "arithmetic"),
+            "bandwidth_efficiency": fraction(found.bandwidth, bandwidth, source_of(group), "memory"),
+            "overhead": _number(found.overhead, source_of(group)),
+            "overlaps": found.overlaps,
+        }
+        for group, found in fits.items()
+        if isinstance(group, int)
+    ]
+    return {"launch": launch, "memory": memory, "rates": {"vector": {"float32": rate}}, "kernel": kernels}
 
 
-def _round(value: float, digits: int = 3) -> float:
-    return float(f"{value:.{digits}g}")
+def _number(value: float, source: str) -> Table:
+    """A number of a target file, rounded to three digits, with its source."""
+    return {"value": float(f"{value:.3g}"), "source": source}
+
+
+def with_tables(spec: TargetSpec, tables: Table) -> TargetSpec:
+    """The target that a file with these tables describes, which inherits another target."""
+    return TargetSpec.model_validate(merge(spec.model_dump(mode="json", exclude_defaults=True), tables))
+
+
+def toml_text(tables: Table) -> str:
+    """The text of a target file."""
+    return "\n".join(_toml_lines(tables)) + "\n"
+
+
+def _toml_lines(table: Table, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The keys of a table in a line each, then the tables in it that have tables or rows themselves."""
+    nested = {key for key, each in table.items() if any(isinstance(part, dict) for part in _parts(each))}
+    yield from (f"{key} = {_toml_value(each)}" for key, each in table.items() if key not in nested)
+    for key in (key for key in table if key in nested):
+        name, inner = ".".join((*path, key)), table[key]
+        title = f"[[{name}]]" if isinstance(inner, list) else f"[{name}]"
+        for each in inner if isinstance(inner, list) else [inner]:
+            yield from ("", title, *_toml_lines(each, (*path, key)))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _toml_value(value: Any) -> str:
+    """A value in TOML, which includes JSON's strings, numbers, booleans and lists."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml_value(each)}' for key, each in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)

@@ -58,6 +58,15 @@ class Option:
         """The results and operands."""
         return [tensor for tensor, _ in (*self.result_states, *self.operand_states)]
 
+    def without_read(self, tensor: int) -> "Option":
+        """The option that reads a tensor in every state."""
+        return replace(self, operand_states=tuple(each for each in self.operand_states if each[0] != tensor))
+
+    def with_result(self, tensor: int, state: int) -> "Option":
+        """The option that produces a tensor, if it is one of its results, in another state."""
+        results = ((each, state if each == tensor else own) for each, own in self.result_states)
+        return replace(self, result_states=tuple(results))
+
     def renumbered(self, number: Mapping[int, int]) -> "Option":
         """The option with other numbers for its tensors."""
         results, operands = (
@@ -88,6 +97,12 @@ class Tensor:
     nbytes: list[float] = field(default_factory=list)
     depth: int = 0
 
+    def in_every_state(self) -> "Tensor":
+        """The tensor, produced in the state that each use requires."""
+        states = {state for _, state in self.casts} | {*self.required_states}
+        source = None if self.source_state is None else _ANY_STATE
+        return replace(self, casts=self.casts | {(_ANY_STATE, state): None for state in states}, source_state=source)
+
 
 @dataclass(slots=True)
 class Problem:
@@ -111,8 +126,9 @@ class Problem:
 
     def upper_bound(self) -> float:
         """An upper bound on the price of every choice without impossible casts."""
-        most = sum(max(option.price for option in options) for options in self.ops)
-        return most + sum(sum(tensor.prices) for tensor in self.tensors)
+        prices = [[option.price for option in options] for options in self.ops]
+        most = sum(max(each for each in of_op if each < inf) for of_op in prices)
+        return most + sum(each for tensor in self.tensors for each in tensor.prices if each < inf)
 
     def price(self, choice: Sequence[int]) -> float:
         """The price of a choice of one option per op; infinite if it needs an impossible cast."""
@@ -207,14 +223,12 @@ class ProblemEdit:
         """Whether every choice of the edited problem is one of the problem."""
         return not self.free_reads and not self.free_results
 
-    @property
-    def tensors(self) -> set[int]:
-        """The tensors whose casts change."""
-        return (
-            {tensor for tensor, _ in self.forbidden_casts}
-            | {tensor for _, tensor in self.free_reads}
-            | {*self.free_results}
-        )
+    def ops(self, problem: Problem) -> set[int]:
+        """The ops whose options or whose tensors' casts change."""
+        changed = {tensor for tensor, _ in self.forbidden_casts} | {tensor for _, tensor in self.free_reads}
+        changed |= self.free_results
+        touched = {op for op, options in enumerate(problem.ops) if not changed.isdisjoint(options[0].tensors)}
+        return touched | self.allowed_options.keys()
 
     def joined(self, other: "ProblemEdit") -> "ProblemEdit":
         """Both edits together."""
@@ -228,37 +242,23 @@ class ProblemEdit:
             self.free_results | other.free_results,
         )
 
-    def allows(self, op: int, option: int) -> bool:
-        """Whether an op may take an option."""
-        return op not in self.allowed_options or option in self.allowed_options[op]
-
-    def edited_option(self, op: int, option: Option) -> Option:
-        """An option of an op, without the requirements that the edit removes."""
-        operands = tuple(each for each in option.operand_states if (op, each[0]) not in self.free_reads)
-        results = tuple(
-            (tensor, _ANY_STATE if tensor in self.free_results else state) for tensor, state in option.result_states
-        )
-        return Option(option.price, results, operands)
-
-    def edited_tensor(self, number: int, tensor: Tensor, source: int | None, required: list[int]) -> Tensor:
-        """A tensor with the casts that the edit permits.
-
-        Args:
-            number: the number of the tensor.
-            tensor: the tensor.
-            source: the state in which it is produced, whatever is chosen; None if an op with a choice produces it.
-            required: the states that are required, whatever is chosen.
-        """
-        casts = {pair: cast for pair, cast in tensor.casts.items() if (number, cast) not in self.forbidden_casts}
-        if number in self.free_results:
-            casts |= {(_ANY_STATE, state): None for _, state in tensor.casts} | {
-                (_ANY_STATE, each): None for each in required
-            }
-            source = None if source is None else _ANY_STATE
-        return Tensor(casts, tensor.prices, source, required, tensor.nbytes, tensor.depth)
-
-
-NO_EDIT = ProblemEdit()
+    def applied(self, problem: Problem) -> Problem:
+        """The edited problem, with the same numbers: what a constraint excludes has an infinite price."""
+        ops, tensors = list(problem.ops), list(problem.tensors)
+        for op, allowed in self.allowed_options.items():
+            ops[op] = [each if number in allowed else replace(each, price=inf) for number, each in enumerate(ops[op])]
+        for number, cast in self.forbidden_casts:
+            prices = [inf if position == cast else each for position, each in enumerate(tensors[number].prices)]
+            tensors[number] = replace(tensors[number], prices=prices)
+        for op, number in self.free_reads:
+            if op == GRAPH_OUTPUT:
+                tensors[number] = replace(tensors[number], required_states=[])
+            else:
+                ops[op] = [each.without_read(number) for each in ops[op]]
+        for number in self.free_results:
+            tensors[number] = tensors[number].in_every_state()
+            ops = [[each.with_result(number, _ANY_STATE) for each in options] for options in ops]
+        return Problem(ops, tensors)
 
 
 def connected(tensors: Iterable[tuple[int, Iterable[int]]]) -> list[tuple[list[int], list[int]]]:
@@ -291,42 +291,25 @@ class Parts:
             (op, options[0].tensors) for op, options in enumerate(problem.ops) if len(options) > 1
         )
         self._produced: dict[int, int] = {}
-        self._required: dict[int, list[tuple[int, int]]] = {}
-        for op, options in enumerate(problem.ops):
+        self._required: dict[int, list[int]] = {}
+        for options in problem.ops:
             if len(options) == 1:
                 self._produced.update(options[0].result_states)
                 for tensor, state in options[0].operand_states:
-                    self._required.setdefault(tensor, []).append((op, state))
+                    self._required.setdefault(tensor, []).append(state)
 
-    def part(
-        self, ops: Sequence[int], tensors: Sequence[int], edit: ProblemEdit = NO_EDIT, prices: Problem | None = None
-    ) -> Problem:
-        """The edited problem of some ops and tensors, without ranks.
-
-        Args:
-            ops: numbers of ops.
-            tensors: numbers of tensors.
-            edit: the edit.
-            prices: a problem with the same ops, options and casts that has other prices; this one by default.
-        """
-        problem = prices or self.problem
+    def part(self, ops: Sequence[int], tensors: Sequence[int]) -> Problem:
+        """The problem of some ops and tensors, by their numbers, without ranks."""
         number = {tensor: position for position, tensor in enumerate(tensors)}
-        options = [
-            [
-                edit.edited_option(op, option).renumbered(number)
-                for position, option in enumerate(problem.ops[op])
-                if edit.allows(op, position)
-            ]
-            for op in ops
-        ]
-        return Problem(options, [self._tensor(each, problem.tensors[each], edit) for each in tensors])
+        options = [[option.renumbered(number) for option in self.problem.ops[op]] for op in ops]
+        return Problem(options, [self._tensor(each) for each in tensors])
 
-    def _tensor(self, number: int, tensor: Tensor, edit: ProblemEdit) -> Tensor:
+    def _tensor(self, number: int) -> Tensor:
         """A tensor with the states that ops without a choice produce and require."""
-        states = [] if (GRAPH_OUTPUT, number) in edit.free_reads else list(tensor.required_states)
-        states += [state for op, state in self._required.get(number, ()) if (op, number) not in edit.free_reads]
+        tensor = self.problem.tensors[number]
+        states = dict.fromkeys([*tensor.required_states, *self._required.get(number, ())])
         source = self._produced.get(number, tensor.source_state)
-        return edit.edited_tensor(number, tensor, source, list(dict.fromkeys(states)))
+        return replace(tensor, source_state=source, required_states=list(states))
 
 
 # --- deadline ---

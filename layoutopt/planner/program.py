@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import highspy
 import numpy as np
 
-from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Tensor, search_limit
+from layoutopt.planner.problem import TOLERANCE, Cast, Choice, Problem, Tensor, search_limit
 
 LINEAR: dict[str, Any] = {"presolve": "off"}
 """Settings for linear programs: the dual simplex method is faster than what presolving saves here."""
@@ -63,13 +63,11 @@ class Run(NamedTuple):
     Attributes:
         choice: a choice, the start if none is found in time.
         bound: a lower bound on the excess of all choices.
-        basis: the last basis of the linear program; none after an integer program.
         multipliers: a multiplier of every row; zeros after an integer program.
     """
 
     choice: tuple[int, ...]
     bound: float
-    basis: Any
     multipliers: Any
 
 
@@ -87,6 +85,7 @@ class Program:
         casts: 1 for the columns that are casts, 0 for all others.
         depths: the depth of the tensor for the columns that are casts, 0 for all others.
         rows: the rows; that of each op comes before those of tensors.
+        cast_columns: the columns that are a cast.
         first: the column of the first option of each op.
         binaries: the number of columns that are options.
     """
@@ -99,6 +98,7 @@ class Program:
         self.casts: array[int] = array("b")
         self.depths: array[int] = array("i")
         self.rows = _Rows()
+        self.cast_columns: dict[Cast, list[int]] = {}
         self.first: list[int] = []
         for options in problem.ops:
             cheapest = min(option.price for option in options)
@@ -159,7 +159,15 @@ class Program:
 
     def _cast_column(self, index: int, cast: int) -> int:
         tensor = self.problem.tensors[index]
-        return self._column(tensor.prices[cast], tensor.nbytes[cast] if tensor.nbytes else 0.0, 1, tensor.depth)
+        nbytes = tensor.nbytes[cast] if tensor.nbytes else 0.0
+        column = self._column(tensor.prices[cast], nbytes, 1, tensor.depth)
+        self.cast_columns.setdefault((index, cast), []).append(column)
+        return column
+
+    @cached_property
+    def upper(self) -> Any:
+        """The upper bounds of all columns: 0 for an infinite price, otherwise 1."""
+        return np.isfinite(self.excesses).astype(float)
 
     @cached_property
     def prices(self) -> Any:
@@ -178,29 +186,28 @@ class Program:
         if integral:
             self.set_start(solver, start)
         solver.run()
-        info, solution = solver.getInfo(), solver.getSolution()
-        basis = None if integral else solver.getBasis()
-        multipliers = self.valid(() if integral else np.asarray(solution.row_dual))
-        bound = info.mip_dual_bound if integral else self.bound(multipliers)
-        values = np.asarray(solution.col_value[: self.binaries])
-        if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return Run(tuple(start), bound * self.limit, basis, multipliers)
-        return Run(self.choice(values), bound * self.limit, basis, multipliers)
+        multipliers = self.valid(() if integral else np.asarray(solver.getSolution().row_dual))
+        bound = solver.getInfo().mip_dual_bound if integral else self.bound(multipliers)
+        return Run(self.found(solver) or tuple(start), bound * self.limit, multipliers)
+
+    def found(self, solver: Any) -> Choice | None:
+        """The choice of a solver that has run; None if it has found none."""
+        is_feasible = solver.getInfo().primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        return self.choice(np.asarray(solver.getSolution().col_value)) if is_feasible else None
 
     def choice(self, values: Any) -> tuple[int, ...]:
         """The option of every op with the largest value of its column."""
         ends = [*self.first[1:], self.binaries]
         return tuple(int(np.argmax(values[a:b])) for a, b in zip(self.first, ends, strict=True))
 
-    def bound(self, multipliers: Any, fixed: Any = ()) -> float:
+    def bound(self, multipliers: Any, upper: Any = None) -> float:
         """The bound that multipliers of the rows prove, by the inequality in the docstring of the module.
 
         Args:
             multipliers: a multiplier of every row.
-            fixed: an array with the numbers of columns that are fixed at 0.
+            upper: the upper bounds of the columns, 0 or 1; those of the program by default.
         """
-        reduced = np.minimum(self.reduced_costs(multipliers), 0.0)
-        reduced[np.asarray(fixed, dtype=np.int32)] = 0.0
+        reduced = np.minimum(self.reduced_costs(multipliers), 0.0) * (self.upper if upper is None else upper)
         return float((multipliers * np.asarray(self.rows.lower)).sum() + reduced.sum())
 
     def valid(self, multipliers: Any) -> Any:
@@ -223,7 +230,7 @@ class Program:
         model.num_row_ = len(self.rows.lower)
         model.col_cost_ = self.prices
         model.col_lower_ = np.zeros(count)
-        model.col_upper_ = np.ones(count)
+        model.col_upper_ = self.upper
         model.row_lower_ = np.asarray(self.rows.lower)
         model.row_upper_ = np.asarray(self.rows.upper)
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
@@ -240,6 +247,12 @@ class Program:
         values = np.zeros(self.binaries)
         values[[first + option for first, option in zip(self.first, start, strict=True)]] = 1.0
         solver.setSolution(self.binaries, np.arange(self.binaries, dtype=np.int32), values)
+
+
+def limit_columns(solver: Any, factors: Any, limit: float) -> None:
+    """Add a row to the program of a solver: the sum of the columns with these factors is at most a limit."""
+    (used,) = np.nonzero(factors)
+    solver.addRow(-highspy.kHighsInf, limit, len(used), used.astype(np.int32), factors[used])
 
 
 # --- side constraints ---
@@ -268,7 +281,7 @@ class GuardLimit:
         """Whether a choice does not exceed the price, within the tolerance."""
         return self.problem.price(choice) <= self.price * (1 + TOLERANCE)
 
-    def row(self, program: Program) -> tuple[Any, float]:
+    def row(self) -> tuple[Any, float]:
         """The prices at the guard point, as fractions of slightly more than the limit, so that a larger price exceeds it."""
         excess = self.price - self.problem.lower_bound()
         return Program(self.problem, max(excess, TOLERANCE * self.price) * _LIMIT_MARGIN).prices, 1 / _LIMIT_MARGIN
@@ -303,16 +316,10 @@ def cheapest_within(
     )
     solver.passModel(program.model(integral=True))
     for each in constraints:
-        factors, upper = each.row(program)
-        (used,) = np.nonzero(factors)
-        solver.addRow(-highspy.kHighsInf, upper, len(used), used.astype(np.int32), factors[used])
+        limit_columns(solver, *each.row())
     if all(each.allows(start) for each in constraints):
         program.set_start(solver, start)
     solver.run()
     if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
         return start, inf
-    info, values = solver.getInfo(), np.asarray(solver.getSolution().col_value)
-    bound = lower + float(info.mip_dual_bound) * limit
-    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return start, bound
-    return program.choice(values), bound
+    return program.found(solver) or start, lower + float(solver.getInfo().mip_dual_bound) * limit

@@ -129,8 +129,7 @@ def test_the_order_of_ops_options_and_tensors_does_not_matter() -> None:
 
 def test_without_time_the_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that ends early keeps the choice that it has, and the proof of its price."""
-    monkeypatch.setattr(solver, "_MAX_TIE_NODES", 0)
-    monkeypatch.setattr(solver._Selection, "_relaxation", lambda *_: None)
+    monkeypatch.setattr(solver, "search_limit", lambda _: {"mip_max_nodes": 0})
     for seed in SEEDS[:60]:
         problem = tied_problem(seed)
         solution = solve(problem, [0] * len(problem.ops))

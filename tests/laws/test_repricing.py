@@ -14,7 +14,7 @@ from layoutopt.ir.types import Op
 from layoutopt.planner import Option, PlanRequest, Problem, Tensor, make_formulated_plan, make_plan, solve
 from layoutopt.planner.problem import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.planner.propagation import storage_key
-from layoutopt.planner.repricing import NearestChoice, Repricer
+from layoutopt.planner.repricing import Repriced, Repricer
 
 PROBLEMS = 60
 MOST_CHOICES = 120
@@ -127,7 +127,7 @@ def test_a_choice_of_one_price_is_set_back_where_that_costs_nothing_and_the_edit
         problem = _with_ties(case.problem)
         op = int(case.rng().integers(len(problem.ops)))
         given = solve(problem, [0] * len(problem.ops)).choice
-        nearest = NearestChoice(problem, given)
+        repricer = Repricer(problem, given)
         prices = {choice: paid(problem, choice) for choice in case.prices}
         edits = [ProblemEdit(allowed_options={op: frozenset({option})}) for option in range(len(problem.ops[op]))]
         edits += [ProblemEdit(forbidden_casts=frozenset({cast})) for cast in _casts(problem, given)]
@@ -135,7 +135,7 @@ def test_a_choice_of_one_price_is_set_back_where_that_costs_nothing_and_the_edit
             permitted = {choice: price for choice, price in prices.items() if _meets(problem, choice, edit)}
             best = min(permitted.values(), default=inf)
             for choice in (choice for choice, price in permitted.items() if isfinite(price) and price == best):
-                found = nearest.approach(choice, edit)
+                found = repricer.nearest(Repriced(0.0, 0.0, choice), edit)
                 before, after = (sum(a != b for a, b in zip(each, given, strict=True)) for each in (choice, found))
                 assert permitted[found] == best and after <= before, case.seed
                 nearer += after < before

@@ -11,8 +11,15 @@ from kernel_samples import MACHINE, InventedTimes, families
 from layoutopt.calibrate import calibration
 from layoutopt.calibrate.grid import KernelCase, kernel_cases
 from layoutopt.calibrate.roofline_fit import KernelSample, fit
-from layoutopt.calibrate.target_file import target_file_text
-from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out, with_rows
+from layoutopt.calibrate.target_fit import (
+    Measurement,
+    fitted_tables,
+    group_measurements,
+    held_out,
+    toml_text,
+    with_rows,
+    with_tables,
+)
 from layoutopt.cli import main
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.registry import host_target
@@ -164,8 +171,8 @@ def test_a_slower_machine_is_found_to_be_slower(target: str) -> None:
     measured, model = invented(target)
     left_out = held_out(measured)
     assert 0.25 < len(left_out) / len(measured) < 0.35
-    spec = fit_target([each for each in measured if each.case.key not in left_out], model.spec, "measured: here")
-    after = RooflineModel(spec)
+    fitted = [each for each in measured if each.case.key not in left_out]
+    after = RooflineModel(with_tables(model.spec, fitted_tables(fitted, model.spec, "measured: here")))
     errors = [abs(each.case.price(after) / each.sample.seconds - 1) for each in measured if each.case.key in left_out]
     assert np.median(errors) < 0.05 and np.quantile(errors, 0.9) < 0.3
 
@@ -173,19 +180,20 @@ def test_a_slower_machine_is_found_to_be_slower(target: str) -> None:
 def test_the_profile_is_a_target(tmp_path: Path) -> None:
     measured, model = invented()
     base = load_target("cpu-avx512").spec
-    spec = fit_target(measured, model.spec, "measured: here")
+    tables = fitted_tables(measured, model.spec, "measured: here")
     path = tmp_path / "mine.toml"
-    path.write_text(target_file_text(spec, base, 'of "here"'), encoding="utf-8")
+    path.write_text(toml_text({"inherits": base.name, "description": 'of "here"', **tables}), encoding="utf-8")
     loaded = load_target(str(path))
     assert loaded.name == "mine" and loaded.spec.description == 'of "here"'
     assert all(number.source for _, number in loaded.spec.numbers())
-    written = RooflineModel(spec)
+    written = RooflineModel(with_tables(base, tables))
     assert all(each.case.price(loaded) == pytest.approx(each.case.price(written)) for each in measured)
 
 
 def test_nothing_measured_changes_no_price() -> None:
     base = with_rows(load_target("cpu-avx512").spec)
-    before, after = RooflineModel(base), RooflineModel(fit_target([], base, "measured: here"))
+    before = RooflineModel(base)
+    after = RooflineModel(with_tables(base, fitted_tables([], base, "measured: here")))
     assert all(case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in kernel_cases(16))
 
 

@@ -5,6 +5,8 @@ and within a line vectors are permuted by an exclusive or with a number that dif
 
     TensorOpMultiplicand    vectors of 16 bytes: chunk ^ line, in lines that hold as many rows of `Crosswise` elements as fit
 
+Such a permutation is linear over bits: each bit of a coordinate changes a fixed set of bits of the offset, its mask.
+
 *Congruous* operands have the order that the instruction requires (the contiguous axis is M or N), *crosswise* ones do not (it
 is K). Coordinates are (contiguous, strided); the layouts whose names begin with ColumnMajor or RowMajor take (row, column).
 The stride is the number of elements along a line: along the contiguous axis in all layouts but Crosswise of 64 and 128 bits,
@@ -16,8 +18,7 @@ have no inverse, and `packed` and `capacity` require whole tiles; here extents a
 
 import difflib
 import re
-from abc import abstractmethod
-from functools import cache
+from functools import cache, reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -47,6 +48,7 @@ class TensorOpLayout(LayoutConcept):
         elements_per_access: elements that are written together.
         lines: the number of lines that a tile occupies.
         width: the number of elements of a tile in each of these lines.
+        masks: the mask of each bit of a coordinate (contiguous, strided) of a tile, in the number line * width + position.
         crosses_lines: whether consecutive tiles along the contiguous axis are on different lines.
     """
 
@@ -58,12 +60,18 @@ class TensorOpLayout(LayoutConcept):
     elements_per_access: ClassVar[int] = 1
     lines: ClassVar[int]
     width: ClassVar[int]
+    masks: ClassVar[tuple[tuple[int, ...], tuple[int, ...]]]
     crosses_lines: ClassVar[bool] = False
 
     @classmethod
-    @abstractmethod
-    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """The line of the element (c, s) of a tile, and its position in the line."""
+    def place(cls, c: Index, s: Index) -> Index:
+        """The place of the element (c, s) of a tile: line * width + position in the line."""
+        bits = (
+            (each >> bit & 1) * mask
+            for each, masks in zip((c, s), cls.masks, strict=True)
+            for bit, mask in enumerate(masks)
+        )
+        return reduce(np.bitwise_xor, bits)
 
     @classmethod
     def packed(cls, extent: Extent) -> Self:
@@ -75,7 +83,7 @@ class TensorOpLayout(LayoutConcept):
     def __call__(self, coord: Coord) -> Index:
         """The tile of a coordinate, and its position in the tile."""
         (tile_c, c), (tile_s, s) = map(np.divmod, self._contiguous_first(self.components(coord)), self._tile())
-        line, position = self.position(c, s)
+        line, position = np.divmod(self.place(c, s), self.width)
         across, along = (tile_c, tile_s) if self.crosses_lines else (tile_s, tile_c)
         offsets: Index = (line + across * self.lines) * self._pitch + position + along * self.width
         return offsets
@@ -88,7 +96,7 @@ class TensorOpLayout(LayoutConcept):
         line, position = np.divmod(offsets, self._pitch)
         (across, line), (along, position) = np.divmod(line, self.lines), np.divmod(position, self.width)
         tile_c, tile_s = (across, along) if self.crosses_lines else (along, across)
-        c, s = _elements(type(self))[:, line, position]
+        c, s = _elements(type(self))[:, line * self.width + position]
         size_c, size_s = self._tile()
         return self.coordinate(*self._contiguous_first((c + tile_c * size_c, s + tile_s * size_s)))
 
@@ -122,10 +130,10 @@ class TensorOpLayout(LayoutConcept):
 
 @cache
 def _elements(kind: type[TensorOpLayout]) -> Index:
-    """The element (c, s) of a tile at each position of its lines, as an array of shape (2, lines, width)."""
+    """The element (c, s) of a tile at each place, as an array of shape (2, lines * width)."""
     c, s = np.indices(kind._tile())
-    table = np.empty((2, kind.lines, kind.width), np.int64)
-    table[:, *kind.position(c, s)] = c, s
+    table = np.empty((2, kind.lines * kind.width), np.int64)
+    table[:, kind.place(c, s)] = c, s
     return table
 
 
@@ -133,40 +141,41 @@ class TensorOpMultiplicand(TensorOpLayout):
     """Vectors of 16 bytes that are permuted within their line.
 
     Parameters: the bits of an element, and Crosswise, the number of adjacent elements of a row in a line; a line of 128 bytes
-    has `factor` rows.
+    has 1, 2, 4 or 8 rows. The index of a vector in its line is xored with the index of the line.
     """
 
     parameters = ("ElementSize", "Crosswise")
-    factor: ClassVar[int]
 
     @classmethod
     def bind(cls, *arguments: int) -> dict[str, Any]:
         """The shape of a tile: 8 vectors by 8 or 4 rows of lines."""
         element_size, crosswise = arguments
         per_access, rest = divmod(ACCESS_BITS, element_size)
-        factor, remains = divmod(LINE_BITS, element_size * crosswise)
-        if rest or remains or factor not in (1, 2, 4, 8):
+        rows, remains = divmod(LINE_BITS, element_size * crosswise)
+        if rest or remains or rows not in (1, 2, 4, 8):
             raise FormatError(
                 f"{crosswise} elements of {element_size} bits do not fill 1, 1/2, 1/4 or 1/8 line of 128 bytes",
                 where=cls.__name__,
             )
-        lines = max(8 // factor, 4)
-        return {
+        lines = max(8 // rows, 4)
+        members: dict[str, Any] = {
             "element_size": element_size,
             "elements_per_access": per_access,
-            "factor": factor,
             "lines": lines,
             "width": 8 * per_access,
-            "tile": cls._contiguous_first((crosswise, lines * factor)),
+        }
+        in_line = _powers_of_2(crosswise, rows)
+        of_lines = tuple(9 * per_access * power for power in _powers_of_2(1, lines))
+        return {
+            **members,
+            "tile": cls._contiguous_first((crosswise, lines * rows)),
+            "masks": (_powers_of_2(1, crosswise), in_line + of_lines),
         }
 
-    @classmethod
-    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """The position in a line with the vectors of `factor` rows, whose index is xored with the index of the line."""
-        vector, element = np.divmod(c, cls.elements_per_access)
-        line, row = np.divmod(s, cls.factor)
-        chunk = vector + row * (8 // cls.factor)
-        return line, (chunk ^ line) * cls.elements_per_access + element
+
+def _powers_of_2(first: int, factor: int) -> tuple[int, ...]:
+    """The numbers first, 2 * first, 4 * first, ... below first * factor."""
+    return tuple(first << bit for bit in range(factor.bit_length() - 1))
 
 
 class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
@@ -178,13 +187,8 @@ class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
         members = super().bind(*arguments)
         if members["element_size"] != 32:
             return members
-        tile = cls._contiguous_first((32, 4))
-        return {**members, "factor": 1, "lines": 4, "width": 32, "tile": tile}
-
-    @classmethod
-    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """The position by the formula of the class."""
-        return (s, ((c // 4) ^ (2 * s)) * 4 + c % 4) if cls.element_size == 32 else super().position(c, s)
+        tile, masks = cls._contiguous_first((32, 4)), ((1, 2, 4, 8, 16), (32 + 8, 64 + 16))
+        return {**members, "lines": 4, "width": 32, "tile": tile, "masks": masks}
 
 
 class TensorOpMultiplicandCrosswise(TensorOpMultiplicand):
@@ -194,63 +198,31 @@ class TensorOpMultiplicandCrosswise(TensorOpMultiplicand):
 class TensorOpMultiplicandCongruous64b(TensorOpLayout):
     """Elements of 64 bits, of which a thread reads two together: c and c + 8."""
 
-    element_size = 64
-    tile = (16, 4)
-    lines = 4
-    width = 16
-
-    @classmethod
-    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """Four columns to a line: pairs, numbered by the lowest bit of c, xor the row and the line."""
-        line = c // 2 % 4
-        return line, 2 * ((4 * (c % 2) + line) ^ s) + c // 8
+    element_size, tile, lines, width = 64, (16, 4), 4, 16
+    masks = (8, 16 + 2, 32 + 4, 1), (2, 4)
 
 
 class TensorOpMultiplicand64bCrosswise(TensorOpLayout):
     """Elements of 64 bits, of which a thread reads two together: s and s + 8."""
 
-    element_size = 64
-    tile = (16, 16)
-    lines = 16
-    width = 16
+    element_size, tile, lines, width = 64, (16, 16), 16, 16
+    masks = (2, 4, 64 + 1, 128 + 8), (8, 16, 32, 1)
     crosses_lines = True
-
-    @classmethod
-    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """Four lines for each group of four columns, whose index is xored into the position."""
-        group = c // 4
-        line = 4 * group + s // 2 % 4
-        return line, (8 * (s % 2) + 2 * (c % 4) + s // 8) ^ (8 * (group // 2) + group % 2)
 
 
 class TensorOpMultiplicandCongruous128b(TensorOpLayout):
     """Elements of 128 bits, congruous."""
 
-    element_size = 128
-    tile = (8, 4)
-    lines = 4
-    width = 8
-
-    @classmethod
-    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """Two columns to a line: the row xor the line."""
-        line = c // 2
-        return line, 4 * (c % 2) + (s ^ line)
+    element_size, tile, lines, width = 128, (8, 4), 4, 8
+    masks = (4, 8 + 1, 16 + 2), (1, 2)
 
 
 class TensorOpMultiplicandCrosswise128x4(TensorOpLayout):
     """Elements of 128 bits, crosswise."""
 
-    element_size = 128
-    tile = (8, 8)
-    lines = 8
-    width = 8
+    element_size, tile, lines, width = 128, (8, 8), 8, 8
+    masks = (1, 2, 32 + 4), (4, 8, 16)
     crosses_lines = True
-
-    @classmethod
-    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """Four columns by two rows to a line."""
-        return c // 4 * 4 + s // 2, (c % 4 + 4 * (s % 2)) ^ (c // 4 * 4)
 
 
 # --- tensor op matrix ---
