@@ -253,12 +253,12 @@ class OpBuilder:
         assert value is not None
         return self._shape(self.format(slot), value.dims)
 
-    def padded(self, index: int) -> Value | None:
-        """The input in the canonical format, its axes still padded up to their blocks."""
+    def canonical(self, index: int) -> Value | None:
+        """The input as an array of its logical shape, in the canonical format."""
         value, format, logical = self.input(index), self._formats.get(Slot("in", index)), self._op.inputs[index]
-        if value is None or logical is None or logical.shape is None or format is None or format.is_canonical:
+        if value is None or logical is None or logical.shape is None or format is None:
             return value
-        return self.reshape(self.transpose(value, format.logical_order), format.padded_shape(logical.shape))
+        return self.convert(value, format, Format.canonical(format.rank), logical.shape)
 
     def constant(self, array: Array, stem: str) -> Value:
         """A new constant."""
@@ -378,14 +378,11 @@ class OpBuilder:
         target = self._outputs[index]
         self.outputs[index] = value if target is None or target.shape is None else self.reshape(value, target.shape)
 
-    def set_padded_output(self, index: int, value: Value) -> None:
-        """Record an output in the canonical format, its axes padded up to their blocks."""
+    def set_canonical_output(self, index: int, value: Value) -> None:
+        """Record an output that is an array of the logical shape in the canonical format; its padding becomes zero."""
         format, logical = self._formats.get(Slot("out", index)), self._op.outputs[index]
-        if format is not None and logical is not None and logical.shape is not None and not format.is_canonical:
-            target = format.physical_shape(logical.shape)
-            gather = format.logical_order
-            value = self.reshape(value, tuple(target[position] for position in gather))
-            value = self.transpose(value, [gather.index(position) for position in range(len(gather))])
+        if format is not None and logical is not None and logical.shape is not None:
+            value = self.convert(value, Format.canonical(format.rank), format, logical.shape)
         self.set_output(index, value)
 
     def prune(self) -> None:
