@@ -113,7 +113,8 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
         layers.append((here, {"name": path_text(here.stem), **table}))
         here = resolve(parent, here) if parent is not None else None
     merged: Table = {}
-    for _, layer in reversed(layers):
+    for origin, layer in reversed(layers):
+        _check_removed(origin, layer, merged)
         merged = merge(merged, layer)
     try:
         return TargetSpec.model_validate(merged)
@@ -165,6 +166,20 @@ def merge_rows(parent: list[Any], child: list[Any]) -> list[Any]:
     own = [identity(row) for row in child]
     kept = [row for row in child if not isinstance(row, dict) or row.get("removed") is not True]
     return kept + [row for row in parent if identity(row) not in own]
+
+
+def _check_removed(path: Path, table: Table, parent: Table) -> None:
+    """Check that a file inherits the kernels that it removes.
+
+    Raises:
+        TargetError: it does not inherit one.
+    """
+    inherited, rows = [identity(row) for row in parent.get("kernel", [])], table.get("kernel", [])
+    for index, row in enumerate(rows if isinstance(rows, list) else []):
+        if isinstance(row, dict) and row.get("removed") is True and identity(row) not in inherited:
+            where = location_of(("kernel", index), table, [(path, table)])
+            hint = f"give it the {', '.join(_IDENTITY_KEYS)} of the inherited row"
+            raise TargetError(f"kernel[{index}] removes no inherited kernel", where=where, hint=hint)
 
 
 def identity(row: Any) -> Any:

@@ -16,7 +16,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def outcome_key(
     libraries = [libraries] if isinstance(libraries, str | os.PathLike) else list(libraries)
     parts = {
         "model": model_digest(model),
-        "options": {name: _plain(value) for name, value in options.items() if name not in ("profile", "custom_ops")},
+        "options": {name: value for name, value in options.items() if name not in ("profile", "custom_ops")},
         "external_data": external_data,
         "profile": file_digest(Path(profile)) if profile is not None else None,
         "custom_ops": [file_digest(Path(each)) for each in libraries],
@@ -65,7 +65,7 @@ def outcome_key(
         "machine": asdict(Machine.current(options.get("threads", 1))) if is_native else None,
         "is_measured": is_native and not os.environ.get(VARIABLE),
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def needs_this_machine(options: Mapping[str, Any]) -> bool:
@@ -105,7 +105,7 @@ def file_digest(path: Path) -> str:
 @cache
 def software() -> dict[str, str]:
     """The code of layoutopt and of its extensions, and the versions of libraries, as texts by name."""
-    found = {name: _version(name) for name in _LIBRARIES}
+    found = {name: version(name) for name in _LIBRARIES}
     groups = [group for group in entry_points().groups if group.startswith("layoutopt.")]
     for entry in (entry for group in groups for entry in entry_points(group=group)):
         distribution = entry.dist.version if entry.dist is not None else ""
@@ -128,24 +128,8 @@ def _code_digest() -> str:
     return found.hexdigest()
 
 
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return ""
-
-
 def _target(model: CostModel) -> list[str]:
     """The names and the prices of a target, or of several; of a cost model of another package the name."""
     if isinstance(model, MultiTargetCostModel):
         return [text for each in model.models for text in _target(each)]
     return [model.name, model.spec.model_dump_json() if isinstance(model, RooflineModel) else type(model).__qualname__]
-
-
-def _plain(value: Any) -> Any:
-    """A value of an option as JSON."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
 
 import joblib
 
@@ -25,8 +24,6 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 _PROCESS_BYTES = 1_000_000_000  # libraries, and activations of usual networks
 _BYTES_PER_WEIGHT_BYTE = 5
 Progress = Callable[[int, str], None]
-Task = TypeVar("Task")
-Value = TypeVar("Value")
 
 
 @takes(BatchOptions)
@@ -116,37 +113,18 @@ def run_tasks(
         raise ArgumentError("needs worker processes", where=f"cluster={cluster}", hint="give no jobs, or 1 or more")
     if jobs is None and cluster is None:
         jobs = default_jobs([each.model for each in tasks], is_timed=any(map(_is_timed, tasks)))
-    with (
-        output_folders(task.output.parent for task in tasks if task.output is not None),
-        closing(map_tasks(run_task, tasks, jobs, cluster, progress)) as outcomes,
-    ):
-        for index, outcome in outcomes:
-            yield index, _failed(tasks[index], outcome) if isinstance(outcome, Failure) else outcome
-
-
-def map_tasks(
-    function: Callable[[Task, Callable[[str], None] | None], Value],
-    tasks: Sequence[Task],
-    jobs: int | None,
-    cluster: str | None = None,
-    progress: Progress | None = None,
-) -> Generator[tuple[int, Value | Failure], None, None]:
-    """The value of a function of each task as it ends, with its index; the arguments are those of `run_tasks`."""
-    if jobs == 0:
-        for index, task in enumerate(tasks):
-            yield index, function(task, None if progress is None else partial(progress, index))
-    elif tasks:
-        call = partial(_without_progress, function)
-        with (
-            _without_working_folder(),
-            open_cluster(cluster, jobs) as workers,
-            closing(workers.map_unordered(call, tasks)) as outcomes,
-        ):
-            yield from outcomes
-
-
-def _without_progress(function: Callable[[Task, None], Value], task: Task) -> Value:
-    return function(task, None)
+    with output_folders(task.output.parent for task in tasks if task.output is not None):
+        if jobs == 0:
+            for index, task in enumerate(tasks):
+                yield index, run_task(task, None if progress is None else partial(progress, index))
+        elif tasks:
+            with (
+                _without_working_folder(),
+                open_cluster(cluster, jobs) as workers,
+                closing(workers.map_unordered(run_task, tasks)) as outcomes,
+            ):
+                for index, outcome in outcomes:
+                    yield index, _failed(tasks[index], outcome) if isinstance(outcome, Failure) else outcome
 
 
 def default_jobs(models: Sequence[Path], *, is_timed: bool) -> int:

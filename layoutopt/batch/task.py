@@ -103,7 +103,9 @@ def run_task(task: ModelTask, progress: Callable[[str], None] | None = None) -> 
 
 
 def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome:
-    _check_output(task)
+    if task.output is not None:
+        create_folder(task.output.parent)
+        check_output(task.output, task.external_data, Overwrite((task.model,), task.output, task.force, task.reads))
     notes: list[str] = []
     cache = Cache(task.cache) if task.cache is not None else None
     key = _key(task) if cache is not None else ""
@@ -123,19 +125,15 @@ def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome
     return Outcome(task.model, result.report, written, notes=tuple(notes))
 
 
-def _check_output(task: ModelTask) -> None:
-    """Create the folder of the result, and check that it can be written.
+def check_output(output: Path, external_data: str | None, overwrite: Overwrite) -> None:
+    """Check that the result and its external data can be written.
 
     Raises:
-        OutputError: it cannot, or must not replace an existing file.
+        OutputError: one cannot, or must not replace an existing file.
     """
-    if task.output is None:
-        return
-    create_folder(task.output.parent)
-    overwrite = Overwrite((task.model,), task.output, task.force, task.reads)
-    overwrite.check(task.output, FileKind.MODEL)
-    if task.external_data is not None:
-        check_name(task.output, task.external_data, overwrite)
+    overwrite.check(output, FileKind.MODEL)
+    if external_data is not None:
+        check_name(output, external_data, overwrite)
 
 
 def _key(task: ModelTask) -> str:

@@ -1,5 +1,6 @@
 """The commands: their arguments and help texts. Libraries and the modules of the work are imported when a command runs."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ from typer import Argument, Exit, Option
 
 from layoutopt.cli.exit_codes import IncompatibleError, NotVerifiedError, UsageError
 from layoutopt.cli.options import Given, complete_target, parse_dims, takes_options
-from layoutopt.errors import CertificateError, VerificationError
+from layoutopt.errors import CertificateError, OutputError, VerificationError
 
 
 class Runtime(StrEnum):
@@ -82,10 +83,9 @@ def explain(
     with each of them. No model is written.
     """
     from layoutopt import explanation
-    from layoutopt.cli.output_files import JsonRecord, reporting_written_files
-    from layoutopt.cli.rendering.explain import print_explained
-    from layoutopt.cli.rendering.progress import ProgressLine
-    from layoutopt.cli.rendering.warnings import warn_of_repairs
+    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.rendering.results import explanation_documents
+    from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
     from layoutopt.driver.options import PlanOptions
     from layoutopt.report.facts import repairs_of
 
@@ -102,8 +102,7 @@ def explain(
             **settings.arguments(PlanOptions),
         )
     warn_of_repairs(repairs_of(found.notes))
-    with reporting_written_files(record.files):
-        print_explained(found, record)
+    record.show(found, *explanation_documents(found))
 
 
 @takes_options("tolerance dim inputs custom_ops json config force quiet")
@@ -119,9 +118,10 @@ def verify(
     back before they are compared. The exit code is 7 if the models differ, and 9 if A cannot be run.
     """
     from layoutopt.cli.model_comparison import compare_models
-    from layoutopt.cli.output_files import JsonRecord, reporting_written_files
-    from layoutopt.cli.rendering.verify import print_comparison
-    from layoutopt.cli.rendering.warnings import warn_of_repairs
+    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.rendering.records import comparison_record
+    from layoutopt.cli.rendering.stderr import warn_of_repairs
+    from layoutopt.cli.rendering.terminal import Document
     from layoutopt.runtime.custom_ops import kernel_libraries
     from layoutopt.sample_inputs import read_inputs
 
@@ -132,16 +132,16 @@ def verify(
         verdict, repaired = compare_models(
             original, rewritten, given.tolerance, parse_dims(settings.dim), arrays, strict=settings.strict
         )
-    for path, repairs in repaired.items():
-        warn_of_repairs(repairs, str(path))
-    with reporting_written_files(record.files):
-        print_comparison(verdict, original, rewritten, record, is_quiet=given.quiet)
+    found = comparison_record(verdict)
+    record.show(found, Document(title=f"{original} and {rewritten}", record=found))
     if verdict.status == "failed":
         hint = f"compare with {original}, or set --tolerance" if verdict.comparisons else "correct the model"
         raise VerificationError(verdict.reason, where=str(rewritten), hint=hint)
     if verdict.status == "not verified":
         hint = "give models that onnxruntime can run on this machine"
         raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(original), hint=hint)
+    for path, repairs in repaired.items():
+        warn_of_repairs(repairs, str(path))
 
 
 @takes_options("allow_tested json force quiet")
@@ -158,10 +158,12 @@ def certify(
     exit code is 15 if C is refused.
     """
     from layoutopt.certificate.checker.check import check, parse
+    from layoutopt.certificate.checker.lemmas import BY_NAME
     from layoutopt.certificate.checker.model import read
     from layoutopt.certificate.testing import measure
-    from layoutopt.cli.output_files import JsonRecord, reporting_written_files
-    from layoutopt.cli.rendering.certify import print_verdict
+    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.rendering.records import certificate_record
+    from layoutopt.cli.rendering.terminal import Document
 
     record = JsonRecord("certify", given, original, result, certificate)
     first, second = read(original), read(result)
@@ -172,8 +174,12 @@ def certify(
         raise CertificateError(f"cannot be read: {reason}", where=str(certificate)) from fault
     verdict = check(parse(text, str(certificate)), first, second, allow_tested=given.allow_tested)
     differences = measure(first, second, [claim for claim, _ in verdict.tested.values()])
-    with reporting_written_files(record.files):
-        print_verdict(verdict, differences, original, result, record, is_quiet=given.quiet)
+    found = certificate_record(verdict, differences)
+    lemmas = [
+        {"lemma": name, "claims": count, "statement": BY_NAME[name].statement}
+        for name, count in found["lemmas"].items()
+    ]
+    record.show(found, Document(title=f"{result} against {original}", record={**found, "lemmas": lemmas}))
 
 
 @takes_options("show_all custom_ops json force quiet")
@@ -194,8 +200,9 @@ def check(
     is incompatible with this machine or a kernel is missing.
     """
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.check import kernels_record, model_record, print_kernels, print_model
-    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.cli.rendering.records import kernels_record, model_document, model_record
+    from layoutopt.cli.rendering.stderr import ProgressLine
+    from layoutopt.cli.rendering.terminal import Document
     from layoutopt.report.compatibility import check_kernels, check_model, this_machine
     from layoutopt.runtime.custom_ops import kernel_libraries
 
@@ -204,13 +211,15 @@ def check(
         if model is not None:
             with ProgressLine() as progress:
                 found = check_model(model, progress)
-            record.show(model_record(model, found), lambda: print_model(model, found, given.show_all))
+            shown = model_record(model, found)
+            record.show(shown, model_document(shown, given.show_all))
             if found.problems:
                 problem, hint = next(iter(found.problems.items()))
                 raise IncompatibleError(problem, where=str(model), hint=hint)
             return
         machine, kernels = this_machine(), check_kernels()
-        record.show(kernels_record(machine, kernels), lambda: print_kernels(machine, kernels, given.show_all))
+        shown = kernels_record(machine, kernels)
+        record.show(shown, Document(title="kernels that layoutopt emits", record=shown))
     missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in kernels if not each.is_present)
     if missing:
         problem = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
@@ -233,8 +242,8 @@ def bench(
 
     All models run in this process, in turns (A B, B A, A B, ...), on the same inputs, in each runtime with
     default session options. A speed-up is A's time divided by B's, as a mean over twelve blocks of runs, each with new
-    sessions, and up to 36 on a busy machine, as `optimize` measures it. It is printed with its confidence interval and the
-    quartiles of the runs. Also measured: session creation, peak memory, and the share of the time in Transposes and reorders.
+    sessions, and up to 36 on a busy machine, as `optimize` measures it. It is printed with its confidence interval.
+    Also measured: session creation, peak memory, and the share of the time in Transposes and reorders.
     """
     settings = given.settings(models[0])
     dims = {name: low for name, (low, high) in parse_dims(settings.dim).items() if low == high}
@@ -243,8 +252,8 @@ def bench(
 
     from layoutopt.bench.benchmark import bench as run_benchmark
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.bench import print_bench
-    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.cli.rendering.records import bench_document
+    from layoutopt.cli.rendering.stderr import ProgressLine
     from layoutopt.errors import DimensionError, InputError
     from layoutopt.runtime.custom_ops import kernel_libraries
     from layoutopt.sample_inputs import read_inputs
@@ -266,7 +275,7 @@ def bench(
         except (DimensionError, InputError) as error:
             option = "--dim" if isinstance(error, DimensionError) else f"--inputs {given.inputs[0]}:"
             raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
-    record.show(report, lambda: print_bench(report))
+    record.show(report, bench_document(report))
 
 
 @takes_options(
@@ -317,8 +326,8 @@ def calibrate(
 
     from layoutopt.calibrate import calibrate as run_calibration
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.calibrate import print_calibration
-    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.cli.rendering.stderr import ProgressLine
+    from layoutopt.cli.rendering.terminal import Document
     from layoutopt.files import FileKind, Overwrite, write_text
 
     overwrite = Overwrite(force=given.force, command="calibrate")
@@ -327,7 +336,9 @@ def calibrate(
     with ProgressLine(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
     write_text(output, report.profile, FileKind.TARGET, overwrite)
-    record.show(report, lambda: print_calibration(report, output), [output])
+    shown = report.model_dump(exclude={"kernels", "profile", "total"})
+    shown["families"].append(report.total.model_dump())
+    record.show(report, Document(title=str(output), record=shown), written=[output])
 
 
 @takes_options("shape dtype system plot json force")
@@ -348,18 +359,23 @@ def formats(
     if given.plot is not None and (name is None or extents is None):
         raise UsageError("nothing to draw", where=f"--plot {given.plot}", hint="name a format and give its --shape")
 
-    from layoutopt.cli.output_files import JsonRecord
+    from layoutopt.cli.output_files import JsonRecord, TextFiles
+    from layoutopt.cli.rendering.catalogues import formats as catalogue
+    from layoutopt.cli.rendering.one_format import figure_text, format_document, format_record
+    from layoutopt.files import FileKind, Overwrite
 
-    plots = [given.plot] if given.plot is not None else []
-    record = JsonRecord("formats", given, others=plots)
+    figure = TextFiles(Overwrite(force=given.force, command="formats"))
+    figure.add("--plot", given.plot, FileKind.FIGURE, lambda: figure_text(layout, name or "", data["axes"]))
+    figure.check()
+    record = JsonRecord("formats", given, others=[given.plot] if given.plot is not None else [])
     if name is None:
-        from layoutopt.cli.rendering.catalogues import print_formats
+        data, documents = catalogue(given.system)
+        record.show(data, *documents)
+        return
+    data, layout = format_record(name, extents, given.dtype)
 
-        print_formats(given.system, record)
-    else:
-        from layoutopt.cli.rendering.one_format import print_format
-
-        print_format(name, extents, given.dtype, record, given.plot, force=given.force)
+    figure.write()
+    record.show(data, format_document(data), written=figure.files)
 
 
 def _parse_shape(value: str) -> tuple[int, ...]:
@@ -374,7 +390,7 @@ def _parse_shape(value: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-@takes_options("explain op json force")
+@takes_options("explain op new json force")
 def targets(
     given: Given,
     name: Annotated[
@@ -388,21 +404,35 @@ def targets(
 
     With NAME, prints every parameter of the cost model with its source, and the kernels.
     """
+    if given.new is not None:
+        from layoutopt.cost_models.template import template
+        from layoutopt.files import FileKind, Overwrite, path_text, write_text
+
+        output = given.new.with_name(f"{given.new.name.removesuffix('.toml')}.toml")
+        if os.path.lexists(output) and not given.force:  # it is written to be edited
+            raise OutputError("exists", where=path_text(output), hint="name another file, or add --force to replace it")
+        write_text(output, template(output.stem), FileKind.TARGET, Overwrite(force=True, command="targets"))
+        return
+
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.catalogues import print_targets
-    from layoutopt.cli.rendering.targets import print_estimates, print_target
+    from layoutopt.cli.rendering.catalogues import targets as catalogue
+    from layoutopt.cli.rendering.targets import described_target, estimates_document, estimates_record, target_document
 
     reads = [Path(name)] if name is not None and name.endswith(".toml") else []
     record = JsonRecord("targets", given, reads=reads)
     if name is None:
         if given.explain or given.op is not None:
             raise UsageError("no target named", hint="write layoutopt targets --explain NAME")
-        print_targets(record)
+        data, documents = catalogue()
+        record.show(data, *documents)
         return
-    if given.op is None and not (given.explain and record.is_printed):
-        print_target(name, JsonRecord("targets", None) if given.explain else record)
-    if given.op is not None or given.explain:
-        print_estimates(name, given.op, record)
+    model = described_target(name)
+    described = [] if given.op is not None else [target_document(model.spec)]
+    if given.op is None and not given.explain:
+        record.show(model.spec.model_dump(mode="json"), *described)
+        return
+    data = estimates_record(model, given.op)
+    record.show(data, *described, estimates_document(data))
 
 
 @takes_options("family json force")
@@ -424,10 +454,9 @@ def list_(
         )
 
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.catalogues import print_dialects, print_operators, print_passes, print_runtimes
+    from layoutopt.cli.rendering import catalogues
 
     record = JsonRecord(f"list {kind.value}", given)
-    if kind is Kind.OPS:
-        print_operators(name, given.family, json=record)
-    else:
-        {Kind.RUNTIMES: print_runtimes, Kind.PASSES: print_passes, Kind.DIALECTS: print_dialects}[kind](record)
+    is_ops = kind is Kind.OPS
+    data, documents = catalogues.operators(name, given.family) if is_ops else getattr(catalogues, kind.value)()
+    record.show(data, *documents)

@@ -141,6 +141,7 @@ def silence_stdout() -> None:
 def print_error(text: str, kind: str = "error") -> None:
     """Print one line on stderr; a failure to write stderr is ignored, since the exit code reports the error too."""
     line = str(LayoutoptError(text))
-    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    has_colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    colour = "\033[1;33m" if kind == "warning" else "\033[1;31m"
     with suppress(OSError):
-        print(f"\033[1;31m{kind}:\033[0m {line}" if colour else f"{kind}: {line}", file=sys.stderr, flush=True)
+        print(f"{colour}{kind}:\033[0m {line}" if has_colours else f"{kind}: {line}", file=sys.stderr, flush=True)

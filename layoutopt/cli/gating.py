@@ -14,9 +14,8 @@ from layoutopt.cli.model_files import place
 from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, TextFiles, reporting_written_files
-from layoutopt.cli.rendering.ci import HEADER, cells, gates_text
-from layoutopt.cli.rendering.json_text import json_text
-from layoutopt.cli.rendering.terminal import show_text
+from layoutopt.cli.rendering.results import gate_rows, gates_text
+from layoutopt.cli.rendering.terminal import json_text, show_text
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.files import FileKind, Overwrite, external_files, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
@@ -57,10 +56,16 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
     taken = [*(("a model", each) for each in models), *(("the baseline", each) for each in read)]
     overwrite = Overwrite(tuple(arguments), None, given.force, (*models, *read, *reads), "ci")
     texts = TextFiles(overwrite, [*taken, *(("a result of --write", each) for each in results)])
-    texts.add("--json", None if given.json == STDIO else given.json, FileKind.REPORT)
-    texts.add("--junit", given.junit, FileKind.JUNIT)
-    texts.add("--sarif", given.sarif, FileKind.SARIF)
-    texts.add("--update-baseline", given.baseline if is_updated else None, FileKind.BASELINE)
+    texts.add("--json", None if given.json == STDIO else given.json, FileKind.REPORT, lambda: json_text(report))
+    texts.add("--junit", given.junit, FileKind.JUNIT, lambda: import_module(_JUNIT).junit(report))
+    texts.add("--sarif", given.sarif, FileKind.SARIF, lambda: json_text(sarif(report)))
+    path = given.baseline
+    texts.add(
+        "--update-baseline",
+        path if is_updated else None,
+        FileKind.BASELINE,
+        lambda: _baseline(old, path, models, checked),
+    )
     texts.check()
     if given.junit is not None:
         import_module(_JUNIT)
@@ -68,7 +73,6 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
     first = settings[models[0]]
     cost_model = cost_model_of(first.target)
     runtime, _ = runtime_and_dialect(first.runtime, first.dialect, cost_model)
-    path = given.baseline
     old = None if path is None else (read_old_baseline if is_updated else read_baseline)(path)
     if old is not None and path is not None and not is_updated:
         old.check_target(cost_model.name, runtime.name, path)
@@ -101,31 +105,26 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
         models=checked,
     )
 
-    def text(option: str) -> str:
-        if option == "--junit":
-            found: str = import_module(_JUNIT).junit(report)
-            return found
-        if option == "--sarif":
-            return json_text(sarif(report))
-        if option == "--json" or path is None:
-            return json_text(report)
-        entries = [
-            BaselineEntry.model_validate(each.model_dump() | {"model": model_key(model, path)})
-            for model, each in zip(models, checked, strict=True)
-            if each.numbers is not None
-        ]
-        return json_text((old or Baseline()).updated(entries, path.parent))
-
-    with texts.staged(text):
-        pass
+    texts.write()
     with reporting_written_files(texts.files):
         _print(report, given, github=github)
     if github and (step_summary := os.environ.get("GITHUB_STEP_SUMMARY")):
         with output_errors(Path(step_summary)), open(step_summary, "a", encoding="utf-8") as file:
-            file.write(summary(report, HEADER, [cells(each) for each in report.models]))
+            file.write(summary(report, gate_rows(report)))
     if not code:
         _raise_for_status(report)
     return code
+
+
+def _baseline(old: Baseline | None, path: Path | None, models: Sequence[Path], checked: Sequence[ModelResult]) -> str:
+    """The baseline with the numbers of this run."""
+    assert path is not None
+    entries = [
+        BaselineEntry.model_validate(each.model_dump() | {"model": model_key(model, path)})
+        for model, each in zip(models, checked, strict=True)
+        if each.numbers is not None
+    ]
+    return json_text((old or Baseline()).updated(entries, path.parent))
 
 
 def _checked(

@@ -2,94 +2,38 @@
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import JsonRecord, TextFiles, reporting_written_files
-from layoutopt.cli.rendering.progress import ProgressLine
-from layoutopt.cli.rendering.warnings import warn_of_repairs
+from layoutopt.cli.output_files import JsonRecord, TextFiles
+from layoutopt.cli.rendering.results import OpChange, planned_document, price_lines, stamped_document
+from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.job import pipeline_for
+from layoutopt.driver.options import PlanOptions
+from layoutopt.driver.result import Result
 from layoutopt.files import FileKind, Overwrite, create_folder, output_errors, path_text, write_text
 from layoutopt.ir.graph import DOMAIN, Graph, to_text
 from layoutopt.ir.types import Attribute, Op
-from layoutopt.passes.base import Pass, Pipeline, Watch
-from layoutopt.report.builder import OriginalOps, planned_ops
+from layoutopt.passes.base import Pass, Pipeline
+from layoutopt.report.builder import planned_ops
 from layoutopt.report.facts import repairs_of
 from layoutopt.report.printable import printable
-from layoutopt.report.schema import OpReport, Report
+from layoutopt.report.schema import OpReport
 from layoutopt.report.stamp import KEY
 
 if TYPE_CHECKING:
     from layoutopt.page import OriginalGraph
 
-
-@dataclass(frozen=True, slots=True)
-class OpChange:
-    """One op before and after planning; None on the side where the op does not exist."""
-
-    before: OpReport | None
-    after: OpReport | None
-
-    @property
-    def op(self) -> OpReport:
-        """The op before planning, or after planning if the op is new."""
-        op = self.before or self.after
-        assert op is not None
-        return op
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedModel:
-    """A model and its plan for a target.
-
-    Attributes:
-        report: the report of the plan.
-        changes: its ops before and after planning.
-        graph: the planned graph.
-        report_with_all_kernels: the report of the plan with all kernels of the target; None if the runtime has them all.
-    """
-
-    report: Report
-    changes: list[OpChange]
-    graph: Graph
-    report_with_all_kernels: Report | None
-
-
-@dataclass(frozen=True, slots=True)
-class StampedOp:
-    """An op of a model that layoutopt wrote; `formats` is empty for a standard ONNX op."""
-
-    name: str
-    kind: str
-    formats: str
-    is_cast: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StampedModel:
-    """A model that layoutopt wrote, described by its own metadata.
-
-    Attributes:
-        model: the file.
-        stamp: the metadata that `optimize` wrote: version, target, dialect, mode, pins.
-        is_intact: whether the model is unchanged since it was written.
-        ops: the ops of the model and of the bodies of its ops.
-    """
-
-    model: str
-    stamp: dict[str, Any]
-    is_intact: bool
-    ops: list[StampedOp]
+_FIELDS = ("model", "target", "runtime", "dialect", "reason", "dims", "plan", "gain", "facts", "casts", "notes")
+_STAMPED = {"version", "target", "dialect", "mode", "pins"}
 
 
 def original_graph(settings: Settings) -> "OriginalGraph":
-    """The pass callback that records the graph before planning, for the page of `--html`.
+    """The pass callback that records the graph before planning.
 
     Raises:
         ArgumentError, TargetError: there is no such target, runtime or dialect.
@@ -98,6 +42,32 @@ def original_graph(settings: Settings) -> "OriginalGraph":
 
     hardware = cost_model_of(settings.target)
     return OriginalGraph(hardware, runtime_and_dialect(settings.runtime, settings.dialect, hardware)[0])
+
+
+def page_text(
+    result: Result, before: "OriginalGraph | None", model: Path | bytes, settings: Settings, *, is_plan: bool = False
+) -> str:
+    """The page of a result, with the prices of its conversions; without these for several targets.
+
+    Args:
+        result: the result.
+        before: the graph before planning.
+        model: the original.
+        settings: its options.
+        is_plan: whether the run only planned.
+
+    Raises:
+        LayoutoptError: as for `layoutopt.explain`.
+    """
+    from layoutopt.explanation import explain
+    from layoutopt.page import page_html
+
+    assert before is not None
+    planned, prices = before.planned(result.graph, result.report), {}
+    if "," not in settings.target:
+        arguments = settings.arguments(PlanOptions)
+        prices = price_lines(explain(model, None, settings.target, calibrate=settings.calibrate, **arguments))
+    return page_html(result.report, before.graph, planned, is_plan=is_plan, prices=prices)
 
 
 def run_inspect(model: Path, given: Given) -> None:
@@ -110,97 +80,79 @@ def run_inspect(model: Path, given: Given) -> None:
     Raises:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
     """
-    from layoutopt.cli.rendering.inspect import print_inspected  # which imports this module
-
     settings = given.settings(model)
     texts = TextFiles(Overwrite((model,), None, given.force, settings.reads, "inspect"))
-    texts.add("--html", given.html, FileKind.PAGE)
+    texts.add("--html", given.html, FileKind.PAGE, lambda: page_text(result, before, model, settings, is_plan=True))
     texts.check()
-    page = original_graph(settings) if given.html is not None else None
     pages = [] if given.html is None else [given.html]
     record = JsonRecord("inspect", given, model, others=pages, reads=settings.reads)
-    is_requested = given.is_set("target", model)
     pipeline = pipeline_for(settings.mode, settings.target, settings.runtime, settings.dialect)
     dumps = [Dump(each, pipeline, texts.overwrite) for each in given.dump_ir]
-    with ProgressLine() as progress:
-        found: PlannedModel | StampedModel | None = None if is_requested else _read_stamped(model)
-        if found is None:
-            found = _planned(model, settings, page, dumps, progress)
-    if isinstance(found, PlannedModel):
-        warn_of_repairs(repairs_of(found.report.notes))
-    if page is not None:
-        if isinstance(found, StampedModel):
+    stamped = None if given.is_set("target", model) else _stamped(model)
+    if stamped is None:
+        before = original_graph(settings)
+        settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
+
+        def watch(*arguments: Any) -> None:
+            for each in (before, *dumps):
+                each(*arguments)
+
+        with ProgressLine() as progress:
+            result = settings.run(model, progress=progress, watch=watch, sizes_found=before.set_sizes)
+        stamped = _stamped(model) if result.plan is None else None  # it was optimised like this before
+    if stamped is not None:
+        if given.html is not None:
             where = f"--html {path_text(given.html)}"
             raise UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
-        from layoutopt.page import page_html
+        record.show(stamped, stamped_document(stamped, given.show_all))
+        return
+    report = result.report
+    warn_of_repairs(repairs_of(report.notes))
 
-        planned = page.planned(found.graph, found.report)
-        with texts.staged(lambda option: page_html(found.report, page.graph, planned, is_plan=True)):
-            pass
-    with reporting_written_files(texts.files):
-        print_inspected(found, given.show_all, record)
-
-
-def _planned(
-    model: Path, settings: Settings, page: "OriginalGraph | None", dumps: "Sequence[Dump]", progress: ProgressLine
-) -> PlannedModel | StampedModel:
-    """The plan of a model; its stamp if it was optimised like this before."""
-    cost_model = cost_model_of(settings.target)
-    runtime, _ = runtime_and_dialect(settings.runtime, settings.dialect, cost_model)
-    before = OriginalOps(cost_model, runtime) if page is None else page
-    callbacks: list[Watch] = [before, *dumps]
-    settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
-
-    def watch(*arguments: Any) -> None:
-        for each in callbacks:
-            each(*arguments)
-
-    result = settings.run(model, progress=progress, watch=watch, sizes_found=before.set_sizes)
-    if result.plan is None and (stamped := _read_stamped(model)) is not None:
-        return stamped
-    with_all_kernels = None
-    if runtime.kernels != "target":
-        with_all_kernels = settings.updated(runtime="compiler", dialect=None).run(model, progress=progress).report
-    changes = _paired(before, planned_ops(result.graph), result.report.ops)
-    return PlannedModel(result.report, changes, result.graph, with_all_kernels)
+    texts.write()
+    changes = _paired(before, planned_ops(result.graph), report.ops)
+    fields = report.model_dump(mode="json")
+    data = {key: fields[key] for key in _FIELDS} | {
+        "improves": report.changed,
+        "counts": {"before": fields["before"], "after": fields["after"]},
+        "ops": [{side: each and each.model_dump(mode="json") for side, each in change.items()} for change in changes],
+    }
+    record.show(data, planned_document(report, changes, given.show_all), written=texts.files)
 
 
-def _paired(before: OriginalOps, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
-    """The changes of all ops before planning, in their order; then the ops that planning adds."""
+def _paired(before: "OriginalGraph", ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
+    """The reports of all ops before planning, in their order, and after it; then the ops that planning adds."""
     remaining = dict(zip(ops, reports, strict=True))
-    changes = [OpChange(old, remaining.pop(op, None)) for op, old in zip(before.ops, before.reports, strict=True)]
-    return changes + [OpChange(None, new) for new in remaining.values()]
+    changes: list[OpChange] = [
+        {"before": old, "after": remaining.pop(op, None)} for op, old in zip(before.ops, before.reports, strict=True)
+    ]
+    return changes + [{"before": None, "after": new} for new in remaining.values()]
 
 
-def _read_stamped(path: Path) -> StampedModel | None:
+def _stamped(path: Path) -> dict[str, Any] | None:
+    """A model that layoutopt wrote, described by its own metadata; None for any other."""
     model = onnx_io.read(path)
-    if KEY not in model.metadata_props:
-        return None
     try:
-        stamp = json.loads(model.metadata_props[KEY])
+        stamp = json.loads(model.metadata_props.get(KEY, ""))
     except ValueError:
         return None
-    if not isinstance(stamp, dict) or not {"version", "target", "dialect", "mode", "pins"} <= stamp.keys():
+    if not isinstance(stamp, dict) or not stamp.keys() >= _STAMPED:
         return None
     is_intact = stamp.get("fingerprint") == onnx_io.fingerprint(model)
-    return StampedModel(
-        path_text(path),
-        stamp,
-        is_intact,
-        [_stamped_op(op) for each in inference.lift(model).regions() for op in each.ops],
-    )
+    ops = [_stamped_op(op) for each in inference.lift(model).regions() for op in each.ops]
+    return {"model": path_text(path), "stamp": stamp, "is_intact": is_intact, "ops": ops}
 
 
-def _stamped_op(op: Op) -> StampedOp:
-    if not f"{op.domain}.".startswith(f"{DOMAIN}."):
-        return StampedOp(op.name, op.kind, "")
-    if "src_format" in op.attributes:
-        formats = f"{op.attributes['src_format']} -> {op.attributes.get('dst_format', '?')}"
-    elif "input_formats" in op.attributes:
-        formats = " -> ".join(_format_list(op.attributes.get(side)) for side in ("input_formats", "output_formats"))
-    else:
-        formats = str(op.attributes.get("formats", ""))
-    return StampedOp(op.name, op.op_type, formats.replace("->", "→"), "src_format" in op.attributes)
+def _stamped_op(op: Op) -> dict[str, Any]:
+    """An op with its formats, which are empty for a standard ONNX op."""
+    attributes, formats = op.attributes, ""
+    if f"{op.domain}.".startswith(f"{DOMAIN}."):
+        sides = (attributes.get(side) for side in ("input_formats", "output_formats"))
+        formats = str(attributes.get("formats", " -> ".join(map(_format_list, sides))))
+        if "src_format" in attributes:
+            formats = f"{attributes['src_format']} -> {attributes.get('dst_format', '?')}"
+    kind = op.op_type if formats else op.kind
+    return {"name": op.name, "kind": kind, "formats": formats.replace("->", "→"), "is_cast": "src_format" in attributes}
 
 
 def _format_list(formats: Attribute | None) -> str:

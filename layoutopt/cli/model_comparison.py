@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
-from layoutopt.cli.rendering.progress import ProgressLine
+from layoutopt.cli.rendering.stderr import ProgressLine
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims

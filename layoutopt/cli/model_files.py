@@ -10,7 +10,7 @@ from layoutopt.cli.app import is_pattern
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.output_files import STDIO
 from layoutopt.errors import ModelError
-from layoutopt.files import MARK, conflict, is_result, metadata, path_text, result_mark
+from layoutopt.files import MARK, conflict, metadata, path_text, result_mark
 
 SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
 
@@ -51,14 +51,9 @@ def find_models(arguments: Sequence[Path], output: Path | None) -> dict[Path, Pa
 
 
 def _results(found: Collection[Path]) -> set[Path]:
-    """The files that are results of other files found: they have the mark, or the default name and the content."""
-    originals = {each: each.with_name(f"{each.name.removesuffix(_OUTPUT_SUFFIX)}{SUFFIX}") for each in found}
-    results = {
-        each
-        for each, original in originals.items()
-        if each != original and original in found and is_result(each, original)
-    }
-    marked = {each: mark for each in found if each not in results and (mark := metadata(each).get(MARK))}
+    """The files that are results of other files found: they have the mark."""
+    results: set[Path] = set()
+    marked = {each: mark for each in found if (mark := metadata(each).get(MARK))}
     for folder in {each.parent for each in marked}:
         of_folder = {result_mark(each, folder): each for each in found}
         results |= {each for each in marked if each.parent == folder and of_folder.get(marked[each], each) != each}

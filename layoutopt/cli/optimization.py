@@ -8,20 +8,26 @@ from pathlib import Path
 
 from layoutopt.batch.cache import Cache
 from layoutopt.batch.run import output_folders, run_tasks
-from layoutopt.batch.task import ModelTask, Outcome
+from layoutopt.batch.task import ModelTask, Outcome, check_output
 from layoutopt.cli.entry import described, report_error
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.inspection import original_graph
+from layoutopt.cli.inspection import original_graph, page_text
 from layoutopt.cli.model_files import Placement, is_several, place, with_output
-from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import STDIO, JsonRecord, Outputs, read_stdin, reporting_written_files
-from layoutopt.cli.rendering.json_text import json_text
-from layoutopt.cli.rendering.optimize import Row, print_summary, print_table
-from layoutopt.cli.rendering.progress import ProgressLine
-from layoutopt.cli.rendering.warnings import warn, warn_of_repairs
-from layoutopt.driver.result import Result
+from layoutopt.cli.options import Given
+from layoutopt.cli.output_files import (
+    STDIO,
+    JsonRecord,
+    TextFiles,
+    print_model,
+    read_stdin,
+    reporting_written_files,
+    weights_path,
+)
+from layoutopt.cli.rendering.results import print_summary, print_table
+from layoutopt.cli.rendering.stderr import ProgressLine, warn, warn_of_repairs
+from layoutopt.cli.rendering.terminal import json_text, show_text
 from layoutopt.errors import LayoutoptError
-from layoutopt.files import FileKind, create_folder, is_same_file, path_text
+from layoutopt.files import FileKind, Overwrite, create_folder, is_same_file, path_text
 from layoutopt.report.facts import repairs_of, warnings_of
 from layoutopt.report.schema import Report
 from layoutopt.version import VERSION
@@ -56,67 +62,67 @@ def run_optimize(arguments: Sequence[Path], given: Given) -> int:
     placements = place(arguments, output)
     if not is_alone:
         return _optimize_several(placements, given)
-    settings = given.settings(placements[0].model)
-    result, outputs = _optimized(placements[0], settings, is_quiet=given.is_quiet)
-    if not given.is_quiet and not outputs.prints_report:  # the summary goes to stderr if the model goes to stdout
-        to_stderr = redirect_stdout(sys.stderr) if outputs.prints_model else nullcontext()
-        with to_stderr, reporting_written_files(outputs.all_files):
-            print_summary(result.report, outputs, is_verbose=bool(given.verbose))
+    _optimize_one(placements[0], given)
     return 0
 
 
-def _optimized(placement: Placement, settings: Settings, *, is_quiet: bool) -> tuple[Result, Outputs]:
-    """Optimise one model and write its files; warnings go to stderr.
+def _optimize_one(placed: Placement, given: Given) -> None:
+    """Optimise one model, write its files and print the verdict; warnings go to stderr.
 
-    Args:
-        placement: the model and its output.
-        settings: the options of the model.
-        is_quiet: whether no progress is shown.
-
-    Returns:
-        The result, and the files that were written.
+    Raises:
+        UsageError: two of the files are the same, or the options contradict each other.
+        OutputError: a file cannot be written, or must not be replaced; none is written then.
+        StdoutError: stdout cannot be written; the files are written.
     """
-    is_written = not settings.dry_run
-    folders = [placement.output.parent] if placement.is_in_folder and is_written else []
+    settings = given.settings(placed.model)
+    is_stdin, is_printed = placed.model == STDIO, placed.output == STDIO and not settings.dry_run
+    prints_report = settings.json == STDIO
+    if is_printed and prints_report:
+        raise UsageError("the model goes to stdout", where="--json -", hint="name a file: --json=report.json")
+    if is_printed and sys.stdout.isatty():
+        raise UsageError("stdout is a terminal", where="-o -", hint="redirect it, or name a file with -o")
+    output = None if is_printed or settings.dry_run else placed.output
+    source = None if is_stdin else placed.model
+    overwrite = Overwrite((source,) if source is not None else (), output, settings.force, settings.reads)
+    texts = TextFiles(overwrite, [("MODEL", source), ("OUT", output)])
+    external_data = settings.external_data if output is not None else None
+    if output is not None and external_data is not None:
+        where = f"--external-data {external_data}"
+        texts.take(where, weights_path(output, external_data), "the external data")
+    tested = {"allow_tested": settings.allow_tested}
+    texts.add("--json", None if prints_report else settings.json, FileKind.REPORT, lambda: json_text(result.report))
+    texts.add("--html", settings.html, FileKind.PAGE, lambda: page_text(result, page, model, settings))
+    texts.add("--certificate", settings.certificate, FileKind.CERTIFICATE, lambda: result.certificate(model, **tested))
+    page = original_graph(settings) if settings.html is not None else None
+    folders = [output.parent] if output is not None and placed.is_in_folder else []
+    written = None
     with output_folders(folders):
         for folder in folders:
             create_folder(folder)
-        is_stdin = placement.model == STDIO
-        page = original_graph(settings) if settings.html is not None else None
-        outputs = Outputs(
-            None if is_stdin else placement.model,
-            placement.output if is_written else None,
-            settings.external_data,
-            {
-                "--json": (settings.json, FileKind.REPORT),
-                "--html": (settings.html, FileKind.PAGE),
-                "--certificate": (settings.certificate, FileKind.CERTIFICATE),
-            },
-            reads=settings.reads,
-            force=settings.force,
-        )
-        outputs.check()
-        model = read_stdin() if is_stdin else placement.model
-        outputs.source_size = len(model) if isinstance(model, bytes) else outputs.source_size
-        with ProgressLine(is_silent=is_quiet) as progress:
+        if output is not None:
+            check_output(output, external_data, overwrite)
+        texts.check()
+        model = read_stdin() if is_stdin else placed.model
+        with ProgressLine(is_silent=given.is_quiet) as progress:
             callbacks = {} if page is None else {"watch": page, "sizes_found": page.set_sizes}
             result = settings.run(model, progress=progress, **callbacks)
             if is_stdin:
                 result = replace(result, report=result.report.model_copy(update={"model": "stdin"}))
             progress("writing")
-
-            def text(option: str) -> str:
-                if option == "--html" and page is not None:
-                    from layoutopt.page import page_html
-
-                    return page_html(result.report, page.graph, page.planned(result.graph, result.report))
-                if option == "--certificate":
-                    return result.certificate(model, allow_tested=settings.allow_tested)
-                return json_text(result.report)
-
-            outputs.write(result, text)
+            with texts.staged():
+                if is_printed:
+                    print_model(result)
+                if output is not None:
+                    written = result.save(output, external_data=external_data, force=settings.force)
     _warn_about(result.report)
-    return result, outputs
+    files = list(written.files) if written is not None else []
+    names = "to stdout" if is_printed else ", ".join(map(path_text, files))
+    to_stderr = redirect_stdout(sys.stderr) if is_printed else nullcontext()  # where the model goes to stdout
+    with to_stderr, reporting_written_files([*files, *texts.files]):
+        if prints_report:
+            show_text(json_text(result.report))
+        elif not given.is_quiet:
+            print_summary(result.report, written, names, is_verbose=bool(given.verbose))
 
 
 def _warn_about(report: Report, model: Path | None = None) -> None:
@@ -160,9 +166,7 @@ def _optimize_several(placements: Sequence[Placement], given: Given) -> int:
             record.add_line({"layoutopt_version": VERSION} | failure, task.model)
             return
         if given.verbose and not record.is_printed:
-            outputs = Outputs(task.model, task.output, None, {}, force=task.force)
-            outputs.written = outcome.written
-            print_summary(report, outputs, is_verbose=True)
+            print_summary(report, outcome.written, path_text(task.output or ""), is_verbose=True)
         record.add_line(report, task.model)
 
     outcomes, code = run_batch(tasks, given, show)
@@ -170,7 +174,7 @@ def _optimize_several(placements: Sequence[Placement], given: Given) -> int:
     if not given.is_quiet and not record.is_printed:
         files = [path for each in outcomes if each.written is not None for path in each.written.files]
         with reporting_written_files([*files, *record.files]):
-            print_table([Row(path_text(each.model), each.report, each.is_cached) for each in outcomes])
+            print_table(outcomes)
     return code
 
 

@@ -8,7 +8,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
@@ -28,6 +28,7 @@ from layoutopt.driver.options import (
     fault,
     key_of,
     option,
+    written_file,
 )
 from layoutopt.gates.budgets import Budgets, parse_bytes
 
@@ -37,6 +38,10 @@ if TYPE_CHECKING:  # --help imports this module, and neither pydantic nor numpy
     from layoutopt.driver.result import Result
 
 T = TypeVar("T")
+
+
+_own = partial(option, scope="")
+"""An option that no configuration sets."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +57,15 @@ class CommandOptions:
         group=BASICS,
         scope="",
     )
-    json: Path | None = option(
-        None,
+    json: Path | None = written_file(
         "Print the results as JSON, or write them to FILE.json; of several models, one line for each.",
         metavar="[FILE.json]",
-        group=OUTPUT,
-        refusal=NAMES_OUTPUT,
     )
-    html: Path | None = option(
-        None,
-        "Write a page for a browser: the graph before and after, with formats, times and reasons.",
-        metavar="FILE",
-        group=OUTPUT,
-        refusal=NAMES_OUTPUT,
+    html: Path | None = written_file(
+        "Write a page for a browser: the graph before and after, with formats, times and reasons."
     )
-    certificate: Path | None = option(
-        None,
-        "Write the proof that OUT computes what MODEL computes, for `layoutopt certify`.",
-        metavar="FILE",
-        group=CHECKS,
-        refusal=NAMES_OUTPUT,
+    certificate: Path | None = written_file(
+        "Write the proof that OUT computes what MODEL computes, for `layoutopt certify`.", group=CHECKS
     )
     allow_tested: bool = option(
         False, "Accept values of a certificate that are compared on random inputs and not proven."
@@ -84,63 +78,47 @@ class CommandOptions:
         group=OUTPUT,
         refusal=NAMES_OUTPUT,
     )
-    plot: Path | None = option(
-        None, "Draw the memory of the tensor as SVG.", metavar="OUT.svg", group=OUTPUT, refusal=NAMES_OUTPUT
+    new: Path | None = written_file(
+        "Write the template of a target file, with all keys and their descriptions.", metavar="NAME"
     )
-    write: Path | None = option(
-        None,
-        "Write the optimised models, verified, to this folder.",
-        metavar="FOLDER",
-        group=OUTPUT,
-        refusal=NAMES_OUTPUT,
-    )
-    junit: Path | None = option(None, "Write a JUnit report.", metavar="FILE.xml", group=OUTPUT, refusal=NAMES_OUTPUT)
-    sarif: Path | None = option(
-        None, "Write a SARIF 2.1.0 report.", metavar="FILE.sarif", group=OUTPUT, refusal=NAMES_OUTPUT
-    )
-    baseline: Path | None = option(
-        None, "Compare with the numbers in this file.", metavar="FILE.json", group=CHECKS, refusal=NAMES_OUTPUT
-    )
-    dry_run: bool = option(False, "Plan and verify, but write no model.", group=OUTPUT, scope="")
-    quiet: bool = option(False, "Print warnings and errors only.", "-q", group=OUTPUT, scope="")
-    show_all: bool = option(False, "Print one row per op, operator or kernel, not per type.", "--all", scope="")
-    limit: int = option(10, "Conversions, or candidates, that are priced.", metavar="N", least=0, scope="")
-    tolerance: float | None = option(
+    plot: Path | None = written_file("Draw the memory of the tensor as SVG.", metavar="OUT.svg")
+    write: Path | None = written_file("Write the optimised models, verified, to this folder.", metavar="FOLDER")
+    junit: Path | None = written_file("Write a JUnit report.", metavar="FILE.xml")
+    sarif: Path | None = written_file("Write a SARIF 2.1.0 report.", metavar="FILE.sarif")
+    baseline: Path | None = written_file("Compare with the numbers in this file.", metavar="FILE.json", group=CHECKS)
+    dry_run: bool = _own(False, "Plan and verify, but write no model.", group=OUTPUT)
+    quiet: bool = _own(False, "Print warnings and errors only.", "-q", group=OUTPUT)
+    show_all: bool = _own(False, "Print one row per op or operator, not per type.", "--all")
+    limit: int = _own(10, "Conversions, or candidates, that are priced.", metavar="N", least=0)
+    tolerance: float | None = _own(
         None,
         "The largest accepted error; by default it depends on the rounding spread of A.",
         metavar="X",
         least=0,
-        scope="",
     )
-    seconds: float = option(
-        10.0, "Duration of the timed runs; there are at least 24 of each model.", metavar="S", above=0, scope=""
+    seconds: float = _own(
+        10.0, "Duration of the timed runs; there are at least 24 of each model.", metavar="S", above=0
     )
-    seed: int = option(0, "The seed of the random inputs.", metavar="N", least=0, scope="")
-    measured: bool = option(False, "Run the models, and compare the measured speed-up with --min-speedup.", scope="")
-    update_baseline: bool = option(
-        False, "Write the numbers to the baseline file instead of comparing.", group=CHECKS, scope=""
-    )
-    github: bool = option(
-        False, "Print annotations for GitHub, and append to the step summary.", group=OUTPUT, scope=""
-    )
-    shape: str | None = option(None, "The logical shape of a tensor in the format.", metavar="1,17,5,4", scope="")
-    dtype: str | None = option(None, "The element type; some block sizes depend on it.", metavar="float16", scope="")
-    system: str | None = option(None, "List the formats of one system only, such as ascend.", metavar="S", scope="")
-    explain: bool = option(False, "Print the estimated time of each kernel for an op, and its parts, too.", scope="")
-    op: str | None = option(
+    seed: int = _own(0, "The seed of the random inputs.", metavar="N", least=0)
+    measured: bool = _own(False, "Run the models, and compare the measured speed-up with --min-speedup.")
+    update_baseline: bool = _own(False, "Write the numbers to the baseline file instead of comparing.", group=CHECKS)
+    github: bool = _own(False, "Print annotations for GitHub, and append to the step summary.", group=OUTPUT)
+    shape: str | None = _own(None, "The logical shape of a tensor in the format.", metavar="1,17,5,4")
+    dtype: str | None = _own(None, "The element type; some block sizes depend on it.", metavar="float16")
+    system: str | None = _own(None, "List the formats of one system only, such as ascend.", metavar="S")
+    explain: bool = _own(False, "Print the estimated time of each kernel for an op, and its parts, too.")
+    op: str | None = _own(
         None,
         "The op, in ONNX's text syntax: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'.",
         metavar="TEXT",
-        scope="",
     )
-    family: str | None = option(None, "List the operators of one family only, such as pooling.", metavar="F", scope="")
-    verbose: bool | None = option(
+    family: str | None = _own(None, "List the operators of one family only, such as pooling.", metavar="F")
+    verbose: bool | None = _own(
         None,
         "Print the time of each pass and notes too, of several models all summaries; or warnings and errors only.",
         "--verbose/--quiet",
         "-v/-q",
         group=OUTPUT,
-        scope="",
     )
 
 

@@ -1,14 +1,13 @@
 """The stage `finish`: the result of `layoutopt.optimize` with its report."""
 
 import logging
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
 
 import onnx_ir
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
 from layoutopt.driver.model_faults import is_loadable
 from layoutopt.driver.prices import check_bound
@@ -19,7 +18,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
 from layoutopt.planner import Plan
 from layoutopt.report.builder import (
-    agreeing,
+    counts,
     dim_reports,
     graph_report,
     growth_report,
@@ -113,11 +112,11 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
     found = graph_report(
         graph,
         context.prices_at(sizes),
-        context.evaluate_extents(graph, sizes),
-        context.plan,
+        inference.evaluate_extents(graph, sizes),
         keeps_qdq_groups=context.keeps_qdq_groups,
         target_model=job.target_model,
     )
+    moves = remaining_moves(graph, inference.evaluate_extents(graph, sizes)) if is_changed else job.moves
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     report = Report(
         layoutopt_version=VERSION,
@@ -130,9 +129,9 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         sessions=context.sessions,
         changed=is_changed,
         reason=reason,
-        plan=plan_report(context.plan, found.targets, context.least_moves) if context.plan is not None else None,
-        before=job.before,
-        after=found.counts if is_changed else job.before,
+        plan=plan_report(context.plan, context.least_moves) if context.plan is not None else None,
+        before=counts(job.moves),
+        after=counts(moves, found.casts if is_changed else ()),
         moved_before=verdict.moved_before if verdict is not None else None,
         moved_after=verdict.moved_after if verdict is not None else None,
         dims=dim_reports(sizes),
@@ -141,7 +140,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         measurement=job.measurement,
         ops=found.ops,
         casts=found.casts,
-        moves=remaining_moves(graph, context.evaluate_extents(graph, sizes)) if is_changed else job.moves,
+        moves=moves,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
         portable=job.portable,
@@ -160,17 +159,25 @@ def _runs_in(job: Job, graph: Graph) -> str:
     return f"{job.runtime.runs_in}, with blocks of {block} channels" if block else job.runtime.runs_in
 
 
-def plan_report(plan: Plan, targets: Sequence[TargetReport] = (), least_moves: int | None = None) -> PlanReport:
+def plan_report(plan: Plan, least_moves: int | None = None) -> PlanReport:
     """The numbers of a plan.
 
     Args:
         plan: the plan.
-        targets: the effect of the plan on each of several targets.
         least_moves: the least number of moves of any plan, if it is known.
     """
+    targets = [
+        TargetReport(
+            target=each.target,
+            seconds_before=each.baseline,
+            seconds_after=each.seconds,
+            seconds_alone=each.alone,
+            regret=each.regret,
+        )
+        for each in plan.outcomes
+    ]
     return PlanReport(
-        targets=list(targets),
-        agreeing=agreeing(plan.outcomes) if plan.outcomes else None,
+        targets=targets,
         seconds_before=plan.baseline,
         seconds_after=plan.seconds,
         lower_bound=plan.lower_bound,

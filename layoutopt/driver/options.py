@@ -7,7 +7,7 @@ No large library is imported here, since `layoutopt --help` imports this module.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, Field, dataclass, field, fields
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import cleandoc, signature
 from os import PathLike
 from pathlib import Path
@@ -73,6 +73,10 @@ def option(default: Any, help: str, *flags: str, refusal: str = "", **declared: 
     if refusal:
         declared["scope"] = ""
     return field(default=default, metadata={"option": Declaration(help, flags=flags, refusal=refusal, **declared)})
+
+
+written_file = partial(option, None, metavar="FILE", group=OUTPUT, refusal=NAMES_OUTPUT)
+"""The option of a file to be written."""
 
 
 def declared(options: Any) -> Iterator[tuple[Field[Any], Declaration]]:

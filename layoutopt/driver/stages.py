@@ -32,7 +32,7 @@ from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
-from layoutopt.report.builder import counts, remaining_moves
+from layoutopt.report.builder import remaining_moves
 from layoutopt.report.facts import LEFT_OUT
 from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
@@ -44,7 +44,7 @@ from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
 from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
 from layoutopt.verification.cuts import locate_values
 from layoutopt.verification.gate import verify_portable
-from layoutopt.verification.runnable import Runnable, as_runnable, with_definitions
+from layoutopt.verification.runnable import with_definitions
 from layoutopt.verification.runs import Request, failure_without_weights
 
 OPTIMISED_BEFORE = "it has been optimised like this before"
@@ -124,7 +124,7 @@ def lift(job: Job, model: onnx_ir.Model) -> Lifted:
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
     sizes = inference.evaluate_extents(graph, job.context.sizes)
-    job.before, job.moves = counts(graph, sizes), remaining_moves(graph, sizes)
+    job.moves = remaining_moves(graph, sizes)
     if not job.options.verify and not reason:
         _check_run(job, model, graph, samples)
     return Lifted(model, graph, samples, reason)
@@ -211,7 +211,7 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
     if reason := reason_to_keep(context):
         return reason
     with scratch_folder() as folder:
-        copies = RunnableCopies(folder, candidates.has_float16)
+        copies = RunnableCopies(folder)
         if job.options.verify:
             final = _verified(job, lifted, candidates, emitted, final, copies)
         if reason := measure(job, lifted.model, graph, lifted.samples, final, copies):
@@ -396,27 +396,23 @@ def make_portable(job: Job, lifted: Lifted, native: onnx_ir.Model) -> onnx_ir.Mo
     standard = rewrite(other, lift(other, source))
     if is_unchanged := isinstance(standard, str):
         standard = source.clone() if source is other.given else source
-    has_float16 = lifted.graph.has_dtype(DType.FLOAT16)
     with scratch_folder() as folder:
-
-        def stored(model: onnx_ir.Model, name: str) -> Runnable:
-            return as_runnable(model, folder / f"{name}.onnx", has_float16)
-
+        copies = RunnableCopies(folder)
         is_verified = job.verification is not None and job.verification.status == "passed"
         # The references are stored first, because `portable` moves the nodes of both models into the branches.
         if not is_verified:
             references = None
         elif job.context.pins:  # a branch takes inputs in pinned formats, for which there is no generator
-            references = (stored(lifted.model, "original"),) * 2
+            references = (copies.of(lifted.model),) * 2
         else:
-            references = with_definitions(stored(native, "native"))[0], stored(standard, "standard")
+            references = with_definitions(copies.of(native))[0], copies.of(standard)
         model = portable_model(native, standard, block)
         onnx_io.check(model)
         if references is not None:
             job.progress("verifying the portable model")
             request = Request(job.context.pins, (), lifted.samples, defers_spread=not job.context.pins)
-            is_narrow = has_float16 or lifted.graph.has_dtype(DType.BFLOAT16)
-            verdict = verify_portable(stored(model, "portable"), *references, request, is_narrow=is_narrow)
+            is_narrow = any(lifted.graph.has_dtype(each) for each in (DType.FLOAT16, DType.BFLOAT16))
+            verdict = verify_portable(copies.of(model), *references, request, is_narrow=is_narrow)
             _raise_unless_passed(job, verdict, f"not equivalent to the original {verdict.reason}")
     job.portable = PortableReport(block=block, standard_changed=not is_unchanged)
     model.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(model))

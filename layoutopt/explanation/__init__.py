@@ -9,7 +9,6 @@ from layoutopt.explanation.schema import (
     ItemExplanation,
     ModelChange,
     Participant,
-    Remedy,
 )
 
 __all__ = [
@@ -20,6 +19,5 @@ __all__ = [
     "ItemExplanation",
     "ModelChange",
     "Participant",
-    "Remedy",
     "explain",
 ]

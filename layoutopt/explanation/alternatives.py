@@ -12,25 +12,20 @@ _MAX_OPS = 6  # ops at a conversion whose formats are forced
 
 
 def alternatives(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
-    """The alternatives to a cast: without it, without any cast in its neighbourhood, and its ops in other formats."""
+    """The alternatives to a cast: without it, and its ops in other formats."""
     views = view.view_tensors(cast.tensor) - {cast.tensor}
     condition = "no such conversion" + (", nor one on the other side of view ops" if views else "")
     edit = ProblemEdit(forbidden_casts=_same_cast(view, cast) | _casts_of(view, views))
     yield _alternative(view, "without the conversion", condition, edit)
-    tensors = view.neighbourhood(cast.tensor)
-    if len(tensors) > len(views) + 1:
-        condition = (
-            f"no conversion of the {len(tensors)} tensors around it, up to the next ops with kernels of their own"
-        )
-        edit = ProblemEdit(forbidden_casts=_casts_of(view, tensors))
-        yield _alternative(view, "without conversions around it", condition, edit)
     yield from _other_formats(view, cast)
 
 
 def _same_cast(view: PlanView, cast: CastInPlan) -> frozenset[Cast]:
-    state = cast.readers[0][1]
-    keys = view.key(cast.tensor, cast.source), view.key(cast.tensor, state)
-    return frozenset(view.same_conversions(cast.tensor, *keys))
+    """The casts of the tensor between the same formats, whatever the padding states are."""
+    keys = view.key(cast.tensor, cast.source), view.key(cast.tensor, cast.state)
+    casts = view.problem.tensors[cast.tensor].casts.items()
+    alike = (each for states, each in casts if tuple(view.key(cast.tensor, state) for state in states) == keys)
+    return frozenset((cast.tensor, each) for each in alike if each is not None)
 
 
 def _casts_of(view: PlanView, tensors: Collection[int]) -> frozenset[Cast]:
@@ -54,42 +49,20 @@ def _other_formats(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
 
 def _alternative(view: PlanView, kind: AlternativeKind, condition: str, edit: ProblemEdit) -> Alternative:
     found = view.repricer.reprice(edit)
-    extra, percent = extra_of(view, found)
-    return Alternative(
-        kind=kind,
-        condition=condition,
-        extra_seconds=extra,
-        extra_percent=percent,
-        is_proven=found.is_proven,
-        other_conversions=tuple(_other_conversions(view, found, edit)),
-    )
-
-
-def extra_of(view: PlanView, found: Repriced) -> tuple[float | None, float | None]:
-    """The extra seconds of a repriced plan, and in percent of the time of the plan; None if there is no such plan."""
-    if found.extra == inf:
-        return None, None
-    return found.extra, view.percent(found.extra)
+    others = tuple(_other_conversions(view, found, edit)) if found.extra < inf else ()
+    return Alternative(kind=kind, condition=condition, other_conversions=others, **view.price(found))
 
 
 def _other_conversions(view: PlanView, found: Repriced, edit: ProblemEdit) -> list[str]:
     """The most expensive conversions of a repriced plan that the plan does not have."""
-    if found.extra == inf:
-        return []
-    known = {_conversion(view, each, view.choice) for each in view.casts()}
-    others: dict[str, float] = {}
-    choice = view.repricer.nearest(found, edit)
-    for tensor, cast in view.casts(choice):
-        text = _conversion(view, (tensor, cast), choice)
-        if text not in known:
-            others[text] = view.problem.tensors[tensor].prices[cast]
-    ranked = sorted(others, key=lambda text: -others[text])
-    rest = len(ranked) - _MAX_CONVERSIONS
-    return [*ranked[:_MAX_CONVERSIONS], *([f"and {rest} more"] if rest > 0 else [])]
+    known = {_text(view, each) for each in view.casts()}
+    casts = sorted(view.casts(view.repricer.nearest(found, edit)), key=lambda each: -each.seconds)
+    others = [text for text in dict.fromkeys(_text(view, each) for each in casts) if text not in known]
+    rest = len(others) - _MAX_CONVERSIONS
+    return [*others[:_MAX_CONVERSIONS], *([f"and {rest} more"] if rest > 0 else [])]
 
 
-def _conversion(view: PlanView, cast: Cast, choice: tuple[int, ...]) -> str:
-    tensor, number = cast
-    source, casts = view.produced(tensor, choice), view.problem.tensors[tensor].casts
-    target = next(state for (has, state), each in casts.items() if has == source and each == number)
-    return view.conversion_text(tensor, view.storage(tensor, source), view.storage(tensor, target))
+def _text(view: PlanView, cast: CastInPlan) -> str:
+    """A conversion in one line: the tensor and both formats."""
+    value, target = view.values[cast.tensor], view.storage(cast.tensor, cast.state).format
+    return f"{value.name}: {view.text(cast.tensor, cast.source)} to {value.format_text(target)}"

@@ -11,7 +11,7 @@ from functools import reduce
 
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.reasons import kind_of, reason_without_choice, refusal_of
-from layoutopt.explanation.schema import ChangeKind, ChangeMethod, ModelChange, Remedy, RemedyKind
+from layoutopt.explanation.schema import ChangeKind, ChangeMethod, ModelChange
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Value
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
@@ -36,7 +36,7 @@ class Obstacle:
     """
 
     op: int | None
-    kind: RemedyKind
+    kind: ChangeKind
     what: str
     reason: str
     edit: ProblemEdit
@@ -61,7 +61,7 @@ def _of_readers(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
 
 def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
     """The producer of a cast, if it does not have the format that the readers require."""
-    base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.readers[0][1]).format)
+    base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.state).format)
     tensor, value = base.tensor, view.values[base.tensor]
     edit = ProblemEdit(free_results=frozenset({cast.tensor}))
     given = view.text(tensor, view.produced(tensor))
@@ -84,48 +84,31 @@ def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
 # --- one conversion ----------------------------------------------------------------------------------------
 
 
-def remedies(view: PlanView, cast: CastInPlan) -> Iterator[Remedy]:
-    """The remedies for a cast, each with a bound on what it saves."""
-    value, request, state = view.values[cast.tensor], view.request, cast.readers[0][1]
-    if view.key(cast.tensor, cast.source) == view.key(cast.tensor, state):
-        yield from _padding(view, cast, state)
-    if value in request.pins:
-        what = f"no --pin {value.name}={value.format_text(request.pins[value])}"
-        yield Remedy(kind="pin", what=what, reason="the tensor is pinned to it", saved_seconds=None)
-    readers = list(_of_readers(view, cast))
-    found = [remedy for each in readers[:_MAX_READERS] if (remedy := _priced(view, each)).saved_seconds]
-    if not found and len(cast.readers) > 1 and readers:
-        given = value.format_text(view.storage(cast.tensor, cast.source).format)
-        labels = ", ".join(view.label(op, cast.tensor) for op, _ in cast.readers)
-        reasons = "; ".join(dict.fromkeys(each.reason for each in readers))
-        edit = ProblemEdit(free_reads=frozenset((op, cast.tensor) for op, _ in cast.readers))
-        joint = Obstacle(None, readers[0].kind, f"{labels}, if all of them read {given} as fast", reasons, edit)
-        found.append(_priced(view, joint))
-    found += [_priced(view, each) for each in _of_producer(view, cast)]
-    yield from (each for each in found if each.saved_seconds)
+def remedies(view: PlanView, cast: CastInPlan) -> Iterator[ModelChange]:
+    """The changes that remove a cast, each with a bound on what it saves."""
+    value, pins = view.values[cast.tensor], view.request.pins
+    if value in pins:
+        what = f"no --pin {value.name}={value.format_text(pins[value])}"
+        yield _change(view, "pin", what, "the tensor is pinned to it", None)
+    obstacles = [*_of_readers(view, cast)][:_MAX_READERS]
+    if view.key(cast.tensor, cast.source) == view.key(cast.tensor, cast.state):
+        obstacles = [*_of_padding(view, cast), *obstacles]
+    for each in (*obstacles, *_of_producer(view, cast)):
+        saved = max(0.0, -view.repricer.reprice(each.edit).least_extra)
+        if saved:
+            yield _change(view, each.kind, each.what, each.reason, saved)
 
 
-def _priced(view: PlanView, obstacle: Obstacle) -> Remedy:
-    saved = max(0.0, -view.repricer.reprice(obstacle.edit).least_extra)
-    return Remedy(
-        kind=obstacle.kind,
-        what=obstacle.what,
-        reason=obstacle.reason,
-        saved_seconds=saved,
-        saved_percent=view.percent(saved),
-    )
-
-
-def _padding(view: PlanView, cast: CastInPlan, state: int) -> Iterator[Remedy]:
-    """The remedy for a mask: channel counts that fill the blocks."""
-    value, format = view.values[cast.tensor], view.storage(cast.tensor, state).format
+def _of_padding(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
+    """The obstacle of a mask: channel counts that do not fill the blocks."""
+    value, format = view.values[cast.tensor], view.storage(cast.tensor, cast.state).format
     for axis, extent in enumerate(value.static_shape or ()):
         block = format.block(axis) if axis in format.blocked_axes else 1
         if extent % block:
             what = f"{-(-extent // block) * block} in place of {extent} channels in axis {axis} of {value.name}"
             reason = f"{extent} do not fill blocks of {block}, and a reader does not accept the elements in the padding"
             edit = ProblemEdit(free_reads=frozenset((op, cast.tensor) for op, _ in cast.readers))
-            yield _priced(view, Obstacle(None, "channels", what, reason, edit))
+            yield Obstacle(None, "channels", what, reason, edit)
 
 
 # --- the model ---------------------------------------------------------------------------------------------
@@ -141,9 +124,8 @@ def model_changes(view: PlanView, casts: Sequence[CastInPlan], limit: int) -> li
     """
     obstacles = [each for cast in casts for each in (*_of_producer(view, cast), *_of_readers(view, cast))]
     found = [*(_rules(view, obstacles, casts) if limit else ()), *_pins(view, obstacles, limit)]
-    ranked = sorted(found, key=lambda each: -each.saved_seconds)
-    least = _LEAST_SHARE * view.seconds
-    return [each for each in ranked if each.saved_seconds > least][:MAX_CHANGES]
+    saving = [each for each in found if (each.saved_seconds or 0.0) > _LEAST_SHARE * view.seconds]
+    return sorted(saving, key=lambda each: -(each.saved_seconds or 0.0))[:MAX_CHANGES]
 
 
 def _rules(view: PlanView, obstacles: Sequence[Obstacle], casts: Sequence[CastInPlan]) -> Iterator[ModelChange]:
@@ -161,8 +143,7 @@ def _rules(view: PlanView, obstacles: Sequence[Obstacle], casts: Sequence[CastIn
         names = [view.name(op) for op in edits]
         rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         what = f"{kind} in the formats of its neighbours, or replaced: {', '.join(names[:_NAMED])}{rest}"
-        seconds = view.seconds + view.repricer.reprice(edit).least_extra
-        yield _change(view, kind_of(reason), what, reason, "bound", seconds)
+        yield _change(view, kind_of(reason), what, reason, -view.repricer.reprice(edit).least_extra)
 
 
 def _without_choice(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tuple[int, str, ProblemEdit]]:
@@ -201,14 +182,11 @@ def _planned_again(
 ) -> Iterator[ModelChange]:
     seconds = view.seconds_with_pins(pins)
     if seconds is not None:
-        yield _change(view, kind, what, reason, "planned again", seconds)
+        yield _change(view, kind, what, reason, view.seconds - seconds, "planned again")
 
 
 def _change(
-    view: PlanView, kind: ChangeKind, what: str, reason: str, method: ChangeMethod, seconds: float
+    view: PlanView, kind: ChangeKind, what: str, reason: str, saved: float | None, method: ChangeMethod = "bound"
 ) -> ModelChange:
-    """A change of the model, after which the best plan takes `seconds`."""
-    saved = view.seconds - seconds
-    return ModelChange(
-        kind=kind, what=what, reason=reason, method=method, saved_seconds=saved, saved_percent=view.percent(saved)
-    )
+    percent = None if saved is None else view.percent(saved)
+    return ModelChange(kind=kind, what=what, reason=reason, method=method, saved_seconds=saved, saved_percent=percent)

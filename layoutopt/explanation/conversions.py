@@ -12,20 +12,15 @@ from layoutopt.planner import GRAPH_OUTPUT
 
 def ranked_casts(view: PlanView) -> tuple[list[CastInPlan], int]:
     """The casts with a cost, the most expensive first, those of one price in the order of the graph; and how many are free."""
-    casts = list(view.casts_in_plan())
-    priced = sorted((each for each in casts if _seconds(view, each) > 0), key=lambda each: -_seconds(view, each))
+    casts = list(view.casts())
+    priced = sorted((each for each in casts if each.seconds > 0), key=lambda each: -each.seconds)
     return priced, len(casts) - len(priced)
-
-
-def _seconds(view: PlanView, cast: CastInPlan) -> float:
-    """The estimated seconds of a cast, of all its runs."""
-    return view.problem.tensors[cast.tensor].prices[cast.cast]
 
 
 def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> ConversionReport:
     """A conversion of a plan; with `is_priced`, its alternatives and remedies."""
     value = view.values[cast.tensor]
-    state = cast.readers[0][1]
+    state = cast.state
     base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.source).format)
     kind, name = _moving_op(view, cast, state)
     return ConversionReport(
@@ -37,8 +32,8 @@ def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> Conversi
         dst=view.text(cast.tensor, state),
         axes=value.format_text(Format.canonical(value.rank or 0)),
         nbytes=view.nbytes(cast.tensor, cast.source) + view.nbytes(cast.tensor, state),
-        seconds=_seconds(view, cast),
-        percent=view.percent(_seconds(view, cast)),
+        seconds=cast.seconds,
+        percent=view.percent(cast.seconds),
         producer=view.participant(
             view.writers.get(base.tensor), base.tensor, view.produced(base.tensor), is_read=False
         ),

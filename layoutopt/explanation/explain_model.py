@@ -4,8 +4,8 @@ plan as `optimize` does -> casts of the integer program -> edits of this program
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.driver.arguments import Model, Target
@@ -66,18 +66,35 @@ def explain(options: ExplainOptions) -> Explanation:
         LayoutoptError: as for `optimize`.
     """
     check(options)
-    item, limit = options.item, options.limit
-    with _planned(options) as view:
-        if isinstance(view, Job):
-            return _explanation(view, None, limit, None, reason=view.context.reason_to_keep)
-        if item is None:
-            return _conversions(view, limit)
-        found = find_item(view, item)
-        view.job.progress("pricing alternatives")
-        return _explanation(view.job, view.graph, limit, view.plan, item=explain_item(view, found, limit))
+    job, item, limit = _job(options), options.item, options.limit
+    with job.running():  # an exception counts as caused by the model if onnxruntime refuses the model as well
+        view = _view(job)
+        if view is None:
+            fields: dict[str, Any] = {"reason": job.context.reason_to_keep}
+        elif item is not None:
+            found = find_item(view, item)
+            job.progress("pricing alternatives")
+            fields = {"item": explain_item(view, found, limit)}
+        else:
+            fields = _conversions(view, limit)
+        repairs = [] if view is None else [("read", where, reason) for where, reason in view.graph.repairs]
+        notes = [*repairs, *(("plan", "", each) for each in _plan_notes(job, view and view.plan))]
+        return Explanation(
+            layoutopt_version=VERSION,
+            model=job.name,
+            target=job.context.cost_model.name,
+            runtime=job.runtime.name,
+            dialect=job.dialect.name,
+            dims=tuple(dim_reports(job.context.sizes)),
+            plan=plan_report(view.plan) if view is not None else None,
+            limit=limit,
+            notes=tuple(NoteReport(source=source, where=where, reason=reason) for source, where, reason in notes),
+            **fields,
+        )
 
 
-def _conversions(view: PlanView, limit: int) -> Explanation:
+def _conversions(view: PlanView, limit: int) -> dict[str, Any]:
+    """The fields of all conversions, and of the changes to the model that save most."""
     priced, free = ranked_casts(view)
     conversions = []
     view.job.progress("pricing alternatives")
@@ -85,34 +102,8 @@ def _conversions(view: PlanView, limit: int) -> Explanation:
     for number, cast in enumerate(priced):
         is_priced = has_time and number < limit and not view.repricer.is_out_of_time
         conversions.append(conversion(view, cast, is_priced=is_priced))
-    return _explanation(
-        view.job,
-        view.graph,
-        limit,
-        view.plan,
-        conversions=tuple(conversions),
-        free_conversions=free,
-        changes=tuple(model_changes(view, priced, limit)) if has_time else (),
-    )
-
-
-def _explanation(job: Job, graph: Graph | None, limit: int, plan: Plan | None, **fields: object) -> Explanation:
-    repairs = [] if graph is None else [("read", where, reason) for where, reason in graph.repairs]
-    notes = [*repairs, *(("plan", "", each) for each in _plan_notes(job, plan))]
-    return Explanation.model_validate(
-        {
-            "layoutopt_version": VERSION,
-            "model": job.name,
-            "target": job.context.cost_model.name,
-            "runtime": job.runtime.name,
-            "dialect": job.dialect.name,
-            "dims": tuple(dim_reports(job.context.sizes)),
-            "plan": plan_report(plan) if plan is not None else None,
-            "limit": limit,
-            "notes": tuple(NoteReport(source=source, where=where, reason=reason) for source, where, reason in notes),
-            **fields,
-        }
-    )
+    changes = tuple(model_changes(view, priced, limit)) if has_time else ()
+    return {"conversions": tuple(conversions), "free_conversions": free, "changes": changes}
 
 
 def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
@@ -131,21 +122,8 @@ def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
         )
 
 
-@contextmanager
-def _planned(options: ExplainOptions) -> Iterator[PlanView | Job]:
-    """Context manager with the planned graph of a model; with the job alone if the model stays unchanged without planning.
-
-    An exception in the context counts as caused by the model if onnxruntime refuses the model as well.
-
-    Raises:
-        LayoutoptError: the arguments or the model are wrong.
-    """
-    job = _job(options)
-    with job.running():
-        yield _view(job)
-
-
-def _view(job: Job) -> PlanView | Job:
+def _view(job: Job) -> PlanView | None:
+    """The planned graph of a model; None if the model stays unchanged without planning."""
     source = read(job)
     lifted = lift(job, source)
     graph, context = lifted.graph, job.context
@@ -153,7 +131,7 @@ def _view(job: Job) -> PlanView | Job:
     if graph.contradiction is not None and not lifted.reason:
         context.reason_to_keep = f"its shapes contradict each other at {graph.contradiction[0]}"
     if context.reason_to_keep:
-        return job
+        return None
     names = _names(graph)
     passes = job.pipeline.passes
     first = next(number for number, step in enumerate(passes) if isinstance(step, AssignFormats))

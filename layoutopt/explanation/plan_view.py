@@ -6,15 +6,18 @@ Ops, tensors and states are the numbers of the planning problem; `GRAPH_OUTPUT` 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
+from typing import Any
 
 from layoutopt.driver.job import Job
 from layoutopt.errors import PinError
 from layoutopt.explanation.schema import Participant
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Padding, Storage, Value
+from layoutopt.ir.types import Op, Storage, Value
 from layoutopt.ops import View, rule_of
-from layoutopt.planner import GRAPH_OUTPUT, Cast, FormulatedPlan, Option, PlanRequest, Repricer, make_plan
+from layoutopt.planner import GRAPH_OUTPUT, FormulatedPlan, Option, PlanRequest, Repriced, Repricer, make_plan
+from layoutopt.planner.problem import connected
 from layoutopt.planner.propagation import Key, storage_key
 from layoutopt.planner.region_tree import Unit
 from layoutopt.report.builder import first_output, located_ops, physical_bytes
@@ -44,12 +47,19 @@ class CastInPlan:
         cast: the number of the cast among those of the tensor.
         source: the state in which the tensor is produced.
         readers: the readers that require the cast, and the state that each requires.
+        seconds: its estimated time, of all its runs.
     """
 
     tensor: int
     cast: int
     source: int
     readers: tuple[tuple[int, int], ...]
+    seconds: float
+
+    @property
+    def state(self) -> int:
+        """The state that the first reader requires."""
+        return self.readers[0][1]
 
 
 class PlanView:
@@ -126,13 +136,19 @@ class PlanView:
         """The bytes of a tensor in a state, the mean over the sizes of symbolic dimensions; 0 if its shape is unknown."""
         return physical_bytes(self.values[tensor], self.job.context.sizes, self.storage(tensor, state))
 
+    def price(self, found: Repriced) -> dict[str, Any]:
+        """The fields of `Price` of a repriced plan."""
+        extra = None if found.extra == inf else found.extra
+        percent = None if extra is None else self.percent(extra)
+        return {"extra_seconds": extra, "extra_percent": percent, "is_proven": found.is_proven}
+
     def percent(self, seconds: float) -> float:
         """Seconds in percent of the time of the plan."""
         return 100 * seconds / self.seconds if self.seconds else 0.0
 
-    def option(self, op: int) -> Option:
-        """The chosen option of an op."""
-        return self.problem.ops[op][self.choice[op]]
+    def option(self, op: int, choice: Sequence[int] | None = None) -> Option:
+        """The option of an op under a choice, that of the plan by default."""
+        return self.problem.ops[op][(self.choice if choice is None else choice)[op]]
 
     def produced(self, tensor: int, choice: Sequence[int] | None = None) -> int:
         """The state in which a tensor is produced, under the choice of the plan by default."""
@@ -141,28 +157,27 @@ class PlanView:
             assert source is not None
             return source
         op = self.writers[tensor]
-        option = self.option(op) if choice is None else self.problem.ops[op][choice[op]]
-        return dict(option.result_states)[tensor]
+        return dict(self.option(op, choice).result_states)[tensor]
 
-    def required(self, tensor: int) -> list[tuple[int, int]]:
+    def required(self, tensor: int, choice: Sequence[int] | None = None) -> list[tuple[int, int]]:
         """The readers of a tensor and the state that each requires; several for an op that reads it more than once."""
         found = [
             (op, state)
             for op in self._readers.get(tensor, ())
-            for state in dict.fromkeys(state for read, state in self.option(op).operand_states if read == tensor)
+            for state in dict.fromkeys(
+                state for read, state in self.option(op, choice).operand_states if read == tensor
+            )
         ]
         return found + [(GRAPH_OUTPUT, state) for state in self.problem.tensors[tensor].required_states]
 
-    def casts(self, choice: Sequence[int] | None = None) -> list[Cast]:
-        """The casts that a choice requires, that of the plan by default."""
-        return self.problem.required_casts(self.choice if choice is None else choice) or []
-
-    def casts_in_plan(self) -> Iterator[CastInPlan]:
-        """The casts of the plan, with their readers."""
-        for tensor, cast in self.casts():
-            source, casts = self.produced(tensor), self.problem.tensors[tensor].casts
-            readers = tuple(each for each in self.required(tensor) if casts.get((source, each[1])) == cast)
-            yield CastInPlan(tensor, cast, source, readers)
+    def casts(self, choice: Sequence[int] | None = None) -> Iterator[CastInPlan]:
+        """The casts that a choice requires, that of the plan by default, with their readers."""
+        for number, cast in self.problem.required_casts(self.choice if choice is None else choice) or []:
+            tensor, source = self.problem.tensors[number], self.produced(number, choice)
+            readers = tuple(
+                each for each in self.required(number, choice) if tensor.casts.get((source, each[1])) == cast
+            )
+            yield CastInPlan(number, cast, source, readers, tensor.prices[cast])
 
     def view_base(self, tensor: int, format: Format) -> ViewBase:
         """The tensor that view ops make a tensor of, with the bytes of a format of it; the tensor itself if there are none."""
@@ -192,15 +207,8 @@ class PlanView:
 
     def _connected(self, tensor: int, connects: Callable[[int], bool]) -> set[int]:
         """The tensors that some ops connect with a tensor, which is one of them."""
-        found, pending = {tensor}, [tensor]
-        while pending:
-            current = pending.pop()
-            ops = [*self._readers.get(current, ()), *([self.writers[current]] if current in self.writers else [])]
-            for op in filter(connects, ops):
-                others = self.tensors_of(op) - found
-                found |= others
-                pending += others
-        return found
+        groups = connected((op, self.tensors_of(op)) for op in range(len(self.units)) if connects(op))
+        return next((set(tensors) for _, tensors in groups if tensor in tensors), {tensor})
 
     def tensors_of(self, op: int) -> set[int]:
         """The tensors that an op reads or produces."""
@@ -221,15 +229,6 @@ class PlanView:
         unit = self.units[op]
         rule = rule_of(unit) if isinstance(unit, Op) else None
         return rule if isinstance(rule, View) and len(self.problem.ops[op]) > 1 else None
-
-    def same_conversions(self, tensor: int, source: Key, target: Key) -> Iterator[Cast]:
-        """The casts of a tensor from one format to another one, whatever the padding states are."""
-        found = {
-            cast
-            for (has, state), cast in self.problem.tensors[tensor].casts.items()
-            if cast is not None and (self.key(tensor, has), self.key(tensor, state)) == (source, target)
-        }
-        yield from ((tensor, cast) for cast in sorted(found))
 
     def formats_of(self, op: int, tensor: int, *, is_read: bool) -> dict[Key, tuple[Format, frozenset[int]]]:
         """The formats that an op may choose for a tensor that it reads or produces, by key, with the options that have each."""
@@ -267,18 +266,9 @@ class PlanView:
         op_of_unit = unit if isinstance(unit, Op) else unit.op
         return op_of_unit.name or first_output(op_of_unit)
 
-    def label(self, op: int | None, tensor: int) -> str:
-        """An op with its type and name, or the graph input or output."""
-        if op is None or op == GRAPH_OUTPUT:
-            found = self.participant(op, tensor, self.produced(tensor), is_read=op is not None)
-            return f"{found.kind} {found.name}"
-        return f"{self.kind(op)} {self.name(op)}"
-
-    def conversion_text(self, tensor: int, source: Storage, target: Storage) -> str:
-        """A conversion in one line: the tensor and both storages."""
-        value = self.values[tensor]
-        letters = value.axis_letters or ""
-        return f"{value.name}: {source.text(letters)} to {Storage(target.format, Padding.ZERO).text(letters)}"
+    def label(self, op: int, tensor: int) -> str:
+        """An op with its type and name, or the graph output."""
+        return f"graph output {self.values[tensor].name}" if op == GRAPH_OUTPUT else f"{self.kind(op)} {self.name(op)}"
 
     def body_of_op(self, op: int) -> str:
         """The path of the body that an op is in; empty in the main graph."""

@@ -7,6 +7,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops import Inapplicable, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
+from layoutopt.report.units import seconds
 
 
 def refusal_of(
@@ -23,7 +24,7 @@ def refusal_of(
     if key in has:
         least = min(view.problem.ops[op][option].price for option in has[key][1])
         extra = least - view.option(op).price
-        return ("kernel", f"with {text} it is estimated {_duration(extra)} slower") if extra > 0 else None
+        return ("kernel", f"with {text} it is estimated {seconds(extra)} slower") if extra > 0 else None
     if not isinstance(unit, Op):
         return "rule", f"the boundary of its bodies has no format with the bytes of {text}"
     reason = reason_without_signature(unit)
@@ -46,10 +47,6 @@ def refusal_of(
 def kind_of(reason: str) -> Literal["rule", "opset"]:
     """The kind of the change that removes a reason of `reason_without_signature` or of a layout rule."""
     return "opset" if reason.startswith("opset ") else "rule"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def reason_without_choice(view: PlanView, op: Op) -> str:

@@ -10,10 +10,9 @@ from pydantic import Field
 
 from layoutopt.report.schema import DimReport, NoteReport, PlanReport, ReportModel
 
-AlternativeKind = Literal["without the conversion", "without conversions around it", "other format"]
-RemedyKind = Literal["kernel", "rule", "opset", "interface", "pin", "channels"]
+AlternativeKind = Literal["without the conversion", "other format"]
 ChangeMethod = Literal["planned again", "bound"]
-ChangeKind = Literal["rule", "opset", "interface", "pin"]
+ChangeKind = Literal["kernel", "rule", "opset", "interface", "pin", "channels"]
 
 
 class Participant(ReportModel):
@@ -26,27 +25,36 @@ class Participant(ReportModel):
     candidates: tuple[str, ...] = Field(description="formats of the tensor that it may choose; one if it has no choice")
 
 
-class Alternative(ReportModel):
-    """The best plan that meets a condition, priced on the integer program of the plan."""
+class Price(ReportModel):
+    """The price of the best plan that meets a condition, on the integer program of the plan."""
 
-    kind: AlternativeKind
-    condition: str
     extra_seconds: float | None = Field(
         description="estimated time beyond that of the plan; null if there is no such plan"
     )
     extra_percent: float | None = Field(description="the same, in percent of the estimated time of the plan")
     is_proven: bool = Field(description="whether no plan that meets the condition is estimated to be faster")
+
+
+class Alternative(Price):
+    """The best plan that meets a condition."""
+
+    kind: AlternativeKind
+    condition: str
     other_conversions: tuple[str, ...] = Field(description="conversions of that plan that the plan does not have")
 
 
-class Remedy(ReportModel):
-    """A change outside of the plan that removes a conversion, or makes it unnecessary."""
+class ModelChange(ReportModel):
+    """A change outside of the plan, with the estimated time that it saves."""
 
-    kind: RemedyKind
+    kind: ChangeKind
     what: str
     reason: str
-    saved_seconds: float | None = Field(description="the most that it saves; null if it is not priced")
-    saved_percent: float | None = None
+    method: ChangeMethod = Field(
+        default="bound",
+        description="'planned again': the price of a plan of the changed model; 'bound': no plan of it can save more",
+    )
+    saved_seconds: float | None = Field(description="null if it is not priced")
+    saved_percent: float | None
 
 
 class ConversionReport(ReportModel):
@@ -71,35 +79,15 @@ class ConversionReport(ReportModel):
     consumers: tuple[Participant, ...]
     is_priced: bool = Field(description="whether the alternatives and remedies are priced; see `limit`")
     alternatives: tuple[Alternative, ...] = ()
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[ModelChange, ...] = ()
 
 
-class ModelChange(ReportModel):
-    """A change to the model, with the estimated time that it saves."""
-
-    kind: ChangeKind
-    what: str
-    reason: str
-    method: ChangeMethod = Field(
-        description="'planned again': the price of a plan of the changed model; 'bound': no plan of it can save more"
-    )
-    saved_seconds: float
-    saved_percent: float
-
-
-class FormatChoice(ReportModel):
+class FormatChoice(Price):
     """A candidate of a tensor or op, and the best plan with it."""
 
     format: str = Field(description="the format of a tensor, or the formats of the inputs and outputs of an op")
     is_chosen: bool
-    kernel_seconds: float | None = Field(
-        description="estimated time of the op that has this format; null without such op"
-    )
-    extra_seconds: float | None = Field(
-        description="estimated time of the best plan with it beyond the plan; null if none"
-    )
-    extra_percent: float | None
-    is_proven: bool
+    kernel_seconds: float = Field(description="estimated time of the op that has this format")
 
 
 class ItemExplanation(ReportModel):

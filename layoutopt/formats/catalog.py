@@ -127,7 +127,7 @@ def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Form
         FormatError: there is no such format, or it depends on a dtype and none is given.
     """
     template = _TEMPLATE.fullmatch(name)
-    entry = _entry_of(f"{template[1]}32>" if template else name)
+    entry = entry_of(f"{template[1]}32>" if template else name)
     if entry and template:
         entry = replace(entry, notation=entry.notation.replace("32", template[2]))
     if entry and (axes is None or sorted(axes) == sorted(entry.axes)):
@@ -169,7 +169,7 @@ def fractal_nz(rank: int, m0: int = 16, c0: int = 16) -> Format:
     return Format((*map(Part, outer), Part(rows, m0), Part(columns, c0)))
 
 
-def _entry_of(name: str) -> Entry | None:
+def entry_of(name: str) -> Entry | None:
     """The entry of a name: first as it is written, then in any case; built-in ones before those of installed packages."""
     return _find(_built_in_entries(), name) or _find(_extension_entries(), name)
 

@@ -3,12 +3,11 @@
 GitHub shows the first ten errors and the first ten warnings of a step, so ops that remain have no annotations.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from layoutopt.gates.report import Finding, GateReport, ModelResult, is_in_repository, uri_path
 from layoutopt.report.printable import printable
 
-_MAX_OPS = 20  # ops listed per model
 _MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&@")
 
 
@@ -47,44 +46,27 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def summary(report: GateReport, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The step summary.
+def summary(report: GateReport, rows: Sequence[Mapping[str, str]]) -> str:
+    """The step summary: a table of the models, then the failed checks and warnings.
 
     Args:
         report: the results.
-        header: the titles of the columns of the table.
-        rows: the cells, one row per model.
+        rows: the rows of the table, by the titles of its columns.
     """
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    cells = ([markdown(row.get(key, "")) for key in header] for row in rows)
     lines = [
         f"### layoutopt ci: {markdown(report.target)}, runtime {markdown(report.runtime)}",
         "",
-        *(f"| {' | '.join(each)} |" for each in (header, ["---"] * len(header))),
-        *(f"| {' | '.join(map(markdown, row))} |" for row in rows),
+        *(f"| {' | '.join(each)} |" for each in (header, ["---"] * len(header), *cells)),
         "",
-        *(line for model in report.models for line in _details(model)),
+        *(
+            f"- **{markdown(model.model)}**: {each.level}: {markdown(each.message)}"
+            for model in report.models
+            for each in (*model.errors, *model.warnings)
+        ),
     ]
     return "\n".join([*lines, ""])
-
-
-def _details(model: ModelResult) -> Iterator[str]:
-    """The failed checks and warnings of a model, and, if a check failed, the ops that still move bytes."""
-    found = [*model.errors, *model.warnings]
-    if not found:
-        return
-    yield from (f"- **{markdown(model.model)}**: {each.level}: {markdown(each.message)}" for each in found)
-    yield ""
-    ops = [each for each in model.findings if each.node]
-    if not ops or not model.errors:
-        return
-    verb = "op moves" if len(ops) == 1 else "ops move"
-    yield f"<details><summary>{markdown(model.model)}: {len(ops)} {verb} bytes</summary>"
-    yield ""
-    yield from (f"- {markdown(each.path)}: {markdown(each.message)}" for each in ops[:_MAX_OPS])
-    if len(ops) > _MAX_OPS:
-        yield f"- and {len(ops) - _MAX_OPS} more"
-    yield ""
-    yield "</details>"
-    yield ""
 
 
 def markdown(text: str) -> str:

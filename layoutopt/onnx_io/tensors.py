@@ -92,14 +92,10 @@ class DataFolder:
             hint = "copy the file next to the model and export the path relative to it"
             raise ModelError(what, where=where, hint=hint)
 
-    def open_linked(self, model: ir.Model) -> None:
-        """Replace tensors in linked files by tensors that map the real file, because onnx_ir refuses links; `size` checked it.
-
-        onnx_ir refuses files with several hard links as well. It checks nothing where a tensor has no base folder.
-        """
+    def locate(self, model: ir.Model) -> None:
+        """Give external tensors the real paths of their files, which `size` checked: onnx_ir refuses links in a base folder."""
         for value in (value for graph in model.graphs() for value in graph.initializers.values()):
-            tensor = value.const_value
-            if isinstance(tensor, ir.ExternalTensor) and self._is_linked(self.path / tensor.location):
+            if isinstance(tensor := value.const_value, ir.ExternalTensor):
                 value.const_value = ir.ExternalTensor(
                     os.path.realpath(self.path / tensor.location),
                     tensor.offset,
@@ -110,11 +106,6 @@ class DataFolder:
                     doc_string=tensor.doc_string,
                     metadata_props=dict(tensor.metadata_props),
                 )
-
-    def _is_linked(self, path: Path) -> bool:
-        """Whether onnx_ir would refuse a file."""
-        inside = os.path.realpath(path).startswith(os.path.realpath(self.path).rstrip(os.sep) + os.sep)
-        return not inside or path.stat().st_nlink > 1
 
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
@@ -183,12 +174,6 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
             where=where,
             hint=_HINT,
         )
-
-
-def size_of(tensor: onnx.TensorProto) -> int:
-    """The size in bytes of the elements of a tensor; 0 if its type or shape is not valid."""
-    is_valid = tensor.data_type in set(ir.DataType) - {ir.DataType.UNDEFINED} and all(dim >= 0 for dim in tensor.dims)
-    return _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims)) if is_valid else 0
 
 
 def _nbytes(dtype: ir.DataType, count: int) -> int:

@@ -8,7 +8,7 @@ are escaped, and reach the page as text nodes.
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from layoutopt.page.graphs import Node, PageGraph
 from layoutopt.page.libraries import libraries
-from layoutopt.page.tree import group_tree, matching_tree
+from layoutopt.page.tree import group_tree
 from layoutopt.report.facts import CANONICAL, UNKNOWN
 from layoutopt.report.printable import printable
 from layoutopt.report.schema import Report
@@ -37,6 +37,7 @@ def page_html(
     after: PageGraph,
     *,
     is_plan: bool = False,
+    prices: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """The page as HTML text.
 
@@ -45,6 +46,7 @@ def page_html(
         before: the graph before planning; None if no pass has run.
         after: the graph after planning.
         is_plan: whether the run only planned, as `inspect` does.
+        prices: lines about the alternatives of a conversion, by the name of its tensor or op.
     """
     scripts = [*(each.script for each in libraries()), _own_script()]
     remaining = _remaining(after)
@@ -54,7 +56,7 @@ def page_html(
         policy=_policy(scripts, style),
         scripts=[Markup(each) for each in scripts],
         style=Markup(style),
-        data=page_data(before, after),
+        data=page_data(before, after, _by_node(report, prices or {})),
         version=VERSION,
         report=report,
         is_plan=is_plan,
@@ -69,6 +71,11 @@ def page_html(
     )
 
 
+def _by_node(report: Report, prices: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    """The lines about conversions by the name of the op: a conversion has the lines of its tensor."""
+    return {**prices, **{each.name: prices[each.tensor] for each in report.casts if each.tensor in prices}}
+
+
 def _after_title(before: PageGraph | None, report: Report) -> str:
     """The title of the planned graph."""
     if before is None:
@@ -79,7 +86,9 @@ def _after_title(before: PageGraph | None, report: Report) -> str:
 # --- the data of the graphs --------------------------------------------------------------------------------
 
 
-def page_data(before: PageGraph | None, after: PageGraph) -> dict[str, Any]:
+def page_data(
+    before: PageGraph | None, after: PageGraph, prices: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Any]:
     """The graphs as lists of numbers and one list of texts: a text is its position there."""
     texts: dict[str, int] = {}
 
@@ -90,10 +99,7 @@ def page_data(before: PageGraph | None, after: PageGraph) -> dict[str, Any]:
             return [packed(each) for each in value]
         return float(f"{value:.4g}") if isinstance(value, float) else int(value)
 
-    tree = group_tree(before or after)
-    sides = {"after": (after, tree if before is None else matching_tree(after, before, tree), before)}
-    if before is not None:
-        sides = {"before": (before, tree, after), **sides}
+    sides = {"after": (after, before)} if before is None else {"before": (before, after), "after": (after, before)}
     formats = [(name, colour) for name, colour, _, _ in _legend(before, after)]
     packed_sides = {
         name: {
@@ -101,11 +107,13 @@ def page_data(before: PageGraph | None, after: PageGraph) -> dict[str, Any]:
             "edges": [packed((source, target, *operand[:3])) for source, target, operand in graph.edges],
             "regions": packed(graph.regions),
             "mates": graph.counterparts(other) if other is not None else [-1] * len(graph.nodes),
-            "tree": packed(groups),
+            "tree": packed(group_tree(graph)),
         }
-        for name, (graph, groups, other) in sides.items()
+        for name, (graph, other) in sides.items()
     }
-    return {"formats": packed(formats), "sides": packed_sides, "texts": list(texts)}
+    moving = [(number, node.name) for number, node in enumerate(after.nodes) if node.kind in ("cast", "move")]
+    shown = {number: packed(prices[name]) for number, name in moving if prices and name in prices}
+    return {"formats": packed(formats), "sides": packed_sides, "prices": shown, "texts": list(texts)}
 
 
 def _legend(before: PageGraph | None, after: PageGraph) -> list[tuple[str, str, int | None, int]]:

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from layoutopt import inference
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost_models import RuntimeSpec
 from layoutopt.ir.graph import CAST, Graph, is_cast
-from layoutopt.ir.sizes import Sizes
+from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
 from layoutopt.ops.region_ops import region_rule
 from layoutopt.page.scopes import Scope, op_scopes
-from layoutopt.report.builder import GraphReport, LocatedOp, OriginalOps, located_ops, physical_bytes
+from layoutopt.passes.base import Pass
+from layoutopt.report.builder import graph_report, located_ops, physical_bytes, planned_ops
 from layoutopt.report.facts import CANONICAL, output_format
 from layoutopt.report.schema import CastReport, OpReport, Report
 
@@ -184,25 +185,45 @@ def _operands(
         yield Operand(value.name, str(value.type), text, wanted or "", value.is_constant)
 
 
-class OriginalGraph(OriginalOps):
-    """A pass callback that records the graph of the page before the first pass.
+class OriginalGraph:
+    """A pass callback that records the graph before the first pass, with its estimated times in canonical formats.
+
+    Args:
+        hardware: the cost model of the target.
+        runtime: the program that runs the result.
 
     Attributes:
-        graph: the recorded graph; None if no pass has run.
+        sizes: the sizes that the model is planned for.
+        ops: the ops; empty if no pass has run.
+        reports: their reports.
+        graph: the graph as the page shows it; None if no pass has run.
     """
 
     def __init__(self, hardware: CostModel, runtime: RuntimeSpec) -> None:
-        super().__init__(hardware, runtime)
+        self._hardware, self._runtime = hardware, runtime
         self._scopes: dict[Op, Scope] = {}
+        self.sizes = NO_SIZES
+        self.ops: list[Op] = []
+        self.reports: list[OpReport] = []
         self.graph: PageGraph | None = None
 
-    def record(self, graph: Graph, found: GraphReport) -> None:
-        """Record the graph."""
-        super().record(graph, found)
-        ops: list[LocatedOp] = located_ops(graph)
+    def set_sizes(self, sizes: Sizes) -> None:
+        """Store the sizes that the model is planned for."""
+        self.sizes = sizes
+
+    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
+        """Record the graph when the first pass begins."""
+        if self.graph is not None:
+            return
+        sizes, runtime = inference.evaluate_extents(graph, self.sizes), self._runtime
+        prices = priced_with(runtime.restricted(self._hardware), sizes=sizes, epilogues=runtime.epilogues(graph))
+        target_model = priced_with(self._hardware, sizes=sizes)
+        found = graph_report(graph, prices, sizes, target_model=target_model)
+        ops = located_ops(graph)
         scopes = op_scopes(ops)
         self._scopes = {located.op: scope for located, scope in zip(ops, scopes, strict=True)}
-        self.graph = page_graph(graph, found.ops, found.casts, inference.evaluate_extents(graph, self.sizes), scopes)
+        self.ops, self.reports = planned_ops(graph), found.ops
+        self.graph = page_graph(graph, found.ops, found.casts, sizes, scopes)
 
     def planned(self, graph: Graph, report: Report) -> PageGraph:
         """The graph after planning, with the numbers of its report; its ops are in the modules of the original."""

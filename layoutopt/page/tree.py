@@ -1,7 +1,7 @@
 """The tree of groups in which the page collapses a graph: module names, repeated blocks, bodies, and parts.
 
 A group is a contiguous run of the topological order. So no path leads out of a group and back into it, and the graph of
-collapsed groups has no cycle. The planned graph has the groups of the original, so that both have one structure on the page.
+collapsed groups has no cycle.
 """
 
 from collections import Counter
@@ -16,7 +16,6 @@ from layoutopt.page.graphs import PageGraph
 
 GroupKind: TypeAlias = Literal["graph", "module", "repeat", "block", "body", "part", "interface"]
 Child: TypeAlias = "int | Group"
-_Path: TypeAlias = "tuple[Group, ...]"
 
 _MIN_OPS = 3  # ops of a group
 _MAX_CHILDREN = 40  # children of a group, before parts are made
@@ -27,7 +26,6 @@ _MAX_DEPTH = 24  # module names of a path
 _MAX_PERIOD = 512  # items of a block
 _MIN_BLOCK = 4  # ops of a block
 _MIN_COVERED = 12  # ops of all blocks
-_MIN_SHARE = 0.5  # of the nodes of a planned graph that the original has too
 
 
 class Group(NamedTuple):
@@ -147,18 +145,14 @@ class _Grouping:
         return Group("block", self._label(children), inner)
 
     def _label(self, children: Iterable[Child]) -> str:
-        """The innermost module that all ops are in, else the op types that take longest or are most frequent."""
+        """The innermost module that all ops are in, else the op types that are most frequent."""
         nodes = [self.graph.nodes[each] for child in children for each in _nodes(child)]
         levels = zip(*(node.scope for node in nodes), strict=False)
         prefix = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, levels)]
         if len(prefix) > 1:
             return ".".join(prefix[-2:])
-        counts, seconds = Counter[str](), Counter[str]()
-        for node in nodes:
-            kind = node.op_type.rpartition("::")[2]
-            counts[kind] += 1
-            seconds[kind] += node.seconds  # type: ignore[assignment]
-        return ", ".join(sorted(counts, key=lambda kind: (-seconds[kind], -counts[kind]))[:_LABEL_KINDS])
+        kinds = Counter(node.op_type.rpartition("::")[2] for node in sorted(nodes, key=lambda node: -node.seconds))
+        return ", ".join(kind for kind, _ in kinds.most_common(_LABEL_KINDS))
 
     def parts(self, children: list[Child]) -> list[Child]:
         """At most `_MAX_CHILDREN` children: long lists are cut where the fewest values are passed on."""
@@ -215,7 +209,7 @@ def longest_repeat(tokens: Sequence[int], weights: Sequence[int], cuts: Sequence
     """The starts of the equal blocks, one behind the other, that cover most ops.
 
     None if no block of four ops or more occurs in a row, twelve ops or more in all. Of several, the one with the smallest
-    blocks is taken. The blocks begin where the fewest values are passed from block to block.
+    blocks is taken, and of its starts those where the fewest values are passed from block to block.
 
     Args:
         tokens: one number per item: equal items have equal numbers.
@@ -223,20 +217,16 @@ def longest_repeat(tokens: Sequence[int], weights: Sequence[int], cuts: Sequence
         cuts: per item, the number of values that are passed across its beginning.
     """
     items, ops = np.asarray(tokens), np.concatenate([[0], np.cumsum(weights)])
-    best: tuple[int, range, int] | None = None
+    best: list[range] = []
+    most = 0
     for period in range(1, min(len(items) // 2, _MAX_PERIOD) + 1):
         start, length = _longest_run(items[:-period] == items[period:])
-        count = (length + period) // period
+        count, slack = divmod(length + period, period)
         covered = int(ops[start + count * period] - ops[start])
-        if count < 2 or covered < max(_MIN_BLOCK * count, _MIN_COVERED):
-            continue
-        if best is None or covered > best[0]:
-            best = covered, range(start, start + count * period, period), (length + period) % period
-    if best is None:
-        return None
-    _, repeat, slack = best
-    shifted = [range(repeat.start + shift, repeat.stop + shift, repeat.step) for shift in range(slack + 1)]
-    return min(shifted, key=lambda each: sum(cuts[start] for start in each))
+        if count > 1 and covered >= max(_MIN_BLOCK * count, _MIN_COVERED) and covered > most:
+            most = covered
+            best = [range(start + at, start + at + count * period, period) for at in range(slack + 1)]
+    return min(best, key=lambda each: sum(cuts[start] for start in each), default=None)
 
 
 def _longest_run(flags: np.ndarray) -> tuple[int, int]:
@@ -247,53 +237,3 @@ def _longest_run(flags: np.ndarray) -> tuple[int, int]:
         return 0, 0
     longest = int(np.argmax(stops - starts))
     return int(starts[longest]), int(stops[longest] - starts[longest])
-
-
-# --- the planned graph -------------------------------------------------------------------------------------
-
-
-def matching_tree(graph: PageGraph, original: PageGraph, tree: Group) -> Group:
-    """The tree of groups of a planned graph: each group has the ops of a group of the original that planning keeps.
-
-    An op that planning adds is in the group of the op before it. Groups are contiguous runs of the topological order here too.
-    A graph that has few ops of the original has groups of its own.
-
-    Args:
-        graph: the planned graph.
-        original: the original graph.
-        tree: the tree of groups of the original.
-    """
-    known, found = _paths(tree, ()), graph.counterparts(original)
-    if sum(number >= 0 for number in found) < _MIN_SHARE * len(found):
-        return group_tree(graph)
-    paths: list[_Path] = []
-    last: dict[int, _Path] = {}
-    for node, op, number in zip(graph.nodes, graph.ops, found, strict=True):
-        path = known[number] if number >= 0 else last.get(node.region, ()) if op is not None else ()
-        if op is not None:
-            last[node.region] = path
-        if not node.region:  # planning has replaced an If by one of its branches
-            path = tuple(group for group in path if group.kind != "body")
-        paths.append(path)
-    return Group(tree.kind, tree.label, tuple(_grouped(range(len(graph.nodes)), paths, 0)))
-
-
-def _paths(group: Group, path: _Path) -> dict[int, _Path]:
-    """The path of every node of a group, without the group itself."""
-    found: dict[int, _Path] = {}
-    for child in group.children:
-        found |= _paths(child, (*path, child)) if isinstance(child, Group) else {child: path}
-    return found
-
-
-def _grouped(nodes: Sequence[int], paths: Sequence[_Path], depth: int) -> list[Child]:
-    children: list[Child] = []
-    for key, run in groupby(nodes, lambda node: id(paths[node][depth]) if depth < len(paths[node]) else 0):
-        members = list(run)
-        if not key:
-            children += members
-            continue
-        inner, group = _grouped(members, paths, depth + 1), paths[members[0]][depth]
-        is_group = group.kind == "body" or (len(members) > 1 and len(inner) > 1)
-        children += [Group(group.kind, group.label, tuple(inner))] if is_group else inner
-    return children

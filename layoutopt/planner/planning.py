@@ -89,14 +89,12 @@ class TargetOutcome:
         seconds: estimated time under the plan.
         baseline: estimated time of the original graph.
         alone: estimated time under the best plan for this target alone, of the same candidates.
-        signatures: the best plan for this target alone.
     """
 
     target: str
     seconds: float
     baseline: float
     alone: float
-    signatures: Mapping[Op, Signature]
 
     @property
     def regret(self) -> float:
@@ -342,7 +340,6 @@ class _Planning:
                 problem.price(choice),
                 problem.price(self.baseline),
                 best.price,
-                self.signatures(best.choice),
             )
             for model, problem, best in targets
         )

@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from layoutopt import inference
-from layoutopt.cost import CostModel, priced_with
+from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import Growth
-from layoutopt.cost_models import RuntimeSpec
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
@@ -15,8 +13,8 @@ from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorTyp
 from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import expected_runs, region_rule
-from layoutopt.passes.base import Note, Pass
-from layoutopt.planner import Plan, TargetOutcome, planned_qdq_groups
+from layoutopt.passes.base import Note
+from layoutopt.planner import planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
     Counts,
@@ -25,7 +23,6 @@ from layoutopt.report.schema import (
     GrowthRequestReport,
     OpReport,
     RemainingMove,
-    TargetReport,
 )
 
 Storages: TypeAlias = Sequence[Storage | None]
@@ -75,21 +72,16 @@ class GraphReport:
     Attributes:
         ops: the reports of all `planned_ops`, in the same order.
         casts: the reports of all CastData ops, in order.
-        targets: the effect of the plan on each of several targets; empty for one target.
-        counts: the numbers of casts and of view ops that move bytes.
     """
 
     ops: list[OpReport]
     casts: list[CastReport]
-    targets: list[TargetReport]
-    counts: Counts
 
 
 def graph_report(
     graph: Graph,
     cost_model: CostModel,
     sizes: Sizes = NO_SIZES,
-    plan: Plan | None = None,
     *,
     keeps_qdq_groups: bool = False,
     target_model: CostModel | None = None,
@@ -100,7 +92,6 @@ def graph_report(
         graph: the graph; ops without a signature count as canonical.
         cost_model: prices ops and conversions, at the given sizes.
         sizes: of symbolic dimensions.
-        plan: the plan, for the report by target.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         target_model: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
     """
@@ -115,46 +106,7 @@ def graph_report(
             if not is_cast(located.op)
         ],
         list(_cast_reports(found, cost_model, sizes)),
-        _outcome_reports(found, plan) if plan is not None else [],
-        _counts(found, sizes),
     )
-
-
-class OriginalOps:
-    """A pass callback that records the ops before the first pass, with their estimated times in canonical formats.
-
-    Args:
-        hardware: the cost model of the target.
-        runtime: the program that runs the result.
-
-    Attributes:
-        sizes: the sizes that the model is planned for.
-        ops: the ops; empty if no pass has run.
-        reports: their reports.
-    """
-
-    def __init__(self, hardware: CostModel, runtime: RuntimeSpec) -> None:
-        self._hardware, self._runtime = hardware, runtime
-        self.sizes = NO_SIZES
-        self.ops: list[Op] = []
-        self.reports: list[OpReport] = []
-
-    def set_sizes(self, sizes: Sizes) -> None:
-        """Store the sizes that the model is planned for."""
-        self.sizes = sizes
-
-    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
-        """Record the ops when the first pass begins."""
-        if self.ops:
-            return
-        sizes, runtime = inference.evaluate_extents(graph, self.sizes), self._runtime
-        prices = priced_with(runtime.restricted(self._hardware), sizes=sizes, epilogues=runtime.epilogues(graph))
-        target_model = priced_with(self._hardware, sizes=sizes)
-        self.record(graph, graph_report(graph, prices, sizes, target_model=target_model))
-
-    def record(self, graph: Graph, found: GraphReport) -> None:
-        """Record the ops of a graph."""
-        self.ops, self.reports = planned_ops(graph), found.ops
 
 
 def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, target_model: CostModel) -> OpReport:
@@ -196,37 +148,6 @@ def growth_report(growth: Growth, size: int) -> GrowthReport:
         accepted=found[True],
         declined=found[False],
     )
-
-
-def _outcome_reports(found: Sequence[LocatedOp], plan: Plan) -> list[TargetReport]:
-    """The effect of a plan on each of several targets, with the number of ops with other formats in the plan for it alone."""
-    ops = [located for located in found if located.op in plan.signatures]
-    return [
-        TargetReport(
-            target=each.target,
-            seconds_before=each.baseline,
-            seconds_after=each.seconds,
-            seconds_alone=each.alone,
-            regret=each.regret,
-            differing=sum(
-                _formats(each.signatures[located.op]) != _formats(plan.signatures[located.op]) for located in ops
-            ),
-        )
-        for each in plan.outcomes
-    ]
-
-
-def agreeing(outcomes: Sequence[TargetOutcome]) -> int:
-    """The number of ops with the same formats in the plans of all targets alone."""
-    first, *others = outcomes
-    return sum(
-        all(_formats(each.signatures[op]) == _formats(signature) for each in others)
-        for op, signature in first.signatures.items()
-    )
-
-
-def _formats(signature: Signature) -> list[Format | None]:
-    return [None if storage is None else storage.format for storage in (*signature.inputs, *signature.outputs)]
 
 
 def _texts(values: Operands, storages: Storages) -> list[str | None]:
@@ -361,19 +282,14 @@ def _moves(found: Sequence[LocatedOp], sizes: Sizes) -> Iterator[RemainingMove]:
         )
 
 
-def counts(graph: Graph, sizes: Sizes = NO_SIZES) -> Counts:
+def counts(moves: Sequence[RemainingMove], casts: Sequence[CastReport] = ()) -> Counts:
     """The numbers and bytes of casts and view ops that move bytes; those in bodies count once."""
-    return _counts(located_ops(graph), sizes)
-
-
-def _counts(found: Sequence[LocatedOp], sizes: Sizes) -> Counts:
-    moved = list(_moves(found, sizes))
-    casts = sum(each.kind == "cast" for each in moved)
+    moved = sum(each.kind == "cast" for each in moves)
     return Counts(
-        casts=casts,
-        transposes=len(moved) - casts,
-        weight_casts=sum(is_cast(each.op) and (x := each.op.inputs[0]) is not None and x.is_constant for each in found),
-        bytes=sum(each.bytes for each in moved),
+        casts=moved,
+        transposes=len(moves) - moved,
+        weight_casts=sum(each.is_weight for each in casts),
+        bytes=sum(each.bytes for each in moves),
     )
 
 

@@ -207,7 +207,7 @@ def _plan(report: Report) -> Iterator[Fact]:
         yield Fact(label="estimated time", value="not planned", detail=report.reason, tone="absent", level="summary")
         return
     if plan.targets:
-        yield from _compromise(plan, len(report.ops))
+        yield from _compromise(plan)
     else:
         found = gain or plan
         is_better = found.seconds_after < 0.995 * found.seconds_before
@@ -235,18 +235,15 @@ def _plan(report: Report) -> Iterator[Fact]:
     yield Fact(label="op outputs", value=", ".join(parts))
 
 
-def _compromise(plan: PlanReport, ops: int) -> Iterator[Fact]:
-    """The estimated time and regret on each of several targets, and the number of ops on which their optima agree."""
+def _compromise(plan: PlanReport) -> Iterator[Fact]:
+    """The estimated time and regret on each of several targets."""
     worst = max(plan.targets, key=lambda each: each.regret)
     detail = f"on {worst.target}, of {len(plan.targets)} targets; {proof_text(plan)}"
     yield Fact(label="worst regret", value=f"{worst.regret:.1%}", detail=detail, level="summary")
     for each in plan.targets:
         ratio = f"{each.seconds_before / each.seconds_after:.2f}x, " if each.seconds_after else ""
-        rest = f" with other formats for {each.differing} ops" if each.differing else ""
-        detail = f"{ratio}regret {each.regret:.1%}, optimum for this target alone {seconds(each.seconds_alone)}{rest}"
+        detail = f"{ratio}regret {each.regret:.1%}, optimum for this target alone {seconds(each.seconds_alone)}"
         yield Fact(label=each.target, value=change_text(each.seconds_before, each.seconds_after), detail=detail)
-    value = f"{plan.agreeing} of {ops} ops have the same formats in the optimum of every target"
-    yield Fact(label="agreement", value=value)
 
 
 def _causes(report: Report) -> str:

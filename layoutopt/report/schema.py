@@ -6,6 +6,7 @@ New fields keep the schema version; a removed field or a changed meaning increme
     2    formats with the letters of the axes by their roles, which the fields `axes`, `input_axes` and `output_axes` list
     3    one system of prices: without the comparison of plans at two
     4    with the list of facts; the ops in which targets differ are a number
+    5    without the numbers of ops in which targets agree and differ
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _BEFORE = (
     "of the graph after the passes before planning, every op in canonical formats, with the fusions of the runtime; the "
@@ -98,7 +99,6 @@ class TargetReport(ReportModel):
     seconds_after: float
     seconds_alone: float = Field(description="under the best plan of this target alone")
     regret: float = Field(description="seconds_after / seconds_alone - 1")
-    differing: int = Field(description="the number of ops with other formats in the plan of this target alone")
 
 
 class PlanReport(ReportModel):
@@ -121,9 +121,6 @@ class PlanReport(ReportModel):
     least_moves: int | None = Field(
         default=None,
         description="lower bound of casts and transposes of any plan with these formats; null unless requested",
-    )
-    agreeing: int | None = Field(
-        default=None, description="ops with the same formats in the best plans of all targets alone"
     )
     targets: list[TargetReport] = Field(default_factory=list, description="each of several targets")
 

@@ -5,7 +5,7 @@ A second run with the same options leaves a model with a matching stamp unchange
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from layoutopt.version import VERSION
 
@@ -58,16 +58,6 @@ class Stamp:
         return json.dumps(self._options(fingerprint) | letters, sort_keys=True)
 
     def _options(self, fingerprint: str) -> dict[str, object]:
-        return {
-            "version": VERSION,
-            "target": self.target,
-            "runtime": self.runtime,
-            "dialect": self.dialect,
-            "mode": self.mode,
-            "pins": dict(self.pins),
-            "dims": {name: list(range) for name, range in self.dims},
-            "max_growth": self.max_growth,
-            "portable": self.portable,
-            "sessions": self.sessions,
-            "fingerprint": fingerprint,
-        }
+        options = asdict(self) | {"version": VERSION, "fingerprint": fingerprint}
+        del options["pin_axes"]
+        return options | {"pins": dict(self.pins), "dims": {name: list(range) for name, range in self.dims}}

@@ -234,7 +234,7 @@ class PairOfModels:
             perturb_narrow_weights(message, seed)
             wide = upcast_to_float32(self.narrow.edited(message).source)
             if wide is not None:
-                yield Runnable.of(wide, False), False
+                yield Runnable.of(wide), False
             return
         found = error_growths(self.original.message(), self.rewritten.message())
         growths = {f"{name}{suffix}": growth for name, growth in found.items() for suffix in ("", COMPUTED)}

@@ -149,9 +149,8 @@ def upcast_to_float32(model: bytes | str | PathLike[str]) -> bytes | None:
     return bytes(proto.SerializeToString(deterministic=True))
 
 
-def has_float16(model: bytes | str | PathLike[str]) -> bool:
+def has_float16(proto: onnx.ModelProto) -> bool:
     """Whether a model has a float16 tensor: an input, a constant, or the result of a Cast."""
-    proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
     given = (info.type.tensor_type.elem_type for graph in graphs(proto) for info in graph.input)
     initializers = (tensor.data_type for tensor in tensors_of(proto))
     made = (attr.i for node in nodes(proto) for attr in node.attribute if attr.name in _TYPE_ATTRIBUTES)

@@ -190,10 +190,8 @@ def run_model_once(model: onnx_ir.Model, path: str | None, inputs: SampleInputs)
     """
     if is_too_large(model):
         return run_once(in_parts(model), inputs)
-    if path is not None:
-        return run_once(Runnable.of(path), inputs)
     with scratch_folder() as folder:
-        return run_once(as_runnable(model, folder / "original.onnx"), inputs)
+        return run_once(as_runnable(model, folder / "original.onnx", path), inputs)
 
 
 def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:

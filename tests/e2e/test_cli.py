@@ -130,11 +130,11 @@ def test_verify(cli: Cli, model: str, tmp_path: Path) -> None:
     )
     same = cli("verify", model, model)
     assert (same.code, same.err) == (0, "")
-    assert "passed, on 2 random inputs" in same.out
+    assert "passed" in same.out
 
     different = cli("verify", model, "other.onnx")
     assert different.code == 7
-    assert "differs" in different.out
+    assert "failed" in different.out
     assert_one_line(different.err)
     assert cli("verify", model, "other.onnx", "--tolerance", "1e9").code == 0
 
@@ -162,13 +162,13 @@ def test_formats(cli: Cli) -> None:
 def test_one_format(cli: Cli) -> None:
     command = ("formats", "NC1HWC0", "--shape", "1,17,5,4", "--dtype", "float16")
     output = cli(*command).out
-    for part in ("1, 2, 5, 4, 16", "300", "1280 bytes", "x[0, 0…15, 0, 1]", "321…335  15 padding elements"):
+    for part in ("1 2 5 4 16", "300", "1.28 kB", "x[0, 15, 0, 3]"):
         assert part in output
     record = json.loads(cli(*command, "--json").out)
     assert record["strides"] == [640, 320, 64, 16, 1]
     assert record["byte_strides"][:2] == [1280, 640]
     assert record["padding"] == 300 and record["capacity"] == 640
-    assert record["offsets"][1] == {"first": 16, "last": 31, "start": [0, 0, 0, 1], "axis": 1}
+    assert record["offsets"][17] == {"offset": 17, "element": [0, 1, 0, 1]}
     for arguments in (
         ("NHWC", "--shape", "0,3,2,2"),
         ("nChw8c",),
@@ -183,7 +183,7 @@ def test_targets(cli: Cli) -> None:
     listed = cli("targets").out
     assert TARGET in listed and "_cpu" not in listed
     output = cli("targets", TARGET).out
-    for part in ("memory.bandwidth", "TB/s", "kernels", "x:N*C", "estimate:"):
+    for part in ("memory.bandwidth", "3.35e+12", "kernels", "x N*C", "estimate:"):
         assert part in output
     assert json.loads(cli("targets", TARGET, "--json").out)["name"] == TARGET
     assert TARGET in {target["name"] for target in json.loads(cli("targets", "--json").out)["targets"]}

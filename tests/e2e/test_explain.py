@@ -17,7 +17,10 @@ def test_explain_names_both_sides_of_each_conversion_and_prices_the_alternatives
     assert (found.code, found.err) == (0, "")
     assert "proven optimal" in found.out
     assert "cast of y: NCHW16c to NCHW" in found.out
-    assert "from  Conv conv1 produces NCHW16c" in found.out and "to    graph output y requires NCHW" in found.out
+    lines = [" ".join(line.split()) for line in found.out.splitlines()]
+    assert (
+        "from Conv conv1 produces NCHW16c (could produce NCHW)" in lines and "to graph output y requires NCHW" in lines
+    )
     assert "best other plans" in found.out and "what would remove it" in found.out
     assert "changes to the model" in found.out and "planned again" in found.out
 

@@ -66,6 +66,22 @@ def test_the_page_has_the_numbers_of_summary_and_report(cli: Cli, model: str, tm
     assert {each["label"]: each["value"] for each in facts} == {name: shown[name].split(" (")[0] for name in shown}
 
 
+def test_a_conversion_has_the_prices_of_its_alternatives(cli: Cli, model: str, tmp_path: Path) -> None:
+    explained = json.loads(cli("explain", model, "--target", "ascend-310", "--json").out)
+    for command in ("inspect", "optimize"):
+        assert cli(command, model, "--target", "ascend-310", "--html", "p.html", "--force").code == 0
+        data = page(tmp_path / "p.html").data
+        shown = {data["texts"][line] for lines in data["prices"].values() for line in lines}
+        for each in explained["conversions"]:
+            for text in (
+                *(other["condition"] for other in each["alternatives"]),
+                *(by["what"] for by in each["remedies"]),
+            ):
+                assert any(text in line for line in shown)
+        kinds = {data["texts"][data["sides"]["after"]["nodes"][int(number)][0]] for number in data["prices"]}
+        assert explained["conversions"] and kinds <= {"cast", "move"}
+
+
 def test_the_page_loads_nothing_and_permits_only_its_scripts(cli: Cli, model: str, tmp_path: Path) -> None:
     optimized(cli, *PLANNED)
     found = page(tmp_path / "p.html")

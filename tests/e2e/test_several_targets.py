@@ -29,11 +29,9 @@ def test_each_target_is_told_what_it_gets(model: onnx.ModelProto) -> None:
     for each in report.plan.targets:
         assert each.seconds_alone <= min(each.seconds_after, each.seconds_before) * (1 + 1e-6)
         assert each.regret == pytest.approx(each.seconds_after / each.seconds_alone - 1)
-        assert each.differing or each.regret == 0
     assert plan.gap == 0
     before = max(each.seconds_before / each.seconds_alone for each in report.plan.targets)
     assert max(each.regret for each in report.plan.targets) + 1 < before
-    assert report.plan.agreeing is not None and 0 < report.plan.agreeing < len(report.ops)
     assert not layoutopt.optimize(result.proto, BOTH).report.changed
 
 
@@ -51,7 +49,7 @@ def test_alone_a_target_takes_no_longer_than_its_own_plan(model: onnx.ModelProto
 def test_without_time_nothing_is_chosen_otherwise(model: onnx.ModelProto) -> None:
     plan = layoutopt.optimize(model, BOTH, time_limit=1e-9, verify=False).report.plan
     assert plan is not None
-    assert [(each.regret, each.differing) for each in plan.targets] == [(0.0, 0)] * 2
+    assert [each.regret for each in plan.targets] == [0.0] * 2
     assert plan.gap > 0 and not plan.optimal
 
 

@@ -219,7 +219,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     result = run(["-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)], CHECKOUT)
     assert result.returncode == 0, result.stderr
     options = (tmp_path / "reference/cli/index.html").read_text()
-    assert "--max-growth" in options and "--portable" in options
+    assert "--runtime" in options and "--portable" in options
     assert "com.microsoft.FusedConv" in (tmp_path / "reference/operators/index.html").read_text()
     assert "KRSCk4c4" in (tmp_path / "reference/formats/index.html").read_text()
     assert "kernel_efficiency" in (tmp_path / "reference/targets/index.html").read_text()

@@ -247,7 +247,9 @@ def test_annotations_are_one_line_each_and_escaped() -> None:
 
 
 def test_the_summary_is_a_table_with_one_row_per_model() -> None:
-    text = summary(report(EVIL), ("model", "result"), [(EVIL, "over budget"), ("broken.onnx", "error")])
+    text = summary(
+        report(EVIL), [{"model": EVIL, "result": "over budget"}, {"model": "broken.onnx", "result": "error"}]
+    )
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert [row.count("|") for row in rows] == [3] * 4
     assert EVIL not in text and "<b>" not in text and "\x1b" not in text

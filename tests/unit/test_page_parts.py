@@ -13,7 +13,7 @@ from layoutopt.ir.types import Op
 from layoutopt.page.document import page_data
 from layoutopt.page.graphs import PageGraph
 from layoutopt.page.libraries import Library, libraries
-from layoutopt.page.tree import Group, group_tree, longest_repeat, matching_tree
+from layoutopt.page.tree import Group, group_tree, longest_repeat
 from layoutopt.report.printable import printable
 
 
@@ -49,20 +49,6 @@ def test_a_graph_without_repeats_is_cut_into_parts() -> None:
     tree = group_tree(many)
     assert_partition(tree, many)
     assert {group.kind for group in groups(tree)} == {"graph", "part"}
-
-
-def test_the_planned_graph_has_the_groups_of_the_original() -> None:
-    original = residual_network(70)
-    kept = [number for number, node in enumerate(original.nodes) if not node.name.endswith("3")]
-    nodes, ops = ([each[number] for number in kept] for each in (original.nodes, original.ops))
-    planned = PageGraph(nodes, ops)
-    tree = matching_tree(planned, original, group_tree(original))
-    assert_partition(tree, planned)
-    assert [len(group.children) for group in groups(tree) if group.kind == "repeat"] == [10]
-    copied = PageGraph(nodes, [op and Op(op.op_type, (), ()) for op in ops])
-    assert matching_tree(copied, original, group_tree(original)) == tree, "ops of a copy are found by name"
-    renamed = PageGraph([node._replace(name=f"{node.name}'") for node in nodes], copied.ops)
-    assert_partition(matching_tree(renamed, original, group_tree(original)), renamed)
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=12), st.integers(3, 5), st.lists(st.integers(4, 6), max_size=5))

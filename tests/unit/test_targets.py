@@ -16,6 +16,7 @@ import pytest
 from parsed_models import text_model
 
 import layoutopt
+from layoutopt.cli import main
 from layoutopt.cost_models import (
     RooflineModel,
     RuntimeSpec,
@@ -119,6 +120,37 @@ def test_inheriting_a_file_and_replacing_a_row(tmp_path: Path) -> None:
     """
     rows: tuple[KernelSpec, ...] = load_target(write(tmp_path / "child.toml", text)).spec.kernel
     assert [(row.family, row.efficiency.value) for row in rows] == [(("convolution",), 0.9), (("pooling",), 0.5)]
+
+
+def test_inherited_kernels_can_be_removed_and_no_others(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", MINIMAL)
+    row = """inherits = "base.toml"
+    [[kernel]]
+    family = "convolution"
+    dtypes = "float32"
+    formats = { x = "NC*8c", w = "OI*8i8o", y = "NC*8c" }
+    removed = true
+    """
+    assert load_target(write(tmp_path / "child.toml", row)).spec.kernel == ()
+    with pytest.raises(TargetError) as error:
+        load_target(write(tmp_path / "wrong.toml", row.replace("float32", "float16")))
+    assert "wrong.toml:2: kernel[0] removes no inherited kernel; give it the family" in message(error)
+
+
+def test_the_template_is_a_target_with_every_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "npu.toml"
+    for _ in range(2):
+        assert main(["targets", "--new", str(tmp_path / "npu"), "--force"]) == 0
+    assert load_target(str(file)).name == "npu"
+    keys = set(re.findall(r"^#?\[*([\w.]+)", file.read_text(), re.MULTILINE))
+    names = {part for key in keys for part in key.split(".")}
+    assert names >= {key for table in (TargetSpec, *TargetSpec.tables) for key in table.model_fields} - {
+        "value",
+        "source",
+    }
+    file.write_text("edited")
+    assert main(["targets", "--new", str(file)]) == 8 and "npu.toml: exists; name another" in capsys.readouterr().err
+    assert file.read_text() == "edited"
 
 
 def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:

@@ -1,11 +1,18 @@
-"""Primitives of printed output: colours and ellipses on terminals, plain lines without wrapping in files and pipes."""
+"""Printed results: documents of facts and tables; colours on terminals, plain lines without wrapping in files and pipes.
 
-import os
+A document renders the records that JSON has: a scalar is a row of a label and a value, a list of texts is several rows, and
+a list of records is a table.
+"""
+
+import json
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import StringIO
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
+from pydantic import BaseModel
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -13,9 +20,139 @@ from rich.text import Text
 
 from layoutopt.cli.exit_codes import StdoutError
 from layoutopt.report.printable import printable
+from layoutopt.report.schema import Fact
 from layoutopt.report.units import seconds, size
 
+Row: TypeAlias = Mapping[str, Any]
+"""One row of a table: its values by column."""
+
 _UNLIMITED = 20_000  # columns of a file or pipe
+_EMPTY, _VERSION = (None, "", [], (), {}), "layoutopt_version"
+_NUMBER = re.compile(r"[-+]?\d")
+_NON_ASCII = re.compile(r"[^\x00-\x7e]")
+_TONES = {"good": "green", "bad": "bold red", "absent": "yellow", "plain": ""}
+_WORDS = {
+    "good": ["passed", "equal", "compatible", "faster", "kernel", "proven", "changed", "chosen", "folded"],
+    "bad": ["failed", "slower", "missing", "error", "over budget", "regression"],
+    "absent": ["warning", "composed", "unknown", "no difference shown"],
+}
+_STYLES = {word: _TONES[tone] for tone, words in _WORDS.items() for word in words}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """The text of a result.
+
+    Attributes:
+        title: the first line.
+        aside: the end of that line.
+        facts: rows of a label and a value.
+        record: further rows, and tables: the lists of records in it. Empty values are left out.
+        note: the last line.
+    """
+
+    title: str
+    aside: str = ""
+    facts: Iterable[Fact] = ()
+    record: Row = field(default_factory=dict)
+    note: str = ""
+
+
+def show_documents(*documents: Document) -> None:
+    """Print documents on stdout."""
+    parts: list[RenderableType] = []
+    for number, each in enumerate(documents):
+        parts += [*([Text()] if number else []), *_parts(each)]
+    show(*parts)
+
+
+def _parts(document: Document) -> Iterable[RenderableType]:
+    yield line((document.title, "bold"), (f"  {document.aside}" if document.aside else "", "dim"))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for fact in document.facts:
+        grid.add_row(fact.label, fact_text(fact))
+    shown = {key: value for key, value in document.record.items() if value not in _EMPTY and key != _VERSION}
+    tables = {key: value for key, value in shown.items() if is_table(value)}
+    for key, value in shown.items():
+        lines = value if isinstance(value, list | tuple) and isinstance(value[0], str) else [value]
+        for number, each in enumerate([] if key in tables else lines):
+            grid.add_row("" if number else _label(key), _cell(key, each))
+    yield Padding(grid, (0, 0, 0, 2), expand=False)
+    for key, rows in tables.items():
+        yield from (Text(), Text(f"  {_label(key)}", "bold"), Padding(table(rows), (0, 0, 0, 4), expand=False))
+    if document.note:
+        yield from (Text(), Text(document.note, "dim"))
+
+
+def is_table(value: object) -> bool:
+    """Whether a value is a list of records."""
+    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
+
+
+def table(rows: Sequence[Row], last: str = "") -> Table:
+    """A table without rules, whose last row has the style `last`; columns of numbers are aligned to the right."""
+    result = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    cells: dict[str, list[Text]] = {}
+    for key in dict.fromkeys(key for row in rows for key in row):
+        found = [_cell(key, row.get(key)) for row in rows]
+        if any(found):
+            cells[key] = found
+    for key, column in cells.items():
+        is_number = all(_NUMBER.match(each.plain) for each in column if each)
+        result.add_column(_label(key), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+    for row in zip(*cells.values(), strict=True):
+        result.add_row(*row)
+    if result.rows:
+        result.rows[-1].style = last
+    return result
+
+
+def fact_text(fact: Fact) -> Text:
+    """The value of a fact in the colour of its tone, and its detail."""
+    return line((fact.value, _TONES[fact.tone]), (f"  {fact.detail}" if fact.detail else "", "dim"))
+
+
+def verdict_text(fact: Fact) -> Text:
+    """The same for a line of several facts."""
+    return line((fact.value, _TONES[fact.tone]), (f" ({fact.detail})" if fact.detail else "", "dim"))
+
+
+def _label(key: str) -> str:
+    return printable(key.removesuffix("_seconds").replace("_", " "))
+
+
+def _cell(key: str, value: Any) -> Text:
+    if isinstance(value, Fact):
+        return fact_text(value)
+    shown = printable(value_text(key, value))
+    return Text(shown, _STYLES.get(shown, ""))
+
+
+def value_text(key: str, value: Any) -> str:
+    """A value of a record; the end of its key names its unit."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {value_text(name, each)}" for name, each in value.items() if each)
+    if isinstance(value, list | tuple):
+        return ("; " if is_table(value) else " ").join(value_text(key, each) for each in value)
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "yes", False: "no"}[value]
+    if isinstance(value, int | float):
+        for unit, text in _UNITS.items():
+            if key.endswith(unit):
+                return text(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def percent(value: float) -> str:
+    """A number of percent with one decimal, or one digit if it is small."""
+    return f"{value:.1f}%" if value >= 0.095 or not value else f"{value:.1g}%"
+
+
+_UNITS = {"seconds": seconds, "bytes": size, "percent": percent}
+
+# --- streams -----------------------------------------------------------------------------------------------
 
 
 def console(stream: TextIO, file: TextIO | None = None) -> Console:
@@ -41,7 +178,7 @@ def rendered(*parts: RenderableType) -> str:
     printer = console(sys.stdout, page)
     for part in parts:
         printer.print(part)
-    return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+    return "".join(f"{each.rstrip()}\n" for each in page.getvalue().splitlines())
 
 
 def show_text(content: str) -> None:
@@ -54,96 +191,32 @@ def show_text(content: str) -> None:
         sys.stdout.write(content)
         sys.stdout.flush()
     except OSError as error:  # typer handles some of these errors differently
-        what = (error.strerror or str(error)).lower()
-        raise StdoutError(what, where="stdout", hint="redirect it elsewhere") from error
+        raise stdout_error(error) from error
 
 
-Cell: TypeAlias = Text | str | int | tuple[object, str]
-"""A text, or a pair of a text and its style."""
+def stdout_error(error: OSError) -> StdoutError:
+    """The error of stdout that cannot be written."""
+    return StdoutError((error.strerror or str(error)).lower(), where="stdout", hint="redirect it elsewhere")
 
 
-def text(value: object, style: str = "") -> Text:
-    """One span of text; control characters are replaced."""
-    if isinstance(value, Text):
-        return value
-    if isinstance(value, tuple):
-        return text(*value)
-    return Text(printable(str(value)), style)
+def line(*spans: tuple[str, str]) -> Text:
+    """One line of several spans, each with its style; control characters are replaced."""
+    return Text.assemble(*((printable(content), style) for content, style in spans))
 
 
-def styled_line(*spans: Cell) -> Text:
-    """One line of several spans."""
-    whole = Text()
-    for span in spans:
-        whole.append_text(text(span))
-    return whole
+# --- JSON --------------------------------------------------------------------------------------------------
 
 
-def section(title: str, aside: str, content: RenderableType) -> None:
-    """Print a heading and, indented, its content."""
-    show(styled_line(), styled_line((title, "bold"), (f"  {aside}" if aside else "", "dim")), indented(content))
+def json_text(data: Any, indent: int | None = 2) -> str:
+    """Serialise data, or a pydantic model, as indented JSON with a final line break; with `indent=None` as one line.
 
-
-def footnote(content: str) -> None:
-    """Print a note below the output."""
-    show(styled_line(), text(content, "dim"))
-
-
-def indented(content: RenderableType) -> Padding:
-    """The content, indented by two columns."""
-    return Padding(content, (0, 0, 0, 2), expand=False)
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, last: str = "") -> Table:
-    """A table without rules, whose last row has the style `last`.
-
-    A column title may begin with `>` (right-aligned, never wrapped) or `=` (never wrapped).
+    Printable characters of all scripts are kept. Others, such as C1 controls and marks of text direction, are escaped.
     """
-    result = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for column in columns:
-        title = column.lstrip(">=")
-        result.add_column(
-            title,
-            justify="right" if column.startswith(">") else "left",
-            no_wrap=title != column,
-            overflow="ellipsis" if title != column else "fold",
-        )
-    result.show_header = any(column.header for column in result.columns)
-    for row in rows:
-        result.add_row(*map(text, row))
-    if result.rows:
-        result.rows[-1].style = last
-    return result
+    is_model = isinstance(data, BaseModel)
+    text = data.model_dump_json(indent=indent) if is_model else json.dumps(data, indent=indent, ensure_ascii=False)
+    return f"{_NON_ASCII.sub(_escaped, text)}\n"
 
 
-def key_values(*rows: tuple[str, Cell]) -> Padding:
-    """Rows of a label and a value."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, value in rows:
-        grid.add_row(label, text(value))
-    return indented(grid)
-
-
-def file_size(*paths: str | os.PathLike[str]) -> int:
-    """Total bytes of the files that exist."""
-    return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
-
-
-__all__ = [
-    "Cell",
-    "console",
-    "file_size",
-    "footnote",
-    "indented",
-    "key_values",
-    "seconds",
-    "section",
-    "show",
-    "show_text",
-    "size",
-    "styled_line",
-    "table",
-    "text",
-]
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    return char if char.isprintable() else json.dumps(char)[1:-1]

@@ -78,6 +78,11 @@ function showNode(node, state) {
     panel.append(element("h4", "Estimate"));
     panel.append(pairs([["time", share(node.seconds, state)], ["bytes read and written", node.bytes ? bytesText(node.bytes) : "0"]]));
   }
+  if (node.prices) {
+    const list = element("ul");
+    list.append(...node.prices.map((line) => element("li", line)));
+    panel.append(element("h4", "Best other plans, and what would remove it"), list);
+  }
   if (node.inputs.length) panel.append(element("h4", "Inputs"), operandList(node.inputs));
   if (node.outputs.length) panel.append(element("h4", "Outputs"), operandList(node.outputs));
   const other = node.mate >= 0 ? state.other().nodes[node.mate] : null;

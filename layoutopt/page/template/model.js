@@ -76,6 +76,7 @@ function decodeSide(name) {
   const side = data.sides[name];
   if (!side) return null;
   const nodes = side.nodes.map((row, number) => decodeNode(row, side.mates[number]));
+  if (name === "after") Object.entries(data.prices).forEach(([number, lines]) => { nodes[number].prices = lines.map(text); });
   const root = decodeGroup(side.tree, nodes, null);
   root.isOpen = true;
   const edges = side.edges.map(([source, target, value, type, format]) => (

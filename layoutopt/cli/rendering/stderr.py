@@ -1,15 +1,18 @@
-"""A progress line on stderr for commands that take longer than a second."""
+"""Progress and warnings on stderr."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from threading import Lock, Timer
-from types import TracebackType
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from layoutopt.cli.entry import print_error
 from layoutopt.cli.rendering.terminal import console
+from layoutopt.errors import LayoutoptError
 
 _DELAY = 1.0  # seconds
+_MAX_WARNINGS = 5  # repairs
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
@@ -36,9 +39,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
             self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Remove the line."""
         self._timer.cancel()
         with self._lock:
@@ -50,3 +51,21 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         with self._lock:
             if not self._is_over:
                 self._display.start()
+
+
+def warn_of_repairs(repairs: Sequence[tuple[str, str]], model: str = "") -> None:
+    """Print one line on stderr for each of the first 5 repairs, and one with the number of further repairs.
+
+    Args:
+        repairs: pairs (name, repair).
+        model: the file, for a command that reads several files.
+    """
+    for where, reason in repairs[:_MAX_WARNINGS]:
+        warn(reason, ": ".join(filter(None, (model, where))))
+    if len(repairs) > _MAX_WARNINGS:
+        warn(f"{len(repairs) - _MAX_WARNINGS} more faults were repaired", model)
+
+
+def warn(text: str, where: str = "") -> None:
+    """Print a warning on stderr as one line; line breaks in the text are replaced."""
+    print_error(str(LayoutoptError(text, where=where)), "warning")

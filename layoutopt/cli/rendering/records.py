@@ -1,0 +1,163 @@
+"""The records and texts of `verify`, `certify`, `check`, `bench`, `formats NAME` and `targets NAME`."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layoutopt.cli.rendering.terminal import Document, Row
+from layoutopt.files import path_text
+from layoutopt.report.units import seconds
+from layoutopt.version import VERSION
+
+if TYPE_CHECKING:
+    from layoutopt.bench.bench_report import BenchReport
+    from layoutopt.certificate.checker.check import Verdict
+    from layoutopt.report.compatibility import Compatibility, KernelCheck, Machine
+    from layoutopt.timing.statistics import Estimate, Ratio
+    from layoutopt.verification import Verification
+
+
+# --- verify and certify ------------------------------------------------------------------------------------
+
+
+def comparison_record(verdict: "Verification") -> dict[str, Any]:
+    """The verdict on two models, and a row per output."""
+    outputs = [
+        {
+            "name": each.name,
+            "dtype": each.dtype,
+            "error": each.error if math.isfinite(each.error) else None,
+            "rounding": each.spread.largest,
+            "tolerance": each.tolerance,
+            "passed": each.passed,
+        }
+        for each in verdict.comparisons
+    ]
+    return {
+        "status": verdict.status,
+        "reason": verdict.reason,
+        "outputs_depend_on_inputs": verdict.depends_on_inputs,
+        "block_by_definition": verdict.defined_block or None,
+        "sizes": [dict(each) for each in verdict.sizes],
+        "outputs": outputs,
+    }
+
+
+def certificate_record(found: "Verdict", differences: Sequence[float]) -> dict[str, Any]:
+    """How many ops are proven, the lemmas of the proofs, and the claims that are only tested, with their differences."""
+    lemmas = Counter(name for proof in found.proofs.values() for name in proof.lemmas)
+    tested = zip(found.tested.items(), differences, strict=True)
+    return {
+        "status": f"proven except {len(found.tested)} tested" if found.tested else "proven",
+        "ops": found.nodes,
+        "proven_ops": len(found.proven_nodes),
+        "tested_ops": len(found.tested_nodes),
+        "proven_claims": len(found.proofs),
+        "lemmas": dict(sorted(lemmas.items())),
+        "tested": [
+            {"value": name, "ops": len(nodes), "largest_difference": error} for (name, (_, nodes)), error in tested
+        ],
+    }
+
+
+# --- check -------------------------------------------------------------------------------------------------
+
+
+def model_record(model: Path, found: "Compatibility") -> dict[str, Any]:
+    """The verdict on a model, and a row per operator and element types."""
+    return {
+        "model": path_text(model),
+        "fits": not found.problems,
+        "problems": list(found.problems),
+        **_machine_record(found.machine),
+        "packed_for": found.packed,
+        "is_blocked": found.is_blocked,
+        "load_error": found.failure or None,
+        "operators": [_with_support(asdict(each)) for each in found.usages],
+    }
+
+
+def model_document(record: Row, show_all: bool) -> Document:
+    """The same without the standard operators that have a kernel, unless `show_all`."""
+    operators = [each for each in record["operators"] if show_all or each["domain"] or each["status"] != "kernel"]
+    hidden = len(record["operators"]) - len(operators)
+    note = f"{hidden} more, standard ONNX operators, have a kernel: --all lists them." if hidden else ""
+    verdict = "compatible" if record["fits"] else "incompatible"
+    shown = {"verdict": verdict, **record, "operators": operators, "fits": None, "model": None}
+    return Document(title=record["model"], record=shown, note=note)
+
+
+def kernels_record(machine: "Machine", found: Iterable["KernelCheck"]) -> dict[str, Any]:
+    """The onnxruntime kernels that layoutopt emits."""
+    kernels = [
+        {
+            "domain": each.kernel.domain,
+            "op_type": each.kernel.op,
+            "inputs": list(each.kernel.dtypes(each.binding)),
+            "since": each.kernel.since,
+            "support": asdict(each.support),
+            "limits": list(each.kernel.limits),
+        }
+        for each in found
+    ]
+    fits = all(each.is_present for each in found)
+    return {"fits": fits, **_machine_record(machine), "kernels": [_with_support(each) for each in kernels]}
+
+
+def _machine_record(machine: "Machine") -> dict[str, Any]:
+    return {"layoutopt_version": VERSION, **asdict(machine), "target": machine.target or None}
+
+
+def _with_support(record: dict[str, Any]) -> dict[str, Any]:
+    support: dict[str, Any] = record.pop("support")
+    return record | support
+
+
+# --- bench -------------------------------------------------------------------------------------------------
+
+
+def bench_document(report: "BenchReport") -> Document:
+    """Conditions, times, speed-ups, session creation, memory and data movement."""
+    models, machine = report.models, report.machine
+    speed = [
+        {"model": each.label, "run_seconds": each.time.value, "95% interval": _interval(each.time)}
+        | ({} if each.speed_up is None else _speed_up(each.speed_up, f"{models[0].label}/{each.label}"))
+        | {"Transposes and reorders": f"{each.reorder_share:.1%}"}
+        for each in models
+    ]
+    sessions = [
+        {
+            "model": each.label,
+            "creation_seconds": each.creation.value,
+            "95% interval": _interval(each.creation),
+            "peak_bytes": each.memory.peak_bytes,
+            "of_the_model_bytes": max(each.memory.peak_bytes - each.memory.bytes_before, 0),
+        }
+        for each in models
+    ]
+    inputs = (
+        f"{each.name} {each.dtype} {'x'.join(map(str, each.shape))}{' (given)' if each.given else ''}"
+        for each in models[0].inputs
+    )
+    record = {
+        **{each.label: f"{each.model} in {each.runtime} {each.runtime_version}" for each in models},
+        "machine": f"{machine.cpu}, threads {machine.threads}, pinned to CPU {machine.pinned_to}",
+        "inputs": f"{', '.join(inputs)}, seed {report.seed}",
+        "rounds": f"{report.rounds} in {report.blocks} blocks, each with new sessions",
+        "caveats": report.warnings,
+        "speed per run": speed,
+        "sessions, and memory of a fresh process": sessions,
+    }
+    return Document(title="bench", record=record, note="Compare the outputs with: layoutopt verify A B")
+
+
+def _interval(found: "Estimate") -> str:
+    return f"{seconds(found.low)}…{seconds(found.high)}"
+
+
+def _speed_up(found: "Ratio", name: str) -> Row:
+    interval = f"{found.low:.3f}…{found.high:.3f}"
+    return {"speed-up": f"{name} {found.value:.3f}", "its 95% interval": interval, "verdict": found.verdict}

@@ -1,0 +1,332 @@
+"""The texts of `optimize`, `inspect`, `explain` and `ci`."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from rich.text import Text
+
+from layoutopt.batch.task import Outcome
+from layoutopt.cli.rendering.terminal import (
+    Document,
+    Row,
+    line,
+    percent,
+    rendered,
+    show,
+    show_documents,
+    table,
+    verdict_text,
+)
+from layoutopt.files import path_text
+from layoutopt.gates.report import GateReport, ModelResult
+from layoutopt.onnx_io.writer import WrittenFiles
+from layoutopt.report.facts import proof_text, range_text, size_facts
+from layoutopt.report.schema import Fact, NoteReport, OpReport, Report
+from layoutopt.report.units import seconds, size
+
+if TYPE_CHECKING:
+    from layoutopt.explanation import Alternative, ConversionReport, Explanation, ModelChange, Participant
+    from layoutopt.explanation.schema import Price
+
+OpChange: TypeAlias = Mapping[Literal["before", "after"], OpReport | None]
+"""The reports of one op before and after planning; None where it does not exist."""
+
+_MAX_ROWS = 20  # rows of a table without --all
+_NOT_OF_PLANS = ("result", "speed", "verification", "measured time")  # facts of results
+_OMITTED_FORMATS = ("C", "scalar", None)  # formats that are not printed
+
+# --- optimize ----------------------------------------------------------------------------------------------
+
+
+def print_summary(report: Report, written: WrittenFiles | None, names: str, *, is_verbose: bool = False) -> None:
+    """Print the verdict and the files; if `is_verbose`, all facts, the time of every pass, and the notes.
+
+    Args:
+        report: the report.
+        written: the files of the result; None if no model is written to a file.
+        names: the destination of the result; empty if no model is written.
+        is_verbose: whether everything is printed.
+    """
+    unused = ", ".join(map(path_text, written.unused)) if written is not None else ""
+    if is_verbose:
+        rest = report.seconds - sum(each.seconds for each in report.passes)
+        record = {
+            "written": names or "no model",
+            "unused": unused,
+            "passes": [*(each.model_dump() for each in report.passes), {"name": "outside", "seconds": max(rest, 0.0)}],
+            "notes": [each.model_dump() for each in report.notes],
+        }
+        show_documents(Document(title=report.model, aside=_aside(report), facts=report.facts, record=record))
+        return
+    parts = [verdict_text(each) for each in report.facts if each.level == "verdict"]
+    show(Text("  ").join([line((names or f"{report.model} (no model is written)", "bold")), *parts]))
+    if report.plan is not None:
+        hint = "" if report.model == "stdin" else f"; layoutopt explain {report.model} shows why conversions remain"
+        show(line((f"-v shows all facts{hint}", "dim")))
+    if unused:
+        show(line((f"unused: {unused}", "yellow"), ("  no longer used by a model in the folder", "dim")))
+
+
+def _aside(found: "Report | Explanation") -> str:
+    return f"{found.target}, runtime {found.runtime}, dialect {found.dialect}"
+
+
+def print_table(outcomes: Sequence[Outcome]) -> None:
+    """Print one row per model, and the numbers of models that were rewritten, left unchanged and failed."""
+    rows = []
+    for each in outcomes:
+        facts = {fact.label: fact.value for fact in reversed(each.report.facts)} if each.report is not None else {}
+        moves = facts.get("data movement", "").replace(" layout changes", "")
+        result = facts.get("speed", "unchanged" if facts else "failed")
+        rows.append({"model": path_text(each.model), "result": result, "layout changes": moves})
+    changed = sum(each.report is not None and each.report.changed for each in outcomes)
+    failed = sum(each.report is None for each in outcomes)
+    counts = f"{len(rows)} models: {changed} rewritten, {len(rows) - changed - failed} unchanged"
+    counts += f", {failed} failed" if failed else ""
+    cached = sum(each.is_cached for each in outcomes)
+    show(table(rows), line((f"{counts}; {cached} from the cache" if cached else counts, "")))
+
+
+# --- inspect -----------------------------------------------------------------------------------------------
+
+
+def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool) -> Document:
+    """The plan of a model: formats of ops, conversions and notes; without `show_all`, equal rows of ops are one."""
+    verdict = "would be rewritten" if report.changed else f"would be left unchanged: {report.reason}"
+    facts = [Fact(label="result", value=verdict, tone="good" if report.changed else "plain")]
+    facts += [each for each in report.facts if each.label not in _NOT_OF_PLANS]
+    casts = sorted(report.casts, key=lambda each: -each.seconds)
+    keys = ("tensor", "bytes", "seconds", "reason")
+    conversions = [{key: getattr(each, key) for key in keys} for each in casts]
+    record = {
+        "ops": _ops(changes, show_all),
+        "layout conversions": conversions if show_all else conversions[:_MAX_ROWS],
+        "notes": _notes(report.notes, show_all),
+    }
+    note = "" if show_all else "--all lists each op."
+    return Document(title=report.model, aside=_aside(report), facts=facts, record=record, note=note)
+
+
+def _notes(notes: Sequence[NoteReport], show_all: bool) -> list[Row]:
+    """The notes, or one row per pass and reason."""
+    if show_all:
+        return [each.model_dump() for each in notes]
+    counted = Counter((each.source, each.reason) for each in notes).most_common()
+    return [{"source": source, "notes": count, "reason": reason} for (source, reason), count in counted]
+
+
+def _ops(changes: Sequence[OpChange], show_all: bool) -> list[Row]:
+    """One row per op, or one row for all ops of one type with the same formats and note, the most expensive first."""
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for each in changes:
+        before, after = each["before"], each["after"]
+        op = before or after
+        assert op is not None
+        texts = {
+            "op": op.kind,
+            "name": op.name if show_all else "",
+            "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
+            "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
+            "preferred": _sides(op.preferred_inputs, op.preferred_outputs),
+            "note": _note(before, after),
+        }
+        row = rows.setdefault(tuple(texts.values()), {"ops": 0, **texts, "before_seconds": 0.0, "after_seconds": 0.0})
+        row["ops"] += 1
+        row["before_seconds"] += before.seconds if before is not None else 0.0
+        row["after_seconds"] += after.seconds if after is not None else 0.0
+    if show_all:
+        return list(rows.values())
+    return sorted(rows.values(), key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
+
+
+def _note(before: OpReport | None, after: OpReport | None) -> str:
+    """The outcome of an op that moved data, or the reason why an op has no choice of formats or moves data."""
+    if after is None or after.reason:
+        return "" if after is None else after.reason
+    return "metadata only" if before is not None and before.moves_data else ""
+
+
+def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str:
+    """The formats of inputs and outputs."""
+    inputs = list(dict.fromkeys(each for each in operands if each not in _OMITTED_FORMATS))
+    outputs = list(dict.fromkeys(each for each in results if each is not None))
+    shown = outputs if inputs in (outputs, []) else [*inputs, "→", *outputs]
+    return " ".join(map(str, shown))
+
+
+def stamped_document(found: Row, show_all: bool) -> Document:
+    """A model that layoutopt wrote: its stamp and the formats of its ops."""
+    stamp, ops = found["stamp"], found["ops"]
+    casts = sum(op["is_cast"] for op in ops)
+    declared = sum(bool(op["formats"]) for op in ops) - casts
+    counted = Counter((op["kind"], op["formats"]) for op in ops).most_common()
+    rows: list[Row] = [{"op": kind, "ops": count, "formats": formats} for (kind, formats), count in counted]
+    record = {
+        "written by": f"layoutopt {stamp['version']}",
+        "target": f"{stamp['target']}, {stamp['mode']}, dialect {stamp['dialect']}",
+        "state": "unchanged since it was written" if found["is_intact"] else "edited since it was written",
+        "number of ops": (
+            f"{len(ops)}: {declared} with formats, {casts} CastData, {len(ops) - declared - casts} standard ONNX"
+        ),
+        "sizes": {name: range_text(*range) for name, range in stamp.get("dims", {}).items()},
+        "pinned": stamp["pins"],
+        "ops": [{"op": op["kind"], "name": op["name"], "formats": op["formats"]} for op in ops] if show_all else rows,
+    }
+    return Document(title=found["model"], record=record, note="Give --target to plan the model again.")
+
+
+# --- explain -----------------------------------------------------------------------------------------------
+
+
+def explanation_documents(found: "Explanation") -> Iterator[Document]:
+    """A plan, and its conversions or one tensor or op."""
+    if found.plan is None:
+        record = {"plan": f"there is no plan to explain: {found.reason}"}
+        yield Document(title=found.model, aside=_aside(found), record=record)
+        return
+    conversions = "" if found.item is not None else _totals(found)
+    facts = [
+        Fact(label="estimated time", value=seconds(found.plan.seconds_after), detail=proof_text(found.plan)),
+        *([Fact(label="conversions", value=conversions)] if conversions else []),
+        *size_facts(found.dims),
+        *(Fact(label="note", value=each.reason, tone="absent") for each in found.notes if each.source == "plan"),
+    ]
+    yield Document(title=found.model, aside=_aside(found), facts=facts)
+    for number, each in enumerate(found.conversions, 1):
+        if each.is_priced:
+            yield _conversion(number, each)
+    if rest := [each for each in found.conversions if not each.is_priced]:
+        rows = [{"tensor": each.tensor, "from": each.src, "to": each.dst, "seconds": each.seconds} for each in rest]
+        note = "They have no priced alternatives; see --limit and --config time-limit."
+        yield Document(title="more conversions", record={"most expensive": rows[:_MAX_ROWS]}, note=note)
+    if found.changes:
+        yield Document(title="changes to the model", record={"each saves": [_saving(each) for each in found.changes]})
+    if (item := found.item) is not None:
+        candidates = (
+            f"{each.format}: {_extra(each)}, {seconds(each.kernel_seconds)} of the op{' (chosen)' if each.is_chosen else ''}"
+            for each in item.choices
+        )
+        more = [f"{item.more_choices} more, which are not priced; see --limit"] if item.more_choices else []
+        record = {
+            "before": item.before,
+            "after": item.after,
+            "from": _participant(item.producer, "produces") if item.producer is not None else "",
+            "to": [_participant(each, "reads") for each in item.consumers],
+            "no choice": item.note,
+            "candidates": [*candidates, *more],
+        }
+        kind = f"tensor {item.type}" if item.kind == "tensor" else item.op_type
+        yield Document(title=item.name, aside=f"{kind} {item.body}", record=record)
+
+
+def _totals(found: "Explanation") -> str:
+    count, free = len(found.conversions), found.free_conversions
+    aside = f", and {free} that cost nothing" if free else ""
+    if not count:
+        return f"none that costs anything{aside or ': no two ops of the plan disagree about a format'}"
+    whole, share = sum(each.seconds for each in found.conversions), sum(each.percent for each in found.conversions)
+    return f"{count}, which take {seconds(whole)}, {percent(share)} of the time{aside}"
+
+
+def _conversion(number: int, each: "ConversionReport") -> Document:
+    name = f"cast of {each.tensor}" if each.kind == "cast" else f"{each.kind} {each.name}"
+    record = {
+        "from": _participant(each.producer, "produces"),
+        "through": f"{', '.join(each.views)}, metadata only" if each.views else "",
+        "to": [_participant(consumer, "reads") for consumer in each.consumers],
+        "best other plans": [_other(other) for other in each.alternatives],
+        "what would remove it": [_saving(change) for change in each.remedies],
+    }
+    cost = f"{seconds(each.seconds)}, {percent(each.percent)} of the time, {size(each.nbytes)} moved"
+    body = f" in {each.body}" if each.body else ""
+    return Document(title=f"{number}. {name}{body}: {each.src} to {each.dst}", aside=cost, record=record)
+
+
+def _other(each: "Alternative") -> str:
+    instead = f"; instead {'; '.join(each.other_conversions)}" if each.other_conversions else ""
+    return f"{_extra(each)}: {each.condition}{instead}"
+
+
+def _saving(each: "ModelChange") -> str:
+    saved = "" if each.saved_seconds is None else f"{seconds(each.saved_seconds)}, "
+    return f"{saved}{each.method}: {each.what} ({each.reason})"
+
+
+def _participant(each: "Participant", verb: str) -> str:
+    own = each.format.partition("(")[0]  # without the state of the padding
+    others = [candidate for candidate in each.candidates if candidate != own]
+    verb = {"graph output": "requires", "graph input": "has", "constant": "has"}.get(each.kind, verb)
+    aside = f" (could {verb.removesuffix('s')} {', '.join(others)})" if others else ""
+    return f"{each.kind} {each.name}{f' in {each.body}' if each.body else ''} {verb} {each.format}{aside}"
+
+
+def _extra(each: "Price") -> str:
+    """The extra time of a plan, absolute and relative."""
+    if each.extra_seconds is None or each.extra_percent is None:
+        return "impossible" if each.is_proven else "no time left"
+    sign = "-" if each.extra_seconds < 0 else "+"
+    caveat = "" if each.is_proven or sign == "-" else "at most "
+    return f"{caveat}{sign}{seconds(abs(each.extra_seconds))} ({sign}{percent(abs(each.extra_percent))})"
+
+
+def price_lines(found: "Explanation") -> dict[str, list[str]]:
+    """The alternatives of each conversion and what would remove it, by the name of the tensor or op, for the page."""
+    lines: dict[str, list[str]] = {}
+    for each in found.conversions:
+        lines.setdefault(each.name, []).extend([*map(_other, each.alternatives), *map(_saving, each.remedies)])
+    return lines
+
+
+# --- ci ----------------------------------------------------------------------------------------------------
+
+
+def gates_text(report: GateReport) -> str:
+    """The table of the models, and one line per failed check and warning."""
+    count = f"{len(report.models)} {'model' if len(report.models) == 1 else 'models'}"
+    baseline = [f"baseline {report.baseline}"] if report.baseline else []
+    if report.is_updated:
+        baseline = [f"baseline {report.baseline} written"]
+    elif report.baseline_version not in ("", report.layoutopt_version):
+        baseline.append(f"which layoutopt {report.baseline_version} wrote, this is {report.layoutopt_version}")
+    aside = ", ".join([report.target, f"runtime {report.runtime}", count, *baseline])
+    lines = [
+        line(
+            (f"  {found.level}: ", "red" if found.level == "error" else "yellow"),
+            (f"{each.model}: {found.message}", ""),
+        )
+        for each in report.models
+        for found in (*each.errors, *each.warnings)
+    ]
+    title = line(("layoutopt ci", "bold"), (f"  {aside}", "dim"))
+    return rendered(title, Text(), table(gate_rows(report)), *([Text(), *lines] if lines else []))
+
+
+def gate_rows(report: GateReport) -> list[Row]:
+    """One row per model; a number of the baseline that differs is in parentheses."""
+    return [{"model": each.model, "result": each.status, **_numbers(each)} for each in report.models]
+
+
+def _numbers(model: ModelResult) -> dict[str, str]:
+    numbers, old = model.numbers, model.baseline
+    if numbers is None:
+        return {}
+    return {
+        "layout changes": _changed(*(str(each.transposes + each.casts) if each else "" for each in (numbers, old))),
+        "bytes moved": _changed(size(numbers.bytes_moved), size(old.bytes_moved) if old else ""),
+        "speed-up": _speed_up(model),
+        "growth": f"{numbers.size_growth:.2f}x",
+    }
+
+
+def _changed(now: str, then: str) -> str:
+    return now if then in ("", now) else f"{now} ({then})"
+
+
+def _speed_up(model: ModelResult) -> str:
+    """The speed-up: the measured one, marked as such, or else the estimated one."""
+    if model.measured_speed_up is not None:
+        return f"{model.measured_speed_up:.2f}x measured"
+    pair = (each.speed_up if each is not None else None for each in (model.numbers, model.baseline))
+    shown = _changed(*(f"{each:.2f}x" if each is not None else "" for each in pair))
+    return f"{shown} estimated" if shown else "-"
