@@ -129,9 +129,9 @@ def check_and_embed_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Every initializer and every tensor in an attribute, with its name or that of its node."""
+    """Every initializer, dense or sparse, and every tensor in an attribute, with its name or that of its node."""
     for graph in graphs(proto):
-        for tensor in graph.initializer:
+        for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
             yield tensor.name, tensor
     for node in nodes(proto):
         for tensor in _attribute_tensors(node):
