@@ -2,7 +2,8 @@
 
     read -> lift (`driver.lifting`) -> plan -> lower -> emit -> bake -> verify -> measure -> finish (`driver.finish`)
 
-With `portable` (`driver.portable`), the rewritten model and one of standard operators become branches of one file, of which every machine runs one.
+With `portable` (`driver.portable`), the rewritten model and one of standard operators become branches of one file, of which
+every machine runs one.
 """
 
 from dataclasses import replace
