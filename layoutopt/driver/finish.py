@@ -209,6 +209,3 @@ def _verification_report(verdict: Verification | None, *, is_changed: bool) -> V
         block_by_definition=verdict.defined_block or None,
         sizes=[dict(each) for each in verdict.sizes],
     )
-
-
-__all__ = ["finish", "plan_report"]

@@ -176,19 +176,3 @@ def _cast_inputs(proto: onnx.ModelProto) -> None:
     rest = list(graph.node)
     del graph.node[:]
     graph.node.extend([*casts, *rest])
-
-
-__all__ = [
-    "COMPUTED",
-    "LOWER",
-    "NARROW",
-    "PERTURBATION",
-    "UPPER",
-    "add_bound_outputs",
-    "add_outputs",
-    "computed_names",
-    "cut_at",
-    "has_float16",
-    "tensors_between",
-    "upcast_to_float32",
-]

@@ -281,6 +281,3 @@ def _inner_tensors(node: onnx.NodeProto) -> Iterator[TensorProto]:
     """The initializers of the bodies of a node."""
     for graph in nested(inner_graphs([node])):
         yield from graph.initializer
-
-
-__all__ = ["PartedSession", "external_tensors", "is_too_large", "parts_of", "without_weights"]

@@ -274,6 +274,3 @@ def _perturbed(array: Array, generator: np.random.Generator) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         moved = (wide * (1 + signs * wide.dtype.type(EPSILONS[str(array.dtype)]))).astype(array.dtype)
     return np.where(np.isfinite(moved.astype(wide.dtype)), moved, array)  # no new infinities
-
-
-__all__ = ["COHERENT", "error_growths", "perturb_narrow_weights", "perturb_sums", "perturbed_inputs"]

@@ -80,11 +80,10 @@ def test_many_formats_may_cross(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_passes_build_what_was_priced(name: str) -> None:
-    for seed in (1, 2):
-        graph = lifted(name)
-        context = run_passes(graph, seed, "inference", whole=False)
-        assert context.plan is not None
-        assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
+    graph, seed = lifted(name), 1 + NAMES.index(name)
+    context = run_passes(graph, seed, "inference", whole=False)
+    assert context.plan is not None
+    assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
 
 
 @pytest.mark.parametrize(("least", "name"), [*product([1], NAMES), *tiered(product([9], NAMES), 0)])
