@@ -36,7 +36,7 @@ class ShareConstants(Pass):
 
 
 class RemoveIdentities(Pass):
-    """Remove Identity ops; those that give an output or a pinned value its name stay.
+    """Remove Identity ops and Casts to the same type; those that give an output or a pinned value its name stay.
 
     before: Conv -> Identity -> Relu
     after:  Conv -> Relu
@@ -46,7 +46,7 @@ class RemoveIdentities(Pass):
     justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Replace the result of every Identity by its operand."""
+        """Replace the result of every copy by its operand."""
         for op in graph.ops:
             is_plain = is_copy(op) and len(op.inputs) == len(op.outputs) == 1
             if is_plain and not graph.is_output(op.y) and op.y.name not in context.pins:

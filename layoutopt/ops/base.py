@@ -553,7 +553,7 @@ def computed_list(build: Builder, source: Value | None, entries: Sequence[tuple[
 
 def is_copy(op: Op) -> bool:
     """Whether the output of an op is its input."""
-    return op.kind == "Identity"
+    return op.kind == "Identity" or (op.kind == "Cast" and op.x.dtype is op.y.dtype is not None)
 
 
 def is_type_conversion(op: Op) -> bool:

@@ -14,7 +14,7 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.dialects import DIALECTS
 from layoutopt.ir.graph import Graph
-from layoutopt.passes import FoldConstants, FusePatterns, RemoveDead
+from layoutopt.passes import FoldConstants, FusePatterns, RemoveDead, RemoveIdentities
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.patterns import fusion_patterns
 from layoutopt.testing import check_pattern
@@ -51,7 +51,7 @@ def fused(proto: onnx.ModelProto) -> Graph:
     )
     for pattern in fusion_patterns():
         check_pattern(pattern, proto)
-    Pipeline((FoldConstants(), FusePatterns(), RemoveDead())).run(graph, context)
+    Pipeline((RemoveIdentities(), FoldConstants(), FusePatterns(), RemoveDead())).run(graph, context)
     emitted = onnx_io.to_bytes(onnx_io.emit(graph))
     verdict = verify_models(proto.SerializeToString(), emitted)
     assert verdict.status == "passed", verdict.reason
