@@ -160,6 +160,3 @@ def reason_to_keep(found: list[SpeedUp]) -> str:
 
 def _at(sizes: Mapping[str, int]) -> str:
     return f" at {sizes_text(sizes)}" if sizes else ""
-
-
-__all__ = ["feed_at", "measure", "measured_sizes", "obstacle", "reason_to_keep"]

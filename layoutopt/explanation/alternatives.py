@@ -66,6 +66,3 @@ def _text(view: PlanView, cast: CastInPlan) -> str:
     """A conversion in one line: the tensor and both formats."""
     value, target = view.values[cast.tensor], view.storage(cast.tensor, cast.state).format
     return f"{value.name}: {view.text(cast.tensor, cast.source)} to {value.format_text(target)}"
-
-
-__all__ = ["alternatives"]

@@ -190,6 +190,3 @@ def _change(
 ) -> ModelChange:
     percent = None if saved is None else view.percent(saved)
     return ModelChange(kind=kind, what=what, reason=reason, method=method, saved_seconds=saved, saved_percent=percent)
-
-
-__all__ = ["MAX_CHANGES", "model_changes", "remedies"]

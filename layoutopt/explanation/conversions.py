@@ -62,6 +62,3 @@ def _moving_op(view: PlanView, cast: CastInPlan, state: int) -> tuple[str, str]:
     others = [each for each in view.required(cast.tensor) if each not in cast.readers]
     is_output = any(op == GRAPH_OUTPUT for op, _ in view.required(cast.tensor))
     return (unit.kind, view.name(writer)) if is_canonical and not others and not is_output else ("cast", value.name)
-
-
-__all__ = ["conversion", "ranked_casts"]

@@ -134,6 +134,3 @@ def _signature_text(op: Op, signature: Signature) -> str:
         texts = ("-" if x is None or storage is None else x.format_text(storage.format) for x, storage in pairs)
         sides.append(f"({', '.join(texts)})")
     return " -> ".join(sides)
-
-
-__all__ = ["explain_item", "find_item"]

@@ -54,6 +54,3 @@ def reason_without_choice(view: PlanView, op: Op) -> str:
     notes = view.plan.notes.get(op, [])
     default = "its layout rule has no signature with another format of its neighbours"
     return reason_without_signature(op) or next(iter(notes), default)
-
-
-__all__ = ["kind_of", "reason_without_choice", "refusal_of"]

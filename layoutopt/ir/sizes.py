@@ -186,20 +186,3 @@ def point_of_range(range: Range, at: int) -> int:
 def is_symbolic(shape: Shape) -> bool:
     """Whether a shape has a symbolic dimension."""
     return any(isinstance(dim, Extent) for dim in shape)
-
-
-__all__ = [
-    "NO_SIZES",
-    "Dims",
-    "Range",
-    "Sizes",
-    "Symbol",
-    "as_range",
-    "caller_name",
-    "checked_ranges",
-    "default_size",
-    "is_symbolic",
-    "point_of_range",
-    "size_by_name",
-    "symbols",
-]

@@ -149,6 +149,3 @@ def _functions(native: ir.Model, standard: ir.Model) -> list[ir.Function]:
 
 def _text(function: ir.Function) -> bytes:
     return bytes(ir.serde.serialize_function(function).SerializeToString(deterministic=True))
-
-
-__all__ = ["BLOCK_QUERY", "portable_block", "portable_model"]

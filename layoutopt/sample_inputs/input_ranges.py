@@ -273,6 +273,3 @@ def _scales_bytes(op: Op, index: int) -> bool:
     number = float(other.reshape(-1)[0])
     factor = 1 / number if op.op_type == "Mul" and number else number
     return any(abs(factor - size) < 1e-3 * size for size in _BYTES) and index == 0
-
-
-__all__ = ["RangeKind", "ValueRange", "value_ranges"]

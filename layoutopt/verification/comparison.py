@@ -383,6 +383,3 @@ def _compare_rounded(name: str, expected_values: Values, actual: Array) -> Compa
     accepted = min(1.0, ROUNDING_ULPS * float(np.finfo(perturbation.dtype).eps) * levels) * steps.size
     error = max(float(distance), np.count_nonzero(steps) / max(1.0, accepted))
     return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)
-
-
-__all__ = ["PairOfModels"]

@@ -258,6 +258,3 @@ def locate_values(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Obse
             missing.discard(value.tensor)
     position = {name: index for index, name in enumerate(tensors)}
     return sorted(found, key=lambda each: position[each.original])
-
-
-__all__ = ["NO_CUTS", "CutCandidates", "Cuts", "ObservedValue", "evenly_spaced", "locate_values", "relative_margin"]

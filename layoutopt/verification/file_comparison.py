@@ -154,6 +154,3 @@ def _formats(expected: Array, actual: Array) -> Iterator[Format]:
             physical = static_shape(format.physical_shape(expected.shape))
             if physical == actual.shape or (prod(physical) == actual.size and order.startswith(letter)):
                 yield format
-
-
-__all__ = ["interface_mismatch", "matching_values", "verify_files"]

@@ -356,6 +356,3 @@ def without_native_schemas(message: onnx.ModelProto) -> onnx.ModelProto:
         if part.domain == BLOCKED_DOMAIN:
             part.domain = DEFINITION_DOMAIN
     return message
-
-
-__all__ = ["compare", "compare_as_a_whole", "verify_models", "verify_portable", "verify_rewrite"]

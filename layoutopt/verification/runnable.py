@@ -219,17 +219,3 @@ def with_seeds(model: Runnable) -> Runnable:
         if node.op_type in RANDOM_OPS and not node.domain and all(each.name != "seed" for each in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("seed", _SEED))
     return model.edited(message)
-
-
-__all__ = [
-    "MAX_PREPACKED_BYTES",
-    "RANDOM_OPS",
-    "AnySession",
-    "Runnable",
-    "RunnableCopies",
-    "Source",
-    "as_runnable",
-    "in_parts",
-    "with_definitions",
-    "with_seeds",
-]

@@ -244,19 +244,3 @@ def misdeclared_outputs(session: AnySession, values: Values) -> dict[str, str]:
             shapes = f"{list(output.shape)}, but declares {list(shape)}"
             found[declared.name] = f"on random inputs the original computes {declared.name} with the shape {shapes}"
     return found
-
-
-__all__ = [
-    "Request",
-    "Run",
-    "TimeLimits",
-    "Values",
-    "failure_without_weights",
-    "load_and_run",
-    "misdeclared_outputs",
-    "run_failure",
-    "run_model_once",
-    "run_once",
-    "run_original",
-    "sizes_of",
-]
