@@ -128,7 +128,6 @@ def _ops(changes: Sequence[OpChange], show_all: bool) -> list[Row]:
             "name": op.name if show_all else "",
             "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
             "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
-            "preferred": _sides(op.preferred_inputs, op.preferred_outputs),
             "note": _note(before, after),
         }
         row = rows.setdefault(tuple(texts.values()), {"ops": 0, **texts, "before_seconds": 0.0, "after_seconds": 0.0})
