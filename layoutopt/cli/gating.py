@@ -14,8 +14,8 @@ from layoutopt.cli.model_files import place
 from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, TextFiles, reporting_written_files
-from layoutopt.cli.rendering.results import gate_rows, gates_text
-from layoutopt.cli.rendering.terminal import json_text, show_text
+from layoutopt.cli.rendering.results import gate_rows, gates_document
+from layoutopt.cli.rendering.terminal import documents_text, json_text, show_text
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.files import FileKind, Overwrite, external_files, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
@@ -162,10 +162,10 @@ def _print(report: GateReport, given: Given, *, github: bool) -> None:
     if given.json == STDIO:
         show_text(json_text(report))
     elif github:
-        table = "" if given.quiet else without_commands(gates_text(report), token_hex(16))
+        table = "" if given.quiet else without_commands(documents_text(gates_document(report)), token_hex(16))
         show_text("".join([table, *(f"{line}\n" for line in annotations(report))]))
     elif not given.quiet:
-        show_text(gates_text(report))
+        show_text(documents_text(gates_document(report)))
 
 
 def _require_one_target(settings: Mapping[Path, Settings]) -> None:

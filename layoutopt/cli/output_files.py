@@ -9,7 +9,7 @@ from typing import Any
 from layoutopt import onnx_io
 from layoutopt.cli.exit_codes import StdoutError, UsageError
 from layoutopt.cli.options import Given
-from layoutopt.cli.rendering.terminal import Document, json_text, show_documents, show_text, stdout_error
+from layoutopt.cli.rendering.terminal import Document, documents_text, json_text, show_text, stdout_error
 from layoutopt.driver.result import Result
 from layoutopt.errors import ModelError, OutputError
 from layoutopt.files import (
@@ -161,7 +161,7 @@ class JsonRecord(TextFiles):
             if self.is_printed:
                 show_text(self._text)
             elif not self._is_quiet:
-                show_documents(*documents)
+                show_text(documents_text(*documents))
 
     def add_line(self, data: Any, source: Path) -> None:
         """Print one line about a model, or write it to the file, which the first line replaces and the others extend.

@@ -58,12 +58,12 @@ class Document:
     note: str = ""
 
 
-def show_documents(*documents: Document) -> None:
-    """Print documents on stdout."""
+def documents_text(*documents: Document) -> str:
+    """The lines of documents."""
     parts: list[RenderableType] = []
     for number, each in enumerate(documents):
         parts += [*([Text()] if number else []), *_parts(each)]
-    show(*parts)
+    return rendered(*parts)
 
 
 def _parts(document: Document) -> Iterable[RenderableType]:
