@@ -51,6 +51,3 @@ def _kinds(annotation: Any) -> Iterator[Any]:
     for each in get_args(annotation):
         if isinstance(each, type) or get_args(each):
             yield from _kinds(each)
-
-
-__all__ = ["template"]

@@ -165,6 +165,3 @@ def _job(options: ExplainOptions) -> Job:
         what = "a plan for several targets has no single price to explain"
         raise TargetError(what, where=job.target_model.name, hint="name one of them")
     return job
-
-
-__all__ = ["ExplainOptions", "explain"]

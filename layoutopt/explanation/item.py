@@ -5,8 +5,8 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from layoutopt.errors import ArgumentError
+from layoutopt.explanation.changes import reason_without_choice
 from layoutopt.explanation.plan_view import PlanView
-from layoutopt.explanation.reasons import reason_without_choice
 from layoutopt.explanation.schema import FormatChoice, ItemExplanation
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Value
@@ -134,6 +134,3 @@ def _signature_text(op: Op, signature: Signature) -> str:
         texts = ("-" if x is None or storage is None else x.format_text(storage.format) for x, storage in pairs)
         sides.append(f"({', '.join(texts)})")
     return " -> ".join(sides)
-
-
-__all__ = ["explain_item", "find_item"]

@@ -277,6 +277,3 @@ class PlanView:
     def body_of(self, tensor: int) -> str:
         """The path of the body that a tensor is in; empty in the main graph."""
         return self._bodies.get(self.formulation.tree.graph_of_value[self.values[tensor]], "")
-
-
-__all__ = ["CastInPlan", "PlanView", "ViewBase"]

@@ -178,6 +178,3 @@ def _template() -> Template:
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     environment.filters |= {"seconds": seconds, "size": size, "printable": printable}
     return environment.from_string((_FOLDER / "page.html.j2").read_text("utf-8"))
-
-
-__all__ = ["page_data", "page_html"]

@@ -225,6 +225,3 @@ class OriginalGraph:
         """The graph after planning, with the numbers of its report; its ops are in the modules of the original."""
         scopes = op_scopes(located_ops(graph), self._scopes)
         return page_graph(graph, report.ops, report.casts, inference.evaluate_extents(graph, self.sizes), scopes)
-
-
-__all__ = ["Node", "Operand", "OriginalGraph", "PageGraph", "page_graph"]

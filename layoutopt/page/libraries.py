@@ -57,6 +57,3 @@ def libraries() -> tuple[Library, ...]:
     """All libraries, in the order in which the page runs them."""
     rows = tomllib.loads((_FOLDER / "libraries.toml").read_text("utf-8"))["library"]
     return tuple(Library(**row) for row in rows)
-
-
-__all__ = ["Library", "libraries"]

@@ -72,6 +72,3 @@ def _from_weights(op: Op, graph: Graph) -> Scope:
 
 def _parts(name: str, separator: str) -> Scope:
     return tuple(part for part in name.split(separator) if part)
-
-
-__all__ = ["Scope", "op_scope", "op_scopes"]

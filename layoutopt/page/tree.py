@@ -237,6 +237,3 @@ def _longest_run(flags: np.ndarray) -> tuple[int, int]:
         return 0, 0
     longest = int(np.argmax(stops - starts))
     return int(starts[longest]), int(stops[longest] - starts[longest])
-
-
-__all__ = ["Child", "Group", "GroupKind", "group_tree", "longest_repeat"]

@@ -4,6 +4,3 @@
 def printable(text: str, kept: str = "") -> str:
     """The text with control characters, marks of text direction and lone surrogates replaced, except those in `kept`."""
     return "".join(char if char.isprintable() or char in kept else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-__all__ = ["printable"]

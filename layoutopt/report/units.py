@@ -19,6 +19,3 @@ def size(count: int) -> str:
 
 def _digits(value: float) -> str:
     return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
-
-
-__all__ = ["seconds", "size"]
