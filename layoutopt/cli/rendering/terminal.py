@@ -7,7 +7,7 @@ a list of records is a table.
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any, TextIO, TypeAlias
@@ -27,7 +27,8 @@ Row: TypeAlias = Mapping[str, Any]
 """One row of a table: its values by column."""
 
 _UNLIMITED = 20_000  # columns of a file or pipe
-_EMPTY, _VERSION = (None, "", [], (), {}), "layoutopt_version"
+_EMPTY: tuple[object, ...] = (None, "", [], (), {})
+_VERSION = "layoutopt_version"
 _NUMBER = re.compile(r"[-+]?\d")
 _NON_ASCII = re.compile(r"[^\x00-\x7e]")
 _TONES = {"good": "green", "bad": "bold red", "absent": "yellow", "plain": ""}
@@ -150,7 +151,7 @@ def percent(value: float) -> str:
     return f"{value:.1f}%" if value >= 0.095 or not value else f"{value:.1g}%"
 
 
-_UNITS = {"seconds": seconds, "bytes": size, "percent": percent}
+_UNITS: Mapping[str, Callable[[Any], str]] = {"seconds": seconds, "bytes": size, "percent": percent}
 
 # --- streams -----------------------------------------------------------------------------------------------
 
