@@ -203,6 +203,3 @@ def has_operand(op: Op, slot: Slot) -> bool:
     """Whether the op has a value at a slot."""
     values = op.inputs if slot.side == "in" else op.outputs
     return slot.index < len(values) and values[slot.index] is not None
-
-
-__all__ = ["BoundKernel", "Formats", "bind", "has_operand"]

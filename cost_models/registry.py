@@ -167,6 +167,3 @@ def host_target() -> str:
         where=HOST,
         hint=f"name a target: {', '.join(target_names())}",
     )
-
-
-__all__ = ["find_target", "load_target", "target_names"]

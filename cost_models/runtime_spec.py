@@ -171,13 +171,3 @@ def read_runtime(path: Path) -> RuntimeSpec:
         return RuntimeSpec.model_validate(table)
     except ValidationError as error:
         raise schema_error(error, table, [(path, table)], RuntimeSpec) from None
-
-
-__all__ = [
-    "AbsorbedTranspose",
-    "RuntimeSpec",
-    "find_runtime",
-    "read_runtime",
-    "runtime_names",
-    "runtime_of",
-]

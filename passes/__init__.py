@@ -36,6 +36,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     FusePatterns(),
     RaisePatterns(),
     FoldBroadcasts(),
+    RemoveDead(),
     FoldRepeats(),
     FoldAffines(),
     FoldPads(),

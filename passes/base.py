@@ -18,14 +18,13 @@ from layoutopt.formats import Format
 from layoutopt.ir.constants import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Array, Data, Op, Value
+from layoutopt.ir.types import Value
 from layoutopt.ir.verify import violations
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.planner import Plan
 
 Mode: TypeAlias = Literal["inference", "training"]
 Sessions: TypeAlias = Literal["balanced", "fast"]
-Evaluate: TypeAlias = Callable[[Graph, Sequence[Value]], Sequence[Array | None]]
 Moment: TypeAlias = Literal["before", "after"]
 PlanWith: TypeAlias = Callable[[CostModel], Plan]
 MakePlan: TypeAlias = Callable[[Graph, "PassContext", PlanWith], tuple[CostModel, Plan]]
@@ -51,11 +50,7 @@ class PassContext:
         mode: in training, weights and their casts stay in the graph.
         pins: formats that values must have, by the value's name.
         time_limit: seconds for the planner.
-        is_foldable: whether an op may be computed ahead of time.
-        evaluate: computes values that depend on constants only; None for values that it cannot compute.
-        infer: infers the types of values again, after constants have become known.
         kernels: the ops beyond the ONNX standard for which the dialect has kernels.
-        evaluate_extents: adds the sizes of dimensions without an expression.
         sizes: the sizes of symbolic dimensions that the planner uses.
         find_epilogues: finds the ops that the runtime computes in the kernel before them.
         epilogues: these ops of the planned graph; empty before planning.
@@ -69,8 +64,6 @@ class PassContext:
         plan: the plan; None before planning.
         least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
         notes: the ops and values to which passes did not apply, with reasons.
-        defer: makes a deferred constant for a value, given whether the value is larger than the constants it is computed
-            from; None to compute all folded constants at once.
         growth: the budget for the growth of constants in bytes.
         is_rewritten: whether a pass with `justifies_rewrite` has changed the graph.
         reason_to_keep: the reason why the original is returned; empty if there is none. A pass that sets it ends the pipeline.
@@ -85,11 +78,7 @@ class PassContext:
     mode: Mode = "inference"
     pins: Mapping[str, Format] = field(default_factory=dict)
     time_limit: float | None = None
-    is_foldable: Callable[[Op], bool] = lambda op: False
-    evaluate: Evaluate = lambda graph, values: [None] * len(values)
-    infer: Callable[[Graph], None] = lambda graph: None
     kernels: frozenset[str] = frozenset()
-    evaluate_extents: Callable[[Graph, Sizes], Sizes] = lambda graph, sizes: sizes
     sizes: Sizes = NO_SIZES
     find_epilogues: Callable[[Graph], Epilogues] = lambda graph: {}
     epilogues: Epilogues = field(default_factory=dict)
@@ -101,7 +90,6 @@ class PassContext:
     plan: Plan | None = None
     least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)
-    defer: Callable[[Graph, Value, bool], Data | None] | None = None
     growth: Growth = field(default_factory=Growth)
     is_rewritten: bool = False
     reason_to_keep: str = ""

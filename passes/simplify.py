@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from layoutopt.formats import is_unknown
+from layoutopt.inference import evaluate_extents, infer_again
 from layoutopt.ir.constants import LARGE, share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
@@ -11,6 +12,7 @@ from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of
 from layoutopt.ops.region_ops import inline_region, region_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at
+from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 
 
 class ShareConstants(Pass):
@@ -34,7 +36,7 @@ class ShareConstants(Pass):
 
 
 class RemoveIdentities(Pass):
-    """Remove Identity ops; those that give an output or a pinned value its name stay.
+    """Remove Identity ops and Casts to the same type; those that give an output or a pinned value its name stay.
 
     before: Conv -> Identity -> Relu
     after:  Conv -> Relu
@@ -44,7 +46,7 @@ class RemoveIdentities(Pass):
     justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Replace the result of every Identity by its operand."""
+        """Replace the result of every copy by its operand."""
         for op in graph.ops:
             is_plain = is_copy(op) and len(op.inputs) == len(op.outputs) == 1
             if is_plain and not graph.is_output(op.y) and op.y.name not in context.pins:
@@ -127,7 +129,7 @@ class FoldConstants(Pass):
             if not found:
                 break
             if any(_is_unknown(value) for each in graphs for value in each.values):
-                context.infer(graph)
+                infer_again(graph)
 
     def _inline_certain_bodies(self, graph: Graph) -> bool:
         """Replace ops by their bodies if these certainly run once. Returns whether it replaced an op."""
@@ -197,12 +199,11 @@ class FoldConstants(Pass):
         eager, remaining = [], self.max_bytes_in_memory
         for value, is_expanded in chosen.items():
             size = _nbytes(value)
-            is_deferred = context.defer is not None and (is_expanded or size > remaining)
-            found[value] = context.defer(graph, value, is_expanded) if context.defer and is_deferred else None
+            found[value] = defer(graph, value, is_expanded) if is_expanded or size > remaining else None
             if found[value] is None:
                 eager.append(value)
                 remaining -= min(remaining, size)
-        for value, array in zip(eager, context.evaluate(graph, eager), strict=True):
+        for value, array in zip(eager, evaluate(graph, eager), strict=True):
             found[value] = None if array is None else ArrayData(array)
         return found
 
@@ -212,7 +213,7 @@ class FoldConstants(Pass):
         computed: set[Value] = set()
         for op in graph.ops:
             inputs = [value for value in op.inputs if value is not None]
-            if not all(value.is_constant or value in computed for value in inputs) or not context.is_foldable(op):
+            if not all(value.is_constant or value in computed for value in inputs) or not is_foldable(op):
                 continue
             outputs = [value for value in op.outputs if value is not None]
             if all(_is_bounded(graph, value, inputs) for value in outputs):
@@ -240,7 +241,7 @@ def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dic
             growth = _nbytes(value) - _released(graph, value, foldable)
             if growth <= 0 or _nbytes(value) <= _SMALL:
                 chosen[value] = False
-            elif context.defer is not None and _is_read_by_anchor(graph, value):
+            elif _is_read_by_anchor(graph, value):
                 chosen[value] = True
             elif growth <= context.growth.folding and not is_type_conversion(op):
                 context.growth.folding -= growth
@@ -371,7 +372,7 @@ class EvaluateExtents(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Infer shapes with numbers for the dimensions of the inputs."""
-        context.sizes = context.evaluate_extents(graph, context.sizes)
+        context.sizes = evaluate_extents(graph, context.sizes)
 
 
 class FusePatterns(Pass):

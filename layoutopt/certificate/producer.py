@@ -295,6 +295,3 @@ def _near(a: Array, b: Array) -> bool:
         return bool(np.array_equal(a, b))
     scale = float(np.abs(np.where(np.isfinite(a), a, 0)).max()) if a.size else 0.0
     return bool(np.allclose(a, b, rtol=0, atol=_TOLERANCE * scale, equal_nan=True))
-
-
-__all__ = ["certificate_text", "produce"]

@@ -132,8 +132,6 @@ def verify(
         verdict, repaired = compare_models(
             original, rewritten, given.tolerance, parse_dims(settings.dim), arrays, strict=settings.strict
         )
-    for path, repairs in repaired.items():
-        warn_of_repairs(repairs, str(path))
     found = comparison_record(verdict)
     record.show(found, Document(title=f"{original} and {rewritten}", record=found))
     if verdict.status == "failed":
@@ -142,6 +140,8 @@ def verify(
     if verdict.status == "not verified":
         hint = "give models that onnxruntime can run on this machine"
         raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(original), hint=hint)
+    for path, repairs in repaired.items():
+        warn_of_repairs(repairs, str(path))
 
 
 @takes_options("allow_tested json force quiet")

@@ -190,6 +190,12 @@ class PackedFilter:
         """The extents of the packed array."""
         return self.storage.physical_shape(self.stored_shape)
 
+    @property
+    def offsets(self) -> Array:
+        """The offsets in the packed array of the elements of the filter, in logical order."""
+        offsets = self.storage.offsets(self.stored_shape)
+        return (offsets.swapaxes(0, 1) if isinstance(self.storage, C1HWNCoC0) else offsets).ravel().astype(np.int32)
+
 
 @dataclass(frozen=True, slots=True)
 class PackedFilterData:
@@ -243,7 +249,16 @@ def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedF
     assert value is not None and logical is not None
     recorded = list(builder.ops)
     builder.ops.clear()
-    plain = builder.reshape(_unpacked(builder, _packed_constant(graph, logical, filter), filter), logical.dims)
+    packed = _packed_constant(graph, logical, filter)
+    if isinstance(filter.storage, GroupedFractalZ):
+        plain = _unpack_grouped(builder, packed, filter.storage, filter.shape)
+    else:  # a table of the elements of such a filter is small
+        flat, offsets = (
+            builder.reshape(packed, (prod(packed.static_shape or ()),)),
+            builder.constant(filter.offsets, "offsets"),
+        )
+        (plain,) = builder.op("Gather", [flat, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
+    plain = builder.reshape(plain, logical.dims)
     order = builder.format(filter.slot)
     same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.dims), value.dims)
     for each in recorded:
@@ -261,17 +276,6 @@ def _packed_constant(graph: Graph, weight: Value, filter: PackedFilter) -> Value
     return graph.new_value(stem, weight.type_with(filter.physical_shape), data=data, tensor=weight.tensor)
 
 
-def _unpacked(builder: OpBuilder, packed: Value, filter: PackedFilter) -> Value:
-    """The filter (O, I, H, W) that a packed constant contains."""
-    match filter.storage:
-        case GroupedFractalZ():
-            return _unpack_grouped(builder, packed, filter.storage, filter.shape)
-        case C1HWNCoC0():
-            return _unpack_depthwise(builder, packed, filter.shape)
-        case FractalZC04():
-            return _unpack_few_channels(builder, packed, filter.shape)
-
-
 def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ, shape: tuple[int, ...]) -> Value:
     outputs, inputs, height, width = shape
     own, together = outputs // storage.groups, storage.groups_per_fractal((outputs, inputs, height, width))
@@ -286,39 +290,13 @@ def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ,
     value = builder.resize_axis(builder.resize_axis(value, 1, together * own), 2, together * inputs)
     value = builder.reshape(value, (gathers, together, own, together, inputs, pixels))
     value = builder.transpose(value, (1, 3, 0, 2, 4, 5))
-    value = _diagonal(builder, builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together)
+    if together > 1:  # the diagonal of a square matrix of groups
+        flat, count = builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together
+        slices = [builder.constant(np.asarray([each], np.int64), "slice") for each in (0, count**2, 0, count + 1)]
+        (value,) = builder.op("Slice", [flat, *slices], [flat.type_with((count, *flat.dims[1:]))])
+    value = builder.reshape(value, (together, gathers, own, inputs, pixels))
     value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
     return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)
-
-
-def _unpack_depthwise(builder: OpBuilder, packed: Value, shape: tuple[int, ...]) -> Value:
-    outputs, inputs, height, width = shape
-    assert packed.static_shape is not None
-    blocks, _, _, _, block, _ = packed.static_shape
-    value = builder.transpose(packed, (4, 5, 0, 3, 1, 2))
-    value = _diagonal(builder, builder.reshape(value, (block**2, blocks, inputs, height, width)), block)
-    value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (blocks * block, inputs, height, width))
-    return builder.resize_axis(value, 0, outputs)
-
-
-def _unpack_few_channels(builder: OpBuilder, packed: Value, shape: tuple[int, ...]) -> Value:
-    outputs, inputs, height, width = shape
-    assert packed.static_shape is not None
-    fractals, columns, rows, block = packed.static_shape
-    value = builder.reshape(builder.transpose(packed, (1, 2, 0, 3)), (columns * rows, fractals * block))
-    value = builder.resize_axis(builder.resize_axis(value, 0, outputs), 1, 4 * height * width)
-    value = builder.transpose(builder.reshape(value, (outputs, height, width, 4)), (0, 3, 1, 2))
-    return builder.resize_axis(value, 1, inputs)
-
-
-def _diagonal(builder: OpBuilder, value: Value, extent: int) -> Value:
-    """The diagonal of a square matrix whose elements are the first axis, flattened."""
-    if extent == 1:
-        return value
-    type = value.type_with((extent, *value.dims[1:]))
-    numbers = [builder.constant(np.asarray([number], np.int64), "slice") for number in (0, extent**2, 0, extent + 1)]
-    (result,) = builder.op("Slice", [value, *numbers], [type])
-    return result
 
 
 # The dialect `ascend`: functions with the operators and format names of Ascend's compiler. CastData is TransData.

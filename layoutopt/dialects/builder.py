@@ -30,6 +30,7 @@ from layoutopt.formats import (
 from layoutopt.formats.extent import Atom, FloorDiv
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
+from layoutopt.onnx_io.vocabulary import TO_IR
 from layoutopt.ops import estimated_extent, is_computable, physical_type
 
 # Element types that a data-movement op does not support, and the wider types to which they are promoted.
@@ -43,11 +44,6 @@ _NARROW = {
     **dict.fromkeys((DType.UINT4, DType.UINT2), DType.UINT8),
     DType.FLOAT4E2M1: DType.FLOAT32,
 }
-_CODES = (
-    *("", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool", "float16", "float64"),
-    *("uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2"),
-    *("float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2"),
-)
 _MOVES_EIGHT_BITS = 21  # the opset from which Transpose takes float8
 
 
@@ -57,11 +53,6 @@ def promoted_type(dtype: DType, op_type: str, opset: int) -> DType | None:
         return _NARROW[dtype]
     is_supported = op_type in ("Reshape", "Transpose") and opset >= _MOVES_EIGHT_BITS
     return DType.FLOAT32 if dtype.label.startswith("float8") and not is_supported else None
-
-
-def code_of(dtype: DType) -> int:
-    """The number of an element type in ONNX, as in attribute `to` of Cast."""
-    return _CODES.index(dtype.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +163,7 @@ class RuntimeExtents:
         """An operand with extents as a vector of int64."""
         result = value if value.shape else self._build.reshape(value, (1,))
         if value.dtype is not DType.INT64:
-            (result,) = self._build.op("Cast", [result], [TensorType(DType.INT64, result.shape)], {"to": 7})
+            result = self._build.cast(result, DType.INT64)
         return result
 
 
@@ -262,12 +253,12 @@ class OpBuilder:
         assert value is not None
         return self._shape(self.format(slot), value.dims)
 
-    def padded(self, index: int) -> Value | None:
-        """The input in the canonical format, its axes still padded up to their blocks."""
+    def canonical(self, index: int) -> Value | None:
+        """The input as an array of its logical shape, in the canonical format."""
         value, format, logical = self.input(index), self._formats.get(Slot("in", index)), self._op.inputs[index]
-        if value is None or logical is None or logical.shape is None or format is None or format.is_canonical:
+        if value is None or logical is None or logical.shape is None or format is None:
             return value
-        return self.reshape(self.transpose(value, format.logical_order), format.padded_shape(logical.shape))
+        return self.convert(value, format, Format.canonical(format.rank), logical.shape)
 
     def constant(self, array: Array, stem: str) -> Value:
         """A new constant."""
@@ -310,6 +301,14 @@ class OpBuilder:
         # A computed extent may be 0, which must not copy an extent.
         literal = target.data is None and self._opset >= _ZERO_IS_ZERO_SINCE
         return self._move("Reshape", value, [target], type, {"allowzero": 1} if literal else {})
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """The elements of a value in another element type."""
+        attributes: dict[str, Attribute] = {"to": TO_IR[dtype].value}
+        if dtype.label.startswith(("float8e4", "float8e5")):
+            attributes["saturate"] = 0  # or infinities would become the largest numbers
+        (result,) = self.op("Cast", [value], [TensorType(dtype, value.shape)], attributes)
+        return result
 
     def expand(self, value: Value, like: Value, axes: int) -> Value:
         """The elements of `value`, repeated along the last `axes` axes to the extents of `like`."""
@@ -379,14 +378,11 @@ class OpBuilder:
         target = self._outputs[index]
         self.outputs[index] = value if target is None or target.shape is None else self.reshape(value, target.shape)
 
-    def set_padded_output(self, index: int, value: Value) -> None:
-        """Record an output in the canonical format, its axes padded up to their blocks."""
+    def set_canonical_output(self, index: int, value: Value) -> None:
+        """Record an output that is an array of the logical shape in the canonical format; its padding becomes zero."""
         format, logical = self._formats.get(Slot("out", index)), self._op.outputs[index]
-        if format is not None and logical is not None and logical.shape is not None and not format.is_canonical:
-            target = format.physical_shape(logical.shape)
-            gather = format.logical_order
-            value = self.reshape(value, tuple(target[position] for position in gather))
-            value = self.transpose(value, [gather.index(position) for position in range(len(gather))])
+        if format is not None and logical is not None and logical.shape is not None:
+            value = self.convert(value, Format.canonical(format.rank), format, logical.shape)
         self.set_output(index, value)
 
     def prune(self) -> None:
@@ -417,17 +413,10 @@ class OpBuilder:
             return result
         source = self._promoted.get(value)
         if source is None or source.dtype is not wide:
-            source = self._cast(value, wide)
+            source = self.cast(value, wide)
         (moved,) = self.op(op_type, [source, *rest], [TensorType(wide, type.shape)], attributes)
-        result = self._cast(moved, type.dtype)
+        result = self.cast(moved, type.dtype)
         self._promoted[result] = moved
-        return result
-
-    def _cast(self, value: Value, dtype: DType) -> Value:
-        attributes: dict[str, Attribute] = {"to": code_of(dtype)}
-        if dtype.label.startswith(("float8e4", "float8e5")):
-            attributes["saturate"] = 0  # or infinities would become the largest numbers
-        (result,) = self.op("Cast", [value], [TensorType(dtype, value.shape)], attributes)
         return result
 
     def _name(self, stem: str) -> str:
@@ -498,6 +487,19 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
         copy = each.copy(inputs, tuple(value and values[value] for value in each.outputs), name=name)
         copy.order = (*op.order, number)
         graph.add_op(copy)
+
+
+def rewriting(graph: Graph, op: Op, stem: str) -> OpBuilder:
+    """A builder of ops in place of an op of a lowered graph; `stem` is part of the names of new values."""
+    prefix = f"{op.y.name}/{stem}"
+    return OpBuilder(op, op.inputs, op.outputs, {}, graph.opsets.get("", 0), prefix, Format.physical_shape)
+
+
+def replace_op(graph: Graph, op: Op, builder: OpBuilder) -> None:
+    """Write the ops that a builder of `rewriting` recorded in place of the op, which has one output."""
+    result = graph.new_value(op.y.name, op.y.type)
+    write_plain(graph, op, builder, [result])
+    graph.replace_value(op.y, result)
 
 
 def first_name(op: Op) -> str:

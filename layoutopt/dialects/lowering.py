@@ -25,7 +25,6 @@ from layoutopt.ops import (
     estimated_volume,
     is_canonical,
     is_dequantizer,
-    physical_type,
     rule_of,
 )
 from layoutopt.ops.qdq import is_per_tensor
@@ -119,64 +118,37 @@ class Dialect(ABC):
         """The lowered graph, before the dialect's passes have run; `graph` is not changed."""
         main = Graph(graph.name, graph.opsets, graph.origin)
         main.metadata = dict(graph.metadata)
-        scanned = _scanned(graph)
         bodies: dict[Graph, Graph] = {}
         for body in reversed(regions_with_rule(graph)[1:]):  # the innermost before those around it
             target = Graph(body.name, origin=body.origin, root=main)
-            bodies[body] = _Lowering(self, body, target, bodies, scanned.get(body, ())).run()
-        interface = [Slot("in", index) for index in range(len(graph.inputs))]
-        interface += [Slot("out", index) for index in range(len(graph.outputs))]
-        return _Lowering(self, graph, main, bodies, interface).run()
+            bodies[body] = _Lowering(self, body, target, bodies).run()
+        return _Lowering(self, graph, main, bodies).run()
 
 
 class _Lowering:
     """The lowering of one graph to an empty target, after the bodies in it."""
 
-    def __init__(
-        self, dialect: Dialect, source: Graph, target: Graph, bodies: dict[Graph, Graph], exposed: Iterable[Slot]
-    ) -> None:
-        """Prepare to lower `source` to `target`; `bodies` has the lowered bodies in it.
-
-        The inputs and outputs in the slots `exposed` have one extent per physical dimension, in every dialect.
-        """
+    def __init__(self, dialect: Dialect, source: Graph, target: Graph, bodies: dict[Graph, Graph]) -> None:
+        """Prepare to lower `source` to `target`; `bodies` has the lowered bodies in it."""
         self.dialect = dialect
         self.source = source
         self.target = target
         self.bodies = bodies
         self.opset = source.opsets.get("", 0)
-        self.exposed = set(exposed)
         self.values: dict[Value, Value] = {}
 
     def run(self) -> Graph:
         source, target = self.source, self.target
-        exposed = {value for index, value in enumerate(source.inputs) if Slot("in", index) in self.exposed}
-        if source.root is source:  # a body may output a copy; an output of the model keeps its name
-            exposed |= {value for index, value in enumerate(source.outputs) if Slot("out", index) in self.exposed}
+        # Inputs and outputs of the model have one extent per physical dimension, in every dialect.
+        exposed = {*source.inputs, *source.outputs} if source.root is source else set[Value]()
         for value in source.values:
             self.values[value] = target.add_value(self._physical(value, is_exposed=value in exposed))
         target.inputs = [self.values[value] for value in source.inputs]
         for op in source.ops:
             self._lower(op)
-        target.outputs = [self._output(index, value) for index, value in enumerate(source.outputs)]
+        target.outputs = [self.values[value] for value in source.outputs]
         target.stage = "lowered"
         return target
-
-    def _output(self, index: int, value: Value) -> Value:
-        """An output in the storage that it is required to have."""
-        result = self.values[value]
-        if Slot("out", index) not in self.exposed or value.storage is None or value.shape is None:
-            return result
-        shape = value.storage.format.physical_shape(value.shape)
-        if result.shape == shape or value.storage.format.is_canonical:
-            return result
-        exposed = self.target.new_value(f"{result.name}__exposed", value.type_with(shape))
-        order = (len(self.source), index)
-        op = Op("Reshape", (result,), (exposed,), version=self.opset, name=exposed.name, order=order)
-        builder = OpBuilder(op, [result], [exposed], {}, self.opset, exposed.name, self.dialect.shape)
-        builder.set_output(0, builder.reshape(result, shape))
-        stop_qdq_propagation(self.target, builder)
-        write_plain(self.target, op, builder, [exposed])
-        return exposed
 
     def _physical(self, value: Value, *, is_exposed: bool) -> Value:
         """The value as a physical array. A value in canonical format keeps the tensor of the model."""
@@ -216,34 +188,19 @@ class _Lowering:
     def _lower_bodies(
         self, op: Op, rule: ControlFlow, inputs: Sequence[Value | None], outputs: Sequence[Value | None]
     ) -> None:
-        """Write an op with lowered bodies. A scanned operand has one extent per physical dimension."""
+        """Write an op with lowered bodies."""
         signature = op.signature or canonical_signature(op)
-        scanned = {port.slot for value in rule.boundary_values(op) for port in value.ports if port.scan_axes}
         storages = {slot: storage for slot in op.slots() if (storage := signature[slot]) is not None}
         formats = {slot: storage.format for slot, storage in storages.items()}
         builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
-        operands = (
-            builder.input(index) if Slot("in", index) in scanned else builder.declared_input(index)
-            for index in range(len(inputs))
-        )
-        results = (
-            None if value is None else self._result(op, index, value, scanned) for index, value in enumerate(outputs)
-        )
-        attributes = dict(rule.physical_attributes(op, signature))
+        results = tuple(value and Value(value.name, value.type) for value in outputs)
         bodies = {name: self.bodies[body] for name, body in op.bodies.items()}
-        copy = op.copy(tuple(operands), tuple(results), name="", order=(), attributes=attributes, bodies=bodies)
+        copy = op.copy(tuple(builder.declared_inputs()), results, name="", order=(), bodies=bodies)
         builder.ops.append(copy)
         for index, value in enumerate(copy.outputs):
             if value is not None:
                 builder.set_output(index, value)
         write_plain(self.target, op, builder, outputs)
-
-    def _result(self, op: Op, index: int, value: Value, scanned: set[Slot]) -> Value:
-        """A new result of an op with bodies in place of `value`, with the physical shape if it is scanned."""
-        logical, storage = op.outputs[index], None if op.signature is None else op.signature.outputs[index]
-        if Slot("out", index) not in scanned or logical is None or storage is None:
-            return Value(value.name, value.type)
-        return Value(value.name, physical_type(logical, storage))
 
     def _replace_by_input(self, op: Op, builder: OpBuilder) -> bool:
         """Replace the output of an op that was lowered to no op by its input, and return whether that was possible."""
@@ -270,18 +227,6 @@ class _Lowering:
 def _is_unchanged(op: Op, rule: LayoutRule) -> bool:
     """Whether an op of the model is written as it is, on canonical operands."""
     return not rule.must_be_expanded(op) and (op.signature is None or is_canonical(op.signature))
-
-
-def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
-    """The inputs of bodies that are slices of scanned arrays, and the outputs that are concatenated to such arrays."""
-    found: dict[Graph, list[Slot]] = {}
-    for op in (op for each in regions_with_rule(graph) for op in each.ops):
-        rule = region_rule(op)
-        for value in rule.boundary_values(op) if rule is not None else ():
-            if any(port.scan_axes for port in value.ports):
-                for port in (port for port in value.ports if port.body):
-                    found.setdefault(op.bodies[port.body], []).append(port.slot)
-    return found
 
 
 def _formats_of_cast(op: Op) -> dict[Slot, Format]:

@@ -7,12 +7,14 @@ from time import perf_counter
 
 import onnx_ir
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
+from layoutopt.driver.lifting import OPTIMISED_BEFORE, Lifted
 from layoutopt.driver.model_faults import is_loadable
 from layoutopt.driver.prices import check_bound
 from layoutopt.driver.result import Result
-from layoutopt.driver.stages import OPTIMISED_BEFORE, UNVERIFIED, Lifted, Outcome
+from layoutopt.driver.stages import Outcome
+from layoutopt.driver.verifying import UNVERIFIED
 from layoutopt.errors import UnverifiedError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
@@ -112,10 +114,10 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
     ops, casts = graph_report(
         graph,
         context.prices_at(sizes),
-        context.evaluate_extents(graph, sizes),
+        inference.evaluate_extents(graph, sizes),
         keeps_qdq_groups=context.keeps_qdq_groups,
     )
-    moves = remaining_moves(graph, context.evaluate_extents(graph, sizes)) if is_changed else job.moves
+    moves = remaining_moves(graph, inference.evaluate_extents(graph, sizes)) if is_changed else job.moves
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     report = Report(
         layoutopt_version=VERSION,
@@ -206,6 +208,3 @@ def _verification_report(verdict: Verification | None, *, is_changed: bool) -> V
         block_by_definition=verdict.defined_block or None,
         sizes=[dict(each) for each in verdict.sizes],
     )
-
-
-__all__ = ["finish", "plan_report"]

@@ -34,6 +34,3 @@ def reduced_garbage_collection() -> Iterator[None]:
             _calls -= 1
             if _calls == 0:
                 gc.set_threshold(*_before)
-
-
-__all__ = ["reduced_garbage_collection"]

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from pathlib import Path
 from time import perf_counter
 
 import onnx
 import onnx_ir
 
-from layoutopt import inference
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import RuntimeSpec
 from layoutopt.dialects import DIALECTS, Dialect, Lower
@@ -33,9 +31,8 @@ from layoutopt.registry import package_of
 from layoutopt.report.schema import GainReport, MeasurementReport, PortableReport, PricesReport, RemainingMove
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.custom_ops import kernel_libraries
-from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import InputSet, input_sets
-from layoutopt.verification import Runnable, Verification, as_runnable
+from layoutopt.verification import Verification
 
 
 def pipeline_for(mode: Mode, target: Target, runtime: str | None, dialect: str | None) -> Pipeline:
@@ -158,13 +155,8 @@ class Job:
             runtime.restricted(target_model),
             options.mode,
             time_limit=options.time_limit,
-            is_foldable=is_foldable,
-            evaluate=evaluate,
-            defer=defer,
-            infer=inference.infer_again,
             kernels=dialect.kernels,
             counts_moves=options.count_moves or runtime.kernels == "standard",
-            evaluate_extents=inference.evaluate_extents,
             keeps_qdq_groups=dialect.keeps_qdq_groups,
             sessions=options.sessions,
             has_baked_passes=bool(dialect.baked_passes),
@@ -208,17 +200,6 @@ class Job:
     def source(self) -> str | onnx.ModelProto | None:
         """The original, which is returned byte for byte if the model stays unchanged; None if it has no serialized form."""
         return self.given if isinstance(self.given, onnx.ModelProto) else self.path
-
-    def runnable_original(self, source: onnx_ir.Model, has_float16: bool, folder: Path) -> Runnable:
-        """The original as a model to run.
-
-        Args:
-            source: the original as it was read.
-            has_float16: whether a tensor has the type float16.
-            folder: for the file of a model that was passed in memory and is too large for a session from memory.
-        """
-        path = self.path
-        return Runnable.of(path, has_float16) if path else as_runnable(source, folder / "original.onnx", has_float16)
 
     def progress(self, step: str) -> None:
         """Log the start of a stage, and report it to the caller."""

@@ -11,7 +11,6 @@ from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, point_of_range, symbols
-from layoutopt.ir.types import DType
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.errors import RUN_ERRORS, RUN_OR_MEMORY_ERRORS, error_message
@@ -52,7 +51,7 @@ def measure(
     try:
         if weight_bytes(source) > MAX_PREPACKED_BYTES:
             raise LayoutoptError(f"the original has more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights")
-        original = Runnable.of(job.path, graph.has_dtype(DType.FLOAT16)) if job.path else copies.of(source)
+        original = Runnable.of(job.path) if job.path else copies.of(source)
         found, skipped = _speed_ups(job, graph, samples, original, copies.of(final))
     except RUN_OR_MEMORY_ERRORS as error:
         job.measurement = MeasurementReport(threads=job.options.threads, reason=error_message(error))
@@ -161,6 +160,3 @@ def reason_to_keep(found: list[SpeedUp]) -> str:
 
 def _at(sizes: Mapping[str, int]) -> str:
     return f" at {sizes_text(sizes)}" if sizes else ""
-
-
-__all__ = ["feed_at", "measure", "measured_sizes", "obstacle", "reason_to_keep"]

@@ -13,8 +13,8 @@ from layoutopt import inference, onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
 from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.sizes import Dims
-from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.session import load_failure
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for
 from layoutopt.verification.runnable import Runnable, Source
 from layoutopt.verification.runs import run_once
@@ -27,7 +27,7 @@ _HINT = "export the model again"
 
 def is_loadable(model: Model, *, is_optimised: bool = False) -> bool:
     """Whether ONNX Runtime loads a model, without optimisations or at its default level."""
-    return loads(_source(model), is_optimised=is_optimised)
+    return not load_failure(_source(model), is_optimised=is_optimised)
 
 
 def _source(model: Model) -> Source:

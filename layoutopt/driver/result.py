@@ -122,6 +122,3 @@ class Result:
 def _restored(model: bytes, *state: Any) -> Result:
     """The result with the state that pickle and copy keep."""
     return Result(onnx_io.from_message(onnx_io.parse_message(model)), *state)
-
-
-__all__ = ["Result"]

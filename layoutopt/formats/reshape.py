@@ -173,6 +173,3 @@ def _format_of(digits: list[Digit], unsplit: Collection[int], rank: int) -> Form
         if axis not in outer:
             parts.insert(parts.index(Part(axis - 1)) + 1 if axis else 0, Part(axis))
     return Format(tuple(parts))
-
-
-__all__ = ["propagate_reshape"]

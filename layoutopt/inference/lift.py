@@ -38,9 +38,8 @@ from layoutopt.onnx_io.serialize import UNCHECKED_DOMAIN, to_bytes, weightless_m
 from layoutopt.onnx_io.structure import build
 from layoutopt.onnx_io.vocabulary import FROM_IR, DimNames, drop_declared_shape
 from layoutopt.runtime import type_names
-from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import RUNTIME_ERRORS
-from layoutopt.runtime.session import Session
+from layoutopt.runtime.session import Session, load_failure
 
 
 def lift(model: ir.Model, *, strict: bool = False) -> Graph:
@@ -64,10 +63,16 @@ def lift(model: ir.Model, *, strict: bool = False) -> Graph:
     check_structure(weightless_message(Emission(graph).model))
     recorded = repairs_of(model)
     repairs = [*(recorded.found if recorded is not None else ()), *infer_types(graph, names)]
-    if repairs and (strict or not (loads(to_bytes(model)) if recorded is None else recorded.is_confirmed())):
+    if repairs and (strict or not _is_confirmed(model)):
         raise ModelError(repairs[0].fault, where=repairs[0].where, hint=HINT)
     graph.repairs = [(each.where, each.reason) for each in repairs]
     return graph
+
+
+def _is_confirmed(model: ir.Model) -> bool:
+    """Whether ONNX Runtime loads the original of a model."""
+    recorded = repairs_of(model)
+    return not load_failure(to_bytes(model), is_optimised=False) if recorded is None else recorded.is_confirmed()
 
 
 def infer_again(graph: Graph) -> None:

@@ -68,21 +68,6 @@ def has_inference(node: Node) -> bool:
     return schema is not None and bool(schema.has_type_and_shape_inference_function)
 
 
-def schema_dtypes(node: Node) -> list[InferredType]:
-    """The element types of the outputs by the operator's schema: the only permitted one, or that of an input."""
-    schema = find_schema(node.op_type, node.domain, node.version)
-    found: list[InferredType] = [None] * len(node.outputs)
-    inputs = {} if schema is None else {each.type_str: index for index, each in reversed([*enumerate(schema.inputs)])}
-    for index, formal in enumerate(schema.outputs[: len(found)] if schema is not None else ()):
-        dtypes = [dtype for dtype in DType if f"tensor({_LABELS.get(dtype, dtype)})" in formal.types]
-        operand = node.operand(inputs[formal.type_str]) if formal.type_str in inputs else None
-        if len(formal.types) == len(dtypes) == 1:
-            found[index] = PartialType(dtypes[0], None)
-        elif operand is not None and operand.dtype is not None:
-            found[index] = PartialType(operand.dtype, None)
-    return found
-
-
 def infer_node(node: Node) -> list[InferredType]:
     """The types of the outputs, as onnx infers them.
 
@@ -312,8 +297,7 @@ def infer_results(node: Node) -> tuple[list[InferredType], Exception | None]:
     """
     fault: Exception | None = None
     if not has_inference(node):
-        results = zip(results_of(node), schema_dtypes(node), strict=True)
-        found = [only if each is None else _found(each) for each, only in results]
+        found = [None if each is None else _found(each) for each in results_of(node)]
         return found if node.domain else _with_shapes(node, found), None
     try:
         found = infer_node(node)

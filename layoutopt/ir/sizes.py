@@ -65,21 +65,6 @@ class Sizes:
     guards: tuple[Mapping[str, int], ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, inputs: Iterable[Value], dims: Dims) -> "Sizes":
-        """Sizes for the dimensions of some inputs: the given ones, or else the default ones for their names and positions.
-
-        Raises:
-            DimensionError: there is no dimension of that name, or a size is below 1.
-        """
-        found = symbols(inputs)
-        given = checked_ranges([each.name for each in found], dims)
-        ranges = {each.name: given.get(each.name, (each.default, each.default)) for each in found}
-        assumed = tuple(each.name for each in found if each.name not in given)
-        texts = {each.name: each.dim for each in found}
-        corners = [{texts[name]: point_of_range(range, at) for name, range in ranges.items()} for at in range(3)]
-        return cls(ranges, assumed, tuple(corners if corners[0] != corners[2] else corners[:1]))
-
     def with_inferred(self, found: Sequence[Mapping[str, int]]) -> "Sizes":
         """These sizes and those of anonymous dimensions, one mapping per point and then one per guard."""
         points = (*self.points, *self.guards)
@@ -201,20 +186,3 @@ def point_of_range(range: Range, at: int) -> int:
 def is_symbolic(shape: Shape) -> bool:
     """Whether a shape has a symbolic dimension."""
     return any(isinstance(dim, Extent) for dim in shape)
-
-
-__all__ = [
-    "NO_SIZES",
-    "Dims",
-    "Range",
-    "Sizes",
-    "Symbol",
-    "as_range",
-    "caller_name",
-    "checked_ranges",
-    "default_size",
-    "is_symbolic",
-    "point_of_range",
-    "size_by_name",
-    "symbols",
-]

@@ -116,6 +116,3 @@ def _default_signature(op: Op, model: CostModel, blocked: Mapping[Value, Storage
     found = [rule.signature(op, dict(formats)) for formats in model.preferred_formats(op)]
     chosen = [each for each in found if isinstance(each, Signature) and is_chosen_by_default(op, each)]
     return min(chosen, key=lambda each: model.kernel_seconds(op, each), default=canonical_signature(op))
-
-
-__all__ = ["default_signatures", "kernels_in_default_formats", "optimised_graph"]

@@ -271,6 +271,3 @@ def _text(value: Value | None, format: Format | None) -> str:
 
 def _attribute_text(value: Attribute) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-__all__ = ["LoweredGraph", "LoweredKernel", "RandomConstant", "small_numbers"]

@@ -262,6 +262,3 @@ def _move_of_view(op: Op, signature: Signature) -> Iterator[tuple[Value, Storage
         same = rule.output_format(op, source.format)
         if same is not None and same != target.format:
             yield y, Storage(same), target
-
-
-__all__ = ["PricedKernel", "StoredPrices", "UsedKernel", "plan_kernels", "total_seconds"]

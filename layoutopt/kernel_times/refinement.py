@@ -221,6 +221,3 @@ def _models(
                 models: list[TimedModel] = [priced.kernel, *priced.kernel.alternatives]
                 found |= {model.key: model for model in models}
     return found
-
-
-__all__ = ["RefinedPlan", "refine_prices"]

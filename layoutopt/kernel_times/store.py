@@ -170,6 +170,3 @@ def _read(path: Path) -> dict[str, StoredTime]:
         if isinstance(key, str) and all(0 <= each < inf for each in time if each is not None):
             found.setdefault(key, time)
     return found
-
-
-__all__ = ["KernelStore", "Machine", "StoredTime", "default_folder"]

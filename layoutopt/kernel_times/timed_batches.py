@@ -94,6 +94,3 @@ def time_graphs(graphs: Sequence[Graph], times: RequestedTimes) -> list[float | 
     models = [LoweredGraph(each) for each in graphs]
     times.request(models)
     return [times.get(each.key) for each in models]
-
-
-__all__ = ["RequestedTimes", "time_graphs"]

@@ -281,14 +281,3 @@ def _session_of(kernel: TimedModel, threads: int, scratch: ScratchMemory) -> Ker
     except _ERRORS as error:
         raise_if_out_of_memory(error)
         return None
-
-
-__all__ = [
-    "REFERENCE",
-    "KernelSession",
-    "ReferenceKernel",
-    "ScratchMemory",
-    "TimedModel",
-    "TinySessions",
-    "time_kernels",
-]

@@ -13,12 +13,10 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 from onnx_ir.passes import PreconditionError
-from onnx_ir.passes.common import InlinePass
+from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io.messages import copy_sidecar
-from layoutopt.onnx_io.repair import copy_repairs
 from layoutopt.onnx_io.schema import find_schema, opsets_of
 from layoutopt.onnx_io.structure import build
 from layoutopt.onnx_io.vocabulary import DimNames, has_graphs, subgraphs
@@ -119,9 +117,7 @@ def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers:
     except (PreconditionError, ValueError) as error:
         raise ModelError(str(error), where="model", hint="export the model again") from error
     _rename_shadowing_values(copy.graph)
-    used = {node.domain for node in _all_nodes(copy)} | {function.domain for function in copy.functions.values()}
-    for domain in {function.domain for function in functions} - used:
-        copy.graph.opset_imports.pop(domain, None)
+    RemoveUnusedOpsetsPass(process_functions=False)(copy)
     return copy
 
 
@@ -161,15 +157,12 @@ def _copy(model: ir.Model) -> ir.Model:
         ModelError: onnx_ir cannot copy it: a value is read before it is computed, or never computed.
     """
     try:
-        copy = model.clone()
+        return model.clone()
     except Exception as error:  # onnx_ir raises several types
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             build(model, graph, Graph(graph.name or ""), DimNames())
         hint = "put the nodes in the order in which they run"
         raise ModelError("a value is read before it is computed", where="model", hint=hint) from error
-    copy_sidecar(copy, model)
-    copy_repairs(copy, model)
-    return copy
 
 
 def _rename_shadowing_values(graph: ir.Graph) -> None:

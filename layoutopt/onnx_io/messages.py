@@ -20,18 +20,18 @@ from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[impor
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import Op
 
-MIN_IR_VERSION = 3  # older files have no opset imports
 _HINT = "export the model again"
 _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", onnx.AttributeProto.TYPE_PROTO: "tp"}
 
 
 def refuse_losses(proto: onnx.ModelProto) -> None:
     """Raise ModelError for the first part of a model that onnx_ir would lose."""
-    _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
+    refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
+    refuse_twice((each.key for each in proto.metadata_props), "metadata key", "model")
     for function in proto.functions:
         name = _function_name(function)
-        _refuse_twice(function.input, "input", name)
-        _refuse_twice([*function.attribute, *(attr.name for attr in function.attribute_proto)], "attribute", name)
+        refuse_twice(function.input, "input", name)
+        refuse_twice([*function.attribute, *(attr.name for attr in function.attribute_proto)], "attribute", name)
         _refuse_outputs_twice(function.input, function.node, name)
         if missing := set(function.output) - set(function.input) - _produced(function.node):
             raise ModelError(f"nothing computes output {min(missing)!r}", where=name, hint=_HINT)
@@ -43,22 +43,13 @@ def refuse_losses(proto: onnx.ModelProto) -> None:
         _refuse_references(graph.node)
 
 
-def check_version(proto: onnx.ModelProto) -> None:
-    """Raise ModelError for an IR version that is not supported."""
-    if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
-        supported = f"{MIN_IR_VERSION} to {onnx.IR_VERSION}"
-        raise ModelError(
-            f"IR version {proto.ir_version} is not supported ({supported} are)",
-            where="model",
-            hint="upgrade the onnx package, or export the model again",
-        )
-
-
 def _check_graph(graph: onnx.GraphProto) -> None:
     where = f"graph {graph.name!r}"
     if not all(tensor.name for tensor in graph.initializer):
         raise ModelError("an initializer has no name", where=where, hint=_HINT)
-    _refuse_twice((info.name for info in graph.input), "input", where)
+    refuse_twice((info.name for info in graph.input), "input", where)
+    refuse_twice((tensor.name for tensor in graph.initializer), "initializer", where)
+    refuse_twice((each.tensor_name for each in graph.quantization_annotation), "annotation", where)
     taken = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     _refuse_outputs_twice(taken, graph.node, where)
     if "" in taken:
@@ -100,6 +91,7 @@ def _check_type(type_: onnx.TypeProto, where: str) -> None:
 
 def _check_node(node: onnx.NodeProto) -> None:
     where = display_name(node)
+    refuse_twice((attr.name for attr in node.attribute), "attribute", where)
     for attr in node.attribute:
         if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
             raise ModelError(f"attribute {attr.name!r} is a sparse tensor", where=where, hint="make it dense")
@@ -174,7 +166,8 @@ def _refuse_outputs_twice(taken: Iterable[str], nodes: Iterable[onnx.NodeProto],
             seen[name] = display_name(node)
 
 
-def _refuse_twice(names: Iterable[str], what: str, where: str) -> None:
+def refuse_twice(names: Iterable[str], what: str, where: str) -> None:
+    """Raise ModelError for the first name that occurs twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

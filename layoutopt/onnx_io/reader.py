@@ -16,13 +16,13 @@ from layoutopt.errors import ModelError
 from layoutopt.files import MARK
 from layoutopt.onnx_io.messages import (
     Sidecar,
-    check_version,
     examine_fields,
     graphs,
     parse_message,
     refuse_losses,
 )
-from layoutopt.onnx_io.repair import Draft, Repairs, attach, repair
+from layoutopt.onnx_io.repair import Repair, Repairs, attach, repair
+from layoutopt.onnx_io.schema import check_versions
 from layoutopt.onnx_io.serialize import weights
 from layoutopt.onnx_io.tensors import DataFolder, check_and_embed_tensors, make_dense
 from layoutopt.runtime.errors import raise_if_out_of_memory
@@ -68,10 +68,28 @@ def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
 
 def _convert(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs, *, strict: bool) -> ir.Model:
     """The model of a message, which is repaired and modified."""
-    repairs.found += repair(Draft(proto, folder, examine_fields(proto)))
+    repairs.found += repair(proto, examine_fields(proto))
     if strict and repairs.found:
         raise ModelError(repairs.found[0].fault, where=repairs.found[0].where, hint=_EXPORT)
-    check_version(proto)
+    has_training = bool(proto.training_info)  # onnxruntime does not save it
+    try:
+        return _converted(proto, folder, repairs)
+    except ModelError as error:
+        saved = None if strict or has_training else repairs.saved_by_onnxruntime()
+        if saved is None:
+            raise
+        repair(saved, ())
+        repairs.found.append(Repair(error.where, error.what, "the model is read as onnxruntime saves it"))
+        return _converted(saved, folder, repairs)
+
+
+def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> ir.Model:
+    """The model of a message.
+
+    Raises:
+        ModelError: it is no valid model, or contains something that would be lost.
+    """
+    check_versions(proto)
     _complete_outputs(proto)
     sidecar = Sidecar(proto)
     make_dense(proto)
@@ -85,8 +103,7 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs, *, st
         where = str(repairs.source) if isinstance(repairs.source, Path) else "model"
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     sidecar.attach(model)
-    ir.external_data.set_base_dir(model.graph, folder.path)
-    folder.open_linked(model)
+    folder.locate(model)
     attach(model, repairs)
     model.metadata_props.pop(MARK, None)  # it is that of this file
     _sort(model)

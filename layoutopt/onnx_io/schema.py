@@ -12,10 +12,12 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.messages import display_name
+from layoutopt.onnx_io.messages import display_name, refuse_twice
 from layoutopt.onnx_io.vocabulary import subgraphs
 
 _HINT = "export the model again"
+
+MIN_IR_VERSION = 3  # older files have no opset imports
 
 ONNX_VERSION = str(onnx.__version__)
 
@@ -77,6 +79,26 @@ def is_onnxruntime_op(domain: str, op_type: str, version: int) -> bool:
     return not domain and op_type in _ONNXRUNTIME_OPS and find_schema(op_type, domain, version) is None
 
 
+def check_versions(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for an IR version or an opset that is not supported, and for a domain with two opsets."""
+    if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
+        supported = f"{MIN_IR_VERSION} to {onnx.IR_VERSION}"
+        what = f"IR version {proto.ir_version} is not supported ({supported} are)"
+        raise ModelError(what, where="model", hint="upgrade the onnx package, or export the model again")
+    newest = opsets_of_onnx()
+    for importer in (proto, *proto.functions):
+        versions = dict.fromkeys(
+            ("" if each.domain == "ai.onnx" else each.domain, each.version) for each in importer.opset_import
+        )
+        refuse_twice((domain or "ai.onnx" for domain, _ in versions), "the opset of", "model")
+        for domain, version in versions:
+            last = newest.get(domain, _NO_OPSET - 1)
+            if not 1 <= version <= last:
+                what = f"opset {version} of {domain or 'ai.onnx'} is not supported (1 to {last} are)"
+                hint = f"upgrade the onnx package (this is {onnx.__version__}), or export for an older opset"
+                raise ModelError(what, where="model", hint=hint)
+
+
 def check_ops(model: ir.Model) -> None:
     """Check that the operators of onnx's domains exist at the imported opset; other domains are not checked.
 
@@ -91,13 +113,6 @@ def check_ops(model: ir.Model) -> None:
 
 def _check(nodes: Iterable[ir.Node], opsets: dict[str, int], local: set[tuple[str, str]]) -> None:
     newest = opsets_of_onnx()
-    for domain, imported in opsets.items():
-        if domain in newest and not 1 <= imported <= newest[domain]:
-            raise ModelError(
-                f"opset {imported} of {domain or 'ai.onnx'} is not supported (1 to {newest[domain]} are)",
-                where="model",
-                hint=f"upgrade the onnx package (this is {onnx.__version__}), or export for an older opset",
-            )
     pending = list(nodes)[::-1]
     while pending:
         node = pending.pop()

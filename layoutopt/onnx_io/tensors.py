@@ -92,14 +92,10 @@ class DataFolder:
             hint = "copy the file next to the model and export the path relative to it"
             raise ModelError(what, where=where, hint=hint)
 
-    def open_linked(self, model: ir.Model) -> None:
-        """Replace tensors in linked files by tensors that map the real file, because onnx_ir refuses links; `size` checked it.
-
-        onnx_ir refuses files with several hard links as well. It checks nothing where a tensor has no base folder.
-        """
+    def locate(self, model: ir.Model) -> None:
+        """Give external tensors the real paths of their files, which `size` checked: onnx_ir refuses links in a base folder."""
         for value in (value for graph in model.graphs() for value in graph.initializers.values()):
-            tensor = value.const_value
-            if isinstance(tensor, ir.ExternalTensor) and self._is_linked(self.path / tensor.location):
+            if isinstance(tensor := value.const_value, ir.ExternalTensor):
                 value.const_value = ir.ExternalTensor(
                     os.path.realpath(self.path / tensor.location),
                     tensor.offset,
@@ -111,14 +107,10 @@ class DataFolder:
                     metadata_props=dict(tensor.metadata_props),
                 )
 
-    def _is_linked(self, path: Path) -> bool:
-        """Whether onnx_ir would refuse a file."""
-        inside = os.path.realpath(path).startswith(os.path.realpath(self.path).rstrip(os.sep) + os.sep)
-        return not inside or path.stat().st_nlink > 1
-
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data")
+KNOWN_TYPES = {int(each) for each in ir.DataType} & {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
 _MAX_ELEMENTS = 2**59  # of 16 bytes each, in an address space of 63 bits
 _HINT = "export the model again"
 
@@ -138,9 +130,9 @@ def check_and_embed_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Every initializer and every tensor in an attribute, with its name or that of its node."""
+    """Every initializer, dense or sparse, and every tensor in an attribute, with its name or that of its node."""
     for graph in graphs(proto):
-        for tensor in graph.initializer:
+        for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
             yield tensor.name, tensor
     for node in nodes(proto):
         for tensor in _attribute_tensors(node):
@@ -160,7 +152,7 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
     Raises:
         ModelError: as for `check_and_embed_tensors`.
     """
-    if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED}:
+    if tensor.data_type not in KNOWN_TYPES:
         raise ModelError(f"element type {tensor.data_type} is unknown", where=where, hint="upgrade the onnx package")
     if tensor.HasField("segment"):
         raise ModelError("tensors in segments are not supported", where=where, hint=_HINT)
@@ -185,12 +177,6 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
         )
 
 
-def size_of(tensor: onnx.TensorProto) -> int:
-    """The size in bytes of the elements of a tensor; 0 if its type or shape is not valid."""
-    is_valid = tensor.data_type in set(ir.DataType) - {ir.DataType.UNDEFINED} and all(dim >= 0 for dim in tensor.dims)
-    return _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims)) if is_valid else 0
-
-
 def _nbytes(dtype: ir.DataType, count: int) -> int:
     return math.ceil(count * dtype.bitwidth / 8) if dtype != ir.DataType.STRING else 0
 
@@ -211,21 +197,9 @@ def _expected_and_found(tensor: onnx.TensorProto, dtype: ir.DataType, count: int
 
 def data_field(tensor: onnx.TensorProto) -> str:
     """The field that holds the elements of a tensor that is not external data."""
-    dtype = ir.DataType(tensor.data_type)
-    if tensor.HasField("raw_data") and dtype != ir.DataType.STRING:
+    if tensor.HasField("raw_data") and tensor.data_type != onnx.TensorProto.STRING:
         return "raw_data"
-    match dtype.name:
-        case "FLOAT" | "COMPLEX64":
-            return "float_data"
-        case "DOUBLE" | "COMPLEX128":
-            return "double_data"
-        case "INT64":
-            return "int64_data"
-        case "UINT32" | "UINT64":
-            return "uint64_data"
-        case "STRING":
-            return "string_data"
-    return "int32_data"
+    return onnx.helper.tensor_dtype_to_field(tensor.data_type)
 
 
 def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: DataFolder) -> None:

@@ -407,25 +407,13 @@ class Nary(Elementwise):
 
     def affine(self, op: Op) -> Affine | None:
         """Add, Sub, Mul and Div by a constant that runs along one axis."""
-        if op.op_type not in ("Add", "Sub", "Mul", "Div") or len(op.inputs) != 2:
+        if len(op.inputs) != 2:
             return None
-        index = 0 if op.inputs[0] is not None and not op.inputs[0].is_constant else 1
+        index = 0 if not op.x.is_constant else 1
         x, constant = op.inputs[index], float_constant(op, 1 - index)
         found = None if x is None or constant is None else along_one_axis(constant, x)
-        if found is None or (op.op_type == "Div" and (index == 1 or not found[1].all())):
-            return None
-        axis, numbers = found
-        one, zero = np.ones_like(numbers), np.zeros_like(numbers)
-        match op.op_type:
-            case "Mul":
-                scale, shift = numbers, zero
-            case "Div":
-                scale, shift = one / numbers, zero
-            case "Add":
-                scale, shift = one, numbers
-            case _:
-                scale, shift = (one, -numbers) if index == 0 else (-one, numbers)
-        return Affine(index, axis, scale, shift)
+        factors = scale_and_shift(op, index, found[1]) if found is not None else None
+        return None if found is None or factors is None else Affine(index, found[0], *factors)
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The transfer of the contributed states. Integers are not divided by padding elements: processors trap on x / 0."""
@@ -458,6 +446,23 @@ add_rule(
         padding=PADDING_BECOMES_FINITE,
     )
 )
+
+
+def scale_and_shift(op: Op, index: int, numbers: Array) -> tuple[Array, Array] | None:
+    """The op as x * scale + shift, for input `index` as x and numbers as the other one; None if it is something else."""
+    one, zero = np.ones_like(numbers), np.zeros_like(numbers)
+    match op.op_type, index:
+        case "Mul", _:
+            return numbers, zero
+        case "Div", 0 if numbers.all():
+            return one / numbers, zero
+        case "Add", _:
+            return one, numbers
+        case "Sub", 0:
+            return one, -numbers
+        case "Sub", _:
+            return -one, numbers
+    return None
 
 
 def _keeps_finite(kind: str, states: Sequence[Padding]) -> bool:

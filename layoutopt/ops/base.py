@@ -15,14 +15,12 @@ An op type without a rule has canonical formats on all operands, which is always
 attributes and methods, too: whether the op is an affine map, which letters its axes have (`facts`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 import numpy as np
-from typing_extensions import override
 
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
@@ -38,7 +36,6 @@ from layoutopt.ops.signatures import (
     Y,
     chosen_signature,
     is_canonical,
-    padded_type,
     rank_of,
     untransposable_reason,
     volume_of,
@@ -66,8 +63,8 @@ class Builder(Protocol):
     def input(self, index: int) -> Value | None:
         """A physical input; None if it is absent."""
 
-    def padded(self, index: int) -> Value | None:
-        """An input transposed to the canonical format, its axes still padded up to their blocks."""
+    def canonical(self, index: int) -> Value | None:
+        """An input as an array of its logical shape, in the canonical format; None if it is absent."""
 
     def constant(self, array: Array, stem: str) -> Value:
         """A new constant; `stem` is part of its name."""
@@ -90,17 +87,14 @@ class Builder(Protocol):
     def convert(self, value: Value, src: Format, dst: Format, shape: Shape) -> Value:
         """A tensor of logical shape `shape` converted from format `src` to format `dst`."""
 
-    def resize_axis(self, value: Value, axis: int, extent: int) -> Value:
-        """The value with the end of an axis cut off or padded with zeros."""
-
     def set_output(self, index: int, value: Value) -> None:
         """Record the physical output."""
 
-    def set_padded_output(self, index: int, value: Value) -> None:
-        """Record an output in the canonical format, its axes padded up to their blocks."""
+    def set_canonical_output(self, index: int, value: Value) -> None:
+        """Record an output that is an array of the logical shape in the canonical format; its padding becomes zero."""
 
 
-class LayoutRule(ABC):
+class LayoutRule:
     """The layout of a family of op types, and the facts about them that passes and cost models read.
 
     Attributes:
@@ -173,9 +167,9 @@ class LayoutRule(ABC):
             return found
         return Inapplicable(reason)
 
-    @abstractmethod
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The signature, as in `signature`, of an op that has others than the canonical one."""
+        return Inapplicable("its op type has kernels for canonical formats only")
 
     def misfit(self, op: Op, signature: Signature) -> str:
         """The reason why the op cannot have the formats that `complete` found; empty if it can."""
@@ -228,20 +222,22 @@ class LayoutRule(ABC):
     def lower(self, op: Op, build: Builder) -> None:
         """Write the op on physical arrays, for `op.signature`.
 
-        By default a layout-agnostic op is written with its `physical_operands`, and others are emulated: the op runs in the
-        canonical format on padded arrays. That is correct wherever a run on padded arrays computes the logical elements
-        correctly and leaves padding as `transfer_padding` declares.
+        By default a layout-agnostic op is written with its `physical_operands`, and others are emulated: the op runs on
+        arrays of the logical shapes in canonical formats, between conversions.
         """
         if self.is_layout_agnostic(op, chosen_signature(op)):
             attributes, inputs = self.physical_operands(op, build)
             lower_directly(op, build, attributes, inputs)
             return
-        inputs = [build.padded(index) for index in range(len(op.inputs))]
-        types = [padded_type(*each) for each in zip(op.outputs, chosen_signature(op).outputs, strict=True)]
-        results = build.op(op.op_type, inputs, types, op.attributes)
+        types = [value and value.type_with(value.shape) for value in op.outputs]
+        results = build.op(op.op_type, self.canonical_inputs(op, build), types, op.attributes)
         present = [index for index, value in enumerate(op.outputs) if value is not None]
         for index, result in zip(present, results, strict=True):
-            build.set_padded_output(index, result)
+            build.set_canonical_output(index, result)
+
+    def canonical_inputs(self, op: Op, build: Builder) -> list[Value | None]:
+        """The inputs of an op that is emulated."""
+        return [build.canonical(index) for index in range(len(op.inputs))]
 
     def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
         """Attributes and inputs of a layout-agnostic op on physical arrays."""
@@ -379,15 +375,7 @@ def rule_of(op: Op) -> LayoutRule | None:
     return _RULES.get(op.kind) or EXTENSIONS.loaded_into(_RULES).get(op.kind)
 
 
-class _WithoutRule(LayoutRule):
-    """The facts about an op type without a rule: none."""
-
-    @override
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        return Inapplicable("there is no layout rule for its op type")
-
-
-_WITHOUT_RULE = _WithoutRule()
+_WITHOUT_RULE = LayoutRule()
 
 
 def flags(op: Op) -> LayoutRule:
@@ -565,7 +553,7 @@ def computed_list(build: Builder, source: Value | None, entries: Sequence[tuple[
 
 def is_copy(op: Op) -> bool:
     """Whether the output of an op is its input."""
-    return op.kind == "Identity"
+    return op.kind == "Identity" or (op.kind == "Cast" and op.x.dtype is op.y.dtype is not None)
 
 
 def is_type_conversion(op: Op) -> bool:

@@ -6,17 +6,16 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import prod
-from string import ascii_letters
 from typing import Literal, TypeAlias
 
 from typing_extensions import override
 
-from layoutopt.formats import Dim, Format, Part, Shape, quotient
-from layoutopt.ir.types import Op, Signature, Slot, TensorType, Value
+from layoutopt.formats import Format, Part, Shape, quotient
+from layoutopt.ir.types import Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Builder, LayoutRule, padded_axes_of, register
+from layoutopt.ops.base import LayoutRule, padded_axes_of, register
 from layoutopt.ops.signatures import (
     ZERO,
     Inapplicable,
@@ -25,9 +24,6 @@ from layoutopt.ops.signatures import (
     Y,
     estimated_extent,
     format_text,
-    is_canonical,
-    present,
-    present_type,
     shape_of,
     signature_of,
 )
@@ -369,8 +365,6 @@ def _shapes(op: Op) -> dict[Slot, Shape]:
 #
 #     bhsd, bhtd -> bhst      rows s, columns t, summed d, batches b and h
 #     ...ij, jk  -> ...ik
-#
-# On physical arrays it is an Einsum with a letter for every digit that the formats cut the axes into.
 
 
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
@@ -381,7 +375,6 @@ class Einsum(Contraction):
     """An Einsum of two operands without repeated letters in one operand and without letters that only one operand has."""
 
     ops = ("Einsum",)
-    is_always_agnostic = True
 
     def _operand_terms(self, op: Op) -> list[list[str]] | None:
         """The axis names of a, b and y; None if the equation does not fit."""
@@ -394,14 +387,8 @@ class Einsum(Contraction):
         if terms is None:
             return "a letter occurs twice in an operand, or the number of letters or operands does not fit"
         a, b, y = map(set, terms)
-        if not a | b >= y or (a | b) - (a & b) - y:
-            return "an axis of only one operand is summed"
-        extents: dict[str, set[Dim]] = {}
-        for term, slot in zip(terms, (A, B, Y), strict=True):
-            for name, dim in zip(term, shape_of(op.operand(slot)), strict=True):
-                extents.setdefault(name, set()).update({dim} - {1})
-        differ = [dims for dims in extents.values() if len(dims) > 1]
-        return f"the extents {sorted(map(str, differ[0]))} of an axis may differ" if differ else ""
+        is_summed = not a | b >= y or (a | b) - (a & b) - y
+        return "an axis of only one operand is summed" if is_summed else ""
 
     def axes(self, op: Op) -> Axes:
         """A number for every letter; axes under an ellipsis are counted from the right."""
@@ -410,36 +397,6 @@ class Einsum(Contraction):
             return {}
         numbers = {name: number for number, name in enumerate(dict.fromkeys((*terms[2], *terms[0], *terms[1])))}
         return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
-
-    def misfit(self, op: Op, signature: Signature) -> str:
-        """The reason if blocks of operands do not divide, or need more than 52 letters."""
-        reason = super().misfit(op, signature)
-        if reason or is_canonical(signature):
-            return reason
-        digits = self._digits(op, {slot: storage.format for slot in (A, B, Y) if (storage := signature[slot])})
-        if digits is None or len({digit for operand_digits in digits for digit in operand_digits}) > len(ascii_letters):
-            return "the blocks of two operands do not divide each other, or need more than 52 letters"
-        return ""
-
-    def _digits(self, op: Op, formats: OperandFormats) -> list[list[AxisDigit]] | None:
-        digits = digits_of(self.axes(op), formats, _shapes(op))
-        return None if digits is None else [digits[slot] for slot in (A, B, Y)]
-
-    @override
-    def lower(self, op: Op, build: Builder) -> None:
-        axes, formats = self.axes(op), {slot: build.format(slot) for slot in (A, B, Y)}
-        digits = self._digits(op, formats)
-        assert digits is not None
-        names = {digit: ascii_letters[number] for number, digit in enumerate(dict.fromkeys(chain(*digits)))}
-        terms = ["".join(names[digit] for digit in operand_digits) for operand_digits in digits]
-        operands: list[Value | None] = []
-        for slot, operand_digits in zip((A, B), digits[:2], strict=True):
-            extents = _extents(operand_digits, digits, axes[slot], shape_of(op.operand(slot)))
-            operands.append(build.reshape(present(build.input(slot.index)), extents))
-        target = present_type(build.output_type(0))
-        type = TensorType(target.dtype, _extents(digits[2], digits, axes[Y], op.y.dims))
-        (result,) = build.op("Einsum", operands, [type], {"equation": f"{terms[0]},{terms[1]}->{terms[2]}"})
-        build.set_output(0, build.reshape(result, shape_of(target)))
 
     def flops(self, op: Op) -> float:
         """Two for every element of the iteration."""
@@ -462,27 +419,6 @@ def permutation(op: Op) -> tuple[int, ...] | None:
     if terms is None or sorted(terms[0]) != sorted(terms[1]):
         return None
     return tuple(terms[0].index(name) for name in terms[1])
-
-
-def _extents(
-    operand_digits: Sequence[AxisDigit], digits: Sequence[Sequence[AxisDigit]], axes: Sequence[int], shape: Shape
-) -> Shape:
-    """The extents of the digits of an operand.
-
-    Args:
-        operand_digits: the digits, outermost first.
-        digits: those of all operands and of the result.
-        axes: the iteration axes of the operand.
-        shape: its logical shape.
-    """
-    dims = dict(zip(axes, shape, strict=True))
-    spans = {digit for each in digits for digit in each}
-    found: list[Dim] = []
-    for axis, span in operand_digits:
-        above = min((wider for other, wider in spans if other == axis and wider > span), default=None)
-        dim = dims[axis] if above is None else above
-        found.append(quotient(dim, span))
-    return tuple(found)
 
 
 def _terms(equation: str, shapes: Sequence[Shape]) -> list[list[str]] | None:

@@ -16,8 +16,8 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, TensorType
-from layoutopt.ops.base import Builder, LayoutRule, has_padding, padded_axes_of, register, state_of
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage
+from layoutopt.ops.base import LayoutRule, add_rule, has_padding, register, state_of
 from layoutopt.ops.interfaces import (
     FEATURE_MAPS,
     Affine,
@@ -26,10 +26,11 @@ from layoutopt.ops.interfaces import (
     Side,
     float_constant,
 )
-from layoutopt.ops.qdq import is_absent_or_zero, is_per_tensor
+from layoutopt.ops.qdq import is_absent_or_zero
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
+    PADDING_REFUSED,
     ZERO,
     Inapplicable,
     OperandFormats,
@@ -38,8 +39,6 @@ from layoutopt.ops.signatures import (
     X,
     Y,
     estimated_extent,
-    padded_output,
-    present,
     rank_of,
     shape_of,
     signature_of,
@@ -124,46 +123,6 @@ class Convolution(LayoutRule):
             return "dense"
         w = op.inputs[self.weight]
         return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
-
-    def lower(self, op: Op, build: Builder) -> None:
-        """The canonical convolution on padded arrays; padding that operands do not share is cut off."""
-        inputs = [build.padded(index) for index in range(len(op.inputs))]
-        x, w, y_type = present(inputs[0]), present(inputs[self.weight]), padded_output(op)
-        y_shape = shape_of(y_type)
-        channels, in_channels, out_channels = (
-            shape_of(x)[1],
-            estimated_extent(shape_of(w)[self.weight_axes[0]]),
-            estimated_extent(y_shape[1]),
-        )
-        attributes: Mapping[str, Attribute] = op.attributes
-        in_axis, out_axis = self.weight_axes
-        filters = estimated_extent(shape_of(w)[out_axis])
-        if self.variant(op) == "depthwise":
-            # One group per channel: padding channels are groups with zero weights.
-            x = build.resize_axis(x, 1, out_channels)
-            w = build.resize_axis(build.resize_axis(w, 0, out_channels), 1, 1)
-            attributes = {**op.attributes, "group": out_channels}
-        elif self.variant(op) == "dense":
-            if isinstance(channels, int) and channels != in_channels:
-                x = build.resize_axis(x, 1, min(channels, in_channels))
-                w = build.resize_axis(w, in_axis, min(channels, in_channels))
-            w = build.resize_axis(w, out_axis, out_channels)
-        elif isinstance(channels, int):
-            # Padding channels belong to no group.
-            groups = op.integer("group", 1)
-            x = build.resize_axis(x, 1, in_channels * (groups if in_axis else 1))
-            out_channels = filters * (1 if in_axis else groups)
-        inputs[0], inputs[self.weight] = x, w
-        for index in self.per_channel_inputs(op):
-            numbers = inputs[index]
-            inputs[index] = numbers and build.resize_axis(numbers, 0, out_channels)
-        type = TensorType(y_type.dtype, (y_shape[0], out_channels, *y_shape[2:]))
-        (y,) = build.op(op.op_type, inputs, [type], attributes)
-        build.set_padded_output(0, build.resize_axis(y, 1, estimated_extent(y_shape[1])))
-
-    def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
-        """The inputs with one number per channel of the result."""
-        return (2,) if len(op.inputs) > 2 else ()
 
     @override
     def flops(self, op: Op) -> float:
@@ -397,23 +356,18 @@ class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
 #
 #     y = saturate(round(sum (x - x_zero) * (w - w_zero) * x_scale * w_scale / y_scale) + y_zero)
 #
-# Scales and zero points of filters may be per output channel; they are padded as the bias is. Padding of x is multiplied by
-# padding of the filter, which is zero: with w_zero = 0 it may be any integer, otherwise x must not be padded.
 
 
 class IntegerConvolution(PadFoldingConvolution):
-    """The layout of convolutions of integers.
+    """The layout of convolutions of integers. Blocks have no padding.
 
     Attributes:
-        zero_points: the inputs that are the zero points of image and filter.
-        result_zero_point: the input that is the zero point of the result, if the result has few bits.
-        per_channel: the inputs that may have a number per output channel.
+        zero_point: the input that is the zero point of the image.
     """
 
     is_quantized = True
-    zero_points: ClassVar[tuple[int, int]]
-    result_zero_point: ClassVar[int | None]
-    per_channel: ClassVar[tuple[int, ...]]
+    padding = PADDING_REFUSED
+    zero_point: ClassVar[int] = 2
 
     @override
     def inapplicability(self, op: Op) -> str:
@@ -429,45 +383,10 @@ class IntegerConvolution(PadFoldingConvolution):
         """No roles for channels-last ops, so no kernel of a target matches."""
         return {} if self.is_channels_last(op) else super().roles(op)
 
-    def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
-        """The bias, and scales and zero points that are vectors."""
-        return tuple(index for index in self.per_channel if not is_per_tensor(op.input(index)))
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The zero point of the result, for any padding of the image; zero for sums without a zero point of the filter."""
-        if any(inputs[1:]):
-            return None
-        has_no_weight_zero = is_absent_or_zero(op, self.zero_points[1])
-        filter = padded_axes_of(op.inputs[self.weight], signature[Slot("in", self.weight)])
-        if not has_no_weight_zero and 1 in padded_axes_of(op.inputs[0], signature[X]) and self.weight_axes[0] in filter:
-            return None
-        if self.result_zero_point is None:
-            return ZERO if has_no_weight_zero else ANY
-        return ZERO if has_no_weight_zero and is_absent_or_zero(op, self.result_zero_point) else FINITE
-
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """The pads, if the zero point of the image is zero, since the op pads with the zero point; else None."""
-        return super().fold_pads(op, pads) if is_absent_or_zero(op, self.zero_points[0]) else None
+        return super().fold_pads(op, pads) if is_absent_or_zero(op, self.zero_point) else None
 
 
-@register
-class QLinearConvolution(IntegerConvolution):
-    """Integers in and out."""
-
-    ops: ClassVar[tuple[str, ...]] = ("QLinearConv", "com.microsoft::QLinearConv")
-    weight = 3
-    zero_points = (2, 5)
-    result_zero_point = 7
-    per_channel = (4, 5, 8)
-    padding = PaddingTransfer(FINITE, FINITE, FINITE, "the zero point; padding of filters must be zero")
-
-
-@register
-class ConvInteger(IntegerConvolution):
-    """Sums as integers of 32 bits."""
-
-    ops: ClassVar[tuple[str, ...]] = ("ConvInteger",)
-    zero_points = (2, 3)
-    result_zero_point = None
-    per_channel = (3,)
-    padding = PaddingTransfer(ZERO, ZERO, ZERO, "any where filters have a zero point; and their padding must be zero")
+add_rule(IntegerConvolution("QLinearConv", "com.microsoft::QLinearConv", weight=3))
+add_rule(IntegerConvolution("ConvInteger"))

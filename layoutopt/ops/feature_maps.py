@@ -7,9 +7,9 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.ir.types import Op, TensorType, Value
+from layoutopt.ir.types import Op
 from layoutopt.ops.axiswise import AxiswiseRule
-from layoutopt.ops.base import Builder, add_rule, computed_list, register
+from layoutopt.ops.base import add_rule, register
 from layoutopt.ops.interfaces import FEATURE_MAPS
 from layoutopt.ops.signatures import (
     ANY,
@@ -17,11 +17,7 @@ from layoutopt.ops.signatures import (
     ZERO,
     PaddingTransfer,
     X,
-    Y,
-    estimated_extent,
-    padded_output,
     rank_of,
-    shape_of,
     volume_of,
 )
 
@@ -195,32 +191,10 @@ class Resize(AxiswiseRule):
         sizes, position = op.elements(3), _listed_axes(op).index(axis)
         return {3: {position: extent}} if sizes is not None and isinstance(sizes[position], int) else None
 
-    def lower(self, op: Op, build: Builder) -> None:
-        """The op in the canonical format; sizes contain padded extents of blocked axes."""
-        y_type = padded_output(op)
-        if shape_of(y_type) == op.y.dims or not self.has_sizes(op):
-            super().lower(op, build)
-            return
-        padded = {axis: estimated_extent(shape_of(y_type)[axis]) for axis in build.format(Y).blocked_axes}
-        inputs: list[Value | None] = [build.padded(index) for index in range(3)]
-        inputs.append(_padded_sizes(op, build, padded))
-        types: list[TensorType | None] = [y_type]
-        (result,) = build.op(op.op_type, inputs, types, op.attributes)
-        build.set_padded_output(0, result)
-
 
 def _is_legacy(op: Op) -> bool:
     """Whether the op divides coordinates by the scale and rounds down, without options."""
     return op.op_type == "Upsample" or op.version < 11
-
-
-def _padded_sizes(op: Op, build: Builder, padded: Mapping[int, int]) -> Value:
-    """The sizes operand with the padded extents of blocked axes."""
-    listed, sizes, given = _listed_axes(op), op.constant(3), build.input(3)
-    if sizes is not None:
-        numbers = [padded.get(axis, int(size)) for axis, size in zip(listed, sizes, strict=True)]
-        return build.constant(np.asarray(numbers, dtype=np.int64), "sizes")
-    return computed_list(build, given, [(padded.get(axis), position) for position, axis in enumerate(listed)])
 
 
 def _ratio(before: Dim, after: Dim) -> float:

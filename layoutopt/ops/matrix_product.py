@@ -17,17 +17,18 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.formats import Dim, Format
+from layoutopt.formats import Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
 from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, state_of
 from layoutopt.ops.contraction import A, B, CollapsedBatch, Contraction, collapse_batch
 from layoutopt.ops.convolution import ConstantWeight, MixedAxes, padding_after_activation
 from layoutopt.ops.interfaces import float_constant
-from layoutopt.ops.qdq import is_absent_or_zero, is_per_tensor
+from layoutopt.ops.qdq import is_per_tensor
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
+    PADDING_REFUSED,
     ZERO,
     Inapplicable,
     OperandFormats,
@@ -38,7 +39,6 @@ from layoutopt.ops.signatures import (
     chosen_signature,
     estimated_extent,
     is_canonical,
-    padded_output,
     present,
     present_type,
     rank_of,
@@ -48,35 +48,26 @@ from layoutopt.ops.signatures import (
 )
 
 
-class PaddedProduct(LayoutRule):
-    """A product of two matrices, or of batches of them, that is emulated on padded matrices.
+class ProductOfTwo(LayoutRule):
+    """A product of two matrices, or of batches of them.
 
     Attributes:
         factors: the inputs that are a and b.
-        aligned: the inputs that are aligned with the last axes of the result: a bias, vectors along the columns of b.
     """
 
     family = "matmul"
     has_independent_operands = True
     factors: ClassVar[tuple[int, int]] = (0, 1)
-    aligned: ClassVar[tuple[int, ...]] = (2,)
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
         a, b = self.factors
         return {"a": Slot("in", a), "b": Slot("in", b), "y": Y}
 
+    @override
     def inapplicability(self, op: Op) -> str:
-        """The reason if operands may not have the rows and columns of the result."""
-        a, b, y = (shape_of(op.operand(slot)) for slot in self.roles(op).values())
-        if min(map(len, (a, b, y))) < 2:
-            return "an operand is no matrix"
-        (m, _), (_, n) = self.matrix_axes(op)
-        if a[m] != y[-2] or b[n] != y[-1]:
-            return "rows and columns of the operands may differ from those of the result"
-        given = (op.input(index) for index in self.aligned)
-        is_unknown = any(value is not None and value.static_shape is None for value in given)
-        return "the shape of the bias is unknown" if is_unknown else ""
+        operands = map(op.operand, self.roles(op).values())
+        return "an operand is no matrix" if min(map(rank_of, operands)) < 2 else ""
 
     def matrix_axes(self, op: Op) -> tuple[tuple[int, int], tuple[int, int]]:
         """The axes of a along M and K, and those of b along K and N; an attribute swaps the last two axes of an operand."""
@@ -84,25 +75,11 @@ class PaddedProduct(LayoutRule):
         a, b = (_matrix(op, name, rank) for name, rank in zip(("transA", "transB"), ranks, strict=True))
         return a, b
 
-    def lower(self, op: Op, build: Builder) -> None:
-        """The canonical product on padded matrices; operands with different padding are resized to equal extents."""
-        y_type = padded_output(op)
-        y, (first, second), ((m, ka), (kb, n)) = shape_of(y_type), self.factors, self.matrix_axes(op)
-        inputs = [build.padded(index) for index in range(len(op.inputs))]
-        a, b = present(inputs[first]), present(inputs[second])
-        if shape_of(a)[ka] != shape_of(b)[kb]:
-            a = _resized(build, a, ka, shape_of(op.inputs[first])[ka])
-            b = _resized(build, b, kb, shape_of(op.inputs[second])[kb])
-        a, b = _resized(build, a, m, y[-2]), _resized(build, b, n, y[-1])
-        inputs[first], inputs[second] = _with_equal_ranks(build, a, b)
-        for index in self.aligned:
-            if (value := op.input(index)) is not None:
-                padded = present(inputs[index])
-                for axis, dim in enumerate(shape_of(value)):
-                    padded = _resized(build, padded, axis, y[len(y) - rank_of(value) + axis] if dim != 1 else 1)
-                inputs[index] = padded
-        (result,) = build.op(op.op_type, inputs, [y_type], op.attributes)
-        build.set_padded_output(0, result)
+    @override
+    def canonical_inputs(self, op: Op, build: Builder) -> list[Value | None]:
+        inputs, (first, second) = super().canonical_inputs(op, build), self.factors
+        inputs[first], inputs[second] = _with_equal_ranks(build, present(inputs[first]), present(inputs[second]))
+        return inputs
 
     @override
     def flops(self, op: Op) -> float:
@@ -118,12 +95,7 @@ def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
     return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
 
 
-def _resized(build: Builder, value: Value, axis: int, extent: Dim) -> Value:
-    """The value with another extent of an axis, if it is a number."""
-    return build.resize_axis(value, axis, extent) if isinstance(extent, int) else value
-
-
-class MatrixProduct(PaddedProduct, Contraction):
+class MatrixProduct(ProductOfTwo, Contraction):
     """The layout of a batch of matrix products."""
 
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
@@ -347,30 +319,14 @@ class FusedGemm(BiasedWeightedProduct):
 #
 #     y = saturate(round(sum (a - a_zero) * (b - b_zero) * a_scale * b_scale / y_scale) + y_zero)
 #
-# Scales and zero points are scalars, or vectors along the columns of b. Padding of K adds nothing where one of the operands
-# has zeros there and a zero point of zero.
 
 
-class IntegerProduct(PaddedProduct):
-    """The layout of products of integers. Every operand has a format of its own.
-
-    Attributes:
-        zero_points: the inputs that are the zero points of a and b.
-        result_zero_point: the input that is the zero point of the result, if the op has one.
-        per_tensor_inputs: the inputs that are scales and zero points of a and of the result.
-        per_column_inputs: the inputs that are scales and zero points of b, which may be vectors; a bias is none of them.
-    """
+class IntegerProduct(ProductOfTwo):
+    """The layout of products of integers. Every operand has a format of its own; blocks have no padding."""
 
     is_quantized = True
-    formats = "any; matrices may be blocked"
-    padding = PaddingTransfer(FINITE, FINITE, FINITE, "the summed axis requires zeros and a zero point of zero")
-    factors = (0, 3)
-    aligned: ClassVar[tuple[int, ...]] = (4, 5)
-    zero_points: ClassVar[tuple[int, int]] = (2, 5)
-    bias: ClassVar[int] = -1
-    result_zero_point: ClassVar[int | None] = None
-    per_tensor_inputs: ClassVar[tuple[int, ...]]
-    per_column_inputs: ClassVar[tuple[int, ...]]
+    formats = "any; matrices may be blocked where they fill their blocks"
+    padding = PADDING_REFUSED
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, canonical for the other operands."""
@@ -379,75 +335,11 @@ class IntegerProduct(PaddedProduct):
                 return Inapplicable(f"{slot} is not a matrix")
             if any(axis < format.rank - 2 for axis in format.blocked_axes):
                 return Inapplicable("a batch axis cannot be blocked")
-        if not self._is_depth_known(op) and any(format.blocked_axes for format in known.values()):
-            return Inapplicable("the extent of the summed axis is unknown")
         return signature_of(op, known)
 
-    def _is_depth_known(self, op: Op) -> bool:
-        """Whether K is a number, so that padding can be cut."""
-        (_, ka), (kb, _) = self.matrix_axes(op)
-        a, b = (shape_of(op.inputs[index]) for index in self.factors)
-        return isinstance(a[ka], int) and isinstance(b[kb], int)
 
-    @override
-    def inapplicability(self, op: Op) -> str:
-        for index in (*self.per_tensor_inputs, *self.per_column_inputs):
-            value = op.input(index)
-            if not is_per_tensor(value) and (index not in self.per_column_inputs or value is None or value.rank != 1):
-                return "a scale or zero point is neither a scalar nor a vector along the columns of b"
-        return super().inapplicability(op)
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Zero for sums over zeros; for padding of rows and columns any number, finite if the result has few bits."""
-        if any(state for index, state in enumerate(inputs) if index not in self.factors):
-            return None
-        (_, ka), (kb, _) = self.matrix_axes(op)
-        of_a, of_b = (padded_axes_of(op.inputs[each], signature.inputs[each]) for each in self.factors)
-        zeros = [
-            inputs[each] is ZERO and is_absent_or_zero(op, point)
-            for each, point in zip(self.factors, self.zero_points, strict=True)
-        ]
-        if ka in of_a and kb in of_b and not any(zeros):
-            return None
-        is_zero = all(zeros) and (self.bias < 0 or op.input(self.bias) is None)
-        if self.result_zero_point is None or op.input(self.result_zero_point) is None:
-            return ZERO if is_zero else ANY
-        return ZERO if is_zero and is_absent_or_zero(op, self.result_zero_point) else FINITE
-
-
-@register
-class QLinearMatMul(IntegerProduct):
-    """Integers of few bits in and out."""
-
-    ops: ClassVar[tuple[str, ...]] = ("QLinearMatMul",)
-    result_zero_point = 7
-    per_tensor_inputs = (1, 2, 6, 7)
-    per_column_inputs = (4, 5)
-
-
-@register
-class MatMulInteger(IntegerProduct):
-    """Sums as integers of 32 bits."""
-
-    ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
-    padding = PaddingTransfer(ZERO, ANY, ANY, "the summed axis requires zeros and a zero point of zero")
-    factors = (0, 1)
-    aligned = (3,)
-    zero_points = (2, 3)
-    per_tensor_inputs = (2,)
-    per_column_inputs = (3,)
-
-
-@register
-class QGemm(IntegerProduct):
-    """With a bias of 32 bits; the result has few bits if it has a scale."""
-
-    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QGemm",)
-    aligned = (4, 5, 6)
-    bias = 6
-    result_zero_point = 8
-    per_tensor_inputs = (1, 2, 7, 8)
-    per_column_inputs = (4, 5)
+add_rule(IntegerProduct("QLinearMatMul", "com.microsoft::QGemm", factors=(0, 3)))
+add_rule(IntegerProduct("MatMulInteger"))
 
 
 class PackedProduct(AxiswiseRule):

@@ -13,7 +13,7 @@ from typing_extensions import override
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost, broadcast_padding
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
 from layoutopt.ops.base import Builder, padded_axes_of, register
 from layoutopt.ops.feature_maps import SpatialRule
 from layoutopt.ops.interfaces import Affine, Side, float_constant
@@ -26,7 +26,6 @@ from layoutopt.ops.signatures import (
     States,
     X,
     Y,
-    padded_output,
     present,
     rank_of,
     shape_of,
@@ -194,14 +193,14 @@ class ExportedGroupNormalization(GroupNormalizationRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The ops that the exporter wrote, in the canonical format."""
-        x, type = present(build.padded(0)), padded_output(op)
+        x, type = present(build.canonical(0)), op.y.type_with(op.y.dims)
         y = normalized(op, build, x, type)
         shape = (shape_of(x)[1], *(1,) * (rank_of(x) - 2))
         for kind, index, neutral in (("Mul", 1, 1), ("Add", 2, 0)):
             numbers = op.constant(index)
             if numbers is None or not bool((numbers == neutral).all()):
                 (y,) = build.op(kind, [y, per_channel(op, build, index, shape)], [type])
-        build.set_padded_output(0, y)
+        build.set_canonical_output(0, y)
 
 
 def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
@@ -256,7 +255,7 @@ class SkipNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
     formats = "any; rows must not be blocked; one kernel where they are innermost"
-    padding = PaddingTransfer(FINITE, FINITE, ANY, "the sum as for Add")
+    padding = PADDING_REFUSED
     operands = ()
     least_rank = 2
     whole_reason = "the normalised axis cannot be blocked"
@@ -268,15 +267,6 @@ class SkipNormalization(AxiswiseRule):
     @override
     def whole_axes(self, op: Op) -> Collection[int]:
         return (rank_of(op.x) - 1,)
-
-    def transfer_padding(self, op: Op, signature: Signature, inputs: States) -> States:
-        """Finite for y with an epsilon, since padding is normalised in separate rows; for s the state of the sum."""
-        bias = 4 if op.op_type == "SkipLayerNormalization" else 3
-        addends = (index for index in (0, 1, bias) if op.input(index) is not None)
-        states = [broadcast_padding(op, signature, index, inputs[index]) for index in addends]
-        added = max(states) if states.count(ZERO) >= len(states) - 1 else ANY
-        finite = max(inputs) is not ANY and op.attributes.get("epsilon", 1e-12) != 0
-        return (FINITE if finite else ANY, ZERO, ZERO, added)[: len(op.outputs)]
 
     def is_one_op(self, op: Op, signature: Signature) -> bool:
         """Whether rows are contiguous, and x and skip have one shape of at most three physical axes."""

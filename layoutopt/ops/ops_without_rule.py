@@ -162,7 +162,6 @@ OPS_WITHOUT_RULE: Mapping[str, str] = MappingProxyType(
 
 NO_RULE = "there is no layout rule for its op type"
 _OLD_OPSET = f"opset {OLDEST_OPSET} is the oldest with layout rules"
-_CANONICAL_KERNELS = "its op type has kernels for canonical formats only"
 
 
 def reason_without_signature(op: Op) -> str:
@@ -171,8 +170,6 @@ def reason_without_signature(op: Op) -> str:
     if rule is None:
         is_old = not op.domain and op.version < OLDEST_OPSET
         return _OLD_OPSET if is_old else OPS_WITHOUT_RULE.get(op.kind, NO_RULE)
-    if rule.formats == "canonical":
-        return _CANONICAL_KERNELS
     if region_rule(op) is not None:  # the planner chooses the storages of its boundary values
         return ""
     reason = ""

@@ -9,7 +9,7 @@ With a scale per tensor, QuantizeLinear makes zero padding the zero point, and D
 the scale is padded with zeros, DequantizeLinear makes any integer zero, since integers are finite.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,10 +17,10 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.ir.graph import Graph, Use
-from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops.along_axis import OneAxis, Softmax
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
-from layoutopt.ops.base import Builder, lower_directly, padded_axes_of, register, rule_of
+from layoutopt.ops.base import Builder, padded_axes_of, register, rule_of
 from layoutopt.ops.feature_maps import SpatialRule
 from layoutopt.ops.rearrangement import Slice
 from layoutopt.ops.signatures import (
@@ -33,10 +33,7 @@ from layoutopt.ops.signatures import (
     States,
     X,
     Y,
-    present,
-    present_type,
     rank_of,
-    shape_of,
 )
 from layoutopt.ops.view import View
 
@@ -126,34 +123,10 @@ class QdqOp(AxiswiseRule):
         storage, axis = signature.inputs[0], self.axis(op)
         return storage is None or axis is None or storage.format.block(axis) == 1
 
-    def lower(self, op: Op, build: Builder) -> None:
-        """Lower to the op along the physical dimension of the axis.
-
-        Several physical dimensions of the axis are merged if they are adjacent and ordered from major to minor; otherwise the
-        op runs in the canonical format.
-        """
-        axis, format = self.axis(op), build.format(X)
-        if axis is None or format.block(axis) == 1:
-            lower_directly(op, build, {} if axis is None else {"axis": positions(format, (axis,))[0]})
-            return
-        dims, target = positions(format, (axis,)), present_type(build.output_type(0))
-        padded = format.padded_shape(op.x.dims)
-        digits = tuple(sorted(dims, key=lambda position: -format.spans[position]))
-        if digits == tuple(range(dims[0], dims[-1] + 1)):
-            physical = shape_of(target)
-            shape = (*physical[: digits[0]], padded[axis], *physical[digits[-1] + 1 :])
-            inputs = [build.reshape(present(build.input(0)), shape), *self._scale_and_zero_point(op, build)]
-            attributes = {**op.attributes, "axis": digits[0]}
-            (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
-            build.set_output(0, build.reshape(result, physical))
-            return
-        inputs = [build.padded(0), *self._scale_and_zero_point(op, build)]
-        (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, padded)], op.attributes)
-        build.set_padded_output(0, result)
-
-    def _scale_and_zero_point(self, op: Op, build: Builder) -> Sequence[Value | None]:
-        """Scale and zero point along the padded axis."""
-        return [build.padded(index) for index in range(1, len(op.inputs))]
+    @override
+    def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
+        axis = self.axis(op)
+        return {} if axis is None else {"axis": positions(build.format(X), (axis,))[0]}
 
     def is_scale_padded(self, op: Op, signature: Signature) -> bool:
         """Whether every padded axis of x is the axis of a per-axis scale, so that the scale is padded, too."""
@@ -182,17 +155,6 @@ class Quantize(QdqOp):
             return ZERO
         is_bounded = is_positive and op.integer("saturate", 1) == 1 and inputs[0] is not ANY
         return FINITE if is_bounded or is_small_integer(op.outputs[0]) else ANY
-
-    def _scale_and_zero_point(self, op: Op, build: Builder) -> Sequence[Value | None]:
-        """Scale and zero point along the padded axis; a constant scale is padded with ones, since the op divides by it."""
-        scale, axis = op.constant(SCALE), self.axis(op)
-        operands = list(super()._scale_and_zero_point(op, build))
-        assert axis is not None
-        extent = build.format(X).padded_shape(op.x.dims)[axis]
-        if scale is not None and isinstance(extent, int) and extent > scale.size:
-            ones = np.ones(extent - scale.size, scale.dtype)
-            operands[0] = build.constant(np.concatenate([scale, ones]), "scale")
-        return operands
 
 
 @register

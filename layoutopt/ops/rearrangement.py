@@ -11,8 +11,6 @@ from layoutopt.ops.along_axis import OneAxis, given_integers, with_integers
 from layoutopt.ops.axiswise import (
     AxiswiseRule,
     IterationOrder,
-    aligned_input,
-    broadcast_padding,
 )
 from layoutopt.ops.base import Builder, PhysicalOperands, register, state_of
 from layoutopt.ops.interfaces import Pads
@@ -24,7 +22,6 @@ from layoutopt.ops.signatures import (
     PaddingTransfer,
     States,
     X,
-    Y,
     present,
     rank_of,
     shape_of,
@@ -271,7 +268,7 @@ class Pad(AxiswiseRule):
         return attributes, inputs[:3] if op.input(2) is not None else inputs[:2]
 
 
-# --- Tile, which repeats a tensor along its axes. A repeated axis is not blocked unless it has one element ---
+# --- Tile, which repeats a tensor along its axes ---
 
 
 @register
@@ -281,33 +278,21 @@ class Tile(AxiswiseRule):
     family = "rearrangement"
     ops = ("Tile",)
     formats = "any; repeated axes must not be blocked"
-    padding = PaddingTransfer(ZERO, FINITE, ANY, "elements broadcast over a block count as finite")
+    padding = PADDING_KEPT
     is_always_agnostic = True
     is_pure_broadcast = True
     whole_reason = "a repeated axis cannot be blocked"
 
     @override
     def inapplicability(self, op: Op) -> str:
-        if op.constant(1) is None:
-            return "the repeats are computed"
-        x, y = op.x.dims, op.y.dims
-        is_unknown = any(before == 1 and not isinstance(after, int) for before, after in zip(x, y, strict=True))
-        return "an extent of the result is unknown" if is_unknown else ""
-
-    def whole_axes(self, op: Op) -> Collection[int]:
-        """The repeated axes of more than one element."""
-        repeats = given_integers(op, "repeats", 1) or ()
-        return [axis for axis, count in enumerate(repeats) if count != 1 and op.x.dims[axis] != 1]
+        return "the repeats are computed" if op.constant(1) is None else ""
 
     @override
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        return broadcast_padding(op, signature, 0, inputs[0])
+    def whole_axes(self, op: Op) -> Collection[int]:
+        return [axis for axis, count in enumerate(given_integers(op, "repeats", 1) or ()) if count != 1]
 
+    @override
     def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
-        """An axis of one element is repeated to the extent of each physical axis of y."""
-        x, repeats = op.x.dims, given_integers(op, "repeats", 1) or ()
-        counts: list[Dim] = []
-        for part, extent in zip(build.format(Y).parts, shape_of(build.output_type(0)), strict=True):
-            counts.append(extent if x[part.axis] == 1 else 1 if part.block else repeats[part.axis])
-        numbers = build.constant(np.asarray(counts, dtype=np.int64), "repeats")
-        return {}, [aligned_input(build, op, 0, self.axes(op)), numbers]
+        repeats = given_integers(op, "repeats", 1) or ()
+        counts = [1 if part.block else repeats[part.axis] for part in build.format(X).parts]
+        return {}, [build.input(0), build.constant(np.asarray(counts, dtype=np.int64), "repeats")]

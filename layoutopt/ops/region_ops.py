@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 from typing_extensions import override
 
-from layoutopt.formats import Dim, Format, Part, Shape
+from layoutopt.formats import Dim, Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops.base import LayoutRule, register, rule_of
 from layoutopt.ops.signatures import (
@@ -123,10 +123,6 @@ class ControlFlow(LayoutRule):
         """The extent of the axis along which results of iterations are concatenated; None if unknown."""
         return None
 
-    def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:
-        """The attributes of the op on physical arrays under a signature."""
-        return op.attributes
-
     @override
     def canonical_reason(self, op: Op) -> str:
         return "" if self.is_well_formed(op) else "its regions do not have the operands that its definition requires"
@@ -179,34 +175,15 @@ def port_formats(
         return Inapplicable("the boundary value has to be canonical")
     if len(plain) < len(values):
         return Inapplicable("the rank of the boundary value is unknown at a port")
-    if format.parts[: len(at.scan_axes)] != tuple(map(Part, at.scan_axes)):
-        return Inapplicable(
-            f"{values[at].format_text(format)} does not have the axes outermost that regions do not have: {at.scan_axes}"
-        )
-    inner = format.restrict([axis for axis in range(format.rank) if axis not in at.scan_axes])
-    found = {}
-    for port, value in values.items():
-        found[port] = format if port == at else _outer_format(inner, port)
-        shape, format_ = value.shape, found[port]
-        if shape is None or not format_.fits(shape) or 0 in shape:
-            return Inapplicable(f"{value.format_text(format_)} does not fit {value.name}")
-        if value.dtype is DType.STRING and not format_.is_plain:
+    found = dict.fromkeys(values, format)
+    for value in values.values():
+        if not format.fits(value.dims) or 0 in value.dims:
+            return Inapplicable(f"{value.format_text(format)} does not fit {value.name}")
+        if value.dtype is DType.STRING and not format.is_plain:
             return Inapplicable(f"{value.name} holds strings, which cannot be padded with zeros")
-    if len({_blocked_extents(each, found[each], values[each]) for each in found}) > 1:
+    if len({tuple(value.dims[axis] for axis in format.blocked_axes) for value in values.values()}) > 1:
         return Inapplicable("a blocked extent differs between the ports of a boundary value")
     return found
-
-
-def _outer_format(inner: Format, port: RegionPort) -> Format:
-    """The format of the op's operand: the format of the region's operand, with the scan axes outermost."""
-    seen = [axis for axis in range(inner.rank + len(port.scan_axes)) if axis not in port.scan_axes]
-    parts = (Part(seen[part.axis], part.block, part.step) for part in inner.parts)
-    return Format((*map(Part, port.scan_axes), *parts))
-
-
-def _blocked_extents(port: RegionPort, format: Format, value: Value) -> Shape:
-    assert value.shape is not None
-    return tuple(value.shape[axis] for axis in format.blocked_axes)
 
 
 def signature_with(op: Op, found: Mapping[Slot, Storage]) -> Signature:
@@ -414,7 +391,7 @@ class Loop(ControlFlow):
             )
         for index in range(states, len(body.outputs) - 1):
             outer = RegionPort(Slot("out", index), scan_axes=(0,))
-            found.append(BoundaryValue((RegionPort(Slot("out", 1 + index), "body"),), (outer,)))
+            found.append(BoundaryValue((RegionPort(Slot("out", 1 + index), "body"),), (outer,), is_fixed=True))
         return [*found, *_captures(op)]
 
     def runs_per_body(self, op: Op) -> dict[str, float]:
@@ -451,7 +428,7 @@ class Scan(ControlFlow):
     inputs: (states, sequences)      body: (states, elements) -> (states, outputs)
     """
 
-    formats = "any that its body and its neighbours agree on, the scanned axis outermost"
+    formats = "any that its body and its neighbours agree on; canonical for scanned arrays"
     padding = PaddingTransfer(ZERO, None, ANY, "the states of its body")
 
     ops = ("Scan",)
@@ -494,7 +471,7 @@ class Scan(ControlFlow):
         return [axis + (rank or 0) if axis < 0 else axis for rank, axis in zip(ranks, axes, strict=True)]
 
     def boundary_values(self, op: Op) -> list[BoundaryValue]:
-        """The boundary values: a state has one storage, a sequence any format in which the scanned axis is outermost."""
+        """The boundary values: a state has one storage, sequences are canonical."""
         states, sequences = self._counts(op)
         found = []
         for index in range(states):
@@ -503,10 +480,10 @@ class Scan(ControlFlow):
             found.append(BoundaryValue(sources, targets))
         for index, axis in enumerate(self._axes(op, "scan_input_axes", sequences) or (), states):
             outer = RegionPort(Slot("in", index), scan_axes=(axis,))
-            found.append(BoundaryValue((outer,), (RegionPort(Slot("in", index), "body"),)))
+            found.append(BoundaryValue((outer,), (RegionPort(Slot("in", index), "body"),), is_fixed=True))
         for index, axis in enumerate(self._axes(op, "scan_output_axes", len(op.outputs) - states) or (), states):
             outer = RegionPort(Slot("out", index), scan_axes=(axis,))
-            found.append(BoundaryValue((RegionPort(Slot("out", index), "body"),), (outer,)))
+            found.append(BoundaryValue((RegionPort(Slot("out", index), "body"),), (outer,), is_fixed=True))
         return [*found, *_captures(op)]
 
     def runs_per_body(self, op: Op) -> dict[str, float]:
@@ -522,17 +499,3 @@ class Scan(ControlFlow):
         shapes = [(None if value is None else shape_of(value), axis) for value, axis in scanned]
         found = [None if shape is None else shape[axis] for shape, axis in shapes]
         return next((each for each in found if isinstance(each, int)), found[0] if found else None)
-
-    def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:
-        """The attributes with scan axis 0 for operands in other than canonical formats, whose scanned axes are outermost."""
-        attributes, (states, _) = dict(op.attributes), self._counts(op)
-        for name, count in self._lists(op):
-            storages = signature.inputs if name == "scan_input_axes" else signature.outputs
-            axes = self._axes(op, name, count) or []
-            moved = [
-                axis if storage is None or storage.format.is_canonical else 0
-                for axis, storage in zip(axes, storages[states : states + count], strict=True)
-            ]
-            if moved != axes:
-                attributes[name] = tuple(moved)
-        return attributes

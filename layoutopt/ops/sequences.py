@@ -1,6 +1,7 @@
 """Attention and recurrent networks."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from typing_extensions import override
@@ -15,7 +16,6 @@ from layoutopt.ops.signatures import (
     OperandFormats,
     X,
     Y,
-    canonical_signature,
     estimated_extent,
     format_text,
     is_canonical,
@@ -161,16 +161,7 @@ class MultiHeadAttention(LayoutRule):
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::MultiHeadAttention",)
     formats = "canonical"
     padding = PADDING_REFUSED
-
-    @override
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        if all(format.is_canonical for format in known.values()):
-            return canonical_signature(op)
-        return Inapplicable("the kernel reads and writes canonical formats only")
-
-    @override
-    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        return letters_by_rank(op, dict.fromkeys((*(Slot("in", index) for index in range(3)), Y), ("NSC",)))
+    letters = MappingProxyType(dict.fromkeys((*(Slot("in", index) for index in range(3)), Y), ("NSC",)))
 
     @override
     def flops(self, op: Op) -> float:

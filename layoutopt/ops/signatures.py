@@ -62,15 +62,6 @@ def is_canonical(signature: Signature) -> bool:
     return all(storage is None or storage.format.is_canonical for storage in (*signature.inputs, *signature.outputs))
 
 
-def padded_type(value: Value | None, storage: Storage | None) -> TensorType | None:
-    """The type of a value in the canonical format, its axes padded up to their blocks."""
-    if value is None or not isinstance(value.type, TensorType):
-        return None
-    if storage is None or value.type.shape is None:
-        return value.type
-    return TensorType(value.type.dtype, storage.format.padded_shape(value.type.shape))
-
-
 def physical_type(value: Value, storage: Storage | None) -> TensorType:
     """The type of the array that holds a value in a storage."""
     assert isinstance(value.type, TensorType)
@@ -137,13 +128,6 @@ def chosen_signature(op: Op) -> Signature:
     """The signature that the planner has chosen for an op."""
     assert op.signature is not None, f"{op!r} has no signature"
     return op.signature
-
-
-def padded_output(op: Op, index: int = 0) -> TensorType:
-    """The type of an output in the canonical format under the chosen signature, its axes padded up to their blocks."""
-    type = padded_type(op.outputs[index], chosen_signature(op).outputs[index])
-    assert type is not None, f"{op!r}: output {index} is absent"
-    return type
 
 
 def present_type(type: TensorType | None) -> TensorType:

@@ -176,20 +176,12 @@ def _scores(graph: Graph, x: Value) -> tuple[Op, ViewChain, Value | None] | None
 
 def _weighted_values(graph: Graph, softmax: Op) -> tuple[list[Op], bool] | None:
     """The ops from the attention weights to their product with v, and whether they replace NaN by zero, as those of torch."""
-    ops: list[Op] = []
-    weights = softmax.y
+    replacement = _nan_replacement(graph, softmax.y)
+    weights = replacement[-1].y if replacement else softmax.y
     reader = graph.only_reader(weights)
-    while reader is not None and reader.kind == "Cast" and reader.y.dtype is DType.FLOAT32:
-        ops.append(reader)  # older exporters write Casts from float32 to float32 around a softmax
-        weights, reader = reader.y, graph.only_reader(reader.y)
-    replacement = _nan_replacement(graph, weights) if reader is None else ()
-    if replacement:
-        ops += replacement
-        weights = replacement[-1].y
-        reader = graph.only_reader(weights)
     if reader is None or reader.kind != "MatMul" or reader.x is not weights:
         return None
-    return [*ops, reader], bool(replacement)
+    return [*replacement, reader], bool(replacement)
 
 
 def _nan_replacement(graph: Graph, weights: Value) -> tuple[Op, ...]:

@@ -126,7 +126,7 @@ class Found:
 def find(graph: Graph, value: Value | None, expression: Expression, found: Found | None = None) -> Found | None:
     """The occurrence of an expression that computes a value, in addition to those in `found`; None if there is none.
 
-    Operands of Add and Mul may have any order, and Casts that do nothing may be anywhere.
+    Operands of Add and Mul may have any order.
     """
     found = found or Found()
     if isinstance(expression, str):
@@ -135,8 +135,6 @@ def find(graph: Graph, value: Value | None, expression: Expression, found: Found
     if isinstance(expression, list):
         return next((each for one in expression if (each := find(graph, value, one, found)) is not None), None)
     op = graph.producer(value)
-    while op is not None and op.kind == "Cast" and op.x.dtype is op.y.dtype:
-        found, op = Found(found.values, (*found.ops, op)), graph.producer(op.x)
     if op is None or op.kind != expression.kind:
         return None
     for inputs in (op.inputs, op.inputs[::-1]) if op.kind in ("Add", "Mul") else (op.inputs,):

@@ -163,6 +163,7 @@ MAX_FORMATS = 16  # per value; the problem grows with their square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have independent formats
 
 _IN_KEPT_GROUP = "it is part of a QDQ group, which stays as it is"
+_OUT_OF_TIME = "the time limit ended planning"
 _AT_OUTPUT = "its floating-point side is an output, so that the integers are converted instead"
 
 
@@ -183,7 +184,7 @@ def propose(
         pins: formats that the caller requires, which are candidates too.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         deadline: the end of the time for planning.
-        propagates: whether formats of kernels are collected; otherwise only canonical and pinned formats are.
+        propagates: whether formats of kernels are collected; otherwise only those of the kernels that write pinned values are.
 
     Raises:
         OutOfTimeError: the deadline is over before all candidates are collected.
@@ -192,7 +193,10 @@ def propose(
     fixed = dict.fromkeys(ops_at_outputs(tree, pins), _AT_OUTPUT)
     if keeps_qdq_groups:
         fixed |= dict.fromkeys(quantized_ops(tree.runs), _IN_KEPT_GROUP)
-    return _FormatPropagation(Candidates(tree, groups), cost_model, fixed, deadline, propagates).run(pins)
+    if not propagates:
+        others = (unit for unit in tree.units if isinstance(unit, Op) and not isinstance(rule_of(unit), View))
+        fixed |= {op: _OUT_OF_TIME for op in others if not any(value in pins for value in op.outputs)}
+    return _FormatPropagation(Candidates(tree, groups), cost_model, fixed, deadline).run(pins)
 
 
 class _FormatPropagation:
@@ -203,7 +207,6 @@ class _FormatPropagation:
         cost_model: the target.
         fixed: the ops that keep canonical formats, with the reason.
         deadline: the end of the time for planning.
-        propagates: whether formats of kernels are collected and propagated.
         signatures: the signatures of every op and boundary value, by key.
         queue: pairs of a value and a format that are still to be propagated to the readers and the writer of the value.
         untransposable: the ops and boundary values with an operand whose element type no runtime transposes.
@@ -219,13 +222,11 @@ class _FormatPropagation:
         cost_model: CostModel,
         fixed: Mapping[Op, str],
         deadline: Deadline,
-        propagates: bool,
     ) -> None:
         self.result, self.tree, self.groups = result, result.tree, result.groups
         self.cost_model = cost_model
         self.fixed = fixed
         self.deadline = deadline
-        self.propagates = propagates
         self.signatures: dict[Unit, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
         self.untransposable = {unit for unit in self.tree.units if has_untransposable_type(unit)}
@@ -239,7 +240,7 @@ class _FormatPropagation:
         for value in self.tree.values:
             if value.rank is not None:
                 self._add_format(value, Format.canonical(value.rank))
-        for value, format in pins.items() if self.propagates else ():
+        for value, format in pins.items():
             self._add_format(value, format)
         for unit in units:
             self.deadline.check("candidates")
@@ -247,9 +248,6 @@ class _FormatPropagation:
                 self._add_initial(unit)
             else:
                 self._complete(unit, {})
-        if not self.propagates:
-            self.queue.clear()
-            self._add_pinned(pins)
         while self.queue:
             self.deadline.check("candidates")
             self._propagate(*self.queue.popleft())
@@ -266,30 +264,9 @@ class _FormatPropagation:
             self._add_signature(op, canonical_signature(op))
         if op in self.fixed:
             self.result.notes[op] = [self.fixed[op]]
-        elif self.propagates:
-            self._complete_kernels(op)
-        else:
-            self._complete_canonical(op)
-
-    def _add_pinned(self, pins: Mapping[Value, Format]) -> None:
-        """Add pinned formats, and the signatures of the kernels that write pinned values."""
-        for value, format in pins.items():
-            self._add_format(value, format)
-            writer = self.tree.writers[value][0] if value in self.tree.writers else None
-            if isinstance(writer, Op) and writer not in self.fixed:
-                self._complete_kernels(writer)
-
-    def _complete_kernels(self, op: Op) -> None:
-        """Add the signatures of the target's kernels."""
-        if rule_of(op) is not None:
+        elif rule is not None:
             for formats in self.cost_model.preferred_formats(self.groups.kernel_op(op)):
                 self._complete(op, dict(formats))
-
-    def _complete_canonical(self, op: Op) -> None:
-        """Add the signature of a view op with a canonical input, which it has in the original graph."""
-        first = op.inputs[0] if op.inputs else None
-        if op not in self.signatures and first is not None and first.rank is not None:
-            self._complete(op, {Slot("in", 0): Format.canonical(first.rank)})
 
     def _with_padding(self, unit: Unit) -> list[Signature]:
         """The signatures of a unit for the padding states that its inputs can have after the units before it."""
@@ -338,12 +315,8 @@ class _FormatPropagation:
             if self._is_known(unit, rule, slot, format):
                 return
             self._complete(unit, {slot: format})
-        self._combine_all(unit, rule, slot, format)
-
-    def _combine_all(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
-        """Add the signatures of a format at a slot with the known formats of the other operands, if the rule allows others."""
-        if not rule.is_anchor and self.propagates and rule.has_independent_operands:
-            self._combine(op, slot, format)
+            if rule.has_independent_operands:
+                self._combine(unit, slot, format)
 
     def _is_known(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
         """Whether an operand of the same class already has the format, so that the signature is known; records the format."""

@@ -19,11 +19,11 @@ from layoutopt.runtime.kernel_queries import (
     RUNTIME_VERSION,
     Support,
     blocked_channels,
-    load_failure,
     op_support,
 )
 from layoutopt.runtime.operator_usage import Usage, usages
 from layoutopt.runtime.portable import portable_block
+from layoutopt.runtime.session import load_failure
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.runs import run_failure
 

@@ -63,6 +63,3 @@ def _check(path: Path) -> None:
         onnxruntime.SessionOptions().register_custom_ops_library(str(path.resolve()))
     except RUNTIME_ERRORS as error:
         raise ExtensionError(f"cannot be loaded: {error}", where=fspath(path), hint=_HINT) from error
-
-
-__all__ = ["kernel_libraries", "registered_libraries", "session_options"]

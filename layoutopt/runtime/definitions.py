@@ -271,6 +271,3 @@ def _drop_omitted(node: onnx.NodeProto) -> None:
     for names in (node.input, node.output):
         while names and not names[-1]:
             del names[-1]
-
-
-__all__ = ["DEFINITIONS", "DEFINITION_DOMAIN", "Definition", "define", "placeholder"]

@@ -2,14 +2,10 @@
 
 The ancestors of the values become a model without inputs: constants are initializers, because onnxruntime supports more
 element types for these than for inputs. The model runs once without optimisations, so that every operator computes its
-result as defined. Element types that onnxruntime cannot return are cast in the model to a wider type that holds them exactly,
-and back to their own type in numpy.
+result as defined.
 """
 
 from collections.abc import Sequence
-
-import numpy as np
-import onnx_ir as ir
 
 from layoutopt.errors import InvariantError, ModelError
 from layoutopt.ir.constants import Deferred
@@ -21,7 +17,7 @@ from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes
 from layoutopt.ops import estimated_volume, is_dequantizer
 from layoutopt.runtime.custom_ops import registered_libraries
 from layoutopt.runtime.errors import RUNTIME_ERRORS
-from layoutopt.runtime.session import inference_session
+from layoutopt.runtime.session import Session
 
 _RANDOM = {  # for onnx before 1.21, whose schemas do not declare non-determinism
     "Bernoulli",
@@ -31,13 +27,6 @@ _RANDOM = {  # for onnx before 1.21, whose schemas do not declare non-determinis
     "RandomNormalLike",
     "RandomUniform",
     "RandomUniformLike",
-}
-_WIDER = {
-    **dict.fromkeys([DType.BFLOAT16, DType.FLOAT4E2M1, DType.FLOAT8E8M0], DType.FLOAT32),
-    **dict.fromkeys([DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ], DType.FLOAT32),
-    **dict.fromkeys([DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ], DType.FLOAT32),
-    **dict.fromkeys([DType.INT4, DType.INT2], DType.INT8),
-    **dict.fromkeys([DType.UINT4, DType.UINT2], DType.UINT8),
 }
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _EXACT_IN_FLOAT32 = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.UINT8, DType.INT4, DType.UINT4})
@@ -85,12 +74,7 @@ def defer(graph: Graph, value: Value, is_expanded: bool) -> Deferred | None:
     """
     part = _constant_subgraph(graph, [value])
     dtype, shape = value.dtype, value.static_shape
-    if (
-        dtype is None
-        or dtype in _WIDER
-        or shape is None
-        or (_rearranged(part) is None and evaluate(graph, [value])[0] is None)
-    ):
+    if dtype is None or shape is None or (_rearranged(part) is None and evaluate(graph, [value])[0] is None):
         return None
     return Deferred(part, estimated_volume(shape) * dtype.bits // 8, _output, is_expanded)
 
@@ -136,9 +120,9 @@ def _computed(graph: Graph, targets: list[Value]) -> dict[Value, Array | None]:
     """The values in one model, or in one model each if their constants are large or one of them cannot be computed."""
     part = _constant_subgraph(graph, targets)
     if len(targets) == 1 and (array := _rearranged(part)) is not None:
-        return {targets[0]: _narrowed(array, targets[0])}
+        return {targets[0]: array}
     is_large = sum(value.data.nbytes for value in part.values if value.data is not None) > _MAX_BYTES_PER_MODEL
-    arrays = None if is_large and len(targets) > 1 else _run(part, targets)
+    arrays = None if is_large and len(targets) > 1 else _run(part)
     if arrays is not None:
         return dict(zip(targets, arrays, strict=True))
     if len(targets) == 1:
@@ -177,32 +161,16 @@ def _constant_subgraph(graph: Graph, targets: Sequence[Value]) -> Graph:
                 version=op.version,
             )
         )
-    part.outputs = [_widened(part, copies[value]) for value in targets]
+    part.outputs = [copies[value] for value in targets]
     return part
 
 
-def _widened(part: Graph, value: Value) -> Value:
-    """The value, upcast if onnxruntime cannot return its element type."""
-    wider = _WIDER.get(value.dtype) if value.dtype is not None else None
-    if wider is None:
-        return value
-    result = part.new_value(f"{value.name}_wide", TensorType(wider, value.shape))
-    target = int(ir.DataType.from_numpy(wider.numpy))
-    part.add_op(Op("Cast", (value,), (result,), attributes={"to": target}, version=part.opsets[""]))
-    return result
-
-
-def _run(part: Graph, targets: Sequence[Value]) -> list[Array] | None:
+def _run(part: Graph) -> list[Array] | None:
     """The elements of the outputs; None if onnxruntime fails."""
     if sum(value.data.nbytes for value in part.values if value.data is not None) > IN_ONE_FILE:
         return None
     content = to_bytes(emit(part))
     try:
-        arrays = inference_session(content, is_optimised=False).run(None, {})
+        return Session(content, is_optimised=False).run(None, {})
     except RUNTIME_ERRORS:
         return None
-    return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, targets, strict=True)]
-
-
-def _narrowed(array: Array, value: Value) -> Array:
-    return array if value.dtype is None or value.dtype is DType.STRING else array.astype(value.dtype.numpy, copy=False)

@@ -18,10 +18,9 @@ import onnxruntime
 from onnx import helper
 
 from layoutopt.files import scratch_folder
-from layoutopt.runtime.errors import RUNTIME_ERRORS, error_message, raise_if_out_of_memory
-from layoutopt.runtime.session import inference_session
+from layoutopt.runtime.errors import RUNTIME_ERRORS
+from layoutopt.runtime.session import inference_session, load_error
 from layoutopt.runtime.type_names import tensor_name, type_proto
-from layoutopt.runtime.utf8_paths import utf8_path
 
 RUNTIME_VERSION = str(onnxruntime.__version__)
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
@@ -66,8 +65,7 @@ def node_support(
         try:
             session = _session(node, types, opsets, saved, functions)
         except RUNTIME_ERRORS as error:
-            raise_if_out_of_memory(error)
-            return Support("missing", _reason(error))
+            return Support("missing", load_error(error))
         made = dict.fromkeys(each.op_type for each in onnx.load(saved).graph.node)
     outputs = tuple(each.type for each in session.get_outputs())
     alone = set(made) <= {node.op_type}
@@ -106,17 +104,6 @@ def blocked_channels() -> int | None:
     return block if block > 1 else None
 
 
-def load_failure(path: Path) -> str:
-    """The error of loading a model in onnxruntime with default options and one thread; empty if there is none."""
-    try:
-        with utf8_path(path) as source:
-            inference_session(source)
-    except RUNTIME_ERRORS as error:
-        raise_if_out_of_memory(error)
-        return _reason(error)
-    return ""
-
-
 def _session(
     node: onnx.NodeProto,
     types: Mapping[str, str],
@@ -136,9 +123,3 @@ def _session(
     for name in filter(None, node.output):
         model.graph.output.add(name=name)
     return inference_session(model.SerializeToString(), is_optimised=False, saved=saved)
-
-
-def _reason(error: Exception) -> str:
-    """The message of an error, shortened and without its prefix `[ONNXRuntimeError] : 9 : NAME : `."""
-    text = str(error)
-    return error_message(error, text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text)

@@ -38,6 +38,3 @@ def instruction_sets() -> set[str]:
     found = {name.lower() for key in ("baseline", "found") for name in extensions.get(key, [])}
     # numpy 2.4 reports the levels of the x86-64 psABI in the place of extensions.
     return found | ({"avx2"} if "x86_v3" in found else set()) | ({"avx512f"} if "x86_v4" in found else set())
-
-
-__all__ = ["instruction_sets", "processor_fields", "processor_name", "reported_instruction_sets"]

@@ -20,6 +20,7 @@ import onnxruntime
 from onnx import numpy_helper
 
 from layoutopt.runtime.custom_ops import session_options
+from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.type_names import type_proto
 from layoutopt.runtime.utf8_paths import utf8_path
 
@@ -103,6 +104,7 @@ class Session:
         has_arena: whether memory that a run frees is kept for the next one.
         polls: whether idle threads poll for work, as by default: that takes a fifth of the processor time of a verification.
         trace: the prefix of the file to which onnxruntime writes a trace of the first run that succeeds; None for no trace.
+        saved: the file to which onnxruntime writes the model that it has loaded.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Session:
         has_arena: bool = True,
         polls: bool = False,
         trace: Path | None = None,
+        saved: Path | None = None,
     ) -> None:
         config = {
             "session.intra_op.allow_spinning": "1" if polls else "0",
@@ -136,6 +139,7 @@ class Session:
                 config=config,
                 trace=trace,
                 has_arena=has_arena,
+                saved=saved,
             )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
         self._is_traced = trace is not None
@@ -179,6 +183,26 @@ class Session:
             return list(self._session.run(names, given, options))
         values = {name: _value(value, self._types[name]) for name, value in given.items()}
         return [_array(value) for value in self._session.run_with_ort_values(names, values, options)]
+
+
+def load_failure(model: bytes | str | os.PathLike[str], *, is_optimised: bool = True, saved: Path | None = None) -> str:
+    """The error of loading a model, with `saved` also of writing what was loaded, in one line; empty if there is none."""
+    try:
+        Session(model, is_optimised=is_optimised, threads=1, saved=saved)
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        return load_error(error)
+    return ""
+
+
+def load_error(error: Exception) -> str:
+    """The message of an exception of onnxruntime without its prefix `[ONNXRuntimeError] : 9 : NAME : `.
+
+    Raises:
+        OutOfMemoryError: the exception reports too little memory.
+    """
+    raise_if_out_of_memory(error)
+    text = str(error)
+    return error_message(error, text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text)
 
 
 @contextmanager

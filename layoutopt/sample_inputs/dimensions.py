@@ -43,8 +43,8 @@ from layoutopt.ir.sizes import (
     size_by_name,
     symbols,
 )
-from layoutopt.ir.types import Op, Value
-from layoutopt.sample_inputs.relations import Relation, relations_of
+from layoutopt.ir.types import Op
+from layoutopt.sample_inputs.relations import Relation, is_input, relations_of
 
 
 class Role(Enum):
@@ -87,7 +87,6 @@ _CONVOLUTIONS = frozenset(
 )
 _SPECTRA = frozenset({"STFT", "DFT"})
 _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
-_VIEWS = frozenset({"Transpose", "Reshape", "Identity", "Cast", "Squeeze", "Unsqueeze", "Slice", "Gather"})
 _PAST_KEYS = {"Attention": 4, "com.microsoft::MultiHeadAttention": 6, "com.microsoft::GroupQueryAttention": 3}
 _AUDIO_STEP = 64  # least reduction factor of a dimension that counts audio samples
 _LARGE_SIZE = 1 << 20  # a size at which the ratio of a dimension and a computed extent is measured
@@ -138,7 +137,7 @@ def _implied_roles(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
         yield from _roles_of_cache(graph, op)
     elif op.kind in _PAST_KEYS and len(op.inputs) > _PAST_KEYS[op.kind]:
         past = op.inputs[_PAST_KEYS[op.kind]]
-        if past is not None and len(past.shape or ()) == 4 and _is_given(graph, past):
+        if past is not None and len(past.shape or ()) == 4 and is_input(graph, past):
             yield from ((name, Role.PAST) for name in _single_name((past.shape or ())[2]))
 
 
@@ -158,24 +157,13 @@ def _roles_of_cache(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
     """The roles of a floating-point input of three or more axes that a Concat extends by a computed value along one axis."""
     values = [value for value in op.inputs if value is not None]
     rank = values[0].rank or 0
-    given = [value for value in values if _is_given(graph, value)]
+    given = [value for value in values if is_input(graph, value)]
     if rank < 3 or len(given) != 1 or len(values) != 2 or given[0].dtype is None or not given[0].dtype.is_float:
         return
     axis = op.integer("axis") % rank
     yield from ((name, Role.PAST) for name in _single_name((given[0].shape or ())[axis]))
     if axis > 0:
         yield from ((name, Role.BATCH) for name in _single_name((given[0].shape or ())[0]))
-
-
-def _is_given(graph: Graph, value: Value) -> bool:
-    """Whether a value is a graph input, possibly behind view ops."""
-    while value not in graph.inputs:
-        producer = graph.producer(value)
-        source = producer.inputs[0] if producer is not None and producer.op_type in _VIEWS else None
-        if source is None:
-            return False
-        value = source
-    return True
 
 
 def _single_name(dim: Dim) -> frozenset[str]:

@@ -25,6 +25,7 @@ import numpy as np
 from layoutopt.formats import UNKNOWN, Dim, Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, Value
+from layoutopt.ops.axiswise import scale_and_shift
 
 _MAX_TRACKED = 2000  # values that an input is tracked through
 
@@ -156,25 +157,17 @@ def _tracked_results(tracked: _TrackedValue, op: Op, index: int) -> Iterator[_Tr
     if is_range_preserved:
         yield from (replace(tracked, value=value) for value in op.outputs if value is not None)
         return
-    if op.op_type == "Not":
-        yield from (replace(tracked, value=value, scale=-tracked.scale) for value in op.outputs if value is not None)
-        return
-    other = op.constant(1 - index) if op.op_type in ("Add", "Sub", "Mul", "Div") and len(op.inputs) == 2 else None
-    result = op.outputs[0] if op.outputs else None
-    if other is None or other.size != 1 or result is None or other.dtype.kind not in "iuf":
-        return
-    number = float(other.reshape(-1)[0])
-    match op.op_type, index:
-        case "Add", _:
-            yield replace(tracked, value=result, shift=tracked.shift + number)
-        case "Sub", 0:
-            yield replace(tracked, value=result, shift=tracked.shift - number)
-        case "Sub", _:
-            yield replace(tracked, value=result, scale=-tracked.scale, shift=number - tracked.shift)
-        case "Mul", _ if number:
-            yield replace(tracked, value=result, scale=tracked.scale * number, shift=tracked.shift * number)
-        case "Div", 0 if number:
-            yield replace(tracked, value=result, scale=tracked.scale / number, shift=tracked.shift / number)
+    other = op.constant(1 - index) if len(op.inputs) == 2 else None
+    factors = (
+        (-1.0, 0.0)
+        if op.op_type == "Not"
+        else scale_and_shift(op, index, other.reshape(()).astype(np.float64))
+        if other is not None and other.size == 1 and other.dtype.kind in "iuf"
+        else None
+    )
+    if factors is not None and op.outputs[0] is not None and factors[0] != 0:
+        scale, shift = map(float, factors)
+        yield replace(tracked, value=op.outputs[0], scale=tracked.scale * scale, shift=tracked.shift * scale + shift)
 
 
 def _required_range(tracked: _TrackedValue, op: Op, index: int) -> ValueRange | None:
@@ -280,6 +273,3 @@ def _scales_bytes(op: Op, index: int) -> bool:
     number = float(other.reshape(-1)[0])
     factor = 1 / number if op.op_type == "Mul" and number else number
     return any(abs(factor - size) < 1e-3 * size for size in _BYTES) and index == 0
-
-
-__all__ = ["RangeKind", "ValueRange", "value_ranges"]

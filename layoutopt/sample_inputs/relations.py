@@ -31,11 +31,7 @@ from layoutopt.ops.signatures import shape_of
 Comparator: TypeAlias = Literal["=", ">=", "<="]
 
 _WINDOWED = frozenset({"Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "FusedConv", "AveragePool", "MaxPool"})
-_MAX_STEPS = 64  # ops between a Range or CumSum and the table that its result indexes
 _DOMAINS = ("", "com.microsoft")  # domains of the operators below
-_POSITIONAL = frozenset(
-    {"Cast", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Identity", "Add", "Mul", "Where", "Slice", "Tile", "Sub"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,45 +178,14 @@ def _sliced(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
 
 
 def _looked_up(graph: Graph, op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
-    """Indices that a Range or CumSum counts up to a length must be within the constant table."""
+    """Indices that count up to a length must be within the constant table."""
     table, indices = op.inputs[0], op.inputs[1]
-    if (
-        op.op_type == "GatherND"
-        or table is None
-        or not table.is_constant
-        or table.static_shape is None
-        or indices is None
-    ):
-        return
-    rows = table.static_shape[op.integer("axis") % len(table.static_shape)]
-    length, offset = _count(graph, indices)
-    if length is not None:
-        yield length, "<=", rows - offset
-
-
-def _count(graph: Graph, indices: Value) -> tuple[Dim | None, int]:
-    """The length of the Range or CumSum that indices come from, and the offset added to it; (None, 0) otherwise."""
-    value, offset = indices, 0
-    for _ in range(_MAX_STEPS):
-        op = graph.producer(value)
-        if op is None:
-            return None, 0
-        if op.op_type == "Range":
-            limit = op.elements(1)
-            return (limit[0] if limit and isinstance(limit[0], Extent) else None), offset
-        if op.op_type == "CumSum":
-            shape, axis = value.shape, op.elements(1)
-            return (shape[axis[0]] if shape and axis and isinstance(axis[0], int) else None), offset
-        if op.op_type not in _POSITIONAL:
-            return None, 0
-        inner = [each for each in op.inputs if each is not None and not each.is_constant and not each.elements]
-        if op.op_type == "Add" and len(inner) == 1:
-            constant = next((op.constant(index) for index in (0, 1) if op.constant(index) is not None), None)
-            offset += int(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else 0
-        if not inner:
-            return None, 0
-        value = inner[0]
-    return None, 0
+    is_table = op.op_type == "Gather" and table is not None and table.is_constant and bool(table.static_shape)
+    largest = _largest_by_stride(graph, indices) if is_table and indices is not None else None
+    if largest is not None and largest.keys() == {_ONE}:
+        count, rows = largest[_ONE] + 1, op.x.dims[op.integer("axis") % len(op.x.dims)]
+        constant = count.at(dict.fromkeys(count.names, 0)) or 0
+        yield count - constant, "<=", rows - constant
 
 
 def _recurrent(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Comparator, Dim]]:
@@ -252,7 +217,10 @@ def _cached(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Compa
 
 
 _DEPTH = 16  # ops between a Range and the indices
-_VIEWS = frozenset({"Cast", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Identity", "Flatten"})
+VIEWS = frozenset(
+    {"Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Ops whose result has elements of their first input."""
 _ONE = Extent.of(1)
 
 
@@ -262,7 +230,7 @@ def extents_read(graph: Graph, op: Op) -> Iterator[tuple[Dim, Dim]]:
     The dimension may be longer, but callers of a decoder give a mask of exactly the length that is read.
     """
     data, indices = op.inputs[0], op.inputs[1]
-    if data is None or not data.shape or indices is None or not _is_input(graph, data):
+    if data is None or not data.shape or indices is None or not is_input(graph, data):
         return
     columns: Mapping[int, Value]
     if op.op_type == "Gather":
@@ -285,17 +253,13 @@ def _columns(graph: Graph, indices: Value, first: int) -> Mapping[int, Value]:
     return {first + axis: each for axis, each in enumerate(columns)} if len(columns) == len(joined.inputs) else {}
 
 
-def _is_input(graph: Graph, value: Value) -> bool:
-    """Whether a value is a graph input, possibly behind view ops."""
-    for _ in range(_DEPTH):
-        op = graph.producer(value)
-        if op is None:
-            return value in graph.inputs
-        source = op.inputs[0] if op.op_type in _VIEWS else None
-        if source is None:
-            return False
-        value = source
-    return False
+def is_input(graph: Graph, value: Value) -> bool:
+    """Whether a value is a graph input, possibly behind ops that keep or select elements."""
+    producer = graph.producer(value)
+    while producer is not None and producer.op_type in VIEWS and producer.inputs[0] is not None:
+        value = producer.inputs[0]
+        producer = graph.producer(value)
+    return value in graph.inputs
 
 
 def _largest_by_stride(graph: Graph, value: Value, depth: int = _DEPTH) -> Mapping[Extent, Extent] | None:
@@ -303,26 +267,29 @@ def _largest_by_stride(graph: Graph, value: Value, depth: int = _DEPTH) -> Mappi
     known, op = _scalar(value), graph.producer(value)
     if known is not None:
         return {_ONE: known}
-    if op is None or depth == 0 or None in op.inputs:
+    if op is None or depth == 0:
         return None
+    operands = [each for each in op.inputs if each is not None]
     if op.op_type == "Range":
-        start, limit, step = (_scalar(each) for each in op.inputs if each is not None)
-        is_counter = start is not None and start.number == 0 and step == _ONE
-        return {_ONE: limit - 1} if is_counter and limit is not None else None
-    if op.op_type in _VIEWS:
-        return _largest_by_stride(graph, op.inputs[0], depth - 1) if op.inputs[0] is not None else None
-    if op.op_type in ("Add", "Mul"):
-        operands = [each for each in op.inputs if each is not None]
-        left, right = (_largest_by_stride(graph, each, depth - 1) for each in operands)
-        if left is None or right is None:
-            return None
-        if op.op_type == "Add":
-            return {stride: left.get(stride, Extent.of(0)) + right.get(stride, 0) for stride in {**left, **right}}
-        one, other = (_scalar(each) for each in operands)
-        if one is not None or other is not None:
-            factor, counters = (one, right) if one is not None else (other or _ONE, left)
-            return {stride * factor: largest for stride, largest in counters.items()}
-    return None
+        limit = _scalar(operands[1])
+        return {_ONE: limit - 1} if limit is not None and _scalar(operands[2]) == _ONE else None
+    if op.op_type == "CumSum":
+        shape, axis = value.shape, op.elements(1)
+        return {_ONE: Extent.of(shape[axis[0]])} if shape and axis and isinstance(axis[0], int) else None
+    if op.op_type in VIEWS:
+        return _largest_by_stride(graph, operands[0], depth - 1)
+    if op.op_type not in ("Add", "Sub", "Mul", "Where"):
+        return None
+    left, right = (_largest_by_stride(graph, each, depth - 1) for each in operands[-2:])
+    one, other = (_scalar(each) for each in operands[-2:])
+    if op.op_type == "Where" or left is None or right is None:  # a mask, or another value for masked positions
+        is_masked = op.op_type in ("Where", "Mul")
+        return (right if left is None or one is not None else left) if is_masked else None
+    if op.op_type == "Mul":
+        factor, counters = (one, right) if one is not None else (other, left)
+        return None if factor is None else {stride * factor: largest for stride, largest in counters.items()}
+    sign = -1 if op.op_type == "Sub" else 1
+    return {stride: left.get(stride, Extent.of(0)) + right.get(stride, 0) * sign for stride in {**left, **right}}
 
 
 def _scalar(value: Value) -> Extent | None:

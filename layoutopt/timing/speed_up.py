@@ -254,6 +254,3 @@ def _is_disturbed(blocks: Sequence[Block], number: int) -> bool:
 def _ends_after(rounds: int, seconds: float) -> IsOver:
     """The end after a multiple of a number of rounds, when the time is over or there are many rounds."""
     return lambda done, passed: done > 0 and done % rounds == 0 and (passed >= seconds or done >= _MAX_ROUNDS)
-
-
-__all__ = ["BLOCKS", "Block", "Feed", "SizedFeed", "SpeedUp", "measure_in_turns", "measure_speed_up", "speed_ups"]

@@ -234,7 +234,7 @@ class PairOfModels:
             perturb_narrow_weights(message, seed)
             wide = upcast_to_float32(self.narrow.edited(message).source)
             if wide is not None:
-                yield Runnable.of(wide, False), False
+                yield Runnable.of(wide), False
             return
         found = error_growths(self.original.message(), self.rewritten.message())
         growths = {f"{name}{suffix}": growth for name, growth in found.items() for suffix in ("", COMPUTED)}
@@ -383,6 +383,3 @@ def _compare_rounded(name: str, expected_values: Values, actual: Array) -> Compa
     accepted = min(1.0, ROUNDING_ULPS * float(np.finfo(perturbation.dtype).eps) * levels) * steps.size
     error = max(float(distance), np.count_nonzero(steps) / max(1.0, accepted))
     return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)
-
-
-__all__ = ["PairOfModels"]

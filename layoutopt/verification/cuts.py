@@ -116,7 +116,6 @@ class CutCandidates:
         optional: the element types of the other floating-point values.
         required: the element types of rounded integers and operands of discontinuous ops; a model is cut at all of them.
         rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
-        has_float16: whether the graph or a body has a value of type float16.
         is_narrow: whether it has a value of type float16 or bfloat16.
         is_quantised: whether it has a quantised op.
         has_random_ops: whether it draws random numbers.
@@ -126,7 +125,6 @@ class CutCandidates:
     optional: Mapping[str, DType] = field(default_factory=dict)
     required: Mapping[str, DType] = field(default_factory=dict)
     rounding_sources: Mapping[str, DType] = field(default_factory=dict)
-    has_float16: bool = False
     is_narrow: bool = False
     is_quantised: bool = False
     has_random_ops: bool = False
@@ -136,14 +134,12 @@ class CutCandidates:
         """The candidates of a graph that no pass has changed yet."""
         integers = rounded_integers(graph)
         ops = [op for each in graph.regions() for op in each.ops]
-        has_float16 = graph.has_dtype(DType.FLOAT16)
         return cls(
             before_saturation=values_before_saturation(graph),
             optional=floating_point_values(graph),
             required={**integers, **discontinuity_inputs(graph)},
             rounding_sources=rounding_sources(graph, {*integers, *(value.name for value in _truncated(graph))}),
-            has_float16=has_float16,
-            is_narrow=has_float16 or graph.has_dtype(DType.BFLOAT16),
+            is_narrow=graph.has_dtype(DType.FLOAT16) or graph.has_dtype(DType.BFLOAT16),
             is_quantised=any(flags(op).is_quantized for op in ops),
             has_random_ops=any(op.kind in RANDOM_OPS for op in ops),
         )
@@ -262,6 +258,3 @@ def locate_values(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Obse
             missing.discard(value.tensor)
     position = {name: index for index, name in enumerate(tensors)}
     return sorted(found, key=lambda each: position[each.original])
-
-
-__all__ = ["NO_CUTS", "CutCandidates", "Cuts", "ObservedValue", "evenly_spaced", "locate_values", "relative_margin"]

@@ -60,6 +60,3 @@ def _traced(prefix: Path) -> DataMovementReport | None:
         except ValueError:  # no run of the session succeeded
             continue
     return None
-
-
-__all__ = ["data_movement_of", "executed_data_movement"]

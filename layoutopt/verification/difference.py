@@ -143,16 +143,3 @@ def largest_magnitude(value: Any) -> float:
         return 0.0
     magnitudes = np.abs(value.astype(np.complex128 if np.iscomplexobj(value) else np.float64))
     return float(magnitudes.max(initial=0.0, where=np.isfinite(magnitudes)))
-
-
-__all__ = [
-    "EPSILONS",
-    "INFINITE",
-    "Difference",
-    "difference",
-    "element_type",
-    "has_magnitude",
-    "largest_magnitude",
-    "leaves",
-    "maximum",
-]

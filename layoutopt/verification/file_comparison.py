@@ -66,7 +66,7 @@ def verify_files(
     candidates = CutCandidates.of(graphs[0])
     with scratch_folder() as folder:
         prepared = [
-            with_definitions(_mappable(path, folder / f"copy{number}.onnx", candidates.has_float16))
+            with_definitions(_mappable(path, folder / f"copy{number}.onnx"))
             for number, path in enumerate((original, rewritten))
         ]
         first, second = (with_seeds(model) if candidates.has_random_ops else model for model, _ in prepared)
@@ -75,11 +75,11 @@ def verify_files(
         return replace(verdict, defined_block=max(block for _, block in prepared))
 
 
-def _mappable(path: Path, copy: Path, has_float16: bool) -> Runnable:
+def _mappable(path: Path, copy: Path) -> Runnable:
     """A model whose weights sessions can map: the file itself, or a copy with external data if the file is large."""
     if path.stat().st_size <= MAX_PREPACKED_BYTES:
-        return Runnable.of(str(path), has_float16)
-    return as_runnable(onnx_io.read(path), copy, has_float16)
+        return Runnable.of(path)
+    return as_runnable(onnx_io.read(path), copy)
 
 
 def interface_mismatch(original: Graph, rewritten: Graph) -> str:
@@ -154,6 +154,3 @@ def _formats(expected: Array, actual: Array) -> Iterator[Format]:
             physical = static_shape(format.physical_shape(expected.shape))
             if physical == actual.shape or (prod(physical) == actual.size and order.startswith(letter)):
                 yield format
-
-
-__all__ = ["interface_mismatch", "matching_values", "verify_files"]

@@ -138,7 +138,7 @@ def verify_rewrite(
         else:
             # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
             is_file = path is not None and Path(path).stat().st_size <= MAX_BYTES_IN_MEMORY
-            stored = Runnable.of(path, candidates.has_float16) if path and is_file else copies.of(original)
+            stored = Runnable.of(path) if path and is_file else copies.of(original)
             reference = replace(stored, trace=traces / "original")
             written = replace(copies.of(final), trace=traces / "final")
         returned, block = with_definitions(written)
@@ -356,6 +356,3 @@ def without_native_schemas(message: onnx.ModelProto) -> onnx.ModelProto:
         if part.domain == BLOCKED_DOMAIN:
             part.domain = DEFINITION_DOMAIN
     return message
-
-
-__all__ = ["compare", "compare_as_a_whole", "verify_models", "verify_portable", "verify_rewrite"]

@@ -68,22 +68,17 @@ class Runnable:
     weights: Sequence[onnx_ir.TensorProtocol] | None = None
 
     @classmethod
-    def of(cls, source: "Source | Runnable", has_float16: bool | None = None) -> "Runnable":
-        """The model as a Runnable.
-
-        Args:
-            source: a file, or the bytes of a message without external data.
-            has_float16: whether a tensor has the type float16; if None, the model is searched.
-        """
-        if isinstance(source, Runnable):
-            return source
-        given = source if isinstance(source, bytes) else fspath(source)
+    def of(cls, source: Source) -> "Runnable":
+        """A file, or the bytes of a message without external data, as a Runnable."""
+        model = cls(source if isinstance(source, bytes) else fspath(source))
         try:
-            is_half = edits.has_float16(given) if has_float16 is None else has_float16
-            size = len(given) if isinstance(given, bytes) else _file_bytes(given)
+            message = model.message()
+            size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
         except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
-            return cls(given)
-        return cls(given, None, is_half, size > MAX_PREPACKED_BYTES)
+            return model
+        for tensor in external_tensors(message):
+            size += sum(int(entry.value) for entry in tensor.external_data if entry.key == "length")
+        return replace(model, has_float16=edits.has_float16(message), is_large=size > MAX_PREPACKED_BYTES)
 
     def message(self) -> onnx.ModelProto:
         """The ModelProto, without its external data."""
@@ -155,20 +150,20 @@ def _resolve_links(message: onnx.ModelProto, folder: Path) -> Path:
     return parent
 
 
-def _file_bytes(path: str) -> int:
-    """Bytes of a model file and its external data."""
-    size = Path(path).stat().st_size
-    for tensor in external_tensors(onnx.load(path, load_external_data=False)):
-        size += sum(int(entry.value) for entry in tensor.external_data if entry.key == "length")
-    return size
+def as_runnable(model: onnx_ir.Model, path: Path, source: str | None = None) -> Runnable:
+    """A model as bytes, or as a file whose weights can be mapped if they exceed `MAX_BYTES_IN_MEMORY`.
 
-
-def as_runnable(model: onnx_ir.Model, path: Path, has_float16: bool | None = None) -> Runnable:
-    """A model as bytes, or as a file whose weights can be mapped if they exceed `MAX_BYTES_IN_MEMORY`."""
+    Args:
+        model: the model.
+        path: the file that is written if the weights are large.
+        source: the file that the model was read from, which is used as it is; None if there is none.
+    """
+    if source is not None:
+        return Runnable.of(source)
     if weight_bytes(model) <= MAX_BYTES_IN_MEMORY:
-        return Runnable.of(onnx_io.to_bytes(model), has_float16)
+        return Runnable.of(onnx_io.to_bytes(model))
     onnx_io.write(model, path, external_data=f"{path.name}.data")
-    return Runnable.of(str(path), has_float16)
+    return Runnable.of(path)
 
 
 def in_parts(model: onnx_ir.Model) -> Runnable:
@@ -182,11 +177,10 @@ class RunnableCopies:
 
     Args:
         folder: the folder for the files of large models, which has to exist as long as the Runnables are used.
-        has_float16: whether a tensor of the models has the type float16.
     """
 
-    def __init__(self, folder: Path, has_float16: bool) -> None:
-        self._folder, self._has_float16 = folder, has_float16
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._copies: dict[int, tuple[onnx_ir.Model, Runnable]] = {}  # by `id`: models are not hashable by content
         self._num_files = 0
 
@@ -195,7 +189,7 @@ class RunnableCopies:
         if id(model) not in self._copies:
             self._num_files += 1
             path = self._folder / f"copy{self._num_files}.onnx"
-            self._copies[id(model)] = (model, as_runnable(model, path, self._has_float16))
+            self._copies[id(model)] = (model, as_runnable(model, path))
         return self._copies[id(model)][1]
 
     def forget(self, model: onnx_ir.Model) -> None:
@@ -225,17 +219,3 @@ def with_seeds(model: Runnable) -> Runnable:
         if node.op_type in RANDOM_OPS and not node.domain and all(each.name != "seed" for each in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("seed", _SEED))
     return model.edited(message)
-
-
-__all__ = [
-    "MAX_PREPACKED_BYTES",
-    "RANDOM_OPS",
-    "AnySession",
-    "Runnable",
-    "RunnableCopies",
-    "Source",
-    "as_runnable",
-    "in_parts",
-    "with_definitions",
-    "with_seeds",
-]

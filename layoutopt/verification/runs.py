@@ -190,10 +190,8 @@ def run_model_once(model: onnx_ir.Model, path: str | None, inputs: SampleInputs)
     """
     if is_too_large(model):
         return run_once(in_parts(model), inputs)
-    if path is not None:
-        return run_once(Runnable.of(path), inputs)
     with scratch_folder() as folder:
-        return run_once(as_runnable(model, folder / "original.onnx"), inputs)
+        return run_once(as_runnable(model, folder / "original.onnx", path), inputs)
 
 
 def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
@@ -246,19 +244,3 @@ def misdeclared_outputs(session: AnySession, values: Values) -> dict[str, str]:
             shapes = f"{list(output.shape)}, but declares {list(shape)}"
             found[declared.name] = f"on random inputs the original computes {declared.name} with the shape {shapes}"
     return found
-
-
-__all__ = [
-    "Request",
-    "Run",
-    "TimeLimits",
-    "Values",
-    "failure_without_weights",
-    "load_and_run",
-    "misdeclared_outputs",
-    "run_failure",
-    "run_model_once",
-    "run_once",
-    "run_original",
-    "sizes_of",
-]

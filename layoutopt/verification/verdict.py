@@ -175,6 +175,3 @@ class Verification:
     def is_conclusive(self) -> bool:
         """Whether every output is within its rounding spread, and no spread is large enough to hide faults."""
         return self.status == "passed" and all(each.is_conclusive for each in self.comparisons)
-
-
-__all__ = ["SPREAD_FACTOR", "ULPS", "WEAK_SPREAD", "Comparison", "Verification"]

@@ -17,8 +17,8 @@
     graph ...
 
 The output is the text form of the graph after the pass, with all passes of the pipeline before it; in the folder `pipeline`
-after all passes before lowering. Every case also runs the remaining passes; the results of the portable dialects, and of the
-dialect of the case if this machine can run it, are compared with the model.
+after all passes before lowering. Every case also runs the remaining passes; the results of one of the portable dialects, and of
+the dialect of the case if this machine can run it, are compared with the model.
 `pytest tests/cases --update-golden` writes the outputs.
 """
 
@@ -44,7 +44,6 @@ from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass, PassContext, Pipeline, Sessions
-from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.testing.rules import lower
 from layoutopt.verification import verify_models
@@ -186,14 +185,9 @@ def test_case(path: Path, update_golden: bool) -> None:
         PreferenceCosts(case.formats("preferred")),
         case.mode,
         pins,
-        None,
-        is_foldable,
-        evaluate,
-        inference.infer_again,
-        frozenset(case.options.get("kernels", [])),
+        kernels=frozenset(case.options.get("kernels", [])),
         keeps_qdq_groups=dialect is not None and dialect.keeps_qdq_groups,
         has_baked_passes=dialect is not None and bool(dialect.baked_passes),
-        defer=defer,
         sessions=case.sessions,
     )
     Pipeline(passes[:position]).run(graph, context)
@@ -215,7 +209,7 @@ def test_case(path: Path, update_golden: bool) -> None:
     of_weights = sum(source is not None and source.is_constant for source in sources)
     assert [str(of_weights)] == case.options.get("weight_casts", ["0"])
     assert case.options.get("casts", [str(len(sources) - of_weights)]) == [str(len(sources) - of_weights)]
-    for portable in PORTABLE:
-        emitted = onnx_io.to_bytes(onnx_io.emit(lower(graph, portable)))
-        verdict = verify_models(model.SerializeToString(), emitted, pins=pins)
-        assert verdict.status == "passed", f"{portable}: {verdict.reason}"
+    portable = PORTABLE[zlib.crc32(f"{name}/{path.stem}".encode()) % len(PORTABLE)]
+    emitted = onnx_io.to_bytes(onnx_io.emit(lower(graph, portable)))
+    verdict = verify_models(model.SerializeToString(), emitted, pins=pins)
+    assert verdict.status == "passed", f"{portable}: {verdict.reason}"

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from parsed_models import parsed
 
 TARGET = "gpu-hopper"
 PLANNED = ("--target", TARGET, "--runtime", "compiler")
@@ -26,28 +25,11 @@ Cli = Callable[..., CommandResult]
 
 def convolutions(seed: int = 0) -> onnx.ModelProto:
     """Two convolutions between Transposes, as Keras exports them."""
-    generator = np.random.default_rng(seed)
-    weights = {
-        "w0": generator.normal(size=(32, 16, 3, 3)).astype(np.float32),
-        "w1": generator.normal(size=(16, 32, 1, 1)).astype(np.float32),
-    }
-    nodes = [
-        helper.make_node("Transpose", ["x"], ["a"], "to_nchw", perm=[0, 3, 1, 2]),
-        helper.make_node("Conv", ["a", "w0"], ["b"], "conv0", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["b"], ["c"], "relu"),
-        helper.make_node("Transpose", ["c"], ["d"], "to_nhwc", perm=[0, 2, 3, 1]),
-        helper.make_node("Tanh", ["d"], ["e"], "tanh"),
-        helper.make_node("Transpose", ["e"], ["f"], "back", perm=[0, 3, 1, 2]),
-        helper.make_node("Conv", ["f", "w1"], ["y"], "conv1"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 24, 24, 16])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 16, 24, 24])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    text = """<ir_version: 10, opset_import: ["" : 18]> net (float[1,24,24,16] x) => (float[1,16,24,24] y) {
+        [to_nchw] a = Transpose <perm = [0, 3, 1, 2]> (x) [conv0] b = Conv <pads = [1, 1, 1, 1]> (a, w0) [relu] c = Relu (b)
+        [to_nhwc] d = Transpose <perm = [0, 2, 3, 1]> (c) [tanh] e = Tanh (d)
+        [back] f = Transpose <perm = [0, 3, 1, 2]> (e) [conv1] y = Conv (f, w1) }"""
+    return parsed(text, seed, w0=(32, 16, 3, 3), w1=(16, 32, 1, 1))
 
 
 def relu() -> onnx.ModelProto:

@@ -164,11 +164,9 @@ def test_every_error_has_its_exit_code_documented() -> None:
     assert {error.exit_code for error in errors if error.__module__.startswith("layoutopt")} <= exit_codes().keys()
 
 
-def test_as_a_process(tmp_path: Path, model: str) -> None:
-    out = tmp_path / "out.onnx"
-    done = process("optimize", model, "-o", str(out), *PLANNED, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    failed = process("optimize", "none.onnx", "-o", str(out), "--force", *PLANNED, cwd=tmp_path)
+def test_as_a_process(tmp_path: Path) -> None:
+    """One that succeeds is in `tests/unit/test_process.py`."""
+    failed = process("optimize", "none.onnx", "-o", "out.onnx", "--force", *PLANNED, cwd=tmp_path)
     assert failed.returncode == 3
     assert_one_line(failed.stderr)
     assert process("--version").stdout.startswith("layoutopt ")

@@ -1,6 +1,6 @@
 """Models with discontinuous ops: rounding changes the order of nearly equal values, and all later values differ.
 
-Of 16,384 scores some differ by no more than a rounding; and `p` and `q` are one sum in two orders: rounding alone decides which
+Of 4,096 scores some differ by no more than a rounding; and `p` and `q` are one sum in two orders: rounding alone decides which
 is larger.
 """
 
@@ -34,7 +34,7 @@ HEAD = """
 
 MODELS = {
     # The boxes with the highest scores, and one more layer on them.
-    "best": """(float[1, 8, 40, 100] y) {
+    "best": """(float[1, 8, 20, 50] y) {
         v, i = TopK (scores, k)
         chosen = Gather <axis = 0> (boxes, i)
         turned = Transpose <perm = [1, 0]> (chosen)
@@ -56,13 +56,13 @@ MODELS = {
         row = Reshape (which, all)
         y = Gather <axis = 0> (boxes, row)""",
     # Numbers that Floor rounds down, as floating-point values.
-    "cut_down": """(float[1, 4, 128, 128] y) {
+    "cut_down": """(float[1, 4, 64, 64] y) {
         difference = Sub (p, q)
         near = Add (difference, two)
         whole = Floor (near)
         y = Mul (whole, f)""",
     # The index of the higher of two scores.
-    "larger": """(float[1, 4, 128, 128] y) {
+    "larger": """(float[1, 4, 64, 64] y) {
         both = Concat <axis = 1> (p, q)
         which = ArgMax <axis = 1> (both)
         factor = Cast <to = 1> (which)
@@ -71,7 +71,7 @@ MODELS = {
 
 
 def model(name: str) -> onnx.ModelProto:
-    """A convolutional network with scores (16384) and boxes (16384, 4), and further ops on them."""
+    """A convolutional network with scores (4096) and boxes (4096, 4), and further ops on them."""
     numbers = np.random.default_rng(1)
     shapes = {"w0": (32, 32, 3, 3), "w1": (32, 3, 3, 3), "b1": (32,), "w2": (4, 32, 3, 3), "b2": (4,)}
     shapes |= {"w3": (1, 32, 3, 3), "w4": (8, 4, 1, 1)}
@@ -79,12 +79,10 @@ def model(name: str) -> onnx.ModelProto:
     even = np.arange(32).reshape(1, 32, 1, 1) % 2 == 0
     weights |= {"w3_even": weights["w3"] * even, "w3_odd": weights["w3"] * ~even}
     weights |= {"two": np.asarray(2), "overlap": np.asarray(0.9)}
-    integers = {"all": [-1], "channels": [4, -1], "k": [4000], "first": [1, 1, -1], "most": [4000]}
-    integers |= {"image": [1, 4, 40, 100], "batch": [1, -1, 4], "last": [2]}
+    integers = {"all": [-1], "channels": [4, -1], "k": [1000], "first": [1, 1, -1], "most": [1000]}
+    integers |= {"image": [1, 4, 20, 50], "batch": [1, -1, 4], "last": [2]}
     outputs, body = MODELS[name].split("{")
-    text = (
-        f'<ir_version: 9, opset_import: ["": 18]> detector (float[1, 3, 128, 128] x) => {outputs} {{ {HEAD} {body} }}'
-    )
+    text = f'<ir_version: 9, opset_import: ["": 18]> detector (float[1, 3, 64, 64] x) => {outputs} {{ {HEAD} {body} }}'
     return parsed(text, **{name: array.astype(np.float32) for name, array in weights.items()}, **integers)
 
 

@@ -72,8 +72,8 @@ def model(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_lists(run: Run) -> None:
-    commands = (
+def test_lists_and_optimize(run: Run, model: Path, tmp_path: Path) -> None:
+    lists = (
         "targets",
         "targets acme-npu",
         "formats --system acme --json",
@@ -82,7 +82,16 @@ def test_the_lists(run: Run) -> None:
         "list runtimes",
         "list ops mirror",
     )
-    found = dict(zip(commands, commands_in_turn(run, [each.split() for each in commands]), strict=True))
+    out, report = tmp_path / "out.onnx", tmp_path / "report.json"
+    options = ("--target", "acme-npu", "--pin", "x=TILE8", "--json", str(report))
+    commands = (
+        ("optimize", str(model), "-o", str(out), *options),
+        ("inspect", str(out)),
+        ("inspect", str(model), "-t", "acme-npu"),
+        *(each.split() for each in lists),
+    )
+    _, *inspected = commands_in_turn(run, commands)
+    found = dict(zip(lists, inspected[2:], strict=True))
     assert "from the package acme-npu" in found["targets"]
     assert "convolutions in TILE8" in found["targets acme-npu"]
     formats = json.loads(found["formats --system acme --json"])["formats"]
@@ -92,17 +101,6 @@ def test_the_lists(run: Run) -> None:
     assert "acme" in [each["name"] for each in json.loads(found["list dialects --json"])["dialects"]]
     assert "the firmware of the Acme NPU" in found["list runtimes"]
     assert "the axis must not be blocked" in found["list ops mirror"]
-
-
-def test_optimize(run: Run, model: Path, tmp_path: Path) -> None:
-    out, report = tmp_path / "out.onnx", tmp_path / "report.json"
-    options = ("--target", "acme-npu", "--pin", "x=TILE8", "--json", str(report))
-    commands = (
-        ("optimize", str(model), "-o", str(out), *options),
-        ("inspect", str(out)),
-        ("inspect", str(model), "-t", "acme-npu"),
-    )
-    _, *inspected = commands_in_turn(run, commands)
     found = json.loads(report.read_text())
     assert (found["target"], found["dialect"], found["verification"]["status"]) == ("acme-npu", "acme", "passed")
     assert (found["runtime"], found["runs_in"]) == ("acme-firmware", "the firmware of the Acme NPU")

@@ -14,7 +14,7 @@ from test_other_machines import BLOCKS, CONV, OTHER, has_blocks, network
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.driver import stages
+from layoutopt.driver import portable
 from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.runtime.session import Session
 from layoutopt.verification.gate import without_native_schemas
@@ -161,7 +161,7 @@ def test_a_wrong_standard_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         node.op_type = "Neg"
         return portable_model(native, standard, block)
 
-    monkeypatch.setattr(stages, "portable_model", spoiled)
+    monkeypatch.setattr(portable, "portable_model", spoiled)
     with pytest.raises(layoutopt.VerificationError, match="where blocks have another size"):
         layoutopt.optimize(network(), portable=True)
 
@@ -169,15 +169,14 @@ def test_a_wrong_standard_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_command_line(cli: Cli, tmp_path: Path) -> None:
     model, out, report = tmp_path / "model.onnx", tmp_path / "out.onnx", tmp_path / "report.json"
     onnx.save(network(), model)
-    for target in BLOCKS:
-        command = ("optimize", str(model), "-o", str(out), "-t", target, "--portable", "-v", "--json", str(report))
-        summary = cli(*command)
-        assert summary.code == 0, summary.err
-        text = f"native kernels where blocks have {BLOCKS[target]} channels, the operators of the original elsewhere"
-        assert text in " ".join(summary.out.split())
-        assert json.loads(report.read_text())["portable"] == {"block": BLOCKS[target], "standard_changed": False}
-        assert cli("check", str(out)).code == 0
-        assert cli("verify", str(model), str(out)).code == 0
+    target = OTHER[host_target()]
+    summary = cli("optimize", str(model), "-o", str(out), "-t", target, "--portable", "-v", "--json", str(report))
+    assert summary.code == 0, summary.err
+    text = f"native kernels where blocks have {BLOCKS[target]} channels, the operators of the original elsewhere"
+    assert text in " ".join(summary.out.split())
+    assert json.loads(report.read_text())["portable"] == {"block": BLOCKS[target], "standard_changed": False}
+    assert cli("check", str(out)).code == 0
+    assert cli("verify", str(model), str(out)).code == 0
     assert cli("bench", str(model), str(out), "--seconds", "0.01").code == 0
 
 

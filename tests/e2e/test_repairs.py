@@ -99,7 +99,7 @@ def large(damage: Damage) -> Damage:
     return damage_large
 
 
-AGAIN, MORE, NAMED = weight(4, 5, 6), weight(7, 8, 9), "have this name"
+AGAIN, SAVED = weight(4, 5, 6), "occurs twice: the model is read as onnxruntime saves it"
 RAW = np.array([7, 8, 9], np.float32).tobytes()
 CASES: dict[str, tuple[Damage, str, str]] = {
     "declared rank": (declared("a", 1, [6]), "a", "is declared as float32[6], but is float32[2,3]"),
@@ -112,16 +112,10 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "scalar output": (output("y", 1, []), "y", "is declared as float32[]"),
     "input as an output of another shape": (output("x", 1, [5]), "x", "is declared twice"),
     "initializer as an output of another type": (output("w", 6, [3]), "w", "is declared twice"),
-    "another initializer": (AGAIN, "w", "2 initializers or Constant nodes have this name"),
-    "two more initializers": (both(AGAIN, MORE), "w", "3 initializers or Constant nodes have this name: number 3"),
-    "two more large initializers": (large(both(AGAIN, MORE)), "w", "3 initializers or Constant nodes have this name"),
-    "another large initializer": (large(AGAIN), "w", "2 initializers or Constant nodes have this name"),
-    "large initializer and Constant": (large(hidden_by_a_constant), "w", NAMED),
-    "Constants": (two_constants, "w", NAMED),
-    "large Constants": (large(two_constants), "w", NAMED),
-    "initializers and Constant": (both(hidden_by_a_constant, MORE), "w", NAMED),
-    "large initializers and Constant": (large(both(hidden_by_a_constant, MORE)), "w", NAMED),
-    "initializer and Constant": (hidden_by_a_constant, "w", NAMED),
+    "another initializer": (AGAIN, "graph 'g'", f"initializer 'w' {SAVED}"),
+    "another large initializer": (large(AGAIN), "graph 'g'", f"initializer 'w' {SAVED}"),
+    "large initializer and Constant": (large(hidden_by_a_constant), "const", "'w' is computed by 'const'"),
+    "Constants": (two_constants, "const", "'w' is computed by 'const'"),
     "broken and unused": (
         lambda model: model.graph.initializer.add(name="q", dims=[5], data_type=1, float_data=[1.0]),
         "q",
@@ -134,12 +128,12 @@ CASES: dict[str, tuple[Damage, str, str]] = {
         "float_data is used",
     ),
     "output twice": (lambda model: model.graph.output.append(info("y", 5, [7])), "y", "is declared twice"),
-    "old IR version": (lambda model: setattr(model, "ir_version", 2), "model", "IR version 2 is too old"),
-    "negative IR version": (lambda model: setattr(model, "ir_version", -1), "model", "IR version -1 is too old"),
-    "opset twice": (opset("", 17), "model", "version 17 is used"),
-    "opset twice, spelled otherwise": (opset("ai.onnx", 17), "model", "version 17 is used"),
-    "impossible opset": (opset("some.where", 1 << 40), "model", "cannot exist"),
-    "impossible opset of a domain of onnx": (opset("ai.onnx.training", 0), "model", "cannot exist"),
+    "old IR version": (lambda model: setattr(model, "ir_version", 2), "model", "IR version 2 is not supported"),
+    "negative IR version": (lambda model: setattr(model, "ir_version", -1), "model", "IR version -1 is not supported"),
+    "opset twice": (opset("", 17), "model", f"the opset of 'ai.onnx' {SAVED}"),
+    "opset twice, spelled otherwise": (opset("ai.onnx", 17), "model", f"the opset of 'ai.onnx' {SAVED}"),
+    "impossible opset": (opset("some.where", 1 << 40), "model", "is not supported"),
+    "impossible opset of a domain of onnx": (opset("ai.onnx.training", 0), "model", "is not supported"),
     "undefined field": (
         lambda model: model.graph.node[1].MergeFromString(bytes([0xFA, 0x7F, 1, 65])),
         "relu",
@@ -148,11 +142,11 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "metadata twice": (
         lambda model: [model.metadata_props.add(key="a", value=value) for value in "12"],
         "model",
-        "metadata key 'a' occurs 2 times",
+        f"metadata key 'a' {SAVED}",
     ),
-    "attribute twice": (attribute_twice, "relu", "attribute 'alpha' occurs 2 times: the last one is used"),
-    "attribute twice in a function": (attribute_twice_in_a_function, "relu", "attribute 'alpha' occurs 2 times"),
-    "annotations twice": (both(annotation, annotation), "graph 'g'", "annotation 'a' occurs 2 times"),
+    "attribute twice": (attribute_twice, "relu", f"attribute 'alpha' {SAVED}"),
+    "attribute twice in a function": (attribute_twice_in_a_function, "relu", f"attribute 'alpha' {SAVED}"),
+    "annotations twice": (both(annotation, annotation), "graph 'g'", f"annotation 'a' {SAVED}"),
 }
 
 
@@ -199,7 +193,7 @@ def test_messages_and_models_of_onnx_ir_are_repaired_and_not_changed() -> None:
     CASES["another initializer"][0](model)
     before = model.SerializeToString()
     graph = lift(from_message(model))
-    assert [where for where, _ in graph.repairs] == ["w", "a"]
+    assert [where for where, _ in graph.repairs] == ["graph 'g'", "a"]
     assert model.SerializeToString() == before
     alone = small()
     CASES["declared rank"][0](alone)
@@ -251,7 +245,7 @@ def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pyte
 def test_many_repairs_are_few_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = small()
     for number in range(9):
-        model.graph.initializer.add(name=f"q{number}", dims=[5], data_type=1)
+        model.graph.initializer.add(name=f"q{number}", dims=[1], data_type=1, raw_data=bytes(4), float_data=[1])
     onnx.save(model, tmp_path / "m.onnx")
     code, _, stderr = run_cli(capfd, "optimize", tmp_path / "m.onnx", "--dry-run")
     assert code == 0

@@ -19,7 +19,6 @@ from layoutopt.ir import Graph
 from layoutopt.passes import AssignFormats, default_pipeline
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import PlanRequest, RegionTree, make_plan
-from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.testing.rules import lower
 from layoutopt.verification import verify_models
 
@@ -44,7 +43,7 @@ def passes_of(mode: Mode, *, whole: bool) -> Pipeline:
 
 
 def run_passes(graph: Graph, seed: int, mode: Mode, *, whole: bool) -> PassContext:
-    context = PassContext(costs(seed), mode, is_foldable=is_foldable, evaluate=evaluate, infer=inference.infer_again)
+    context = PassContext(costs(seed), mode)
     passes_of(mode, whole=whole).run(graph, context)
     return context
 
@@ -81,11 +80,10 @@ def test_many_formats_may_cross(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_passes_build_what_was_priced(name: str) -> None:
-    for seed in (1, 2):
-        graph = lifted(name)
-        context = run_passes(graph, seed, "inference", whole=False)
-        assert context.plan is not None
-        assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
+    graph, seed = lifted(name), 1 + NAMES.index(name)
+    context = run_passes(graph, seed, "inference", whole=False)
+    assert context.plan is not None
+    assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
 
 
 @pytest.mark.parametrize(("least", "name"), [*product([1], NAMES), *tiered(product([9], NAMES), 0)])

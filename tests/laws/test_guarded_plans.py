@@ -15,13 +15,13 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost import CostModel, priced_with
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
 from layoutopt.planner import PlanRequest, Problem, ProblemEdit, Repricer, make_plan
 from layoutopt.planner.planning import GuardLimit
 from layoutopt.planner.problem import Choice
 from layoutopt.planner.program import cheapest_within
+from layoutopt.sample_inputs.dimensions import Dimensions, plausible_sizes
 
 NHWC = Format.parse("NHWC")
 RELU = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
@@ -92,7 +92,7 @@ def graph() -> Graph:
 
 
 def model_at(graph: Graph, size: int) -> CostModel:
-    return priced_with(OnlySmall(), sizes=Sizes.of(graph.inputs, {"H": size, "W": size}))
+    return priced_with(OnlySmall(), sizes=plausible_sizes(Dimensions.of(graph, {"H": size, "W": size})))
 
 
 def test_a_plan_that_loses_elsewhere_is_not_taken(graph: Graph) -> None:

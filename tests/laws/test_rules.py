@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _SAMPLES = 4  # per op type in the quick tier
 _FEWEST = 1  # per opset in the quick tier
-_SIGNATURES = 3  # per sample in the quick tier
+_SIGNATURES = 2  # per sample in the quick tier
 _ELSEWHERE = 2  # per sample at another opset than that it was made for, besides what no sample has had
 _LEAST = 4  # per sample in the thorough tier
 _ENOUGH = 1000  # per op type in the thorough tier, besides what no sample has had

@@ -191,7 +191,7 @@ def test_every_mode_by_scales_and_by_sizes(way: tuple[str, Sequence[str]], pixel
     mode, roundings = way
     for rounding in roundings:
         attributes = f'mode="{mode}", coordinate_transformation_mode="{pixels}", nearest_mode="{rounding}"'
-        for scales in ((3, 2), (1.5, 2), (0.5, 0.7)):
+        for scales in ((3, 2), (1.5, 0.7)):
             by_scales = constants(
                 resampling(f"Resize <{attributes}> (a, , s)", (6, 5), 19), s=np.asarray([1, 1, *scales], np.float32)
             )
@@ -224,7 +224,7 @@ def test_every_opset(mode: str, scale: float) -> None:
     inline = f'Upsample <mode="{mode}", scales=[1.0,1.0,{float(scale)},{float(scale)}]> (a)'
     nodes = {7: inline, 9: f'Upsample <mode="{mode}"> (a, s)', 10: f'Resize <mode="{mode}"> (a, s)'}
     nodes |= {11: f'Resize <mode="{mode}"> (a, r, s)', 13: f'Resize <mode="{mode}"> (a, , s)'}
-    for opset, node in nodes.items():
+    for opset, node in nodes.items() if scale == 2 else [*nodes.items()][-2:]:
         used = {"s": scales, "r": np.empty(0, np.float32)}
         model = constants(resampling(node, (4, 5), opset), **{name: used[name] for name in used if f", {name}" in node})
         found = resampled(model)

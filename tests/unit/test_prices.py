@@ -17,6 +17,7 @@ import platformdirs
 import pytest
 from kernel_samples import MACHINE, OPSETS, InventedTimes
 from parsed_models import text_model
+from tiers import covering
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -41,7 +42,7 @@ from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.prices import StoredPrices, UsedKernel, total_seconds
+from layoutopt.kernel_times.prices import StoredPrices, UsedKernel
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.ops import canonical_signature
 from layoutopt.planner import Plan, PlanRequest, make_plan
@@ -57,9 +58,6 @@ NORMALISED = """g (float[1,8,16,16] x) => (float[1,8,16,16] y)
 CHAIN = """g (float[1,64,28,28] x) => (float[1,64,28,28] y) <float[64,64,3,3] w>
 { a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv<pads=[1,1,1,1]>(b, w)
   d = Add(c, b) e = Relu(d) y = Conv<pads=[1,1,1,1]>(e, w) }"""
-SWISH = (
-    "g (float[1,8,16,16] x) => (float[1,8,16,16] y) <float[8,8,1,1] w> { a = Conv(x, w) s = Sigmoid(a) y = Mul(a, s) }"
-)
 
 
 def given_model(text: str) -> onnx.ModelProto:
@@ -122,12 +120,6 @@ def test_a_folded_normalisation_is_no_gain_of_formats(target: str, runtime: str)
     )
 
 
-def test_an_epilogue_is_no_gain_of_formats() -> None:
-    report = layoutopt.optimize(given_model(SWISH), "gpu-hopper", runtime="compiler").report
-    assert report.gain is not None and report.gain.seconds_before == report.gain.seconds_after
-    assert [op.seconds for op in report.ops if op.kind != "Conv"] == [0, 0]
-
-
 @pytest.mark.parametrize(
     ("target", "runtime"),
     [("gpu-hopper", "compiler"), ("gpu-hopper", "any"), ("ascend-910b", None), ("cpu-avx2", "onnxruntime")],
@@ -172,12 +164,6 @@ def test_the_causes_at_measured_prices_are_consecutive_steps() -> None:
     assert gain.baseline == "optimised"
     assert (gain.folding, gain.fusion, gain.formats, gain.algorithms) == (8, 4, 2, 1)
     assert (gain.seconds_before, gain.seconds_after, gain.data_movement) == (100, 85, 1.5)
-
-
-def test_without_the_optimised_original_the_folded_graph_is_the_baseline() -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=False))
-    assert gain.baseline == "folded"
-    assert (gain.seconds_before, gain.folding, causes(gain)) == (92, 0, 7)
 
 
 def declined(source: str, seconds: float) -> GrowthRequest:
@@ -357,8 +343,10 @@ class Forced(Prices):
         return seconds if chosen is None or str(chosen) == str(signature) else seconds + 1.0
 
 
-@pytest.mark.parametrize("max_seconds", [0.5, 2.0, 60.0])
-@pytest.mark.parametrize("before", ["nothing", "the same", "an interrupted run", "a run with more time"])
+@pytest.mark.parametrize(
+    ("before", "max_seconds"),
+    covering(["nothing", "the same", "an interrupted run", "a run with more time"], [0.5, 2.0, 60.0]),
+)
 def test_a_plan_depends_on_no_other_run(max_seconds: float, before: str, refined: Refined, tmp_path: Path) -> None:
     """A run has the times that it requests, and pays for those that it finds, as if it had timed them."""
     store = KernelStore(MACHINE, tmp_path)
@@ -376,13 +364,6 @@ def test_a_plan_depends_on_no_other_run(max_seconds: float, before: str, refined
     assert (found.plan.signatures, found.plan.seconds) == (first.plan.signatures, first.plan.seconds)
 
 
-def test_all_numbers_of_a_plan_have_the_same_prices(refined: Refined) -> None:
-    for max_seconds in (1.0, 60.0):
-        found = refined(InventedTimes(4.0), max_seconds)
-        assert total_seconds(found.kernels) == pytest.approx(found.plan.seconds)
-        assert found.plan.lower_bound <= found.plan.seconds
-
-
 def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     """The last plan is made at raised prices of kernels that were not timed; with time enough, no price is raised."""
     assert refined.product.signature is not None
@@ -393,19 +374,6 @@ def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     assert refined.prices[-1] == pytest.approx(1.1 * estimate)
     refined(InventedTimes(2.0))
     assert refined.prices[-1] == pytest.approx(estimate)
-
-
-def test_a_complete_store_times_nothing(refined: Refined, tmp_path: Path) -> None:
-    KernelStore(MACHINE, tmp_path).add({"layoutopt 0: Conv": 1e-3})
-    (path,) = tmp_path.iterdir()
-    store = KernelStore.of_file(path)
-    assert (store.machine, store.get("layoutopt 0: Conv")) == (MACHINE, (1e-3, 0.0))
-    before = path.read_bytes()
-    times = InventedTimes(2.0)
-    refined(times, store=store)
-    assert refined.times.num_newly_timed == len(times.timed) == 0
-    store.add({"layoutopt 0: Relu": 1e-3})
-    assert path.read_bytes() == before
 
 
 def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
@@ -444,7 +412,7 @@ def load() -> Iterator[None]:
             process.kill()
 
 
-@pytest.mark.parametrize("max_seconds", [prices.MAX_SECONDS, 0.05, 0.0])
+@pytest.mark.parametrize("max_seconds", [prices.MAX_SECONDS, 0.0])
 def test_two_runs_in_a_row_write_the_same_bytes(
     max_seconds: float, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

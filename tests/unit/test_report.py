@@ -134,16 +134,6 @@ def test_every_operator_of_onnx_has_a_rule_or_a_reason_to_have_none() -> None:
     assert not [each.kind for each in known_operators() if each.reason == UNKNOWN]
 
 
-def test_none_has_both() -> None:
-    assert not set(rules()) & set(OPS_WITHOUT_RULE)
-
-
-def test_opsets_are_those_at_which_an_operator_changed() -> None:
-    found = {each.kind: each.opsets for each in known_operators()}
-    assert found["Relu"][:3] == (7, 13, 14) and found["Squeeze"][:3] == (7, 11, 13) and found["Mish"][0] == 18
-    assert found["com.microsoft.FusedConv"] == ()
-
-
 def test_the_command() -> None:
     (conv,) = [each for each in json.loads(output_of("Conv", "--json=-"))["operators"] if not each["domain"]]
     assert conv["family"] == "convolution" and conv["opsets"][:2] == [7, 11]

@@ -14,6 +14,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError
 from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, Symbol, default_size, symbols
 from layoutopt.ir.types import DType, Storage, TensorType, Value
 from layoutopt.runtime.session import Session
@@ -26,6 +27,7 @@ from layoutopt.sample_inputs import (
     symbols_of,
     value_ranges,
 )
+from layoutopt.sample_inputs.dimensions import Dimensions, plausible_sizes
 from layoutopt.verification import verify_models
 from layoutopt.verification.runs import Request, run_original
 
@@ -113,7 +115,9 @@ def test_default_sizes_follow_from_names_and_positions() -> None:
 def test_dimensions_without_a_name_are_called_by_their_place() -> None:
     value = image("'a b'", 3, "?x[2]", "W")
     assert symbols([value, value]) == [Symbol("a b", "'a b'", 1), Symbol("x[2]", "?x[2]", 224), Symbol("W", "W", 224)]
-    sizes = Sizes.of([value], {"a b": 2, "x[2]": (16, 64)})
+    graph = Graph()
+    graph.inputs = [graph.add_value(value)]
+    sizes = plausible_sizes(Dimensions.of(graph, {"a b": 2, "x[2]": (16, 64)}))
     assert sizes.ranges == {"a b": (2, 2), "x[2]": (16, 64), "W": (224, 224)}
     assert sizes.assumed == ("W",)
     assert [point["?x[2]"] for point in sizes.points] == [16, 32, 64]

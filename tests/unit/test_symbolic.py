@@ -21,7 +21,6 @@ from layoutopt.formats import Extent, as_shape, is_unknown
 from layoutopt.inference import lift, op_inference
 from layoutopt.inference.op_inference import infer_elements
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import ArrayData, DType, Op, TensorType
 from layoutopt.onnx_io import emit, to_bytes
 from layoutopt.ops import rules
@@ -36,6 +35,7 @@ from layoutopt.ops.shape_functions import (
     shapes_of,
 )
 from layoutopt.ops.shape_functions import elements as element_functions
+from layoutopt.sample_inputs.dimensions import Dimensions, plausible_sizes
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
 
@@ -181,7 +181,7 @@ def test_sizes_of_unknown_dimensions_are_measured() -> None:
     )
     height = (graph.value("p").shape or ())[2]
     assert is_unknown(height)
-    sizes = inference.evaluate_extents(graph, Sizes.of(graph.inputs, {"H": (9, 33), "W": 8}))
+    sizes = inference.evaluate_extents(graph, plausible_sizes(Dimensions.of(graph, {"H": (9, 33), "W": 8})))
     assert [sizes.at(height, point) for point in sizes.points] == [5, 9, 17]
 
 

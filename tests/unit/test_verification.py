@@ -14,7 +14,7 @@ from tiers import covering
 
 import layoutopt
 from layoutopt import onnx_io
-from layoutopt.dialects.onnxruntime.winograd import MACHINE_RATES, Algorithm, Constants, MachineRates, Site, Tiles
+from layoutopt.dialects.onnxruntime.winograd import MACHINE_RATES, Algorithm, MachineRates, WinogradRewriter
 from layoutopt.errors import UnverifiedError, VerificationError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -639,7 +639,7 @@ def test_winograd_is_accepted_and_one_weight_by_one_percent_is_not(kind: str, bo
     x = np.full((1, FILTERS, EXTENT, EXTENT), 0.3, np.float32)
     inputs = {"x": x if kind != "random" else np.random.default_rng(1).normal(size=x.shape).astype(np.float32)}
     result = layoutopt.optimize(model, "cpu", measure=False, calibrate=False, inputs=inputs, max_growth=100)
-    assert any("/winograd/" in node.name for node in result.proto.graph.node)
+    assert any("/winograd/" in name for node in result.proto.graph.node for name in node.output)
     assert result.report.verification.status == "passed"
     wrong = filters_of(kind)
     wrong[3, 5, 1, 1] *= 1.01
@@ -677,12 +677,12 @@ TWO = "c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (c) y = Conv <pads = [1, 1
 def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong Winograd transform is left out where it differs, with one line; a wrong weight remains without it: refused."""
     if faulty == "one transform":
-        filters = Constants.filter
+        filters = WinogradRewriter._transformed_filter
 
-        def filter(self: Constants, site: Site, tiles: tuple[Tiles, Tiles], component: tuple[int, int]) -> Value:
-            return filters(self, site, tiles, (0, 0) if site.y.tensor == "r" else component)
+        def filter(self: WinogradRewriter, component: tuple[int, int]) -> Value:
+            return filters(self, (0, 0) if self._site.op.y.tensor == "r" else component)
 
-        monkeypatch.setattr(Constants, "filter", filter)
+        monkeypatch.setattr(WinogradRewriter, "_transformed_filter", filter)
     elif faulty == "all transforms":
         rows = Algorithm.window
         monkeypatch.setattr(Algorithm, "window", lambda *a: (rows(*a)[0], tuple(2 * each for each in rows(*a)[1])))
@@ -705,7 +705,8 @@ def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypat
         return
     result = layoutopt.optimize(model, "cpu", **options)
     assert result.report.verification.status == "passed"
-    tiled = {node.name.partition("__")[0] for node in result.proto.graph.node if "/winograd/" in node.name}
+    names = [name for node in result.proto.graph.node for name in node.output if "/winograd/" in name]
+    tiled = {name.partition("__")[0] for name in names}
     assert tiled == ({"y"} if faulty == "one transform" else set())
     (warning,) = warnings_of(result.report)
     where = "at r, because" if faulty == "one transform" else "at r, y, because"

@@ -23,7 +23,6 @@ from layoutopt.dialects.onnxruntime.blocked_passes import (
     CheckBlockSize,
     DeclarePaddedChannels,
     FuseIntoConvolutions,
-    ScaleFilters,
 )
 from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, KeepSoftmaxInFloatingPoint, PoolIntegers
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
@@ -49,7 +48,6 @@ _PASSES = (
     EqualizeMatmulRanks(),
     SimplifyReshapes(),
     FuseIntoConvolutions(),
-    ScaleFilters(),
     AvoidSkipLayerNormalization(),
     AvoidPrepacking(),
     PoolIntegers(),

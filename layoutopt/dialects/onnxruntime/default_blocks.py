@@ -1,8 +1,8 @@
 """The ops that onnxruntime itself runs in blocked formats, and those that become part of blocked convolutions."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 
-from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_filter_cheaper, is_fusable_activation
+from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_fusable_activation
 from layoutopt.dialects.onnxruntime.writers import KINDS, PER_CHANNEL_KINDS, BlockedArrays
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Signature, Storage, Value
@@ -100,26 +100,15 @@ def _channels(op: Op) -> int | None:
     return found if isinstance(found, int) else None
 
 
-# The ops that `fuse-into-convolutions` or `scale-filters` makes part of blocked convolutions, and what they still cost.
+# The ops that `fuse-into-convolutions` makes part of blocked convolutions, and what they still cost.
 #
-# Conv -> Add(residual) -> Relu      one convolution with a residual and an activation Sub -> Mul -> Add -> Relu
-# with one number per channel: one depthwise 1x1 convolution with a bias and an activation Mul(gate) -> Conv
-# a convolution whose filter is multiplied by the gate
+#     Conv -> Add(residual) -> Relu      one convolution with a residual and an activation
+#     Sub -> Mul -> Add -> Relu          with one number per channel: one depthwise 1x1 convolution with bias and activation
 #
 # onnxruntime computes most activations in a pass over the result of the convolution, which saves little more than a node.
 
-ACTIVATION_SHARES: Mapping[str, float] = {
-    "Relu": 0.15,
-    "HardSwish": 0.45,
-    "HardSigmoid": 0.9,
-    "LeakyRelu": 0.9,
-    "Sigmoid": 0.95,
-    "Tanh": 0.95,
-    "Clip": 1.0,
-}
 _RESIDUAL_SHARE = 0.7
-"""The time that the op adds to a blocked 1x1 convolution, divided by its time alone: medians over four shapes of up to 0.9 MiB,
-measured with onnxruntime 1.32 on an AMD EPYC with AVX2."""
+"""As `Activation.share`, of the sum with a residual."""
 
 
 def find_fused_tensors(graph: Graph, *, by_runtime: bool = False) -> dict[str, float]:
@@ -129,7 +118,7 @@ def find_fused_tensors(graph: Graph, *, by_runtime: bool = False) -> dict[str, f
 
     Args:
         graph: the graph, not planned yet.
-        by_runtime: whether only those count that onnxruntime fuses by itself: no gates and no numbers per channel.
+        by_runtime: whether only those count that onnxruntime fuses by itself: no numbers per channel.
     """
     return dict(pair for each in regions_with_rule(graph) for pair in _fused_in(each, by_runtime))
 
@@ -159,9 +148,7 @@ def _fused_in(graph: Graph, by_runtime: bool) -> Iterator[tuple[str, float]]:
             yield y.tensor, _RESIDUAL_SHARE
             active.add(y)
         elif is_fusable_activation(op) and x in active and is_only_reader:
-            yield y.tensor, ACTIVATION_SHARES[op.kind]
-        elif not by_runtime and op.kind == "Mul" and _scales_filters(graph, op, y):
-            yield y.tensor, 0.0
+            yield y.tensor, ACTIVATIONS[op.kind].share
 
 
 def _depthwise_input(op: Op) -> Value | None:
@@ -178,16 +165,3 @@ def _adds_residual(graph: Graph, add: Op, residual: set[Value]) -> bool:
     if one is None or other is None or one is other or one.shape != other.shape:
         return False
     return any(each in residual and graph.only_reader(each) is add for each in (one, other))
-
-
-def _scales_filters(graph: Graph, mul: Op, y: Value) -> bool:
-    """Whether a product with one number per channel is moved to the filter of the convolution that reads it."""
-    if y.shape is None or sum(each is not None and each.shape != y.shape for each in mul.inputs) != 1:
-        return False
-    result = y
-    while (reader := graph.only_reader(result)) is not None and isinstance(rule_of(reader), View):
-        result = reader.y
-    filters = reader.inputs[1] if reader is not None and reader.kind in KINDS and reader.x is result else None
-    if reader is None or filters is None or reader.integer("group", 1) != 1:
-        return False
-    return filters.is_constant and is_filter_cheaper(y, filters)

@@ -4,23 +4,20 @@ Every rewrite after baking computes the same integers as the ops that it replace
 (`integer_costs.toml`) decide where a rewrite is made.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import product
 from math import prod
-from typing import TypeAlias
 
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
-from layoutopt.dialects.builder import add_reshape, add_transpose
+from layoutopt.dialects.builder import add_reshape, add_transpose, replace_op, rewriting
 from layoutopt.dialects.onnxruntime.tables import kernel_costs
+from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
-from layoutopt.ops import facts
+from layoutopt.ops import estimated_extent, facts
 from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
@@ -57,28 +54,6 @@ class Quantization:
         if not np.finfo(np.float32).tiny <= scale.item() < 1e30 or (has_zero and (zero is None or zero.size != 1)):
             return None
         return cls(np.float32(scale.item()), 0 if zero is None else int(zero.item()), integers.dtype)
-
-    @property
-    def limits(self) -> np.iinfo[np.int8]:
-        """The least and the largest integer of the type."""
-        return np.iinfo(self.dtype.numpy)
-
-    @property
-    def integers(self) -> Array:
-        """All integers of the type, ascending."""
-        return np.arange(self.limits.min, self.limits.max + 1, dtype=np.int32)
-
-    def dequantize(self, integers: Array) -> Array:
-        """The float32 numbers of integers."""
-        return (integers - self.zero).astype(np.float32) * self.scale
-
-    def quantize(self, numbers: Array) -> Array:
-        """The integers of float32 numbers, as int32."""
-        return self.saturate(np.rint(numbers / self.scale))
-
-    def saturate(self, steps: Array) -> Array:
-        """The integers at whole numbers of steps from the zero point, as int32."""
-        return np.asarray(np.clip(steps + self.zero, self.limits.min, self.limits.max), np.int32)
 
 
 _SMALLEST = 1 << 12
@@ -212,190 +187,6 @@ def _absorb(graph: Graph, conv: Op) -> None:
         graph.remove_if_dead(quantizer)
 
 
-AffineFunction: TypeAlias = Callable[[Array], Array]
-"""A float32 op with a constant operand, one number or one per channel: its result in the type of its argument."""
-
-_AFFINE_OPS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
-_WEIGHTS = range(127, 0, -1)
-_SLOPE_CHANGES = np.array([0.0, *(sign * 1e-6 * 1.5**power for power in range(20) for sign in (1, -1))])
-"""Relative changes of the slope that are tried, to move results away from the points between two integers."""
-_SLOPES = 12  # tried for each channel
-_MARGIN = 1e-4
-"""The distance in steps that a result before rounding keeps from the points between two integers: float32 rounds results of up
-to 256 steps by less than 1e-4."""
-_LARGEST_SUM = 1 << 24  # float32 has every integer up to here
-_LARGEST_SHIFT = 1 << 20
-
-
-def channel_parameters(
-    before: Quantization, steps: Sequence[AffineFunction], after: Quantization, channels: int
-) -> tuple[Array, Array, Array] | None:
-    """Weights, scales and biases, one per channel, of a convolution that is equal to the ops for all integers.
-
-    Args:
-        before: the quantisation of the integers that are read.
-        steps: the ops between DequantizeLinear and QuantizeLinear.
-        after: the quantisation of the result.
-        channels: the number of channels.
-
-    Returns:
-        The parameters; None if none were found for a channel.
-    """
-    integers = before.integers[:, None]
-    numbers = np.broadcast_to(before.dequantize(integers), (len(integers), channels))
-    ends = np.array([[0.0], [1.0]]) * np.ones(channels)
-    for step in steps:
-        numbers, ends = step(numbers), step(ends)
-    slope = (ends[1] - ends[0]) * float(before.scale) / float(after.scale)
-    if not np.isfinite(numbers).all() or not np.isfinite(slope).all() or not slope.all():
-        return None
-    expected = after.quantize(numbers)
-    weights, scales, biases = np.zeros((3, channels))
-    pending = np.arange(channels)
-    for (slopes, shifts), weight in product(_widest_ranges(integers - before.zero, slope, expected, after), _WEIGHTS):
-        signed = np.where(slopes[pending] < 0, -weight, weight)
-        factors = (slopes[pending] / signed * (float(after.scale) / float(before.scale))).astype(np.float32)
-        multipliers = before.scale * factors / after.scale
-        shifted = np.rint(shifts[pending] / multipliers.astype(np.float64))
-        sums = (integers - before.zero) * signed + shifted
-        results = sums.astype(np.float32) * multipliers
-        is_exact = after.saturate(np.rint(results)) == expected[:, pending]
-        is_clear = np.abs(results - np.floor(results) - np.float32(0.5)) > _MARGIN
-        is_clear |= np.abs(results) > 2 * len(integers)  # saturated on either side
-        done = (is_exact & is_clear & (np.abs(sums) < _LARGEST_SUM)).all(axis=0)
-        chosen, pending = pending[done], pending[~done]
-        weights[chosen], scales[chosen], biases[chosen] = signed[done], factors[done], shifted[done]
-        if not len(pending):
-            return weights.astype(np.int8), scales.astype(np.float32), biases.astype(np.int32)
-    return None
-
-
-def _widest_ranges(integers: Array, slope: Array, expected: Array, after: Quantization) -> list[tuple[Array, Array]]:
-    """Slopes close to the given ones, with shifts, in descending order of the interval of valid shifts.
-
-    Args:
-        integers: a column of integers minus their zero point.
-        slope: the slopes of the channels, in steps of the result.
-        expected: the integers of the results, by integer and channel.
-        after: the quantisation of the results; ranges are open where its type saturates.
-    """
-    steps = expected.astype(np.float64) - after.zero
-    lower = np.where(expected == after.limits.min, -np.inf, steps - 0.5)
-    upper = np.where(expected == after.limits.max, np.inf, steps + 0.5)
-    slopes = slope * (1 + _SLOPE_CHANGES[:, None])
-    products = slopes[:, None, :] * integers
-    least = np.maximum((lower - products).max(axis=1), -_LARGEST_SHIFT)
-    most = np.minimum((upper - products).min(axis=1), _LARGEST_SHIFT)
-    shifts, order, channels = (least + most) / 2, np.argsort(least - most, axis=0), np.arange(len(slope))
-    return [(slopes[best, channels], shifts[best, channels]) for best in order[:_SLOPES]]
-
-
-class AffineConvolutions(Pass):
-    """Write DequantizeLinear, affine ops per channel and QuantizeLinear as a depthwise QLinearConv.
-
-    before: q -> DequantizeLinear -> Sub(mean) -> QuantizeLinear -> p          (N, H, W, C), mean of C numbers
-    after:  q -> QLinearConv(one weight per channel, a bias per channel) -> p
-
-    Ops that change no integer, since the two scales differ by the same factor as the numbers, are removed.
-
-    The convolution computes round(((q - zero) * weight + bias) * scale) with a weight of 8 bits. Its parameters are accepted
-    only if it returns the same integer as the original ops for each of the 256 integers in every channel.
-    """
-
-    name = "affine-convolutions"
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the QuantizeLinears."""
-        for op in graph.ops:
-            chain = _affine_chain(graph, op) if is_quantizer(op) else None
-            if chain is not None:
-                _rewrite_affine(graph, op, *chain)
-
-
-def _affine_chain(graph: Graph, quantizer: Op) -> tuple[list[AffineFunction], list[Op]] | None:
-    """The affine steps before a QuantizeLinear, and all ops from a DequantizeLinear on; None if there is another op."""
-    steps: list[AffineFunction] = []
-    ops, value = [quantizer], quantizer.x
-    while (producer := graph.producer(value)) is not None:
-        ops.append(producer)
-        if is_dequantizer(producer):
-            return (steps[::-1], ops[::-1]) if steps else None
-        found = _affine_step(graph, producer) if graph.has_one_use(value) else None
-        if found is None:
-            return None
-        value = found[0]
-        steps.append(found[1])
-    return None
-
-
-def _affine_step(graph: Graph, op: Op) -> tuple[Value, AffineFunction] | None:
-    """The operand, and the affine function per channel that an op computes of it, with channels last; None if it is none."""
-    function = _AFFINE_OPS.get(op.kind)
-    if function is None or op.y.dtype is not DType.FLOAT32:
-        return None
-    for x, other in (op.inputs, op.inputs[::-1]):
-        constant = _numbers(graph, other)
-        if constant is None or x is None or x.shape is None or x.shape != op.y.shape or constant.ndim > len(x.shape):
-            continue
-        is_last_axis_only = constant.size == 1 or (constant.ndim > 0 and constant.size == constant.shape[-1])
-        if is_last_axis_only and (x is op.x or op.kind != "Div"):
-            return x, partial(_applied, function, constant.reshape(-1), x is op.x)
-    return None
-
-
-def _applied(function: np.ufunc, constant: Array, is_second: bool, numbers: Array) -> Array:
-    operands = numbers, constant.astype(numbers.dtype)
-    return np.asarray(function(*operands) if is_second else function(*reversed(operands)))
-
-
-def _numbers(graph: Graph, value: Value | None) -> Array | None:
-    """The elements of a constant, also of one that is stored as integers with one scale."""
-    if value is not None and value.data is not None:
-        return value.data.numpy()
-    producer = graph.producer(value)
-    stored, integers = Quantization.of(producer), producer.constant(0) if producer is not None else None
-    return None if stored is None or integers is None else stored.dequantize(integers.astype(np.int32))
-
-
-def _rewrite_affine(graph: Graph, quantizer: Op, steps: list[AffineFunction], ops: list[Op]) -> None:
-    dequantizer = ops[0]
-    x, y, before, after = dequantizer.x, quantizer.y, Quantization.of(dequantizer), Quantization.of(quantizer)
-    channels = y.shape[-1] if y.rank == 4 and y.shape is not None else None
-    if before is None or after is None or x.type != y.type or not isinstance(channels, int):
-        return
-    numbers = before.dequantize(before.integers[:, None])
-    for step in steps:
-        numbers = step(numbers)
-    if bool((after.quantize(numbers) == before.integers[:, None]).all()) and not graph.is_output(y):
-        graph.replace_uses(y, x)
-        graph.remove_if_dead(quantizer)
-        return
-    found = channel_parameters(before, steps, after, channels) if _is_affine_faster(y, ops) else None
-    if found is None:
-        return
-    weights, scales, biases = found
-    x_zero, y_zero = (np.array(each.zero, each.dtype.numpy) for each in (before, after))
-    arrays = {"x_zero": x_zero, "weights": weights.reshape(channels, 1, 1, 1), "scales": scales}
-    arrays |= {"zeros": np.zeros(channels, np.int8), "y_zero": y_zero, "bias": biases}
-    new = [graph.new_constant(array, f"{y.name}/{name}") for name, array in arrays.items()]
-    inputs = (x, dequantizer.inputs[1], *new[:4], quantizer.inputs[1], *new[4:])
-    attributes: dict[str, Attribute] = {"channels_last": 1, "group": channels, "kernel_shape": (1, 1)}
-    graph.opsets.setdefault("com.microsoft", 1)
-    result = graph.new_result(
-        _CONVOLUTION, inputs, y.type, f"{y.name}/affine", quantizer, version=1, attributes=attributes
-    )
-    graph.replace_value(y, result)
-
-
-def _is_affine_faster(y: Value, ops: list[Op]) -> bool:
-    """Whether the convolution is estimated to be faster than the ops that it replaces."""
-    costs, shape = kernel_costs(), y.static_shape
-    if shape is None:
-        return True  # the costs of all kernels are proportional to a symbolic batch
-    elements, rows = prod(shape), prod(shape[:-1])
-    return costs["QLinearConv"].seconds(elements) < sum(costs[op.op_type].seconds(elements, rows) for op in ops)
-
-
 ELEMENTWISE = frozenset(
     {
         *("DequantizeLinear", "QuantizeLinear"),
@@ -407,7 +198,6 @@ ELEMENTWISE = frozenset(
 )
 """Kinds of ops that may be part of a chain; the cost table has a row for each op type."""
 
-_INT32 = 6  # the element type in ONNX
 _MIN_OPSET = 11  # the first opset with GatherElements
 
 
@@ -416,6 +206,9 @@ class Tabulate(Pass):
 
     before: q -> DequantizeLinear -> Div -> Erf -> QuantizeLinear -> QLinearAdd(1) -> QLinearMul(q, .) -> QLinearMul(0.5) -> p
     after:  q -> Reshape -> Cast(int32) -> GatherElements(table, .) -> Reshape -> p
+
+    A chain up to a QuantizeLinear that changes no integer, since the two scales differ by the same factor as the numbers, is
+    removed.
 
     GatherElements is the fastest look-up that onnxruntime has, 1.3 ns per element; Gather takes 10. So only expensive chains
     become tables: GELU takes 2.5 ns, SiLU 0.6. The table has the integers that onnxruntime computes for each of the 256.
@@ -432,12 +225,24 @@ class Tabulate(Pass):
             producer = graph.producer(y) if y not in removed and y.dtype in _INTEGERS else None
             if producer is None:
                 continue
-            ops, replaced = _chain(graph, sources[y], y)
-            table = _table(graph, sources[y], y, ops) if _is_slow(y, replaced) else None
-            if table is not None:
-                graph.replace_value(y, _look_up(graph, table, sources[y], y, producer))
+            x, (ops, replaced) = sources[y], _chain(graph, sources[y], y)
+            is_slow = _is_slow(y, replaced)
+            table = _table(graph, x, y, ops) if is_slow or is_quantizer(producer) else None
+            is_identity = table is not None and x.dtype is y.dtype and bool((table == _integers(x)).all())
+            if is_identity and not graph.is_output(y):
+                graph.replace_uses(y, x)
                 graph.remove_if_dead(producer)
-                removed.update(each for op in replaced for each in op.outputs)
+            elif is_slow and table is not None:
+                _look_up(graph, table, x, y, producer)
+            else:
+                continue
+            removed.update(each for op in replaced for each in op.outputs)
+
+
+def _integers(x: Value) -> Array:
+    """All integers of 8 bits, negative ones behind the others."""
+    assert x.dtype is not None
+    return np.arange(256).astype(np.uint8).view(x.dtype.numpy)
 
 
 def _sources(graph: Graph) -> dict[Value, Value]:
@@ -483,9 +288,8 @@ def _is_slow(y: Value, replaced: list[Op]) -> bool:
 
 
 def _table(graph: Graph, x: Value, y: Value, ops: list[Op]) -> Array | None:
-    """The result of a chain for each of the 256 integers, negative ones behind the others; None if onnxruntime fails."""
-    assert x.dtype is not None
-    integers = np.arange(256).astype(np.uint8).view(x.dtype.numpy)
+    """The result of a chain for each of the 256 integers; None if onnxruntime fails."""
+    integers = _integers(x)
     part = Graph("table", graph.opsets)
     copies = {x: part.add_value(Value(x.name, x.type_with(integers.shape)))}
     for op in ops:
@@ -504,15 +308,21 @@ def _table(graph: Graph, x: Value, y: Value, ops: list[Op]) -> Array | None:
     return np.asarray(table)
 
 
-def _look_up(graph: Graph, table: Array, x: Value, y: Value, near: Op) -> Value:
-    """The new result: an element of the table for every integer of `x`."""
-    assert y.static_shape is not None
-    flat = add_reshape(graph, x, (prod(y.static_shape),), near)
-    type = TensorType(DType.INT32, flat.shape)
-    index = graph.new_result("Cast", (flat,), type, f"{y.name}/index", near, attributes={"to": _INT32})
-    operands, type = (graph.new_constant(table, f"{y.name}/table"), index), y.type_with(flat.shape)
-    integers = graph.new_result("GatherElements", operands, type, f"{y.name}/integers", near, attributes={"axis": 0})
-    return add_reshape(graph, integers, y.static_shape, near)
+def _look_up(graph: Graph, table: Array, x: Value, y: Value, producer: Op) -> None:
+    """Compute a value as an element of the table for every integer of `x`."""
+    builder = rewriting(graph, producer, "table")
+    flat = builder.reshape(x, (prod(map(estimated_extent, y.dims)),))
+    operands = [builder.constant(table, "integers"), builder.cast(flat, DType.INT32)]
+    (integers,) = builder.op("GatherElements", operands, [y.type_with(flat.shape)], {"axis": 0})
+    builder.set_output(0, builder.reshape(integers, y.dims))
+    replace_op(graph, producer, builder)
+
+
+_BROADCASTING = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), (0, 1)),
+    **dict.fromkeys(("com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"), (0, 3)),
+}
+"""The indices of the two operands of the ops whose kernels are called once per row."""
 
 
 class WidenRows(Pass):
@@ -522,16 +332,16 @@ class WidenRows(Pass):
     after:  QLinearMul((N, 112, 112 * 16), (1, 1, 112 * 16))                            112 rows of 1792 elements
 
     onnxruntime calls the vector kernel once per row. The broadcast operand is repeated for the columns: ahead of time if it is
-    a constant, else by a Tile. The kernel combines the same integers, so the results are equal.
+    a constant, else by an Expand. The kernel combines the same numbers, so the results are equal.
     """
 
     name = "widen-rows"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the ops in order, so that a chain of them has Reshapes at its ends only."""
+        """Visit the ops; `simplify-reshapes` leaves Reshapes at the ends of a chain of them."""
         budget = context.budget(self, graph)
         for op in graph.ops:
-            if op.kind in ("com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"):
+            if op.kind in _BROADCASTING:
                 _widen(graph, op, budget)
 
 
@@ -540,7 +350,8 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
     shape, costs = op.y.static_shape, kernel_costs()
     if shape is None or len(shape) < 3 or shape[-2] == 1 or shape[-1] == 1:
         return
-    for image, channels in ((0, 3), (3, 0)):
+    first, second = _BROADCASTING[op.kind]
+    for image, channels in ((first, second), (second, first)):
         x, other = op.inputs[image], op.inputs[channels]
         # A shape of fewer axes is one with extents of 1 in front.
         if x is None or other is None or x.static_shape != shape:
@@ -549,42 +360,30 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
             break
     else:
         return
-    merged_shape = (*shape[:-2], shape[-2] * shape[-1])
-    split = graph.producer(x)  # by an earlier rewrite
-    source = split.x if split is not None and split.kind == "Reshape" and split.x.shape == merged_shape else None
-    reshapes = (1 if source is not None else 2) + (other.data is None)
-    seconds = costs[op.op_type].row * prod(shape[:-2]) * (shape[-2] - 1) - reshapes * costs["Reshape"].seconds()
-    seconds -= costs["Tile"].seconds() if other.data is None else 0.0
-    nbytes = other.data.nbytes * (shape[-2] - 1) if other.data is not None else 0
+    merged_shape, columns = (*shape[:-2], shape[-2] * shape[-1]), shape[-2]
+    is_computed, outer = other.data is None, other.dims[:-2]
+    seconds = costs[op.op_type].row * prod(shape[:-2]) * (columns - 1)
+    seconds -= (2 + is_computed) * costs["Reshape"].seconds() + is_computed * costs["Expand"].seconds()
+    nbytes = other.data.nbytes * (columns - 1) if other.data is not None else 0
     if seconds <= 0 or not budget.request(op.name or op.kind, nbytes, seconds):
         return
-    inputs = list(op.inputs)
-    inputs[image] = source if source is not None else add_reshape(graph, x, merged_shape, graph.producer(x))
-    inputs[channels] = _repeated(graph, other, len(shape), shape[-2])
-    result = graph.new_copy(op, tuple(inputs), op.y.type_with(merged_shape), f"{op.y.name}/merged", name=op.name)
-    graph.replace_value(op.y, add_reshape(graph, result, shape, graph.producer(result)))
-
-
-def _repeated(graph: Graph, other: Value, rank: int, columns: int) -> Value:
-    """An operand per channel, repeated for every column."""
-    assert other.static_shape is not None
+    builder, inputs = rewriting(graph, op, "merged"), list(op.inputs)
+    inputs[image] = builder.reshape(x, merged_shape)
     if other.data is not None:
-        array = other.data.numpy()
-        repeated = np.tile(array.reshape(*array.shape[:-2], array.shape[-1]), columns)
-        return graph.new_constant(repeated, f"{other.name}/columns")
-    shape = (*(1,) * (rank - len(other.static_shape)), *other.static_shape)
-    source = other if shape == other.static_shape else add_reshape(graph, other, shape, graph.producer(other))
-    repeats = graph.new_constant(np.array([*(1,) * (rank - 2), columns, 1]), f"{other.name}/repeats")
-    type = other.type_with((*shape[:-2], columns, shape[-1]))
-    tiled = graph.new_result("Tile", (source, repeats), type, f"{other.name}/columns", graph.producer(source))
-    return add_reshape(graph, tiled, (*shape[:-2], columns * shape[-1]), graph.producer(tiled))
+        inputs[channels] = builder.constant(np.tile(other.data.numpy().reshape(*outer, shape[-1]), columns), "columns")
+    else:
+        expanded = builder.expand(builder.reshape(other, (*outer, 1, shape[-1])), x, 2)
+        inputs[channels] = builder.reshape(expanded, (*outer, merged_shape[-1]))
+    (result,) = builder.op(op.op_type, inputs, [op.y.type_with(merged_shape)], op.attributes)
+    builder.set_output(0, builder.reshape(result, shape))
+    replace_op(graph, op, builder)
 
 
 INTEGER_PASSES: tuple[Pass, ...] = (
     AbsorbPads(),
-    AffineConvolutions(),
     Tabulate(),
     WidenRows(),
+    SimplifyReshapes(),
     ShareConstants(),
     RemoveDead(),
 )

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from math import prod
 
-import numpy as np
-
-from layoutopt.dialects.builder import Packed
+from layoutopt.dialects.builder import Packed, replace_op, rewriting
 from layoutopt.dialects.onnxruntime.tables import run_ratio
-from layoutopt.formats import Format, Shape
+from layoutopt.formats import Format
 from layoutopt.ir.constants import expanded_constant, share
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, Data, DType, Op, Value
+from layoutopt.ir.types import Data, DType, Op, Value
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext, Sessions
 
@@ -19,7 +17,6 @@ _SMALL_MATRIX = {
     "balanced": 1 << 18,
     "fast": 1 << 16,
 }  # elements; two more nodes take 50 us of a session and 3 us of a run
-_AXES_ARE_AN_INPUT_SINCE = 13
 
 
 class AvoidPrepacking(Pass):
@@ -29,7 +26,7 @@ class AvoidPrepacking(Pass):
     after:  y = MatMul(x, w: float32[1,384,1536])
 
     before: y = Gemm(x: float32[1,2048], w: float32[1000,2048], bias) {transB=1}
-    after:  y = Add(Squeeze(MatMul(x, w: float32[1,2048,1000])), bias)
+    after:  y = Add(Reshape(MatMul(x, w: float32[1,2048,1000])), bias)
 
     `balanced` sessions prepack except where no run takes longer without it, by the table `prepacking.toml`: products of one
     row with a constant of 0.25 to 8 MiB. `fast` sessions prepack nothing that this pass can avoid.
@@ -115,23 +112,13 @@ def _rewrite(data: Data, readers: list[tuple[Graph, Value, Op]]) -> None:
 
 def _write_product(graph: Graph, op: Op, factor: Value) -> None:
     """Write a product of matrices as one of rank 3, without the first axis, and the sum with the bias."""
-    y, opset, shape = op.y, graph.root.opsets.get("", 0), (op.x.dims[0], factor.dims[-1])
-    bias = op.inputs[2] if len(op.inputs) > 2 else None
-
-    def add(kind: str, inputs: tuple[Value, ...], stem: str, shape: Shape, **attributes: Attribute) -> Value:
-        name, type = f"{y.name}{stem}", y.type_with(shape)
-        return graph.new_result(
-            kind, inputs, type, name, op, name=name, version=opset, order=op.order, attributes=attributes
-        )
-
-    batched = add("MatMul", (op.x, factor), "/batched", (1, *shape))
-    stem = "" if bias is None else "/product"
-    if opset >= _AXES_ARE_AN_INPUT_SINCE:
-        axes = graph.new_constant(np.zeros(1, np.int64), f"{y.name}/axis")
-        result = add("Squeeze", (batched, axes), stem, shape)
-    else:
-        result = add("Squeeze", (batched,), stem, shape, axes=(0,))
-    graph.replace_value(y, result if bias is None else add("Add", (result, bias), "", shape))
+    builder, shape = rewriting(graph, op, "product"), (op.x.dims[0], factor.dims[-1])
+    (batched,) = builder.op("MatMul", (op.x, factor), [op.y.type_with((1, *shape))])
+    result = builder.reshape(batched, shape)
+    if len(op.inputs) > 2 and op.inputs[2] is not None:
+        (result,) = builder.op("Add", (result, op.inputs[2]), [op.y.type])
+    builder.set_output(0, result)
+    replace_op(graph, op, builder)
 
 
 class AvoidSkipLayerNormalization(Pass):

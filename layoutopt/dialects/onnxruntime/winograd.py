@@ -8,39 +8,39 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVP
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type
+from layoutopt.dialects.builder import replace_op, rewriting
+from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
 from layoutopt.formats import Dim, Shape
-from layoutopt.ir.constants import elements_at, stored, stored_bytes
+from layoutopt.ir.constants import elements_at, stored
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, TensorType, Value
+from layoutopt.ir.sizes import NO_SIZES, Sizes
+from layoutopt.ir.types import Array, Attribute, Data, Op, Value
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
-# Minimal filtering F(m, r) along one axis, in rational arithmetic.
+# Minimal filtering F(m, r) along one axis.
 #
 # m outputs of a correlation with r taps take m + r - 1 products where the definition takes m * r:
 #
 #     y = A^T ((G g) * (B^T d))        y: m outputs, g: r taps, d: m + r - 1 inputs, *: element-wise product
 #
-# The construction from evaluation points is the Toom-Cook algorithm.
-Row: TypeAlias = tuple[Fraction, ...]
+# The construction from evaluation points is the Toom-Cook algorithm. The points are integers, so every coefficient is rounded
+# once at most.
 
-_PAIRS = (Fraction(1), Fraction(2))
-"""The evaluation points, as pairs a, -a, whose products have common sums for even and differences for odd outputs. Each further
-point costs a digit in float32, so F(6, 3) is not supported."""
+_POINTS = np.array([0.0, 1.0, -1.0, 2.0, -2.0])
+"""The evaluation points. The products of a pair a, -a have common sums for even and differences for odd outputs. Each further
+pair costs a digit in float32, so F(6, 3) is not supported."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Algorithm:
     """F(outputs, taps).
 
@@ -49,66 +49,52 @@ class Algorithm:
 
     Attributes:
         outputs, taps: m and r.
-        pairs: the points a; components 1 + 2 * p and 2 + 2 * p are those of a = pairs[p] and -a.
         input_rows, filter_rows, output_rows: B^T, G and A^T.
     """
 
     outputs: int
     taps: int
-    pairs: tuple[Fraction, ...]
-    input_rows: tuple[Row, ...]
-    filter_rows: tuple[Row, ...]
-    output_rows: tuple[Row, ...]
+    input_rows: Array
+    filter_rows: Array
+    output_rows: Array
 
     @property
     def num_components(self) -> int:
         """The number of components of a tile: m + r - 1."""
-        return self.outputs + self.taps - 1
+        return len(self.input_rows)
 
     @property
     def error_growth(self) -> float:
         """The rounding error of the least exact output of a tile, as root mean square, relative to that of the definition."""
-        inputs, filters, outputs = (
-            np.square(np.array(rows, np.float64)) for rows in (self.input_rows, self.filter_rows, self.output_rows)
-        )
+        inputs, filters, outputs = map(np.square, (self.input_rows, self.filter_rows, self.output_rows))
         return math.sqrt((outputs @ (inputs.sum(axis=1) * filters.sum(axis=1))).max() / self.taps)
 
-    def window(self, component: int) -> tuple[int, Row]:
+    def window(self, component: int) -> tuple[int, Array]:
         """The index of the first input of a tile that a component reads, and the coefficients from that input on."""
         row = self.input_rows[component]
-        used = [position for position, coefficient in enumerate(row) if coefficient]
-        return used[0], row[used[0] : used[-1] + 1]
+        (used,) = row.nonzero()
+        return int(used[0]), row[used[0] : used[-1] + 1]
 
 
 @cache
 def minimal_filtering(outputs: int, taps: int) -> Algorithm | None:
-    """F(outputs, taps) at the points 0, 1, -1, 2, -2 and infinity; None for sizes with another number of points."""
-    pairs = _PAIRS[: (outputs + taps - 3) // 2]
-    points = [Fraction(0), *(point for pair in pairs for point in (pair, -pair))]
-    if outputs < 2 or taps < 2 or len(points) + 1 != outputs + taps - 1:
+    """F(outputs, taps) at points 0, 1, -1, 2, -2 and infinity, or F(1, 1); None for sizes with another number of points."""
+    if (outputs, taps) == (1, 1):
+        return Algorithm(1, 1, *[np.ones((1, 1))] * 3)
+    points = _POINTS[: outputs + taps - 2]
+    if outputs < 2 or taps < 2 or len(points) != outputs + taps - 2 or len(points) % 2 == 0:
         return None
-    inputs, filters = [], []
-    for point in points:
-        others = [other for other in points if other != point]
-        inputs.append((*_polynomial(others), Fraction(0)))
-        filters.append(tuple(point**power / prod(point - other for other in others) for power in range(taps)))
-    inputs.append(_polynomial(points))
-    filters.append(_powers_at_infinity(taps))
-    columns = [*(tuple(point**power for power in range(outputs)) for point in points), _powers_at_infinity(outputs)]
-    return Algorithm(outputs, taps, pairs, tuple(inputs), tuple(filters), tuple(zip(*columns, strict=True)))
+    others = [points[points != point] for point in points]
+    inputs = [*(np.append(np.poly(each)[::-1], 0.0) for each in others), np.poly(points)[::-1]]
+    scales = [prod(point - each) for point, each in zip(points, others, strict=True)]
+    filters = _powers(points, taps) / np.array([*scales, 1.0])[:, None]
+    # Adding 0 makes 0 of -0.
+    return Algorithm(outputs, taps, np.array(inputs) + 0.0, filters + 0.0, _powers(points, outputs).T)
 
 
-def _polynomial(roots: Iterable[Fraction]) -> Row:
-    """The coefficients of the product of all (x - root), lowest power first."""
-    coefficients: Row = (Fraction(1),)
-    for root in roots:
-        pairs = zip((Fraction(0), *coefficients), (*coefficients, Fraction(0)), strict=True)
-        coefficients = tuple(high - root * low for high, low in pairs)
-    return coefficients
-
-
-def _powers_at_infinity(length: int) -> Row:
-    return (*(Fraction(0),) * (length - 1), Fraction(1))
+def _powers(points: Array, count: int) -> Array:
+    """The first powers of each point in a row, and those of infinity, of which the last counts."""
+    return np.vstack([points[:, None] ** np.arange(count), np.eye(count)[-1]])
 
 
 # Convolutions that can be tiled, and their tiles.
@@ -129,23 +115,23 @@ class ConvolutionAxis:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """One axis in tiles of m outputs; without an algorithm, the axis is not tiled.
+    """One axis in tiles of m outputs; with F(1, 1), the axis is not tiled.
 
     before: 14 outputs        after: 4 tiles of 4 outputs, of which the last 2 are dropped
     """
 
     axis: ConvolutionAxis
-    algorithm: Algorithm | None
+    algorithm: Algorithm
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether the algorithm takes fewer products than the definition."""
+        return self.algorithm.taps > 1
 
     @property
     def outputs(self) -> int:
         """The number of outputs of a tile, m."""
-        return self.algorithm.outputs if self.algorithm is not None else 1
-
-    @property
-    def num_components(self) -> int:
-        """The number of components of a tile, each of which is one product."""
-        return self.algorithm.num_components if self.algorithm is not None else 1
+        return self.algorithm.outputs
 
     @property
     def count(self) -> int:
@@ -155,15 +141,15 @@ class Tiles:
     @property
     def product_axis(self) -> ConvolutionAxis:
         """The axis of the products: the axis itself if it is not tiled, else one element per tile."""
-        return self.axis if self.algorithm is None else ConvolutionAxis(self.count, self.count, 1)
+        return ConvolutionAxis(self.count, self.count, 1) if self.is_tiled else self.axis
 
-    def taps(self, component: int) -> tuple[tuple[float, ...], int, int]:
+    def taps(self, component: int) -> tuple[Array, int, int]:
         """The input transform of a component as a convolution with stride m: its coefficients, padding in front and behind."""
-        if self.algorithm is None:
-            return (1.0,), 0, 0
         first, coefficients = self.algorithm.window(component)
+        if not self.is_tiled:
+            return coefficients, 0, 0
         missing = max(0, first - self.axis.front)  # the window begins behind the first element
-        taps = (0.0,) * missing + tuple(map(float, coefficients))
+        taps = np.pad(coefficients, (missing, 0))
         front = self.axis.front - first + missing
         end = (self.count - 1) * self.outputs - front + len(taps)
         return taps, front, max(0, end - self.axis.input)
@@ -177,57 +163,57 @@ class Site:
     """A blocked convolution without groups, with a constant, packed filter.
 
     The numbers of input and output channels, `channels` and `filters`, are multiples of the block. The residual has the storage
-    of y. `axes` are rows and columns, `activation` the attributes of the activation, if there is one.
+    of the result. `axes` are rows and columns.
     """
 
     op: Op
-    x: Value
-    filter: Value
-    y: Value
-    bias: Value | None
-    residual: Value | None
     batch: Dim
     channels: int
     filters: int
     axes: tuple[ConvolutionAxis, ConvolutionAxis]
-    activation: dict[str, Attribute]
 
     @property
-    def known_batch(self) -> int:
-        """The batch; 1 if it is symbolic."""
-        return self.batch if isinstance(self.batch, int) else 1
+    def operands(self) -> tuple[Value, Value, Value | None, Value | None]:
+        """The image, the filter, and the bias and the residual if there are any."""
+        x, filter, bias, residual, *_ = (*self.op.inputs, None, None)
+        assert x is not None and filter is not None
+        return x, filter, bias, residual
+
+    @property
+    def filter(self) -> Value:
+        """The filter."""
+        return self.operands[1]
+
+    @property
+    def activation(self) -> dict[str, Attribute]:
+        """The attributes of the activation; none without an activation."""
+        return {name: each for name, each in self.op.attributes.items() if name.startswith("activation")}
 
     @property
     def shape_key(self) -> Hashable:
         """Everything that the time of the convolution depends on, besides its elements."""
-        operands = self.bias is not None, self.residual is not None
-        return self.batch, self.channels, self.filters, self.axes, operands, tuple(sorted(self.activation.items()))
+        present = tuple(each is not None for each in self.operands)
+        return self.batch, self.channels, self.filters, self.axes, present, tuple(sorted(self.activation.items()))
 
 
 def site_of(op: Op, block: int) -> Site | None:
     """The properties of a blocked convolution that can be tiled; None for other ops."""
-    if op.op_type != "Conv" or op.domain != DOMAIN or op.integer("group", 1) != 1 or len(op.inputs) > 4:
+    filter = op.inputs[1] if op.op_type == "Conv" and op.domain == DOMAIN and len(op.inputs) <= 4 else None
+    if filter is None or filter.data is None or filter.static_shape is None or op.integer("group", 1) != 1:
         return None
-    x, filter, bias, residual, *_ = [*op.inputs, None, None, None, None]
-    y = op.outputs[0]
-    if x is None or filter is None or y is None or filter.data is None or filter.static_shape is None:
+    (batch, *image), (filters, channels, *kernel) = op.x.dims, filter.static_shape
+    known = [dim for dim in (*image, *op.y.dims[2:]) if isinstance(dim, int)]
+    if len(kernel) != 2 or len(known) != 5 or known[0] != channels or channels % block or filters % block:
         return None
-    if x.shape is None or y.shape is None or not len(filter.static_shape) == len(x.shape) == len(y.shape) == 4:
-        return None
-    filters, channels, *kernel = filter.static_shape
-    inputs, outputs = ([dim for dim in each.shape[1:] if isinstance(dim, int)] for each in (x, y) if each.shape)
-    if len(inputs) < 3 or len(outputs) < 3 or inputs[0] != channels or channels % block or filters % block:
-        return None
-    padding = op.attributes.get("auto_pad", "NOTSET")
-    if (residual is not None and residual.shape != y.shape) or padding not in ("NOTSET", "VALID"):
+    padding, residual = op.attributes.get("auto_pad", "NOTSET"), op.inputs[3] if len(op.inputs) > 3 else None
+    if (residual is not None and residual.shape != op.y.shape) or padding not in ("NOTSET", "VALID"):
         return None
     pads = (op.integers("pads") if padding == "NOTSET" else ()) or (0, 0, 0, 0)
     steps = op.integers("strides") or (1, 1), op.integers("dilations") or (1, 1)
-    rows, columns = (
-        ConvolutionAxis(*each) for each in zip(inputs[1:], outputs[1:], kernel, pads[:2], pads[2:], *steps, strict=True)
-    )
-    activation = {name: each for name, each in op.attributes.items() if name in ("activation", "activation_params")}
-    return Site(op, x, filter, y, bias, residual, x.shape[0], channels, filters, (rows, columns), activation)
+    fields = known[1:3], known[3:], kernel, pads[:2], pads[2:], *steps
+    first, second = (ConvolutionAxis(*each) for each in zip(*fields, strict=True))
+    site = Site(op, batch, channels, filters, (first, second))
+    return site if tilings(site) else None
 
 
 def tilings(site: Site) -> list[Tiling]:
@@ -235,31 +221,32 @@ def tilings(site: Site) -> list[Tiling]:
 
     None is wider than high if rows can be tiled, because interleaving columns moves blocks one by one, which takes longer.
     """
-    rows, columns = ([Tiles(axis, each) for each in (None, *_algorithms(axis))] for axis in site.axes)
-    pairs = [(first, second) for first in rows for second in columns if first.algorithm or second.algorithm]
+    rows, columns = ([Tiles(axis, each) for each in _algorithms(axis)] for axis in site.axes)
+    pairs = [(first, second) for first in rows for second in columns if first.is_tiled or second.is_tiled]
     return [pair for pair in pairs if len(rows) == 1 or pair[0].outputs >= pair[1].outputs]
 
 
 def _algorithms(axis: ConvolutionAxis) -> list[Algorithm]:
-    """The algorithms for an axis, which must be at least as long as a tile."""
-    if axis.stride != 1 or axis.dilation != 1 or not (0 <= axis.front < axis.kernel and 0 <= axis.back < axis.kernel):
-        return []
-    found = (minimal_filtering(outputs, axis.kernel) for outputs in (2, 4) if outputs <= axis.output)
-    return [each for each in found if each is not None]
+    """The algorithms for an axis, which must be at least as long as a tile; F(1, 1) first."""
+    can_be_tiled = axis.stride == axis.dilation == 1 and max(axis.front, axis.back) < axis.kernel
+    sizes = [(1, 1), *((outputs, axis.kernel) for outputs in (2, 4) if can_be_tiled and outputs <= axis.output)]
+    return [each for each in (minimal_filtering(*size) for size in sizes) if each is not None]
 
 
 def filter_growth(tiles: Tiling) -> float:
     """The ratio of the sizes of the transformed filters and the filter."""
-    return prod(each.num_components / each.axis.kernel for each in tiles if each.algorithm is not None)
+    return prod(each.algorithm.num_components / each.algorithm.taps for each in tiles)
 
 
-# Times of a convolution in seconds, direct and in tiles: estimated, or measured on a graph of its own.
+# Times of a convolution in seconds, direct and in tiles: estimated, or measured, on a graph of its own.
 #
 #     convolutions   operations at the rate of the kernel, and bytes of the filter at its bandwidth
-#     transforms     bytes read and written at the bandwidth of the cache or of memory, and a constant per op
+#     other ops      bytes read and written at the bandwidth of the cache or of memory; none for a Reshape
+#     any op         a constant
 #
-# Against 42 measurements of 30 shapes, from (32, 112, 112) to (256, 256, 256), in five tilings, the estimated ratio of the
-# two times is 5 % too large on average and within 10 % of the measured one; the chosen tiling takes 1 % longer than the best.
+# A formula with the same terms was compared with 42 measurements of 30 shapes, from (32, 112, 112) to (256, 256, 256), in five
+# tilings: its ratio of the two times is 5 % too large on average and within 10 % of the measured one, and the chosen tiling
+# takes 1 % longer than the best.
 
 _ELEMENT = 4  # bytes
 _MEASURED_TILINGS = 3
@@ -311,6 +298,14 @@ class Times:
         return min((each for each in self.tiled if self.tiled[each] <= limit), key=filter_growth, default=None)
 
     @property
+    def useful(self) -> list[Tiling]:
+        """The best tiling, and those that are faster than no tiling and have no larger filters, the fastest first."""
+        best, limit = self.best, self.direct / self.min_speedup
+        growth = filter_growth(best) if best is not None else 0.0
+        found = [each for each in self.tiled if self.tiled[each] <= limit and filter_growth(each) <= growth]
+        return sorted(found, key=self.tiled.__getitem__)
+
+    @property
     def promising(self) -> list[Tiling]:
         """The tilings to time: at most three, whose estimates are at most twice that of the fastest one; none if that is slow.
 
@@ -322,48 +317,30 @@ class Times:
         return [each for each in fastest if is_close and self.tiled[each] <= _MEASURED_RATIO * least]
 
 
-def estimated_times(site: Site, rates: MachineRates) -> Times:
+def estimated_times(site: Site, block: int, rates: MachineRates, sizes: Sizes = NO_SIZES) -> Times:
     """The estimated times of a convolution."""
-    rows, columns = site.axes
-    direct = _product_seconds(site, rows.output * columns.output, rows.kernel * columns.kernel, rates)
-    return Times(direct, {each: _tiled_seconds(site, each, rates) for each in tilings(site)}, rates.min_speedup)
+    tiled = {each: _seconds(convolution_graph(site, each, block), rates, sizes) for each in tilings(site)}
+    return Times(_seconds(convolution_graph(site, None, block), rates, sizes), tiled, rates.min_speedup)
 
 
-def _product_seconds(site: Site, pixels: int, taps: int, rates: MachineRates) -> float:
-    weights = site.channels * site.filters * taps
-    return 2 * weights * pixels * site.known_batch / rates.flops + _ELEMENT * weights / rates.filter_bandwidth
+def _seconds(graph: Graph, rates: MachineRates, sizes: Sizes) -> float:
+    """The estimated seconds of a graph of one convolution."""
 
+    def nbytes(values: Iterable[Value | None]) -> float:
+        return _ELEMENT * sum(sizes.elements(each.dims) for each in values if each is not None and each.data is None)
 
-def _tiled_seconds(site: Site, tiles: Tiling, rates: MachineRates) -> float:
-    rows, columns = tiles
-    image = site.channels * rows.axis.input * columns.axis.input + site.filters * rows.axis.output * columns.axis.output
-    fits_cache = _ELEMENT * site.known_batch * image <= rates.cache_bytes
-    num_components, outputs = rows.num_components * columns.num_components, rows.outputs * columns.outputs
-    taps = prod(each.axis.kernel for each in tiles if each.algorithm is None)
-    product = _product_seconds(site, rows.count * columns.count, taps, rates)
-    # Elements that the input transforms read and write, for one image. A window of taps reads no element twice.
-    windows = ([len(each.taps(component)[0]) for component in range(each.num_components)] for each in tiles)
-    read, written = 1, num_components
-    for each, lengths in zip(tiles, windows, strict=True):
-        extent = each.product_axis.input
-        read *= sum(min(each.axis.input, length * extent) for length in lengths)
-        written *= extent
-    # Sums of two arrays in the output transform, and elements that they and the interleaving of the tiles read and write.
-    sums = _sums(rows) * columns.outputs + _sums(columns) * rows.num_components
-    sums += (rows.algorithm is not None and columns.algorithm is not None) * 2 * columns.outputs
-    cut = [each for each in tiles if each.count * each.outputs > each.axis.output]
-    copies = 2 * sum(each.algorithm is not None for each in tiles) + 2 * len(cut) + 3 * (site.residual is not None)
-    combined = site.filters * rows.count * columns.count * (3 * sums + outputs * copies)
-    nbytes = _ELEMENT * site.known_batch * (site.channels * (read + written) + combined)
-    ops = 2 * num_components + sums + rows.outputs * (columns.outputs + 1) + 2
+    fits_cache = nbytes((*graph.inputs, *graph.outputs)) <= rates.cache_bytes
     bandwidth = rates.cache_bandwidth if fits_cache else rates.memory_bandwidth
-    return num_components * product + nbytes / bandwidth + ops * rates.op_seconds
-
-
-def _sums(tiles: Tiles) -> int:
-    """The number of sums over one axis that no product computes: two for each pair of points, and those over pairs."""
-    pairs = len(tiles.algorithm.pairs) if tiles.algorithm is not None else 0
-    return 2 * pairs + (pairs - 1) * tiles.outputs if pairs else 0
+    total = 0.0
+    for op in graph.ops:
+        total += rates.op_seconds
+        if op.op_type == "Conv" and op.integer("group", 1) == 1:
+            assert op.inputs[1] is not None
+            products, pixels = sizes.elements(op.inputs[1].dims), sizes.elements((op.y.dims[0], *op.y.dims[2:]))
+            total += 2 * products * pixels / rates.flops + _ELEMENT * products / rates.filter_bandwidth
+        elif op.op_type != "Reshape":
+            total += nbytes((*op.inputs, *op.outputs)) / bandwidth
+    return total
 
 
 def convolution_graph(site: Site, tiling: Tiling | None, block: int) -> Graph:
@@ -375,13 +352,13 @@ def convolution_graph(site: Site, tiling: Tiling | None, block: int) -> Graph:
         if value is not None and value not in copies:
             copies[value] = graph.add_value(Value(f"x{index}", value.type, data=value.data))
     graph.inputs += [each for each in copies.values() if each.data is None]
-    y = graph.add_value(Value("y", site.y.type))
+    y = graph.add_value(Value("y", site.op.y.type))
     op = site.op.copy(tuple(value and copies[value] for value in site.op.inputs), (y,), name="convolution", order=())
     graph.add_op(op)
     graph.outputs.append(y)
     copy = site_of(op, block)
     if tiling is not None and copy is not None:
-        WinogradRewriter(graph, Constants(graph, block), copy, tiling).run()
+        WinogradRewriter(graph, copy, tiling, block).run()
     return graph
 
 
@@ -390,7 +367,7 @@ def alternatives(graph: Graph, block: int) -> tuple[Iterable[Graph], float]:
     site = site_of(graph.ops[0], block) if block and len(graph.ops) == 1 else None
     if site is None or not isinstance(site.batch, int) or block not in MACHINE_RATES:
         return (), 1.0
-    times = estimated_times(site, MACHINE_RATES[block])
+    times = estimated_times(site, block, MACHINE_RATES[block])
     speed_up = times.direct / times.tiled[times.best] if times.best is not None else 1.0
     return (convolution_graph(site, tiling, block) for tiling in times.promising), speed_up
 
@@ -411,37 +388,12 @@ class TilingOption:
 
     @property
     def nbytes(self) -> int:
-        """The growth of the file in bytes with this option alone."""
-        return total_bytes((self,))
-
-
-def select(options: Sequence[TilingOption], budget: float) -> dict[Op, TilingOption]:
-    """One option for each convolution, or none, so that the file grows by no more than `budget` bytes.
-
-    This knapsack problem is solved greedily: options are taken in the order of seconds per byte, and an option replaces another
-    one of the same convolution if it gains more and fits. With tens of small items the result is close to the optimum.
-    """
-    chosen: dict[Op, TilingOption] = {}
-    for option in sorted(options, key=lambda each: each.seconds / max(1, each.nbytes), reverse=True):
-        before, changed = chosen.get(option.site.op), {**chosen, option.site.op: option}
-        if (before is None or before.seconds < option.seconds) and total_bytes(changed.values()) <= budget:
-            chosen = changed
-    return chosen
-
-
-def total_bytes(chosen: Iterable[TilingOption]) -> int:
-    """The growth of the file in bytes: shared filters count once, and originals without other readers are removed."""
-    growth, transformed, readers = 0, dict[Hashable, int](), Counter[tuple[Graph, Value]]()
-    for option in chosen:
-        filter, algorithms = option.site.filter, tuple(each.algorithm for each in option.tiles)
+        """The growth of the file in bytes; a filter without other readers is removed."""
+        filter = self.site.filter
         assert filter.data is not None
-        transformed[option.graph, filter, algorithms] = int(filter.data.nbytes * filter_growth(option.tiles))
-        readers[option.graph, filter] += 1
-        growth += 4 * _NODE_BYTES * prod(each.num_components for each in option.tiles)  # two nodes each, and sums
-    for (graph, filter), count in readers.items():
-        if graph.use_count(filter) == count and not graph.is_output(filter):
-            growth -= sum(stored(filter).values())
-    return growth + sum(transformed.values())
+        nodes = 4 * _NODE_BYTES * prod(each.algorithm.num_components for each in self.tiles)  # two nodes each, and sums
+        removed = sum(stored(filter).values()) if self.graph.has_one_use(filter) else 0
+        return nodes + int(filter.data.nbytes * filter_growth(self.tiles)) - removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,100 +426,82 @@ class Winograd(Pass):
             (each, site)
             for each in regions_with_rule(graph)
             for op in each.ops
-            if (site := site_of(op, block)) is not None and context.may_change_rounding(self, site.y) and tilings(site)
+            if (site := site_of(op, block)) is not None and context.may_change_rounding(self, op.y)
         ]
-        times = {site.op: estimated_times(site, rates) for _, site in sites}
-        if context.time_graphs is not None:
-            ranked = sorted(sites, key=lambda each: -runs[each[0]] * times[each[1].op].direct)
-            times |= _measured_times([site for _, site in ranked], times, rates, context)
-        options = [
-            TilingOption(each, site, tiles, runs[each] * (times[site.op].direct - seconds))
-            for each, site in sites
-            for tiles, seconds in _useful(times[site.op]).items()
-        ]
-        chosen = select(options, context.growth.limit - stored_bytes(graph.regions()))
-        for op, best in {each.site.op: each for each in sorted(options, key=lambda each: each.seconds)}.items():
-            option = chosen.get(op, best)
-            context.growth.record(self.name, op.name, option.nbytes, option.seconds, is_accepted=op in chosen)
-        constants: dict[Graph, Constants] = {}
-        for option in (chosen[site.op] for _, site in sites if site.op in chosen):
-            site = site_of(option.site.op, block)  # its operands may be the results of a convolution that was rewritten
-            assert site is not None
-            context.changed_rounding(self, site.y)
-            shared = constants.setdefault(option.graph, Constants(option.graph, block))
-            WinogradRewriter(option.graph, shared, site, option.tiles).run()
+        times = _times_by_shape(sites, runs, rates, context)
+        options: dict[Op, list[TilingOption]] = {}
+        for each, site in sites:
+            found = times[site.shape_key]
+            gains = {tiles: runs[each] * (found.direct - found.tiled[tiles]) for tiles in found.useful}
+            if gains:
+                options[site.op] = [TilingOption(each, site, *gain) for gain in gains.items()]
+        budget = context.budget(self, graph)
+        chosen: dict[Op, TilingOption] = {}
+        for op in sorted(options, key=lambda op: -options[op][0].seconds / max(1, options[op][0].nbytes)):
+            fitting = [each for each in options[op] if each.nbytes <= budget.remaining]
+            option = (fitting or options[op])[0]
+            if budget.request(op.name, option.nbytes, option.seconds):
+                chosen[op] = option
+        for option in (chosen[op] for op in options if op in chosen):
+            context.changed_rounding(self, option.site.op.y)
+            WinogradRewriter(option.graph, option.site, option.tiles, block).run()
 
 
-def _measured_times(
-    sites: Sequence[Site], estimates: Mapping[Op, Times], rates: MachineRates, context: PassContext
-) -> dict[Op, Times]:
-    """The measured times of convolutions, the most important ones first, if the direct one and at least one tiling were timed.
+def _times_by_shape(
+    sites: Sequence[tuple[Graph, Site]], runs: Mapping[Graph, float], rates: MachineRates, context: PassContext
+) -> dict[Hashable, Times]:
+    """The times of convolutions by `shape_key`, measured if the direct one and at least one tiling are timed.
 
-    Equal convolutions are timed once, and those with a symbolic batch are not.
+    The most important ones are timed first, and those with a symbolic batch are not.
     """
-    assert context.time_graphs is not None
-    graphs: dict[tuple[Hashable, Tiling | None], Graph] = {}
-    sites = [site for site in sites if isinstance(site.batch, int)]
-    for site in sites:
-        for tiling in (None, *estimates[site.op].promising):
-            if (key := (site.shape_key, tiling)) not in graphs:
-                graphs[key] = convolution_graph(site, tiling, context.block)
-    seconds = dict(zip(graphs, context.time_graphs([*graphs.values()]), strict=True))
-    found = {}
-    for site in sites:
-        direct = seconds[site.shape_key, None]
-        timed = {each: seconds.get((site.shape_key, each)) for each in estimates[site.op].tiled}
-        tiled = {each: time for each, time in timed.items() if time is not None}
+    shapes, block = {site.shape_key: site for _, site in sites}, context.block
+    times = {key: estimated_times(site, block, rates, context.sizes) for key, site in shapes.items()}
+    if context.time_graphs is None:
+        return times
+    ranked = sorted(sites, key=lambda each: -runs[each[0]] * times[each[1].shape_key].direct)
+    keys = dict.fromkeys(site.shape_key for _, site in ranked if isinstance(site.batch, int))
+    pairs = [(key, tiling) for key in keys for tiling in (None, *times[key].promising)]
+    graphs = [convolution_graph(shapes[key], tiling, block) for key, tiling in pairs]
+    measured = dict(zip(pairs, context.time_graphs(graphs), strict=True))
+    for key in keys:
+        direct, found = measured[key, None], {each: measured[key, each] for each in times[key].promising}
+        tiled = {tiling: seconds for tiling, seconds in found.items() if seconds is not None}
         if direct is not None and tiled:
-            found[site.op] = Times(direct, tiled, rates.min_measured_speedup)
-    return found
-
-
-def _useful(times: Times) -> dict[Tiling, float]:
-    """The best tiling of a convolution, and those that are faster than no tiling and have smaller filters than the best."""
-    best = times.best
-    return {
-        tiles: seconds
-        for tiles, seconds in times.tiled.items()
-        if best is not None
-        and (
-            tiles == best
-            or (filter_growth(tiles) < filter_growth(best) and seconds <= times.direct / times.min_speedup)
-        )
-    }
+            times[key] = Times(direct, tiled, rates.min_measured_speedup)
+    return times
 
 
 # The constants of convolutions in tiles.
 
 
+@lru_cache(maxsize=1)
+def _elements(data: Data) -> Array:
+    """The elements of a filter; the last one stays in memory, since a file has the components of one consecutively."""
+    return data.numpy()
+
+
 class TransformedFilter:
     """One component of a packed filter (O, I, H, W), OIHW{b}i{b}o: H and W times rows of G, unless these are None."""
 
-    def __init__(
-        self,
-        data: Data,
-        shape: tuple[int, ...],
-        block: int,
-        transform_rows: Sequence[Row | None],
-        read: Callable[[Data], Array],
-    ) -> None:
-        self._data, self._read = data, read
+    def __init__(self, data: Data, shape: tuple[int, ...], block: int, transform_rows: Sequence[Array | None]) -> None:
+        self._data = data
         filters, _, *kernel = shape
         coefficients, taps, after = np.ones(1), 1, block**2
         for row, extent in zip(reversed(transform_rows), reversed(kernel), strict=True):
             if row is not None:
-                coefficients, taps = np.multiply.outer([*map(float, row)], coefficients).ravel(), taps * extent
+                coefficients, taps = np.multiply.outer(row, coefficients).ravel(), taps * extent
             elif taps == 1:
                 after *= extent
         # The axes are (block of filters, before, tap, after); one block of filters at a time fits the cache.
         self._source_shape = (filters // block, prod(shape) // (filters // block * taps * after), taps, after)
         self._coefficients = coefficients
-        self.shape = (*shape[:2], *(1 if row else extent for row, extent in zip(transform_rows, kernel, strict=True)))
+        image = (extent if row is None else 1 for row, extent in zip(transform_rows, kernel, strict=True))
+        self.shape = (*shape[:2], *image)
         self.nbytes = 4 * prod(self.shape)
 
     def numpy(self) -> Array:
         """The packed filter, computed in float64 and rounded once."""
-        source = self._read(self._data).reshape(self._source_shape)
+        source = _elements(self._data).reshape(self._source_shape)
         rows = [(self._coefficients @ each.astype(np.float64)).astype(np.float32) for each in source]
         return np.stack(rows).reshape(self.shape)
 
@@ -578,52 +512,6 @@ class TransformedFilter:
         rows = outer * taps + np.arange(taps)[:, None]
         found = elements_at(self._data, (rows * after + last).ravel()).reshape(taps, -1)
         return np.asarray(self._coefficients @ found.astype(np.float64), np.float32)
-
-
-class Constants:
-    """The constants of all Winograd convolutions of a graph, for blocks of `block` channels; equal ones are shared."""
-
-    def __init__(self, graph: Graph, block: int) -> None:
-        self.block = block
-        self._graph = graph
-        self._values: dict[Hashable, Value] = {}
-        self._last_read: list[tuple[Data, Array]] = []
-
-    def filter(self, site: Site, tiles: Tiling, component: tuple[int, int]) -> Value:
-        """The transformed filter of a component, given by its indices along rows and columns."""
-        rows = [
-            None if each.algorithm is None else each.algorithm.filter_rows[index]
-            for each, index in zip(tiles, component, strict=True)
-        ]
-        assert site.filter.data is not None and site.filter.static_shape is not None
-        data = TransformedFilter(site.filter.data, site.filter.static_shape, self.block, rows, self._read)
-        return self._shared((site.filter, *rows), f"{site.filter.name}/winograd", data, data.shape)
-
-    def depthwise(self, channels: int, coefficients: Array) -> Value:
-        """A depthwise filter (C, 1, H, W) with the same H x W coefficients for all channels, packed OIHW{b}o."""
-        shape = channels, 1, *coefficients.shape
-        extents = (channels // self.block, *coefficients.shape, self.block)
-        array = np.broadcast_to(coefficients[:, :, None], extents).astype(np.float32).reshape(shape)
-        return self._shared((shape, coefficients.tobytes()), "winograd/transform", ArrayData(array), shape)
-
-    def integers(self, *numbers: int) -> Value:
-        """A vector of int64."""
-        array = np.asarray(numbers, dtype=np.int64)
-        return self._shared(numbers, "winograd/shape", ArrayData(array), array.shape, DType.INT64)
-
-    def _shared(
-        self, key: Hashable, name: str, data: Data, shape: tuple[int, ...], dtype: DType = DType.FLOAT32
-    ) -> Value:
-        if key not in self._values:
-            self._values[key] = self._graph.new_value(name, TensorType(dtype, shape), data=data)
-        return self._values[key]
-
-    def _read(self, data: Data) -> Array:
-        """The elements of a filter; the last one stays in memory, since a file has the components of one consecutively."""
-        if not self._last_read or self._last_read[0][0] is not data:
-            self._last_read.clear()  # so that two are never in memory at once
-            self._last_read.append((data, data.numpy()))
-        return self._last_read[0][1]
 
 
 # Writes a Winograd convolution with onnxruntime's own kernels, on blocked arrays.
@@ -658,29 +546,32 @@ def error_growths(names: Iterable[str]) -> dict[str, float]:
 class WinogradRewriter:
     """Replaces one convolution, `site`, by its Winograd form in `tiles` along rows and columns."""
 
-    def __init__(self, graph: Graph, constants: Constants, site: Site, tiles: Tiling) -> None:
+    def __init__(self, graph: Graph, site: Site, tiles: Tiling, block: int) -> None:
         self._graph = graph
-        self._constants = constants
         self._site = site
         self._tiles = tiles
+        self._block = block
+        self._x, self._filter, self._bias, self._residual = site.operands
+        self._depthwise_filters: dict[Hashable, Value] = {}
+        sizes = "x".join(f"{each.outputs}of{each.algorithm.taps}" for each in tiles)
+        self._build = rewriting(graph, site.op, f"winograd/{sizes}")
 
     def run(self) -> None:
         """Replace the convolution."""
         site, (rows, columns) = self._site, self._tiles
-        is_final = site.residual is None
-        phases = self._outputs(rows, self._columns, None, is_final)
-        images = site.batch * (site.filters // self._constants.block)
-        tiles, block = images * rows.product_axis.output, self._constants.block
-        lines = [self._interleaved(phase, tiles, columns, block) for phase in phases]
-        whole = self._interleaved(lines, images, rows, columns.axis.output * block)
-        result = self._reshape(whole, (site.batch, site.filters, rows.axis.output, columns.axis.output))
-        if site.residual is not None and site.activation:
-            result = self._add_multiple(site.residual, result, 1, True)
-        elif site.residual is not None:
-            result = self._op("Add", (result, site.residual), result.shape)
-        self._graph.replace_value(site.y, result)
-        if not self._graph.is_used(site.filter):
-            self._graph.remove_value(site.filter)
+        phases = self._outputs(rows, self._columns, None, self._residual is None)
+        images = site.batch * (site.filters // self._block)
+        lines = [self._interleaved(phase, images * rows.product_axis.output, columns, self._block) for phase in phases]
+        whole = self._interleaved(lines, images, rows, columns.axis.output * self._block)
+        result = self._build.reshape(whole, (site.batch, site.filters, rows.axis.output, columns.axis.output))
+        if self._residual is not None and site.activation:
+            result = self._add_multiple(self._residual, result, 1, True)
+        elif self._residual is not None:
+            (result,) = self._each("Add", [result], [self._residual])
+        self._build.set_output(0, result)
+        replace_op(self._graph, site.op, self._build)
+        if not self._graph.is_used(self._filter):
+            self._graph.remove_value(self._filter)
 
     def _columns(self, row: int, addends: Arrays | None, is_final: bool) -> Arrays:
         """Component `row` along the rows: one array for every output of a tile of columns."""
@@ -696,23 +587,24 @@ class WinogradRewriter:
     ) -> list[Arrays]:
         """The output transform A^T: every output of a tile from the components along an axis, plus its addends."""
         algorithm = tiles.algorithm
-        if algorithm is None:
+        if not tiles.is_tiled:
             return [produce(0, addends[0] if addends is not None else None, is_final)]
         halves: list[tuple[Arrays, Arrays]] = []
-        for pair in range(len(algorithm.pairs)):
-            plus, minus = (produce(index + 2 * pair, None, False) for index in (1, 2))
+        for first in range(1, algorithm.num_components - 1, 2):
+            plus, minus = (produce(index, None, False) for index in (first, first + 1))
             halves.append((self._each("Add", plus, minus), self._each("Sub", plus, minus)))
         found = []
         for output in range(algorithm.outputs):
             edge_component = {0: 0, algorithm.outputs - 1: algorithm.num_components - 1}.get(output)
-            terms = [(point**output, half[output % 2]) for point, half in zip(algorithm.pairs, halves, strict=True)]
+            factors = algorithm.output_rows[output, 1:-1:2]
+            terms = [(factor, half[output % 2]) for factor, half in zip(factors, halves, strict=True)]
             total = self._sum(
                 terms, addends[output] if addends is not None else None, is_final and edge_component is None
             )
             found.append(total if edge_component is None else produce(edge_component, total, is_final))
         return found
 
-    def _sum(self, terms: Sequence[tuple[Fraction, Arrays]], addends: Arrays | None, is_final: bool) -> Arrays:
+    def _sum(self, terms: Sequence[tuple[float, Arrays]], addends: Arrays | None, is_final: bool) -> Arrays:
         """The sum of the terms times their factors, the first of which is 1, and of the addends, activated if `is_final`."""
         total = terms[0][1] if addends is None else self._each("Add", terms[0][1], addends)
         for index, (factor, term) in enumerate(terms[1:], 2):
@@ -726,11 +618,11 @@ class WinogradRewriter:
     def _product(self, component: tuple[int, int], added: Value | None, is_final: bool) -> Value:
         """The convolution of one component."""
         site = self._site
-        ones = tuple(int(each.algorithm is not None) for each in self._tiles)
-        bias = site.bias if component == ones else None  # every output has the point 1 with factor 1
+        ones = tuple(int(each.is_tiled) for each in self._tiles)
+        bias = self._bias if component == ones else None  # every output has the point 1 with factor 1
         rows, columns = (each.product_axis for each in self._tiles)
         return self._conv(
-            (self._transformed(component), self._constants.filter(site, self._tiles, component), bias, added),
+            (self._transformed(component), self._transformed_filter(component), bias, added),
             (site.batch, site.filters, rows.output, columns.output),
             is_final,
             group=1,
@@ -748,7 +640,7 @@ class WinogradRewriter:
         )
         coefficients = np.outer(rows, columns)
         return self._conv(
-            (site.x, self._constants.depthwise(site.channels, coefficients), None, None),
+            (self._x, self._depthwise(site.channels, coefficients)),
             (site.batch, site.channels, *(each.product_axis.input for each in self._tiles)),
             False,
             group=site.channels,
@@ -758,43 +650,51 @@ class WinogradRewriter:
             dilations=(1, 1),
         )
 
-    def _add_multiple(self, total: Value, term: Value, factor: Fraction | int, is_final: bool) -> Value:
+    def _add_multiple(self, total: Value, term: Value, factor: float, is_final: bool) -> Value:
         """total + factor * term."""
-        filter = self._constants.depthwise(self._site.filters, np.full((1, 1), float(factor)))
+        filter = self._depthwise(self._site.filters, np.full((1, 1), factor))
         ones = {"strides": (1, 1), "dilations": (1, 1), "kernel_shape": (1, 1), "pads": (0, 0, 0, 0)}
         return self._conv((term, filter, None, total), total.shape, is_final, group=self._site.filters, **ones)
 
-    def _conv(self, inputs: Sequence[Value | None], shape: Shape | None, is_final: bool, **fields: Attribute) -> Value:
+    def _conv(self, inputs: Sequence[Value | None], shape: Shape, is_final: bool, **fields: Attribute) -> Value:
         operands = list(inputs)
         while operands[-1] is None:
             operands.pop()
-        return self._op(f"{DOMAIN}::Conv", operands, shape, **fields, **(self._site.activation if is_final else {}))
+        return kernel_call(
+            self._build, "Conv", operands, shape, **fields, **(self._site.activation if is_final else {})
+        )
 
     def _each(self, kind: str, first: Arrays, second: Arrays) -> Arrays:
-        return [self._op(kind, (a, b), a.shape) for a, b in zip(first, second, strict=True)]
+        pairs = zip(first, second, strict=True)
+        return [result for pair in pairs for result in self._build.op(kind, pair, [float32_type(pair[0].dims)])]
 
-    def _op(self, kind: str, inputs: Sequence[Value | None], shape: Shape | None, **fields: Attribute) -> Value:
-        assert shape is not None
-        sizes = (f"{each.outputs}of{each.axis.kernel if each.algorithm else 1}" for each in self._tiles)
-        stem = f"{self._site.y.name}/winograd/{'x'.join(sizes)}/{kind.rpartition('::')[2]}"
-        return self._graph.new_result(kind, tuple(inputs), float32_type(shape), stem, self._site.op, attributes=fields)
+    def _depthwise(self, channels: int, coefficients: Array) -> Value:
+        """A depthwise filter (C, 1, H, W) with the same H x W coefficients for all channels, packed OIHW{b}o."""
+        key = channels, coefficients.shape, coefficients.tobytes()
+        if key not in self._depthwise_filters:
+            extents = (channels // self._block, *coefficients.shape, self._block)
+            array = np.broadcast_to(coefficients[:, :, None], extents).astype(np.float32)
+            shape = channels, 1, *coefficients.shape
+            self._depthwise_filters[key] = self._build.constant(array.reshape(shape), "transform")
+        return self._depthwise_filters[key]
+
+    def _transformed_filter(self, component: tuple[int, int]) -> Value:
+        """The transformed filter of a component, given by its indices along rows and columns."""
+        pairs = zip(self._tiles, component, strict=True)
+        rows = [tiles.algorithm.filter_rows[index] if tiles.is_tiled else None for tiles, index in pairs]
+        assert self._filter.data is not None and self._filter.static_shape is not None
+        data = TransformedFilter(self._filter.data, self._filter.static_shape, self._block, rows)
+        value = Value(f"{self._filter.name}/winograd", float32_type(data.shape), data=data)
+        self._build.constants.append(value)
+        return value
 
     def _interleaved(self, pieces: Arrays, outer: Dim, tiles: Tiles, inner: int) -> Value:
         """(outer, tiles, inner), one for every output of a tile  -->  (outer, outputs of all tiles, inner)."""
-        if tiles.algorithm is None:
+        if not tiles.is_tiled:
             return pieces[0]
-        all_tiles = outer * tiles.count
-        views = [self._reshape(piece, (all_tiles, 1, inner)) for piece in pieces]
-        whole = self._op("Concat", views, (all_tiles, len(pieces), inner), axis=1)
-        count = tiles.axis.output
-        if count == tiles.count * tiles.outputs:
+        all_tiles, all_outputs = outer * tiles.count, tiles.count * tiles.outputs
+        views = [self._build.reshape(piece, (all_tiles, 1, inner)) for piece in pieces]
+        (whole,) = self._build.op("Concat", views, [float32_type((all_tiles, len(pieces), inner))], {"axis": 1})
+        if tiles.axis.output == all_outputs:
             return whole
-        whole, shape = self._reshape(whole, (outer, tiles.count * tiles.outputs, inner)), (outer, count, inner)
-        if self._graph.opsets[""] < 10:
-            return self._op("Slice", (whole,), shape, starts=(0,), ends=(count,), axes=(1,))
-        bounds = [self._constants.integers(number) for number in (0, count, 1)]
-        return self._op("Slice", (whole, *bounds), shape)
-
-    def _reshape(self, x: Value, shape: Shape) -> Value:
-        extents = [dim if isinstance(dim, int) else -1 for dim in shape]
-        return self._op("Reshape", (x, self._constants.integers(*extents)), shape)
+        return self._build.resize_axis(self._build.reshape(whole, (outer, all_outputs, inner)), 1, tiles.axis.output)

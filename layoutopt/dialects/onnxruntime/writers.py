@@ -412,45 +412,23 @@ def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[
 
 
 def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int, int]) -> Sequence[Value] | None:
-    """Record the op itself on the array reshaped to (N * C/b, H, W, b)."""
-    raw = builder.declared_input(0)
+    """Record a Resize since opset 11 itself on the array reshaped to (N * C/b, H, W, b)."""
+    raw, scales = builder.declared_input(0), rule.scales(op)
+    is_resized = any(scale != 1.0 for axis, scale in (scales or {}).items() if axis not in image)
+    if raw is None or op.version < 11 or is_resized or rule.mode(op) not in ("nearest", "linear"):
+        return None
     batch, outer, _, _, block = builder.format(X).physical_shape(op.x.dims)
     before, after = ((product((batch, outer)), *(each.dims[axis] for axis in image), block) for each in (op.x, op.y))
-    numbers = _scales_or_sizes(op, rule, image, after)
-    is_computed = op.version >= 18 and rule.has_sizes(op) and op.x.dims[0] == op.y.dims[0]
-    if raw is None or rule.mode(op) not in ("nearest", "linear") or (numbers is None and not is_computed):
-        return None
+    numbers = after if scales is None else (1.0, *(scales.get(axis, 1.0) for axis in image), 1.0)
     attributes = dict(op.attributes)
-    inputs: list[Value | None] = [builder.reshape(raw, before)]
-    if op.version >= 18:
-        # Only the image axes: the first axis may be symbolic.
-        attributes["axes"] = (1, 2)
-        numbers = numbers[1:3] if numbers is not None else None
-    if numbers is None:
-        named = op.integers("axes", (0, 1, 2, 3))
-        positions = builder.constant(np.asarray([named.index(axis) for axis in image], dtype=np.int64), "indices")
-        (sizes,) = builder.op("Gather", [builder.declared_input(3), positions], [TensorType(DType.INT64, (2,))])
-        inputs += [builder.declared_input(1), None, sizes]
-    elif "scales" in attributes:
-        attributes["scales"] = tuple(numbers.tolist())
-    else:
-        position = 1 if op.op_type == "Upsample" or op.version < 11 else 2 if numbers.dtype == np.float32 else 3
-        inputs += [builder.declared_input(index) for index in range(1, position)]
-        inputs.append(builder.constant(numbers, "scales"))
+    if op.version >= 18:  # only the image axes: the first axis may be symbolic
+        attributes["axes"], numbers = (1, 2), numbers[1:3]
+    if not all(isinstance(each, int | float) for each in numbers):
+        return None
+    given = builder.constant(np.asarray(numbers, np.int64 if scales is None else np.float32), "scales")
+    inputs = [builder.reshape(raw, before), builder.declared_input(1), *([None] if scales is None else []), given]
     (result,) = builder.op(op.op_type, inputs, [float32_type(after)], attributes)
     return [builder.reshape(result, builder.declared(Y))]
-
-
-def _scales_or_sizes(op: Op, rule: Resize, image: tuple[int, int], target: Shape) -> Array | None:
-    """The operand for the axes of the array: scales (float32) or sizes (int64); None if they are unknown."""
-    scales = rule.scales(op)
-    if scales is not None:
-        if any(scale != 1.0 for axis, scale in scales.items() if axis not in image):
-            return None
-        return np.asarray([1.0, *(scales.get(axis, 1.0) for axis in image), 1.0], dtype=np.float32)
-    needed = target[1:3] if op.version >= 18 else target
-    is_known = all(isinstance(dim, int) for dim in needed)
-    return np.asarray([estimated_extent(dim) for dim in target], dtype=np.int64) if is_known else None
 
 
 # Group normalisation on blocked images.
