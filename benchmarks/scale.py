@@ -271,6 +271,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
     from layoutopt import api, inference, onnx_io
     from layoutopt.bench.peak_memory import peak_bytes
     from layoutopt.driver import stages as driver_stages
+    from layoutopt.driver import verifying
     from layoutopt.passes import base as pass_base
     from layoutopt.planner import planning, regret
 
@@ -287,7 +288,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (onnx_io, "check", "check"),
         (onnx_io, "fingerprint", "fingerprint"),
         (driver_stages, "bake", "bake"),
-        (driver_stages, "verify_rewrite", "verify"),
+        (verifying, "verify_rewrite", "verify"),
         (api, "finish", "report"),
     ):
         stages.wrap(owner, attribute, name)

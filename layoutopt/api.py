@@ -1,13 +1,15 @@
 """The function `optimize`, which rewrites a model for a target.
 
-Its stages are functions of `driver.stages` and `driver.finish`, from a value to a value.
+Its stages are functions of `driver.lifting`, `driver.stages` and `driver.finish`, from a value to a value.
 """
 
 from layoutopt.driver.finish import finish
 from layoutopt.driver.job import Job
+from layoutopt.driver.lifting import read
 from layoutopt.driver.options import Options, takes
+from layoutopt.driver.portable import make_portable
 from layoutopt.driver.result import Result
-from layoutopt.driver.stages import make_portable, read, rewrite_exactly
+from layoutopt.driver.stages import rewrite_exactly
 
 
 @takes(Options)

@@ -9,10 +9,12 @@ import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
+from layoutopt.driver.lifting import OPTIMISED_BEFORE, Lifted
 from layoutopt.driver.model_faults import is_loadable
 from layoutopt.driver.prices import check_bound
 from layoutopt.driver.result import Result
-from layoutopt.driver.stages import OPTIMISED_BEFORE, UNVERIFIED, Lifted, Outcome
+from layoutopt.driver.stages import Outcome
+from layoutopt.driver.verifying import UNVERIFIED
 from layoutopt.errors import UnverifiedError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note

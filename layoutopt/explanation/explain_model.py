@@ -11,9 +11,9 @@ from layoutopt.cost import MultiTargetCostModel
 from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.finish import plan_report
 from layoutopt.driver.job import Job
+from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.options import Options, PlanOptions, check, option, takes, values_of
 from layoutopt.driver.prices import calibrated_plan
-from layoutopt.driver.stages import lift, read
 from layoutopt.errors import TargetError
 from layoutopt.explanation.changes import model_changes
 from layoutopt.explanation.conversions import conversion, ranked_casts

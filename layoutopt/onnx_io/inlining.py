@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 from onnx_ir.passes import PreconditionError
-from onnx_ir.passes.common import InlinePass
+from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
@@ -117,9 +117,7 @@ def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers:
     except (PreconditionError, ValueError) as error:
         raise ModelError(str(error), where="model", hint="export the model again") from error
     _rename_shadowing_values(copy.graph)
-    used = {node.domain for node in _all_nodes(copy)} | {function.domain for function in copy.functions.values()}
-    for domain in {function.domain for function in functions} - used:
-        copy.graph.opset_imports.pop(domain, None)
+    RemoveUnusedOpsetsPass(process_functions=False)(copy)
     return copy
 
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.messages import contradict, graphs, keep_messages, nodes
 from layoutopt.onnx_io.schema import MIN_IR_VERSION
-from layoutopt.onnx_io.tensors import DATA_FIELDS, data_field, tensors
+from layoutopt.onnx_io.tensors import DATA_FIELDS, KNOWN_TYPES, data_field, tensors
 from layoutopt.runtime.session import load_failure
 
 _META = "layoutopt.repairs"  # in the meta of the main graph
@@ -124,7 +124,7 @@ def repair(message: onnx.ModelProto, undefined: Sequence[str]) -> list[Repair]:
 def _keep_one_data_field(message: onnx.ModelProto) -> Iterator[Repair]:
     """ONNX Runtime reads external data before `raw_data`, and that before the field that belongs to the element type."""
     for where, tensor in tensors(message):
-        if tensor.data_type not in set(ir.DataType):
+        if tensor.data_type not in KNOWN_TYPES:
             continue
         is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
         own = "external_data" if is_external else data_field(tensor)

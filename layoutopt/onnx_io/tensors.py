@@ -110,6 +110,7 @@ class DataFolder:
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data")
+KNOWN_TYPES = {int(each) for each in ir.DataType} & {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
 _MAX_ELEMENTS = 2**59  # of 16 bytes each, in an address space of 63 bits
 _HINT = "export the model again"
 
@@ -129,9 +130,9 @@ def check_and_embed_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Every initializer and every tensor in an attribute, with its name or that of its node."""
+    """Every initializer, dense or sparse, and every tensor in an attribute, with its name or that of its node."""
     for graph in graphs(proto):
-        for tensor in graph.initializer:
+        for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
             yield tensor.name, tensor
     for node in nodes(proto):
         for tensor in _attribute_tensors(node):
@@ -151,7 +152,7 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
     Raises:
         ModelError: as for `check_and_embed_tensors`.
     """
-    if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED}:
+    if tensor.data_type not in KNOWN_TYPES:
         raise ModelError(f"element type {tensor.data_type} is unknown", where=where, hint="upgrade the onnx package")
     if tensor.HasField("segment"):
         raise ModelError("tensors in segments are not supported", where=where, hint=_HINT)
@@ -196,21 +197,9 @@ def _expected_and_found(tensor: onnx.TensorProto, dtype: ir.DataType, count: int
 
 def data_field(tensor: onnx.TensorProto) -> str:
     """The field that holds the elements of a tensor that is not external data."""
-    dtype = ir.DataType(tensor.data_type)
-    if tensor.HasField("raw_data") and dtype != ir.DataType.STRING:
+    if tensor.HasField("raw_data") and tensor.data_type != onnx.TensorProto.STRING:
         return "raw_data"
-    match dtype.name:
-        case "FLOAT" | "COMPLEX64":
-            return "float_data"
-        case "DOUBLE" | "COMPLEX128":
-            return "double_data"
-        case "INT64":
-            return "int64_data"
-        case "UINT32" | "UINT64":
-            return "uint64_data"
-        case "STRING":
-            return "string_data"
-    return "int32_data"
+    return onnx.helper.tensor_dtype_to_field(tensor.data_type)
 
 
 def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: DataFolder) -> None:

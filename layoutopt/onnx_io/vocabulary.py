@@ -101,14 +101,7 @@ def attribute_to_ir(name: str, value: Attribute, schema: Any) -> ir.Attr:
         declared = ir.AttributeType[schema.attributes[name].type.name]
         if declared.name in _PLAIN and declared.name.endswith("S") == isinstance(value, tuple):
             return ir.Attr(name, declared, value)
-    return ir.Attr(name, _attribute_type(value), value)
-
-
-def _attribute_type(value: int | float | str | tuple[Any, ...]) -> ir.AttributeType:
-    plural = "S" if isinstance(value, tuple) else ""
-    sample = (value[0] if value else 0) if isinstance(value, tuple) else value
-    name = "STRING" if isinstance(sample, str) else "FLOAT" if isinstance(sample, float) else "INT"
-    return ir.AttributeType[name + plural]
+    return ir.convenience.convert_attribute(name, value)
 
 
 def is_same_attribute(attr: ir.Attr, value: Attribute) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedOpsetsPass
 
 from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
@@ -154,13 +155,7 @@ def _restore_metadata(model: ir.Model, baked: ir.Model) -> None:
     for new in (*baked.graph.inputs, *baked.graph.outputs):
         if (old := known.get(new.name)) is not None:
             new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
-    used = {
-        "",
-        *(node.domain for node in baked.graph.all_nodes()),
-        *(each.domain for each in baked.functions.values()),
-    }
-    for domain in [domain for domain in baked.opset_imports if domain not in used]:
-        del baked.opset_imports[domain]
+    RemoveUnusedOpsetsPass(process_functions=False)(baked)
 
 
 def _list_initializers(graph: ir.Graph, before: ir.Graph) -> None:

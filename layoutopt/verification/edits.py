@@ -3,7 +3,7 @@
 Outputs and cuts are edited in place. Only values that nodes of the main graph compute are edited; other names are ignored.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from os import PathLike
 
 import numpy as np
@@ -13,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.messages import graphs, inner_graphs, nested, nodes
+from layoutopt.onnx_io.tensors import tensors
 from layoutopt.onnx_io.vocabulary import TO_IR
 
 NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
@@ -131,7 +132,7 @@ def upcast_to_float32(model: bytes | str | PathLike[str]) -> bytes | None:
     proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
     if 2 * proto.ByteSize() > _LIMIT:
         return None
-    for tensor in tensors_of(proto):
+    for _, tensor in tensors(proto):
         if tensor.data_type in NARROW:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
     for node in nodes(proto):
@@ -152,20 +153,9 @@ def upcast_to_float32(model: bytes | str | PathLike[str]) -> bytes | None:
 def has_float16(proto: onnx.ModelProto) -> bool:
     """Whether a model has a float16 tensor: an input, a constant, or the result of a Cast."""
     given = (info.type.tensor_type.elem_type for graph in graphs(proto) for info in graph.input)
-    initializers = (tensor.data_type for tensor in tensors_of(proto))
+    initializers = (tensor.data_type for _, tensor in tensors(proto))
     made = (attr.i for node in nodes(proto) for attr in node.attribute if attr.name in _TYPE_ATTRIBUTES)
     return any(TensorProto.FLOAT16 in types for types in (given, initializers, made))
-
-
-def tensors_of(proto: onnx.ModelProto) -> Iterator[TensorProto]:
-    """The tensors of a message: initializers of all graphs, and attributes."""
-    for graph in graphs(proto):
-        yield from graph.initializer
-        yield from (sparse.values for sparse in graph.sparse_initializer)
-    for node in nodes(proto):
-        for attribute in node.attribute:
-            yield from ([attribute.t] if attribute.HasField("t") else [])
-            yield from attribute.tensors
 
 
 def _cast_inputs(proto: onnx.ModelProto) -> None:

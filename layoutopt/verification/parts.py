@@ -24,12 +24,12 @@ from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Input, declared_inputs
 from layoutopt.onnx_io.messages import inner_graphs, nested
 from layoutopt.onnx_io.serialize import to_proto
+from layoutopt.onnx_io.tensors import tensors
 from layoutopt.onnx_io.writer import write_tensor
 from layoutopt.runtime.available_memory import available_bytes
 from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS, error_message, is_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.runtime.type_names import type_proto
-from layoutopt.verification.edits import tensors_of
 
 MAX_PART_BYTES = 512_000_000
 """Bytes of weights of one part, unless one node has more."""
@@ -254,7 +254,7 @@ def _declared(values: Iterable[onnx.ValueInfoProto]) -> Sequence[Input]:
 
 def external_tensors(message: onnx.ModelProto) -> Iterator[TensorProto]:
     """The tensors of a message that are stored as external data."""
-    yield from (each for each in tensors_of(message) if each.data_location == TensorProto.EXTERNAL)
+    yield from (each for _, each in tensors(message) if each.data_location == TensorProto.EXTERNAL)
 
 
 def _entry(proto: TensorProto, key: str) -> str:

@@ -18,8 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_growths
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import graphs
+from layoutopt.onnx_io.tensors import tensors
 from layoutopt.verification.difference import EPSILONS
-from layoutopt.verification.edits import NARROW, tensors_of
+from layoutopt.verification.edits import NARROW
 
 _MAX_PARAMETER_ELEMENTS = 8  # constants of up to 8 elements are scales of a Resize, exponents, thresholds
 _AMPLITUDE = 3**0.5  # of uniform random numbers with the root mean square 1
@@ -45,7 +46,7 @@ def perturbed_inputs(feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
 def perturb_narrow_weights(model: onnx.ModelProto, seed: int) -> None:
     """Move weights of 16 bits by one unit in the last place, without external data and tensors of at most 8 elements."""
     generator = np.random.default_rng(seed)
-    for tensor in tensors_of(model):
+    for _, tensor in tensors(model):
         is_stored = tensor.data_location != TensorProto.EXTERNAL
         if tensor.data_type in NARROW and is_stored and np.prod(tensor.dims) > _MAX_PARAMETER_ELEMENTS:
             moved = _perturbed(numpy_helper.to_array(tensor), generator)

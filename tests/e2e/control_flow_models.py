@@ -1,6 +1,7 @@
 """Models with If, Loop and Scan in onnx's text syntax: small networks in bodies, and bodies with special cases.
 
 A line that begins with `#` describes the model; `# constants: w(8,8,3,3) ...` gives it other random weights than `WEIGHTS`.
+A text that reads `a` has `STEM` in front unless it has its own, and one that does not compute `y` has `HEAD` behind.
 """
 
 import re
@@ -10,13 +11,13 @@ from parsed_models import parsed
 
 IMAGE = "float[1,16,12,12]"
 CONV = "<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"
+STEM, HEAD = f"[stem] a = Conv {CONV} (x, w0)", "[head] y = Conv <kernel_shape = [1, 1]> (z, v)"
 WEIGHTS = "w0(16,16,3,3) w1(16,16,3,3) w2(16,16,3,3) v(16,16,1,1) b(16)"
 
 MODELS = {
     "loop": f"""
         # a residual block, six times
         g ({IMAGE} x) => ({IMAGE} y) <int64 m = {{6}}, bool t = {{1}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           [loop] z = Loop (m, t, a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r) {{
             d = Identity(c)
             [one] p = Conv {CONV} (s, w1, b)
@@ -25,18 +26,15 @@ MODELS = {
             u = Add(s, o)
             r = Relu(u)
           }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "dynamic_loop": f"""
         # the number of iterations and the size of the image are inputs
         g (float[N,16,H,W] x, int64 m) => (float[N,16,H,W] y) <bool t = {{1}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           [loop] z = Loop (m, t, a) <body = again (int64 i, bool c, s) => (bool d, r) {{
             d = Identity(c)
             [one] p = Conv {CONV} (s, w1, b)
             r = Relu(p)
           }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "loop_with_outputs": f"""
         # every iteration returns an image and reads a captured one
@@ -49,33 +47,27 @@ MODELS = {
             r = Relu(q)
             n = ReduceMax <keepdims = 0> (r)
           }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "if": f"""
         # one branch or the other, with the same weights in both
         g ({IMAGE} x, bool c) => ({IMAGE} y) {{
-          [stem] a = Conv {CONV} (x, w0)
           [if] z = If (c) <
             then_branch = yes () => ({IMAGE} r) {{ [one] p = Conv {CONV} (a, w1, b) r = Relu(p) }},
             else_branch = no () => ({IMAGE} r) {{ [two] p = Conv {CONV} (a, w1) r = Sigmoid(p) }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "odd_branches": f"""
         # a branch that returns a captured value, results of several shapes, a constant
         g ({IMAGE} x, bool c) => ({IMAGE} y, float k, float[?,?,?,?] l) {{
-          [stem] a = Conv {CONV} (x, w0)
           [if] z, k, l = If (c) <
             then_branch = yes () => ({IMAGE} r, float q, float[1,16,12,12] s)
               <float q = {{2.0}}> {{ r = Identity(a) s = Relu(a) }},
             else_branch = no () => ({IMAGE} r, float q, float[1,16,6,6] s) {{
               [two] r = Conv {CONV} (a, w1) q = Constant <value = float {{3.0}}> ()
               s = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r) }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "certain_if": f"""
         # the condition is known
         g ({IMAGE} x) => ({IMAGE} y, int64[4] s) <int64 one = {{1}}, int64 zero = {{0}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           h = Shape(a) n = Gather(h, zero) c = Equal(n, one)
           [if] y, s = If (c) <
             then_branch = yes () => ({IMAGE} r, int64[4] h2) {{
@@ -88,7 +80,6 @@ MODELS = {
     "nested": f"""
         # an If in a Loop in an If; the innermost captures from three levels
         g ({IMAGE} x, bool c, int64 m) => ({IMAGE} y) <bool t = {{1}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           [if] z = If (c) <
             then_branch = yes () => ({IMAGE} r) {{
               f = Relu(a)
@@ -102,7 +93,6 @@ MODELS = {
                   else_branch = no3 () => ({IMAGE} q) {{ [two] h = Conv {CONV} (p, w2) q = Add(h, a) }}>
               }}> }},
             else_branch = no () => ({IMAGE} r) {{ r = Sigmoid(a) }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "scan": f"""
         # a filter over a sequence of images, with a state
@@ -112,47 +102,38 @@ MODELS = {
             [two] q = Conv {CONV} (e, w2)
             u = Add(p, q) r = Relu(u) o = MaxPool {CONV} (r)
           }}> (h, x)
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
-    "scan_of_rows": f"""
+    "scan_of_rows": """
         # axes that are not the first, from behind and backwards; the result of a convolution is scanned
-        g (float[2,16,12,5] x, float[2,16,12] h) => (float[2,16,12] y, float[2,16,5,12] rows) {{
-          [stem] a = Conv {CONV} (x, w0)
+        g (float[2,16,12,5] x, float[2,16,12] h) => (float[2,16,12] y, float[2,16,5,12] rows) {
           y, rows = Scan <num_scan_inputs = 1, scan_input_axes = [-1], scan_output_axes = [2], scan_input_directions = [1],
               scan_output_directions = [1], body = step (float[2,16,12] s, float[2,16,12] e) => (float[2,16,12] r,
-              float[2,16,12] o) {{
+              float[2,16,12] o) {
             p = Add(s, e) r = Relu(p) o = Sigmoid(p)
-          }}> (h, a)
-        }}""",
+          }> (h, a)
+        }""",
     "no_trip": f"""
         # the loop does not run
         g ({IMAGE} x) => ({IMAGE} y, float[T,1,16,12,12] none) <int64 m = {{0}}, bool t = {{1}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           z, none = Loop (m, t, a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r, {IMAGE} o) {{
             d = Identity(c) r = Conv {CONV} (s, w1, b) o = Relu(r) }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "false_from_the_start": f"""
         # the loop does not run because its condition is false
         g ({IMAGE} x, bool go) => ({IMAGE} y) <int64 m = {{4}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           no = Not(go) never = And(go, no)
           z = Loop (m, never, a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r) {{
             d = Identity(c) r = Conv {CONV} (s, w1, b) }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "until": f"""
         # a loop without a number of iterations and without an initial condition
         g ({IMAGE} x) => ({IMAGE} y) <int64 three = {{3}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           z = Loop (, , a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r) {{
             d = Less(i, three) p = Conv {CONV} (s, w1, b) r = Relu(p) }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "growing": f"""
         # a state with another shape in every iteration, and one with a constant shape
         g ({IMAGE} x) => (float[N,16,12,12] y, {IMAGE} z) <int64 m = {{3}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           g, z = Loop (m, , a, a) <body = again (int64 i, bool c, s, u) => (bool d, r, o) {{
             d = Identity(c) p = Conv {CONV} (u, w1, b) o = Relu(p) r = Concat <axis = 0> (s, o) }}>
           [head] y = Conv <kernel_shape = [1, 1]> (g, v)
@@ -160,7 +141,6 @@ MODELS = {
     "named_growing": f"""
         # the body declares the extent of its state N, which is wrong
         g (float[N,16,12,12] x) => (float[M,16,12,12] y) <int64 m = {{3}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           g = Loop (m, , a) <body = again (int64 i, bool c, float[N,16,12,12] s) => (bool d, float[N2,16,12,12] r) {{
             d = Identity(c) p = Conv {CONV} (s, w1, b) r = Concat <axis = 0> (s, p) }}>
           [head] y = Conv <kernel_shape = [1, 1]> (g, v)
@@ -168,7 +148,6 @@ MODELS = {
     "swapped": f"""
         # two states are exchanged, one is unchanged, and the iteration number is a scan output
         g ({IMAGE} x, {IMAGE} e) => ({IMAGE} y, {IMAGE} o, int64[T] n) <int64 m = {{3}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           z, o, k, n = Loop (m, , a, e, x) <body = again (int64 i, bool c, {IMAGE} s, {IMAGE} u, {IMAGE} k1) => (bool c,
           {IMAGE} q, {IMAGE} s, {IMAGE} k1, int64 i) {{
             p = Conv {CONV} (u, w1, b) q = Relu(p) }}>
@@ -178,47 +157,38 @@ MODELS = {
     "sequence_state": f"""
         # a loop that collects images in a sequence
         g ({IMAGE} x) => ({IMAGE} y, {IMAGE} last) <int64 m = {{3}}, int64 at = {{1}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           none = SequenceEmpty <dtype = 1> ()
           z, many = Loop (m, , a, none) <body = again (int64 i, bool c, {IMAGE} s, seq(float[1,16,12,12]) l)
               => (bool d, {IMAGE} r, seq(float[1,16,12,12]) k) {{
             d = Identity(c) p = Conv {CONV} (s, w1, b) r = Relu(p) k = SequenceInsert(l, r) }}>
           last = SequenceAt(many, at)
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "optional_state": f"""
         # an optional state
         g ({IMAGE} x, bool c) => ({IMAGE} y) {{
-          [stem] a = Conv {CONV} (x, w0)
           maybe = If (c) <
             then_branch = yes () => (optional(float[1,16,12,12]) r) {{ p = Conv {CONV} (a, w1, b) r = Optional(p) }},
             else_branch = no () => (optional(float[1,16,12,12]) r) {{ r = Optional(a) }}>
           z = OptionalGetElement(maybe)
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "hidden_names": f"""
         # initializers of bodies with the names of outer ones, and of each other
         g ({IMAGE} x, bool c) => ({IMAGE} y) <float k = {{2.0}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           s = Mul(a, k)
           [if] z = If (c) <
             then_branch = yes () => ({IMAGE} r) <float k = {{3.0}}> {{ p = Conv {CONV} (s, w1, b) r = Mul(p, k) }},
             else_branch = no () => ({IMAGE} r) <float j = {{4.0}}> {{ p = Mul(s, j) q = Conv {CONV} (p, w2) r = Mul(q, k) }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "default_input": f"""
         # a body reads an input that has a default
         g ({IMAGE} x, bool c, float k) => ({IMAGE} y) <float k = {{2.0}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           [if] z = If (c) <
             then_branch = yes () => ({IMAGE} r) {{ p = Conv {CONV} (a, w1, b) r = Mul(p, k) }},
             else_branch = no () => ({IMAGE} r) {{ r = Div(a, k) }}>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }}""",
     "shapes_inside": f"""
         # shape computations of an exporter in a body, on a captured value
         g ({IMAGE} x, bool c) => (float[?,?,?] y) {{
-          [stem] a = Conv {CONV} (x, w0)
           minus = Constant <value = int64[1] {{-1}}> ()
           [if] y = If (c) <
             then_branch = yes () => (r) {{
@@ -249,12 +219,10 @@ MODELS = {
           e = Exp(l)
           z = If (c) <then_branch = yes () => (r) { r = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (e, w1) },
                       else_branch = no () => (r) { r = Log(e) }>
-          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
         }""",
     "mapped_sequence": f"""
         # an op whose body has no rule captures values
         g ({IMAGE} x) => ({IMAGE} y, {IMAGE} f) <int64 at = {{0}}> {{
-          [stem] a = Conv {CONV} (x, w0)
           q = Relu(a)
           s = SequenceConstruct(a, q)
           many = SequenceMap <body = each ({IMAGE} e) => ({IMAGE} r) {{ p = Conv {CONV} (e, w1, b) r = Add(p, q) }}> (s)
@@ -271,10 +239,15 @@ MODELS["untyped_loop"] = MODELS["loop"].replace(f"{IMAGE} s", "s").replace(f"{IM
 def load(name: str) -> onnx.ModelProto:
     """A model, with random weights."""
     lines = [line.strip() for line in MODELS[name].strip().splitlines()]
-    text = "\n".join(line for line in lines if not line.startswith("#"))
+    header, *body = (line for line in lines if not line.startswith("#"))
+    text = "\n".join(body)
+    if re.search(r"\ba\b", text) and "[stem]" not in text:
+        text = f"{STEM}\n{text}"
+    if not re.search(r"^(\[\w+\] )?y\b", text, re.MULTILINE):
+        text = f"{text[:-1]}{HEAD}\n}}"
     given = next((line for line in lines if line.startswith("# constants: ")), WEIGHTS)
     shapes = {
         weight: tuple(int(extent) for extent in extents.split(","))
         for weight, extents in re.findall(r"(\w+)\(([\d,]+)\)", given)
     }
-    return parsed(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}', **shapes)
+    return parsed(f'<ir_version: 8, opset_import: ["" : 18]>\n{header}\n{text}', **shapes)

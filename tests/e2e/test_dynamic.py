@@ -1,13 +1,20 @@
-"""Symbolic batch, height and width: planned like the same network with numbers, and right at every size."""
+"""Symbolic batch, height and width: planned like the same network with numbers, and right at every size.
 
-from collections.abc import Sequence
+resnet50 and mobilenetv2 are those of the zoo with names for dimensions. segformer_b0 is traced with dynamic sizes, since its
+Reshapes compute them: in `networks`, by torch.onnx of torch 2.13 with either exporter, from transformers 5.23, weights emptied
+like those of the zoo. torch.export gives dimensions names of its own.
+"""
+
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
+from pathlib import Path
 
-import dynamic
 import numpy as np
 import onnx
 import pytest
+import zoo
+from onnx import numpy_helper
 from parsed_models import parsed
 from tiers import quick_first
 
@@ -15,11 +22,67 @@ import layoutopt
 from layoutopt.report.schema import Report
 from layoutopt.runtime.session import Session
 
+FOLDER = Path(__file__).parent / "networks"
+ZOO = ("resnet50", "mobilenetv2")
+EXPORTED = tuple(sorted(path.stem for path in FOLDER.glob("*.onnx")))
+NAMES = (*ZOO, *EXPORTED)
+
+
+def load(name: str) -> onnx.ModelProto:
+    """A network whose input is (batch, 3, height, width), all but the channels symbolic."""
+    if name in ZOO:
+        return with_names(zoo.load(name))
+    return zoo.filled(onnx.load(FOLDER / f"{name}.onnx"))
+
+
+def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A convolutional classifier with names for dimensions; the batch of 1 that its Reshapes have is copied instead."""
+    rename(model, {0: "batch", 2: "height", 3: "width"})
+    reshapes = [node for node in model.graph.node if node.op_type == "Reshape"]
+    for node in reshapes:
+        del node.attribute[:]  # allowzero, by which a 0 would not be a copy
+    targets = {node.input[1] for node in reshapes}
+    for tensor in model.graph.initializer:
+        if tensor.name in targets:
+            target = np.array(numpy_helper.to_array(tensor))
+            assert target[0] == 1
+            target[0] = 0
+            tensor.CopyFrom(numpy_helper.from_array(target, tensor.name))
+    return model
+
+
+def rename(model: onnx.ModelProto, extents: Mapping[int, int | str]) -> onnx.ModelProto:
+    """Set extents of the input to names or numbers, and remove the declared shapes of all other values."""
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    for axis, extent in extents.items():
+        if isinstance(extent, int):
+            dims[axis].dim_value = extent
+        else:
+            dims[axis].dim_param = extent
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    return model
+
+
+def fixed(model: onnx.ModelProto, batch: int, height: int, width: int) -> onnx.ModelProto:
+    """A copy of a network for one size."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return rename(copy, {0: batch, 2: height, 3: width})
+
+
+def names(model: onnx.ModelProto) -> tuple[str, str, str]:
+    """The names of the batch, height and width dimensions of a network."""
+    batch, _, height, width = (dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim)
+    return batch, height, width
+
+
 PLANNED = (1, 224, 224)
 SIZES = ((2, 160, 256), (3, 97, 131), (1, 33, 320))
 WAYS = (("gpu-hopper", "functions"), ("cpu", None), ("cpu-avx512", "functions"), ("ascend-910b", "ops"))
 QUICK = [("mobilenetv2", *WAYS[0])]
-EVERY = [(name, *way) for name, way in product(dynamic.NAMES, WAYS)]
+EVERY = [(name, *way) for name, way in product(NAMES, WAYS)]
 FRACTALS = {"ascend-910b": -8}
 """How many more moves segformer has where the number of tokens has no number: FRACTAL_NZ has blocks of 16 of them, so the
 products of attention take plain operands. Where no kernel prefers such blocks, there are as many."""
@@ -59,18 +122,18 @@ def convolution_formats(report: Report) -> dict[str, list[str | None]]:
 
 @cache
 def with_numbers(name: str, target: str, dialect: str | None) -> Report:
-    model = dynamic.fixed(dynamic.load(name), *PLANNED)
+    model = fixed(load(name), *PLANNED)
     return layoutopt.optimize(model, target, dialect=dialect, verify=False).report
 
 
 def with_symbols(name: str, symbols: str, numbers: Sequence[int]) -> tuple[onnx.ModelProto, dict[str, int]]:
     """A network with some symbolic dimensions, and the size of each symbol."""
-    model = dynamic.load(name)
+    model = load(name)
     sizes = dict(zip((0, 2, 3), numbers, strict=True))
     kept = {"batch only": (2, 3), "image only": (0,), "both": ()}[symbols]
-    names = dict(zip(sizes, dynamic.names(model), strict=True))
-    dynamic.rename(model, {axis: sizes[axis] for axis in kept})
-    return model, {names[axis]: sizes[axis] for axis in sizes if axis not in kept}
+    called = dict(zip(sizes, names(model), strict=True))
+    rename(model, {axis: sizes[axis] for axis in kept})
+    return model, {called[axis]: sizes[axis] for axis in sizes if axis not in kept}
 
 
 def assert_planned_alike(report: Report, static: Report, more: int = 0) -> None:

@@ -1,16 +1,18 @@
 """No byte without a reason: equal content is stored once, stored types stay, and growth has a limit."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-import shared_weights
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
+from parsed_models import parsed
 from tiers import quick_first, tiered
 
 import layoutopt
@@ -24,10 +26,108 @@ from layoutopt.ir.types import Array, ArrayData, DType, Storage, TensorType
 from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts
 from layoutopt.passes.base import PassContext
 
+CHANNELS, IMAGE = 32, 12
+HEAD = '<ir_version: 9, opset_import: ["" : 17]> g'
+IN_BRANCHES = f"""{HEAD} (float[1,{CHANNELS},{IMAGE},{IMAGE}] x) => (float[?,?,?,?] y) {{
+    a = Conv <pads = [1, 1, 1, 1]> (x, w)
+    total = ReduceSum <keepdims = 0> (a)
+    is_positive = Greater (total, zero)
+    y = If (is_positive) <
+        then_branch = t () => (float[?,?,?,?] r) {{ f = Identity (w) c = Conv <pads = [1, 1, 1, 1]> (a, f) r = Relu (c) }},
+        else_branch = e () => (float[?,?,?,?] s) {{ g = Identity (w) d = Conv <pads = [1, 1, 1, 1]> (a, g) s = Tanh (d) }}>
+}}"""
+"""Both branches of an If read the filter of the main graph, under names of their own for it."""
+
+
+def random(*shape: int, dtype: type = np.float32, seed: int = 0) -> Array:
+    numbers = np.random.default_rng(seed).standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+    if np.issubdtype(dtype, np.integer):
+        return np.clip(np.round(numbers * 127 * np.sqrt(np.prod(shape[1:])) / 3), -127, 127).astype(dtype)
+    return numbers.astype(dtype)
+
+
+def filters(dtype: type = np.float32, seed: int = 0) -> Array:
+    return random(CHANNELS, CHANNELS, 3, 3, dtype=dtype, seed=seed)
+
+
+def chain(layers: int, weight: str, made: str = "", affine: str = "", **constants: Array) -> onnx.ModelProto:
+    """Convolutions and Relus one behind the other; the number of the layer takes the place of #.
+
+    Args:
+        layers: the number of convolutions.
+        weight: the name of a filter.
+        made: the nodes that compute a filter.
+        affine: an op between convolution and Relu, whose other operand is b#.
+        constants: the initializers.
+    """
+    layer = f"{made} c# = Conv <pads = [1, 1, 1, 1]> (h#, {weight}) "
+    layer += f"a# = {affine} (c#, b#) h#+ = Relu (a#)" if affine else "h#+ = Relu (c#)"
+    body = " ".join(layer.replace("#+", str(number + 1)).replace("#", str(number)) for number in range(layers))
+    image = f"float[1,{CHANNELS},{IMAGE},{IMAGE}] h0"
+    return parsed(f"{HEAD} ({image}) => (float[?,?,?,?] h{layers}) {{ {body} }}", **constants)
+
+
+def each(layers: int, dtype: type = np.float32, period: int = 100) -> dict[str, Array]:
+    """A filter for every layer; those of `period` layers are different."""
+    return {f"w{layer}": filters(dtype, layer % period) for layer in range(layers)}
+
+
+def repeated_constants() -> onnx.ModelProto:
+    model = chain(6, "w#")
+    for layer in range(6):
+        value = numpy_helper.from_array(filters())
+        model.graph.node.insert(0, helper.make_node("Constant", [], [f"w{layer}"], value=value))
+    return model
+
+
+def numbers_per_channel() -> dict[str, Array]:
+    return {f"b{layer}": random(1, CHANNELS, 1, 1, seed=layer) + 1 for layer in range(6)}
+
+
+SCALE = np.full((CHANNELS, 1, 1, 1), 0.002, np.float32)
+STEP: dict[str, Any] = {"scale": np.full((CHANNELS,), 0.002, np.float32), "zero": np.zeros((CHANNELS,), np.int8)}
+TIED = f"""{HEAD} (float[1,16] x) => (float[?,?,?] y) {{
+    ids = Cast <to = 7> (x) a = Gather (w, ids) b = MatMul (a, v) c = Relu (b)
+    t = Transpose <perm = [1, 0]> (w) y = MatMul (c, t)
+}}"""
+ANGLES = f"""{HEAD} (float[1,1024] x) => (float[?,?] y) {{
+    angles = Mul (column, row) table = Cos (angles) y = MatMul (x, table)
+}}"""
+"""Tables of cosines that a model computes from two short ranges."""
+COLUMN = np.arange(1024, dtype=np.float32)[:, None]
+
+by_many_layers = partial(chain, 30, "w", w=filters())
+repeated = partial(chain, 8, "w#", **each(8, period=2))
+half = partial(chain, 8, "f#", "f# = Cast <to = 1> (w#)", **each(8, np.float16))
+full = partial(chain, 8, "w#", **{name: array.astype(np.float32) for name, array in each(8, np.float16).items()})
+"""`half` without the Casts, and with the same numbers."""
+fourier_tables = partial(parsed, ANGLES, column=COLUMN, row=COLUMN.T * np.float32(2 * np.pi / 1024))
+
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "by_identity": partial(chain, 6, "f#", "f# = Identity (w)", w=filters()),
+    "by_many_layers": by_many_layers,
+    "repeated": repeated,
+    "repeated_constants": repeated_constants,
+    "transposed_by_each": partial(chain, 6, "f#", "f# = Transpose <perm = [1, 0, 2, 3]> (w)", w=filters()),
+    "half": half,
+    "scaled_integers": partial(
+        chain, 12, "f#", "i# = Cast <to = 1> (w#) f# = Mul (i#, scale)", **each(12, np.int8), scale=SCALE
+    ),
+    "dequantized": partial(
+        chain, 6, "f#", "f# = DequantizeLinear <axis = 0> (w#, scale, zero)", **each(6, np.int8), **STEP
+    ),
+    "tied_embeddings": partial(parsed, TIED, w=random(512, 64), v=random(64, 64)),
+    "fourier_tables": fourier_tables,
+    "in_branches": partial(parsed, IN_BRANCHES, w=filters(), zero=np.float32(0)),
+    "with_own_biases": partial(chain, 6, "w", affine="Add", w=filters(), **numbers_per_channel()),
+    "scaled_channels": partial(chain, 6, "w#", affine="Mul", **each(6), **numbers_per_channel()),
+}
+
+
 SLACK = 1 << 20  # bytes
 LARGE = 1024  # bytes
 TARGETS = ("cpu", "cpu-avx512", "gpu-hopper", "ascend-910b")
-QUICK = [(name, TARGETS[place % len(TARGETS)]) for place, name in enumerate(shared_weights.MODELS)]
+QUICK = [(name, TARGETS[place % len(TARGETS)]) for place, name in enumerate(MODELS)]
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -58,9 +158,9 @@ NARROW = {"half": np.float16, "scaled_integers": np.int8, "dequantized": np.int8
 WIDTHS = [(name, target) for target in ("cpu", "cpu-avx512", "ascend-910b") for name in NARROW]
 
 
-@pytest.mark.parametrize(("name", "target"), quick_first(QUICK, product(shared_weights.MODELS, TARGETS)))
+@pytest.mark.parametrize(("name", "target"), quick_first(QUICK, product(MODELS, TARGETS)))
 def test_equal_content_is_stored_once(name: str, target: str) -> None:
-    source = shared_weights.MODELS[name]()
+    source = MODELS[name]()
     result = layoutopt.optimize(source, target)
     assert result.report.verification.status == "passed"
     if result.report.changed:
@@ -70,7 +170,7 @@ def test_equal_content_is_stored_once(name: str, target: str) -> None:
 
 @pytest.mark.parametrize(("name", "target"), tiered(WIDTHS, len(NARROW)))
 def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: str) -> None:
-    source = shared_weights.MODELS[name]()
+    source = MODELS[name]()
     result = layoutopt.optimize(source, target)
     large = [array for array in constants(result.proto) if array.nbytes > 4096]
     growth = result.report.growth
@@ -82,9 +182,7 @@ def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: st
 
 @pytest.mark.parametrize("target", ["cpu-avx512", "ascend-910b"])
 def test_narrow_weights_are_planned_as_wide_ones(target: str) -> None:
-    reports = [
-        layoutopt.optimize(each(), target, verify=False).report for each in (shared_weights.half, shared_weights.full)
-    ]
+    reports = [layoutopt.optimize(each(), target, verify=False).report for each in (half, full)]
     plans = [report.plan for report in reports]
     assert plans[0] is not None and plans[1] is not None
     assert plans[0].seconds_after == pytest.approx(plans[1].seconds_after)
@@ -93,20 +191,20 @@ def test_narrow_weights_are_planned_as_wide_ones(target: str) -> None:
 
 @pytest.mark.parametrize("name", ["by_identity", "by_many_layers", "transposed_by_each", "in_branches"])
 def test_a_shared_weight_is_packed_once(name: str) -> None:
-    source = shared_weights.MODELS[name]()
+    source = MODELS[name]()
     result = layoutopt.optimize(source, "cpu-avx512", dialect="ops", max_growth=1.0, verify=False)
-    weights = [array for array in constants(result.proto) if array.size >= shared_weights.filters().size]
+    weights = [array for array in constants(result.proto) if array.size >= filters().size]
     assert len(weights) == 1
 
 
 def test_a_table_may_take_its_place_only_within_the_total() -> None:
-    result = layoutopt.optimize(shared_weights.fourier_tables(), "cpu", verify=False)
+    result = layoutopt.optimize(fourier_tables(), "cpu", verify=False)
     assert sum(array.nbytes for array in constants(result.proto)) <= 128 << 10
 
 
 def test_parameters_that_are_trained_stay_separate() -> None:
     """Equal when training begins, they need not be equal afterwards."""
-    model = shared_weights.repeated()
+    model = repeated()
     result = layoutopt.optimize(model, "ascend-910b", dialect="ascend", mode="training", verify=False)
     assert result.report.changed
     names = {tensor.name for tensor in model.graph.initializer}
@@ -114,7 +212,7 @@ def test_parameters_that_are_trained_stay_separate() -> None:
 
 
 def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:
-    graph = inference.lift(ir.from_proto(shared_weights.by_many_layers()))
+    graph = inference.lift(ir.from_proto(by_many_layers()))
     context = PassContext(load_target("gpu-hopper"), growth=Growth(1.0, 1 << 10))
     AssignFormats().run(graph, context)
     value = graph.value("w")

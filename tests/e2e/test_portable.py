@@ -14,7 +14,7 @@ from test_other_machines import BLOCKS, CONV, OTHER, has_blocks, network
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.driver import stages
+from layoutopt.driver import portable
 from layoutopt.runtime.portable import portable_block, portable_model
 from layoutopt.runtime.session import Session
 from layoutopt.verification.gate import without_native_schemas
@@ -161,7 +161,7 @@ def test_a_wrong_standard_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         node.op_type = "Neg"
         return portable_model(native, standard, block)
 
-    monkeypatch.setattr(stages, "portable_model", spoiled)
+    monkeypatch.setattr(portable, "portable_model", spoiled)
     with pytest.raises(layoutopt.VerificationError, match="where blocks have another size"):
         layoutopt.optimize(network(), portable=True)
 

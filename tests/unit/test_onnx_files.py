@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
+from parsed_models import parsed
 
 from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.files import FileKind, Overwrite, Staging, external_files, external_locations, scratch_folder, write_text
@@ -41,9 +42,8 @@ CONTINUED = {FileKind.BASELINE: '{"layoutopt_baseline": 1}'}
 
 def save(folder: Path, name: str, data: str | None = None) -> Path:
     """A model, with its weights in a file of the name `data` if there is one."""
-    weight = numpy_helper.from_array(np.arange(1024, dtype=np.float32), "w")
-    ends = [[helper.make_tensor_value_info(end, 1, [1024])] for end in ("x", "y")]
-    model = helper.make_model(helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", *ends, [weight]))
+    text = '<ir_version: 9, opset_import: ["" : 18]> g (float[1024] x) => (float[1024] y) { y = Add (x, w) }'
+    model = parsed(text, w=np.arange(1024, dtype=np.float32))
     onnx.save(model, folder / name, save_as_external_data=data is not None, location=data, size_threshold=0)
     return folder / name
 
@@ -173,11 +173,9 @@ write = partial(write_result, source="/source.onnx")
 
 
 def model() -> ir.Model:
-    weights = [numpy_helper.from_array(np.full((SIZE,), fill, np.float32), f"w{fill}") for fill in (1, 2)]
-    small = numpy_helper.from_array(np.zeros(2, np.int64), "small")
-    nodes = [helper.make_node("Add", ["x", "w1"], ["a"]), helper.make_node("Mul", ["a", "w2"], ["y"])]
-    ends = [[helper.make_tensor_value_info(name, 1, [SIZE])] for name in ("x", "y")]
-    return ir.from_proto(helper.make_model(helper.make_graph(nodes, "g", *ends, [*weights, small])))
+    head = f'<ir_version: 9, opset_import: ["" : 18]> g (float[{SIZE}] x) => (float[{SIZE}] y)'
+    weights = {f"w{fill}": np.full(SIZE, fill, np.float32) for fill in (1, 2)}
+    return ir.from_proto(parsed(f"{head} {{ a = Add (x, w1) y = Mul (a, w2) }}", **weights, small=[0, 0]))
 
 
 def weight(read_back: ir.Model, name: str) -> Array:
