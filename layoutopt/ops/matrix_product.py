@@ -17,14 +17,12 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.formats import Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
+from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, state_of
 from layoutopt.ops.contraction import A, B, CollapsedBatch, Contraction, collapse_batch
 from layoutopt.ops.convolution import ConstantWeight, MixedAxes, padding_after_activation
 from layoutopt.ops.interfaces import float_constant
-from layoutopt.ops.qdq import is_per_tensor
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
@@ -342,56 +340,24 @@ add_rule(IntegerProduct("QLinearMatMul", "com.microsoft::QGemm", factors=(0, 3))
 add_rule(IntegerProduct("MatMulInteger"))
 
 
-class PackedProduct(AxiswiseRule):
-    """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale.
-
-    a (..., M, K)  ->  y (..., M, N). All other operands stay canonical.
-    """
+@register
+class PackedProduct(LayoutRule):
+    """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale: canonical formats only."""
 
     family = "packed_matmul"
-    formats = "any; the summed axis and columns must not be blocked"
-    padding = PaddingTransfer(ANY, ANY, ANY)
-    least_rank = 2
+    ops: ClassVar[tuple[str, ...]] = tuple(
+        f"com.microsoft::{kind}"
+        for kind in ("DynamicQuantizeMatMul", "MatMulBnb4", "MatMulIntegerToFloat", "MatMulNBits")
+    )
+    formats = "canonical"
+    padding = PADDING_REFUSED
     is_quantized = True
-    whole_reason = "the kernel reads and writes whole rows"
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
         return {"x": X, "y": Y}
 
     @override
-    def inapplicability(self, op: Op) -> str:
-        b = op.input(1)
-        if op.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat") and (b is None or b.rank != 2):
-            return "b is not one matrix"
-        has_scale_per_row = op.op_type == "MatMulIntegerToFloat" and not all(
-            map(is_per_tensor, (op.input(2), op.input(4)))
-        )
-        return "every row has its own scale" if has_scale_per_row else ""
-
-    def axes(self, op: Op) -> Axes:
-        """Rows and batches correspond; K and N are axes of their own."""
-        rank = rank_of(op.x)
-        return {X: (*range(rank - 1), rank), Y: tuple(range(rank))}
-
-    @override
-    def whole_axes(self, op: Op) -> Collection[int]:
-        rank = rank_of(op.x)
-        return rank - 1, rank
-
-    @override
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        return are_last_innermost(signature, 1)
-
-    def physical_formats(self, op: Op) -> dict[Slot, Format]:
-        """The formats of the signature: no operand has all axes, so no format orders all of them."""
-        return LayoutRule.physical_formats(self, op)
-
-    @override
     def flops(self, op: Op) -> float:
         a = op.inputs[0]
         return 2.0 * volume_of(op.outputs[0]) * estimated_extent(a.shape[-1]) if a is not None and a.shape else 0.0
-
-
-add_rule(PackedProduct(*map("com.microsoft::{}".format, ("MatMulNBits", "MatMulBnb4", "MatMulIntegerToFloat"))))
-add_rule(PackedProduct("com.microsoft::DynamicQuantizeMatMul", padding=PaddingTransfer(ANY, None, None)))
