@@ -326,6 +326,13 @@ add_rule(
         padding=_ZERO_PRESERVING,
     )
 )
+add_rule(
+    Unary(
+        "com.microsoft::FastGelu",
+        padding=_ZERO_PRESERVING,
+        inapplicability=lambda op: "it has a bias along the last axis" if len(op.inputs) > 1 else "",
+    )
+)
 add_rule(Unary("Tanh", padding=_ZERO_PRESERVING, is_saturating_activation=True))
 add_rule(Unary("Asin", "Atanh", "BitCast", "Selu", "Sinh", "Sqrt", "Tan", padding=PaddingTransfer(ZERO, ANY, ANY)))
 add_rule(Unary("Cos", "Softplus", padding=_BOUNDED))
@@ -484,22 +491,3 @@ def _is_zero(op: Op, states: Sequence[Padding], signature: Signature) -> bool:
             exponent = op.constant(1)
             return exponent is not None and exponent.size == 1 and bool((exponent > 0).all())
     return False
-
-
-@register
-class BiasGelu(Elementwise):
-    """onnxruntime's fused GELU of x + bias, along the last axis; the bias of FastGelu is optional."""
-
-    ops = ("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
-    formats = "any; one kernel where the last axis is the innermost one"
-    padding = PaddingTransfer(ZERO, FINITE, ANY, "a bias over a block is finite; the sum of two finite ones is any")
-    is_always_agnostic = False
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The transfer for the states that x and the bias contribute; the sum of two finite states is any."""
-        states = tuple(broadcast_padding(op, signature, index, state) for index, state in enumerate(inputs))
-        return max(states) if states.count(ZERO) >= len(states) - 1 else ANY
-
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        """Whether the axis of the bias is innermost, or there is no bias."""
-        return len(op.inputs) == 1 or are_last_innermost(signature, 1)

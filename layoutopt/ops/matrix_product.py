@@ -17,14 +17,12 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.formats import Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
+from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, state_of
 from layoutopt.ops.contraction import A, B, CollapsedBatch, Contraction, collapse_batch
 from layoutopt.ops.convolution import ConstantWeight, MixedAxes, padding_after_activation
 from layoutopt.ops.interfaces import float_constant
-from layoutopt.ops.qdq import is_per_tensor
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
@@ -95,10 +93,28 @@ def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
     return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
 
 
-class MatrixProduct(ProductOfTwo, Contraction):
-    """The layout of a batch of matrix products."""
+class MatrixProduct(ConstantWeight, ProductOfTwo, Contraction):
+    """A batch of matrix products, whose constant b absorbs affine maps.
+
+    Attributes:
+        is_linear: whether the op is a linear map over the last axis of a, with b as its matrix.
+    """
 
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
+    is_linear: ClassVar[bool] = True
+
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The last axis of a, if b is one matrix."""
+        x, weight = op.inputs[0], op.inputs[1]
+        if x is None or x.rank is None or weight is None or weight.rank != 2 or op.integer("transA"):
+            return None
+        return (x.rank - 1, *_matrix(op, "transB", 2))
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The last axis of a, if b is one constant matrix."""
+        axes, weight = self.mixed_axes(op), op.inputs[1]
+        is_map = self.is_linear and weight is not None and weight.data is not None and rank_of(op.x) > 1
+        return axes[0] if is_map and axes is not None else None
 
     def axes(self, op: Op) -> Axes:
         """Batches from the right, then rows, columns and the summed axis, which follows the axes of the result."""
@@ -178,9 +194,18 @@ class MatrixProduct(ProductOfTwo, Contraction):
 
 
 class BiasedMatrixProduct(MatrixProduct):
-    """The layout of one product with a bias; transA and transB are attributes."""
+    """One product with a bias; transA and transB are attributes. b and the bias absorb affine maps."""
 
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis; that of the bias where it broadcasts")
+
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The last axis of a, if alpha and beta are 1."""
+        is_plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
+        return super().mixed_axes(op) if is_plain else None
+
+    @override
+    def constant_bias(self, op: Op, extent: int) -> Array | None:
+        return np.zeros(extent) if op.input(2) is None else float_constant(op, 2)
 
     def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """None: Gemm accepts matrices only, and its bias may have rows."""
@@ -216,64 +241,25 @@ def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]
     return one, other
 
 
-# --- Matrix products whose constant b absorbs affine maps: MatMul and Gemm, which may be linear maps over one axis ---
-
-
-class WeightedProduct(ConstantWeight, MatrixProduct):
-    """A product whose constant b absorbs affine maps."""
-
-    def mixed_axes(self, op: Op) -> MixedAxes | None:
-        """The last axis of a, if b is one matrix."""
-        x, weight = op.inputs[0], op.inputs[1]
-        if x is None or x.rank is None or weight is None or weight.rank != 2 or op.integer("transA"):
-            return None
-        return (x.rank - 1, *_matrix(op, "transB", 2))
-
-
-def _matrix_axis(op: Op) -> int | None:
-    """The last axis of a, if b is one constant matrix."""
-    x, weight = op.inputs[0], op.inputs[1]
-    if x is None or x.rank is None or x.rank < 2 or weight is None or weight.data is None or weight.rank != 2:
-        return None
-    return x.rank - 1
-
-
 @register
-class MatMul(WeightedProduct):
+class MatMul(MatrixProduct):
     """A batch of products."""
 
     ops = ("MatMul",)
     has_bias = False
 
-    @override
-    def mapped_axis(self, op: Op) -> int | None:
-        return _matrix_axis(op)
-
-
-class BiasedWeightedProduct(WeightedProduct, BiasedMatrixProduct):
-    """A product whose constant b and bias absorb affine maps."""
-
-    def mixed_axes(self, op: Op) -> MixedAxes | None:
-        """The last axis of a, if alpha and beta are 1."""
-        is_plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
-        return super().mixed_axes(op) if is_plain else None
-
-    @override
-    def constant_bias(self, op: Op, extent: int) -> Array | None:
-        return np.zeros(extent) if op.input(2) is None else float_constant(op, 2)
-
 
 @register
-class Gemm(BiasedWeightedProduct):
+class Gemm(BiasedMatrixProduct):
     """One product with a bias."""
 
     ops = ("Gemm",)
 
     def mapped_axis(self, op: Op) -> int | None:
-        """The columns, if alpha and beta are 1 and the bias has one number per column."""
+        """The columns, if the bias has one number per column."""
         c = op.input(2)
         is_vector = c is None or (c.data is not None and all(dim == 1 for dim in shape_of(c)[:-1]))
-        return _matrix_axis(op) if is_vector and self.mixed_axes(op) is not None else None
+        return super().mapped_axis(op) if is_vector else None
 
 
 # --- Fused matrix products of onnxruntime: transposed operands, a factor, an activation ---
@@ -285,11 +271,12 @@ class Gemm(BiasedWeightedProduct):
 
 
 @register
-class FusedMatMul(WeightedProduct):
+class FusedMatMul(MatrixProduct):
     """A product with a factor and transpositions as attributes; TransposeMatMul is its older name."""
 
     ops = ("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
     has_bias = False
+    is_linear = False
 
     @override
     def inapplicability(self, op: Op) -> str:
@@ -302,11 +289,12 @@ class FusedMatMul(WeightedProduct):
 
 
 @register
-class FusedGemm(BiasedWeightedProduct):
+class FusedGemm(BiasedMatrixProduct):
     """FusedGemm: an affine map of its output cannot be folded, because the activation comes first."""
 
     ops = ("com.microsoft::FusedGemm",)
     has_activation = True
+    is_linear = False
     padding = PaddingTransfer(ZERO, ANY, ANY, "the activation of zero and the bias")
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
@@ -342,56 +330,24 @@ add_rule(IntegerProduct("QLinearMatMul", "com.microsoft::QGemm", factors=(0, 3))
 add_rule(IntegerProduct("MatMulInteger"))
 
 
-class PackedProduct(AxiswiseRule):
-    """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale.
-
-    a (..., M, K)  ->  y (..., M, N). All other operands stay canonical.
-    """
+@register
+class PackedProduct(LayoutRule):
+    """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale: canonical formats only."""
 
     family = "packed_matmul"
-    formats = "any; the summed axis and columns must not be blocked"
-    padding = PaddingTransfer(ANY, ANY, ANY)
-    least_rank = 2
+    ops: ClassVar[tuple[str, ...]] = tuple(
+        f"com.microsoft::{kind}"
+        for kind in ("DynamicQuantizeMatMul", "MatMulBnb4", "MatMulIntegerToFloat", "MatMulNBits")
+    )
+    formats = "canonical"
+    padding = PADDING_REFUSED
     is_quantized = True
-    whole_reason = "the kernel reads and writes whole rows"
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
         return {"x": X, "y": Y}
 
     @override
-    def inapplicability(self, op: Op) -> str:
-        b = op.input(1)
-        if op.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat") and (b is None or b.rank != 2):
-            return "b is not one matrix"
-        has_scale_per_row = op.op_type == "MatMulIntegerToFloat" and not all(
-            map(is_per_tensor, (op.input(2), op.input(4)))
-        )
-        return "every row has its own scale" if has_scale_per_row else ""
-
-    def axes(self, op: Op) -> Axes:
-        """Rows and batches correspond; K and N are axes of their own."""
-        rank = rank_of(op.x)
-        return {X: (*range(rank - 1), rank), Y: tuple(range(rank))}
-
-    @override
-    def whole_axes(self, op: Op) -> Collection[int]:
-        rank = rank_of(op.x)
-        return rank - 1, rank
-
-    @override
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        return are_last_innermost(signature, 1)
-
-    def physical_formats(self, op: Op) -> dict[Slot, Format]:
-        """The formats of the signature: no operand has all axes, so no format orders all of them."""
-        return LayoutRule.physical_formats(self, op)
-
-    @override
     def flops(self, op: Op) -> float:
         a = op.inputs[0]
         return 2.0 * volume_of(op.outputs[0]) * estimated_extent(a.shape[-1]) if a is not None and a.shape else 0.0
-
-
-add_rule(PackedProduct(*map("com.microsoft::{}".format, ("MatMulNBits", "MatMulBnb4", "MatMulIntegerToFloat"))))
-add_rule(PackedProduct("com.microsoft::DynamicQuantizeMatMul", padding=PaddingTransfer(ANY, None, None)))

@@ -4,7 +4,7 @@ Parameters per channel are vectors, blocked and padded as the channels of the in
 padding of the input becomes zero.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -239,39 +239,3 @@ def _volume(shape: Shape, groups: int) -> Dim:
     numbers = [dim for dim in shape[1:] if isinstance(dim, int)]
     symbols = [dim for dim in shape[1:] if isinstance(dim, Extent)]
     return product((prod(numbers) // groups, *symbols))
-
-
-# --- Fused residual sum and normalisation of rows of onnxruntime ---
-#
-#     s = x + skip + bias    y = (s - mean) / sqrt(variance + epsilon) * gamma + beta    or without mean and beta
-#
-# Rows run along the last axis. The fourth output of the op is s.
-
-
-@register
-class SkipNormalization(AxiswiseRule):
-    """SkipLayerNormalization and its simplified form."""
-
-    family = "normalization"
-    ops = ("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
-    formats = "any; rows must not be blocked; one kernel where they are innermost"
-    padding = PADDING_REFUSED
-    operands = ()
-    least_rank = 2
-    whole_reason = "the normalised axis cannot be blocked"
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        return "the statistics are used" if any(value is not None for value in op.outputs[1:3]) else ""
-
-    @override
-    def whole_axes(self, op: Op) -> Collection[int]:
-        return (rank_of(op.x) - 1,)
-
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        """Whether rows are contiguous, and x and skip have one shape of at most three physical axes."""
-        storages = [storage for storage in (*signature.inputs[:2], *signature.outputs) if storage is not None]
-        others = [slot for slot in op.slots() if slot.side == "out" or slot.index == 1]
-        alike = op.x.dims == shape_of(op.inputs[1])
-        few = all(len(storage.format.parts) <= 3 for storage in storages)
-        return alike and few and are_last_innermost(signature, 1, *others)

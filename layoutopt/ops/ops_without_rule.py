@@ -131,6 +131,11 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "com.microsoft::PackedMultiHeadAttention",
         "com.microsoft::SkipGroupNorm",
     ),
+    "its rows run along the last axis, as kernels require": (
+        "com.microsoft::BiasGelu",
+        "com.microsoft::SkipLayerNormalization",
+        "com.microsoft::SkipSimplifiedLayerNormalization",
+    ),
     "its operands have heads side by side, or are caches that callers keep": (
         "com.microsoft::Attention",
         "com.microsoft::DecoderMaskedMultiHeadAttention",

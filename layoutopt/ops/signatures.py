@@ -205,21 +205,14 @@ class PaddingTransfer:
         return (self.zero, self.finite, self.any)[state]
 
     def __str__(self) -> str:
-        groups: dict[Padding | None, list[Padding]] = {}
-        for state in Padding:
-            groups.setdefault(self[state], []).append(state)
-        refused = groups.pop(None, [])
-        if not groups:
+        states = [self[state] for state in Padding]
+        if set(states) == {None}:
             return "no padding"
-        if all(self[state] is state for state in Padding):
-            cases = ["kept"]
-        else:
-            cases = [f"{_listed(states)} → {result}" for result, states in groups.items()]
-        return "; ".join(filter(None, (", ".join(cases), f"{_listed(refused)} refused" if refused else "", self.text)))
-
-
-def _listed(states: Sequence[Padding]) -> str:
-    return "all" if len(states) == len(Padding) else " and ".join(map(str, states))
+        cases = (
+            f"{state} → {after}" if after is not None else f"{state} refused"
+            for state, after in zip(Padding, states, strict=True)
+        )
+        return "; ".join(filter(None, (", ".join(cases), self.text)))
 
 
 PADDING_KEPT = PaddingTransfer(ZERO, FINITE, ANY)

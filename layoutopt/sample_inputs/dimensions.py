@@ -44,6 +44,7 @@ from layoutopt.ir.sizes import (
     symbols,
 )
 from layoutopt.ir.types import Op
+from layoutopt.ops import X, flags
 from layoutopt.sample_inputs.relations import Relation, is_input, relations_of
 
 
@@ -82,11 +83,9 @@ class InferredRole:
     is_weak: bool = False
 
 
-_CONVOLUTIONS = frozenset(
-    {"Conv", "ConvInteger", "QLinearConv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool"}
-)
+_ROLES = {"N": Role.BATCH, "S": Role.SEQUENCE, "T": Role.SEQUENCE}
+"""The roles of axes by their letters; spatial axes are those of images or signals."""
 _SPECTRA = frozenset({"STFT", "DFT"})
-_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 _PAST_KEYS = {"Attention": 4, "com.microsoft::MultiHeadAttention": 6, "com.microsoft::GroupQueryAttention": 3}
 _AUDIO_STEP = 64  # least reduction factor of a dimension that counts audio samples
 _LARGE_SIZE = 1 << 20  # a size at which the ratio of a dimension and a computed extent is measured
@@ -120,17 +119,13 @@ def _implied_roles(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
     shape = x.shape if x is not None else None
     if not shape:
         return
-    if op.op_type in _CONVOLUTIONS and len(shape) > 2:
-        spatial = [dim for dim in shape[2:] if dim != 1]
-        role = Role.IMAGE if len(spatial) > 1 else Role.SIGNAL
-        yield from ((name, role) for dim in spatial for name in _single_name(dim))
-        yield from ((name, Role.BATCH) for name in _single_name(shape[0]))
-    elif op.op_type in _SPECTRA and len(shape) > 1:
+    letters = flags(op).axis_letters(op).get(X, "")
+    is_image = sum(dim != 1 for dim in shape[2:]) > 1
+    roles = _ROLES | dict.fromkeys("DHW" if letters[:2] == "NC" else "", Role.IMAGE if is_image else Role.SIGNAL)
+    for letter, dim in zip(letters, shape, strict=False):
+        yield from ((name, roles[letter]) for name in _single_name(dim) if letter in roles)
+    if op.op_type in _SPECTRA and len(shape) > 1:
         yield from ((name, Role.AUDIO) for name in _single_name(shape[1]))
-    elif op.op_type in _RECURRENT:
-        time, batch = (1, 0) if op.integer("layout") else (0, 1)
-        yield from ((name, Role.SEQUENCE) for name in _single_name(shape[time]))
-        yield from ((name, Role.BATCH) for name in _single_name(shape[batch]))
     elif op.op_type == "Gather":
         yield from _roles_of_lookup(graph, op)
     elif op.op_type == "Concat":

@@ -256,16 +256,6 @@ def fields(step: object) -> dict[str, object]:
     return {name: getattr(step, name) for name in step.__dataclass_fields__}
 
 
-@given(st.data())
-def test_a_plain_conversion_is_one_transpose(data: st.DataObject) -> None:
-    rank = data.draw(st.integers(2, 5))
-    src, dst = (Format.plain(data.draw(st.permutations(range(rank)))) for _ in range(2))
-    shape = data.draw(st.tuples(*[st.sampled_from((2, 3, Extent.of_atom("d")))] * rank))
-    steps = Conversion(src, dst).steps(shape)
-    assert len(steps) == (src != dst)
-    assert all(isinstance(step, Transpose) and len(step.perm) == rank for step in steps)
-
-
 PARSE = Format.parse
 
 
@@ -311,13 +301,6 @@ def test_carrying_back_gives_the_same_bytes(case: tuple[Format, tuple[int, ...],
     carried = propagate_reshape(fmt, before, after)
     back = propagate_reshape(carried, after, before) if carried else None
     assert back is None or back.key(before) == fmt.key(before)
-
-
-@given(st.data())
-def test_nothing_changes_without_a_change_of_shape(data: st.DataObject) -> None:
-    fmt = data.draw(formats())
-    shape = data.draw(shapes(fmt.rank))
-    assert propagate_reshape(fmt, shape, shape) == fmt
 
 
 @given(st.data())

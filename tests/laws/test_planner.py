@@ -158,7 +158,7 @@ def test_the_compromise_has_the_least_worst_regret(block: int, count: int) -> No
         assert [each.price for each in agreement.best_solutions] == pytest.approx(alone, rel=EXACT, abs=1e-300), seed
         assert ratios[agreement.choice] == pytest.approx(min(ratios.values()), rel=3 * EXACT), seed
         apart += len({each.choice for each in agreement.best_solutions}) > 1
-    assert apart > 4
+    assert apart > 3
 
 
 def test_without_time_the_gap_of_a_compromise_is_honest() -> None:

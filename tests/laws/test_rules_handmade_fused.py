@@ -54,9 +54,7 @@ def _products() -> Iterator[Sample]:
 @family
 def _gates() -> Iterator[Sample]:
     for shape in ((2, 17, 3, 5), (2, 17, 1), (3, 16), (2, 5, 3, 2, 8)):
-        for bias in (random(shape[-1:], "bias"), floats(*(0,) * shape[-1])):
-            yield made("y = com.microsoft.BiasGelu (x, b)", x=shape, b=bias)
-            yield made("y = com.microsoft.FastGelu (x, b)", x=shape, b=bias)
+        yield made("y = com.microsoft.FastGelu (x, b)", x=shape, b=random(shape[-1:], "bias"))
         yield made("y = com.microsoft.FastGelu (x)", x=shape)
     yield made("y = SwiGLU (a, b)", a=(2, 17, 3, 3), b=(2, 17, 3, 3), opset=28)
     yield made("y = SwiGLU <alpha=-1.5> (a, b)", a=(3, 5), b=(3, 5), opset=28)
@@ -68,23 +66,6 @@ def _gates() -> Iterator[Sample]:
 @family
 def _normalizations() -> Iterator[Sample]:
     c = (17,)
-    for shape, skip in (
-        ((2, 5, 17), (2, 5, 17)),
-        ((3, 5, 17), (1, 5, 17)),
-        ((3, 5, 17), (5, 17)),
-        ((1, 5, 17), (1, 5, 17)),
-    ):
-        text = "y{} = com.microsoft.SkipLayerNormalization <epsilon=0.00001> (x, s, g{})"
-        yield made(text.format("", ", b"), x=shape, s=skip, g=c, b=c)
-        yield made(text.format("", ", b, o"), x=shape, s=skip, g=c, b=c, o=c)
-        yield made(text.format("", ", , o"), x=shape, s=skip, g=c, o=c)
-        yield made(text.format(", , , t", ", b"), x=shape, s=skip, g=c, b=c)
-        yield made(text.format(", , , t", ", b, o"), x=shape, s=skip, g=c, b=c, o=c)
-        text = "y{} = com.microsoft.SkipSimplifiedLayerNormalization <epsilon=0.00001> (x, s, g{})"
-        yield made(text.format("", ""), x=shape, s=skip, g=c)
-        yield made(text.format("", ", o"), x=shape, s=skip, g=c, o=c)
-        yield made(text.format(", , , t", ", o"), x=shape, s=skip, g=c, o=c)
-    yield made("y = com.microsoft.SkipLayerNormalization (x, s, g, b)", x=(6, 17), s=(6, 17), g=c, b=c)
     yield made("y = SimplifiedLayerNormalization (x, g)", x=(2, 5, 17), g=c)
     yield made("y = SimplifiedLayerNormalization (x, g)", x=(2, 5, 1, 17), g=c, opset=12)
     yield made("y = SimplifiedLayerNormalization <axis=2> (x, g)", x=(2, 4, 5, 17), g=(5, 17))

@@ -232,16 +232,6 @@ def test_holes_take_no_space(tmp_path: Path) -> None:
     assert info.st_size == 2 * size and info.st_blocks * 512 < size // 100
 
 
-def test_a_source_that_is_too_short(tmp_path: Path) -> None:
-    (tmp_path / "source").write_bytes(b"1234")
-    with (
-        (tmp_path / "source").open("rb") as source,
-        (tmp_path / "target").open("x+b") as target,
-        pytest.raises(OSError, match="shorter"),
-    ):
-        copy_range(source, 2, 3, target)
-
-
 CHECKOUT = Path(__file__).parents[2]
 
 
