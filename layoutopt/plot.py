@@ -143,6 +143,3 @@ def _row_length(layout: Layout) -> int:
         elif extent != 1:
             break
     return length if length > 1 else min(16, layout.capacity)
-
-
-__all__ = ["draw_memory"]

@@ -87,18 +87,14 @@ class Cache:
             if any(file_digest(folder / name) != expected for name, expected in files.items()):
                 raise ValueError
             report = Report.model_validate(content["report"])
-        except FileNotFoundError:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if not (folder / _OUTCOME).exists():  # never written, or removed meanwhile
                 return None
-            damage = "a file is missing"
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            damage = (error.strerror or "").lower() if isinstance(error, OSError) else "its key or a hash does not fit"
-        else:
-            with suppress(OSError):
-                os.utime(folder / _OUTCOME)
-            return Entry(report, folder / MODEL if MODEL in files else None)
-        _remove(folder)
-        raise DamagedEntryError(damage)
+            _remove(folder)
+            raise DamagedEntryError from error
+        with suppress(OSError):
+            os.utime(folder / _OUTCOME)
+        return Entry(report, folder / MODEL if MODEL in files else None)
 
     def keep(self, key: str, source: Path, report: Report, save: Callable[[Path], object] | None) -> None:
         """Keep an outcome; an entry of the same key stays.

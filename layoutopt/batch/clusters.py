@@ -27,7 +27,6 @@ from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO, TypeVar, cast
-from urllib.parse import SplitResult, urlsplit
 
 import joblib
 from joblib.externals.loky import ProcessPoolExecutor
@@ -40,6 +39,9 @@ Value = TypeVar("Value")
 
 _LOCAL = "local"  # the host of a cluster that is started on this machine
 _HINT = "give dask://HOST:PORT, ray://HOST:PORT, ray://auto, dask://local or ray://local"
+_URL = re.compile(
+    r"(dask|ray)://(?P<address>((?P<name>local|(?<=ray://)auto)|[\w.-]+|\[[0-9a-f:]+\])(:(?P<port>\d+))?)/?"
+)
 _MAX_ATTEMPTS = 2
 _POLL = 0.2  # seconds
 _TIMEOUT = 10  # seconds until the scheduler of Dask must have answered
@@ -126,19 +128,13 @@ def open_cluster(url: str | None, jobs: int | None) -> AbstractContextManager[Cl
         raise ArgumentError("is not a number of worker processes", where=f"jobs={jobs}", hint="give 1 or more")
     if url is None:
         return _processes(jobs or joblib.cpu_count(only_physical_cores=True))
-    try:
-        address = urlsplit(url)
-        has_port = address.port is not None
-    except ValueError:
-        raise ArgumentError("is not the address of a cluster", where=url, hint=_HINT) from None
-    named = {"dask": (_LOCAL,), "ray": (_LOCAL, "auto")}.get(address.scheme)
-    has_address = bool(address.hostname) and has_port != (address.hostname in (named or ()))
-    if named is None or not has_address or address.path not in ("", "/") or address.query or address.fragment:
+    match = _URL.fullmatch(url)
+    if match is None or (match["port"] is None) != (match["name"] is not None):
         raise ArgumentError("is not the address of a cluster", where=url, hint=_HINT)
-    if jobs is not None and address.hostname != _LOCAL:
+    if jobs is not None and match["name"] != _LOCAL:
         what = "a running cluster has its own number of workers"
         raise ArgumentError(what, where=f"jobs={jobs}", hint="leave jobs out")
-    return (_dask if address.scheme == "dask" else _ray)(address, jobs)
+    return (_dask if url.startswith("dask") else _ray)(match, jobs)
 
 
 def _library(name: str, extra: str) -> Any:
@@ -157,29 +153,29 @@ def _library(name: str, extra: str) -> Any:
 
 
 @contextmanager
-def _reaching(url: SplitResult) -> Iterator[None]:
+def _reaching(url: str) -> Iterator[None]:
     """Context in which an exception means that a cluster does not answer."""
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         hint = "check the address, and that it runs"
-        raise LayoutoptError(f"cannot be reached: {reason}", where=url.geturl(), hint=hint) from error
+        raise LayoutoptError(f"cannot be reached: {reason}", where=url, hint=hint) from error
 
 
 # --- Dask and Ray ------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _dask(address: SplitResult, jobs: int | None) -> Iterator[Cluster]:
+def _dask(url: re.Match[str], jobs: int | None) -> Iterator[Cluster]:
     distributed, dask = _library("distributed", "dask"), _library("dask", "dask")
     with ExitStack() as stack:
-        cluster = f"tcp://{address.netloc}"
-        if address.hostname == _LOCAL:  # tasks that wait are not lost with the task before them
+        cluster = f"tcp://{url['address']}"
+        if url["name"] == _LOCAL:  # tasks that wait are not lost with the task before them
             stack.enter_context(dask.config.set({"distributed.scheduler.worker-saturation": 1.0}))
             workers = {"n_workers": jobs, "threads_per_worker": 1, "silence_logs": logging.CRITICAL}
             cluster = stack.enter_context(distributed.LocalCluster(dashboard_address=":0", **workers))
-        with _reaching(address):
+        with _reaching(url[0]):
             client = stack.enter_context(distributed.Client(cluster, timeout=_TIMEOUT, set_as_default=False))
         submit = client.get_executor(pure=False).submit
         yield Cluster(sum(client.nthreads().values()), submit, _cancel, (distributed.KilledWorker,))
@@ -191,12 +187,12 @@ def _cancel(futures: Iterable["Future[Any]"]) -> None:
 
 
 @contextmanager
-def _ray(address: SplitResult, jobs: int | None) -> Iterator[Cluster]:
+def _ray(url: re.Match[str], jobs: int | None) -> Iterator[Cluster]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without a GPU keep its variables
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # or messages are collected and printed at the end of the process
     ray = _library("ray", "ray")
-    where = {_LOCAL: _LOCAL, "auto": "auto"}.get(address.hostname or "", address.geturl())
-    new = {"num_cpus": jobs, "include_dashboard": False} if address.hostname == _LOCAL else {}
+    where = url["name"] or url[0]
+    new = {"num_cpus": jobs, "include_dashboard": False} if where == _LOCAL else {}
     errors = ray.exceptions
     lost = errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError
     run = ray.remote(_call)
@@ -210,7 +206,7 @@ def _ray(address: SplitResult, jobs: int | None) -> Iterator[Cluster]:
             ray.cancel(each.object_ref, force=True)
 
     with redirect_stdout(cast(TextIO, _StdoutOfThisThread())):
-        with _reaching(address):
+        with _reaching(url[0]):
             ray.init(address=where, log_to_driver=False, logging_level="error", **new)
         try:
             yield Cluster(int(ray.cluster_resources().get("CPU", 0)), submit, cancel, lost)

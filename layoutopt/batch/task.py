@@ -147,8 +147,8 @@ def _find(cache: Cache, key: str, task: ModelTask, notes: list[str]) -> Entry | 
     """The entry of the cache; None without a usable one."""
     try:
         return cache.find(key, task.model)
-    except DamagedEntryError as error:
-        what = f"the entry of {path_text(task.model)} is damaged ({error}) and removed; the model is optimised again"
+    except DamagedEntryError:
+        what = f"the entry of {path_text(task.model)} is damaged and removed; the model is optimised again"
         notes.append(f"{path_text(cache.folder)}: {what}")
         return None
 

@@ -328,17 +328,15 @@ def calibrate(
     from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.stderr import ProgressLine
     from layoutopt.cli.rendering.terminal import Document
-    from layoutopt.files import FileKind, Overwrite, write_text
+    from layoutopt.files import FileKind
 
-    overwrite = Overwrite(force=given.force, command="calibrate")
-    overwrite.check(output, FileKind.TARGET)
-    record = JsonRecord("calibrate", given, others=[output])
+    record = JsonRecord("calibrate", given)
+    record.add("--output", output, FileKind.TARGET, lambda: report.profile)
     with ProgressLine(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
-    write_text(output, report.profile, FileKind.TARGET, overwrite)
     shown = report.model_dump(exclude={"kernels", "profile", "total"})
     shown["families"].append(report.total.model_dump())
-    record.show(report, Document(title=str(output), record=shown), written=[output])
+    record.show(report, Document(title=str(output), record=shown))
 
 
 @takes_options("shape dtype system plot json force")
@@ -359,23 +357,20 @@ def formats(
     if given.plot is not None and (name is None or extents is None):
         raise UsageError("nothing to draw", where=f"--plot {given.plot}", hint="name a format and give its --shape")
 
-    from layoutopt.cli.output_files import JsonRecord, TextFiles
+    from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.catalogues import formats as catalogue
     from layoutopt.cli.rendering.one_format import figure_text, format_document, format_record
-    from layoutopt.files import FileKind, Overwrite
+    from layoutopt.files import FileKind
 
-    figure = TextFiles(Overwrite(force=given.force, command="formats"))
-    figure.add("--plot", given.plot, FileKind.FIGURE, lambda: figure_text(layout, name or "", data["axes"]))
-    figure.check()
-    record = JsonRecord("formats", given, others=[given.plot] if given.plot is not None else [])
+    record = JsonRecord("formats", given)
+    record.add("--plot", given.plot, FileKind.FIGURE, lambda: figure_text(layout, name or "", data["axes"]))
     if name is None:
         data, documents = catalogue(given.system)
         record.show(data, *documents)
         return
     data, layout = format_record(name, extents, given.dtype)
 
-    figure.write()
-    record.show(data, format_document(data), written=figure.files)
+    record.show(data, format_document(data))
 
 
 def _parse_shape(value: str) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from layoutopt.files import path_text
 _OWN, _PROJECT = "layoutopt.toml", "pyproject.toml"
 _TOP = (".git", _PROJECT)
 _SECTION = ("tool", "layoutopt")
+_HEADING = re.compile(rb"^\s*\[tool\.layoutopt\b", re.MULTILINE)
 _PATHS = ("profile", "inputs")
 """The options with files, which are relative to the folder of the configuration."""
 
@@ -257,15 +258,10 @@ def _read(path: Path) -> str:
 
 
 def _has_section(path: Path) -> bool:
-    """Whether a `pyproject.toml` has the table; a file that is not TOML has it if it contains its name."""
-    try:
-        text = _read(path)
-        tools = tomllib.loads(text).get(_SECTION[0])
-    except UsageError:
-        return False
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return "tool.layoutopt" in text
-    return isinstance(tools, dict) and _SECTION[1] in tools
+    """Whether a `pyproject.toml` has the table, by its heading: the file may be no TOML."""
+    with suppress(OSError):
+        return bool(_HEADING.search(path.read_bytes()))
+    return False
 
 
 # --- errors ------------------------------------------------------------------------------------------------
@@ -319,22 +315,7 @@ def line_of(text: str, path: Sequence[str]) -> int:
         text: a valid TOML file.
         path: the names of the tables and of the key.
     """
-    lines, whole = text.splitlines(keepends=True), tomllib.loads(text)
-    while path and not _contains(whole, path):
-        path = path[:-1]
-    begin = 1
-    for number in range(1, len(lines) + 1):
-        with suppress(tomllib.TOMLDecodeError):  # within a value of several lines
-            if _contains(tomllib.loads("".join(lines[:number])), path):
-                break
-            begin = number + 1
-    return begin
+    from layoutopt.cost_models.target_files import line_of as line_of_key
 
-
-def _contains(level: Any, path: Sequence[str]) -> bool:
-    for name in path:
-        level = level[-1] if isinstance(level, list) else level
-        if not isinstance(level, dict) or name not in level:
-            return False
-        level = level[name]
-    return bool(path)
+    lines = (line_of_key(text, tuple(path[:length])) for length in range(len(path), 0, -1))
+    return next(filter(None, lines), 1)

@@ -13,15 +13,15 @@ from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageErro
 from layoutopt.cli.model_files import place
 from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import STDIO, TextFiles, reporting_written_files
-from layoutopt.cli.rendering.results import gate_rows, gates_text
+from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.rendering.results import gate_rows, gates_document
 from layoutopt.cli.rendering.terminal import json_text, show_text
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
-from layoutopt.files import FileKind, Overwrite, external_files, output_errors, path_text
+from layoutopt.files import FileKind, external_files, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
 from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.checks import SpeedUp, check_baseline, check_budgets, remaining_findings
-from layoutopt.gates.github import annotations, summary, without_commands
+from layoutopt.gates.github import annotations, summary
 from layoutopt.gates.report import Finding, GateReport, ModelResult, Numbers, Rule, model_uri, status_of
 from layoutopt.gates.sarif import sarif
 from layoutopt.version import VERSION
@@ -53,20 +53,17 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
     _require_one_target(settings)
     reads = [each for one in settings.values() for each in one.reads]
     read = [given.baseline] if given.baseline is not None and not is_updated else []
-    taken = [*(("a model", each) for each in models), *(("the baseline", each) for each in read)]
-    overwrite = Overwrite(tuple(arguments), None, given.force, (*models, *read, *reads), "ci")
-    texts = TextFiles(overwrite, [*taken, *(("a result of --write", each) for each in results)])
-    texts.add("--json", None if given.json == STDIO else given.json, FileKind.REPORT, lambda: json_text(report))
-    texts.add("--junit", given.junit, FileKind.JUNIT, lambda: import_module(_JUNIT).junit(report))
-    texts.add("--sarif", given.sarif, FileKind.SARIF, lambda: json_text(sarif(report)))
+    written = [each for each in results if each is not None]
+    record = JsonRecord("ci", given, *arguments, others=[*models, *read, *written], reads=[*models, *read, *reads])
+    record.add("--junit", given.junit, FileKind.JUNIT, lambda: import_module(_JUNIT).junit(report))
+    record.add("--sarif", given.sarif, FileKind.SARIF, lambda: json_text(sarif(report)))
     path = given.baseline
-    texts.add(
+    record.add(
         "--update-baseline",
         path if is_updated else None,
         FileKind.BASELINE,
         lambda: _baseline(old, path, models, checked),
     )
-    texts.check()
     if given.junit is not None:
         import_module(_JUNIT)
 
@@ -105,9 +102,12 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
         models=checked,
     )
 
-    texts.write()
-    with reporting_written_files(texts.files):
-        _print(report, given, github=github)
+    token = token_hex(16)  # a text that nobody can guess: a file name may look like a command
+    if github:
+        show_text(f"::stop-commands::{token}\n")
+    record.show(report, gates_document(report))
+    if github:
+        show_text("".join(f"{line}\n" for line in (f"::{token}::", *annotations(report))))
     if github and (step_summary := os.environ.get("GITHUB_STEP_SUMMARY")):
         with output_errors(Path(step_summary)), open(step_summary, "a", encoding="utf-8") as file:
             file.write(summary(report, gate_rows(report)))
@@ -156,17 +156,6 @@ def _checked(
         "written": path_text(outcome.written.model) if outcome.written is not None else "",
         "findings": [*findings, *remaining_findings(report)],
     }
-
-
-def _print(report: GateReport, given: Given, *, github: bool) -> None:
-    """Print the results: JSON, annotations for GitHub behind a table, or the table."""
-    if given.json == STDIO:
-        show_text(json_text(report))
-    elif github:
-        table = "" if given.quiet else without_commands(gates_text(report), token_hex(16))
-        show_text("".join([table, *(f"{line}\n" for line in annotations(report))]))
-    elif not given.quiet:
-        show_text(gates_text(report))
 
 
 def _require_one_target(settings: Mapping[Path, Settings]) -> None:

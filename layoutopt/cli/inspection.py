@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import JsonRecord, TextFiles
+from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.results import OpChange, planned_document, price_lines, stamped_document
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
@@ -81,13 +81,10 @@ def run_inspect(model: Path, given: Given) -> None:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
     """
     settings = given.settings(model)
-    texts = TextFiles(Overwrite((model,), None, given.force, settings.reads, "inspect"))
-    texts.add("--html", given.html, FileKind.PAGE, lambda: page_text(result, before, model, settings, is_plan=True))
-    texts.check()
-    pages = [] if given.html is None else [given.html]
-    record = JsonRecord("inspect", given, model, others=pages, reads=settings.reads)
+    record = JsonRecord("inspect", given, model, reads=settings.reads)
+    record.add("--html", given.html, FileKind.PAGE, lambda: page_text(result, before, model, settings, is_plan=True))
     pipeline = pipeline_for(settings.mode, settings.target, settings.runtime, settings.dialect)
-    dumps = [Dump(each, pipeline, texts.overwrite) for each in given.dump_ir]
+    dumps = [Dump(each, pipeline, record.overwrite) for each in given.dump_ir]
     stamped = None if given.is_set("target", model) else _stamped(model)
     if stamped is None:
         before = original_graph(settings)
@@ -109,7 +106,6 @@ def run_inspect(model: Path, given: Given) -> None:
     report = result.report
     warn_of_repairs(repairs_of(report.notes))
 
-    texts.write()
     changes = _paired(before, planned_ops(result.graph), report.ops)
     fields = report.model_dump(mode="json")
     data = {key: fields[key] for key in _FIELDS} | {
@@ -117,7 +113,7 @@ def run_inspect(model: Path, given: Given) -> None:
         "counts": {"before": fields["before"], "after": fields["after"]},
         "ops": [{side: each and each.model_dump(mode="json") for side, each in change.items()} for change in changes],
     }
-    record.show(data, planned_document(report, changes, given.show_all), written=texts.files)
+    record.show(data, planned_document(report, changes, given.show_all))
 
 
 def _paired(before: "OriginalGraph", ops: list[Op], reports: list[OpReport]) -> list[OpChange]:

@@ -89,10 +89,6 @@ def _optimize_one(placed: Placement, given: Given) -> None:
     if output is not None and external_data is not None:
         where = f"--external-data {external_data}"
         texts.take(where, weights_path(output, external_data), "the external data")
-    tested = {"allow_tested": settings.allow_tested}
-    texts.add("--json", None if prints_report else settings.json, FileKind.REPORT, lambda: json_text(result.report))
-    texts.add("--html", settings.html, FileKind.PAGE, lambda: page_text(result, page, model, settings))
-    texts.add("--certificate", settings.certificate, FileKind.CERTIFICATE, lambda: result.certificate(model, **tested))
     page = original_graph(settings) if settings.html is not None else None
     folders = [output.parent] if output is not None and placed.is_in_folder else []
     written = None
@@ -101,7 +97,12 @@ def _optimize_one(placed: Placement, given: Given) -> None:
             create_folder(folder)
         if output is not None:
             check_output(output, external_data, overwrite)
-        texts.check()
+        tested = {"allow_tested": settings.allow_tested}
+        texts.add("--json", None if prints_report else settings.json, FileKind.REPORT, lambda: json_text(result.report))
+        texts.add("--html", settings.html, FileKind.PAGE, lambda: page_text(result, page, model, settings))
+        texts.add(
+            "--certificate", settings.certificate, FileKind.CERTIFICATE, lambda: result.certificate(model, **tested)
+        )
         model = read_stdin() if is_stdin else placed.model
         with ProgressLine(is_silent=given.is_quiet) as progress:
             callbacks = {} if page is None else {"watch": page, "sizes_found": page.set_sizes}

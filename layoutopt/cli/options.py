@@ -365,14 +365,8 @@ def complete_target(incomplete: str) -> list[str]:
     return [name for name in ("cpu", *target_names()) if name.startswith(incomplete)]
 
 
-def _complete_cluster(incomplete: str) -> list[str]:
-    urls = ("dask://", "dask://local", "ray://", "ray://auto", "ray://local")
-    return [each for each in urls if each.startswith(incomplete)]
-
-
 _DETAILS: dict[str, dict[str, Any]] = {
     "target": {"autocompletion": complete_target},
-    "cluster": {"autocompletion": _complete_cluster},
     "jobs": {"envvar": "LAYOUTOPT_JOBS"},
     "max_bytes_moved": {"parser": parse_bytes},
 }

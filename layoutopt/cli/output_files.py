@@ -9,7 +9,7 @@ from typing import Any
 from layoutopt import onnx_io
 from layoutopt.cli.exit_codes import StdoutError, UsageError
 from layoutopt.cli.options import Given
-from layoutopt.cli.rendering.terminal import Document, json_text, show_documents, show_text, stdout_error
+from layoutopt.cli.rendering.terminal import Document, documents_text, json_text, show_text, stdout_error
 from layoutopt.driver.result import Result
 from layoutopt.errors import ModelError, OutputError
 from layoutopt.files import (
@@ -72,11 +72,12 @@ class TextFiles:
 
         Raises:
             UsageError: it is another file of the run.
+            OutputError: it cannot be written, or must not replace an existing file.
         """
-        if path is None:
-            return
-        self.take(f"{option} {path_text(path)}", path, f"the file of {option}")
-        self._texts.append((path, kind, text))
+        if path is not None:
+            self.take(f"{option} {path_text(path)}", path, f"the file of {option}")
+            self.overwrite.check(path, kind)
+            self._texts.append((path, kind, text))
 
     def take(self, where: str, path: Path, description: str) -> None:
         """Add another file of the run.
@@ -88,15 +89,6 @@ class TextFiles:
             if other is not None and is_same_file(path, other):
                 raise UsageError(f"that is {what}", where=where, hint="name another file")
         self._taken.append((description, path))
-
-    def check(self) -> None:
-        """Check that the files can be written.
-
-        Raises:
-            OutputError: one cannot, or must not replace an existing file.
-        """
-        for path, kind, _ in self._texts:
-            self.overwrite.check(path, kind)
 
     @contextmanager
     def staged(self) -> Iterator[None]:
@@ -122,7 +114,7 @@ class TextFiles:
 
 
 class JsonRecord(TextFiles):
-    """The JSON record of a command, in a file, or on stdout instead of tables.
+    """The JSON record of a command, in a file, or on stdout instead of text; with further files of the command.
 
     Args:
         command: the name of the command.
@@ -151,27 +143,25 @@ class JsonRecord(TextFiles):
         self._error: OutputError | None = None
         self._text = ""
         self.add("--json", self._path, FileKind.REPORT, lambda: self._text)
-        self.check()
 
-    def show(self, data: Any, *documents: Document, written: Sequence[Path] = ()) -> None:
-        """Write or print the record, and print the documents unless the record is printed or only warnings are.
+    def show(self, data: Any, *documents: Document) -> None:
+        """Write all files, and print the record or, unless only warnings are printed, the documents.
 
         Args:
             data: the record: a report, or a dictionary, which gets the key `layoutopt_version`.
             documents: the texts of the record.
-            written: other files that are written already.
 
         Raises:
-            OutputError: the file cannot be written.
+            OutputError: a file cannot be written.
             StdoutError: stdout cannot be written.
         """
         self._text = json_text({"layoutopt_version": VERSION} | data if isinstance(data, dict) else data)
         self.write()
-        with reporting_written_files([*written, *self.files]):
+        with reporting_written_files(self.files):
             if self.is_printed:
                 show_text(self._text)
             elif not self._is_quiet:
-                show_documents(*documents)
+                show_text(documents_text(*documents))
 
     def add_line(self, data: Any, source: Path) -> None:
         """Print one line about a model, or write it to the file, which the first line replaces and the others extend.

@@ -111,12 +111,11 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         check_bound(context.plan, job.gain)
     repairs = [Note("read", where, reason) for where, reason in graph.repairs]
     context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
-    found = graph_report(
+    ops, casts = graph_report(
         graph,
         context.prices_at(sizes),
         inference.evaluate_extents(graph, sizes),
         keeps_qdq_groups=context.keeps_qdq_groups,
-        target_model=job.target_model,
     )
     moves = remaining_moves(graph, inference.evaluate_extents(graph, sizes)) if is_changed else job.moves
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
@@ -133,15 +132,15 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         reason=reason,
         plan=plan_report(context.plan, context.least_moves) if context.plan is not None else None,
         before=counts(job.moves),
-        after=counts(moves, found.casts if is_changed else ()),
+        after=counts(moves, casts if is_changed else ()),
         moved_before=verdict.moved_before if verdict is not None else None,
         moved_after=verdict.moved_after if verdict is not None else None,
         dims=dim_reports(sizes),
         gain=job.gain,
         calibration=job.calibration,
         measurement=job.measurement,
-        ops=found.ops,
-        casts=found.casts,
+        ops=ops,
+        casts=casts,
         moves=moves,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],

@@ -5,8 +5,8 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from layoutopt.errors import ArgumentError
+from layoutopt.explanation.changes import reason_without_choice
 from layoutopt.explanation.plan_view import PlanView
-from layoutopt.explanation.reasons import reason_without_choice
 from layoutopt.explanation.schema import FormatChoice, ItemExplanation
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Value

@@ -120,7 +120,7 @@ class Layout:
         Raises:
             FormatError: an offset is that of padding or a gap, or is out of range; see `holds`.
         """
-        coords, is_element = self._decode(offset)
+        coords, is_element = self.decode(offset)
         if not is_element.all():
             raise FormatError(
                 "an offset holds no element of the tensor", where=str(self.format), hint="check it with holds first"
@@ -129,9 +129,10 @@ class Layout:
 
     def holds(self, offset: ArrayLike) -> NDArray[np.bool_]:
         """Whether each of the given offsets is that of a logical element, not of padding or a gap, and in range."""
-        return self._decode(offset)[1]
+        return self.decode(offset)[1]
 
-    def _decode(self, offset: ArrayLike) -> tuple[tuple[Index, ...], NDArray[np.bool_]]:
+    def decode(self, offset: ArrayLike) -> tuple[tuple[Index, ...], NDArray[np.bool_]]:
+        """The coordinates at the given offsets, and whether each is the offset of a logical element."""
         rest = np.asarray(offset, np.int64)
         is_element = rest >= 0
         coords = [np.zeros_like(rest) for _ in self.shape]
@@ -191,16 +192,9 @@ def packed_view(array: Array, fmt: Format) -> Array:
 
 def packed_elements(array: Array, fmt: Format, offsets: Array) -> Array:
     """The elements of the flattened `pack(array, fmt)` at the given offsets, without packing the whole array."""
-    order, digits = _digits(fmt, array.shape)
-    padded = static_shape(fmt.padded_shape(array.shape))
-    parts = np.unravel_index(offsets, [digits[index] for index in order])
-    by_digit = [parts[order.index(index)] for index in range(len(order))]
-    logical = np.unravel_index(np.ravel_multi_index(by_digit, digits), padded) if digits else ()
-    is_element = np.ones(len(offsets), bool)
-    for index, extent in zip(logical, array.shape, strict=True):
-        is_element &= index < extent
+    coords, is_element = Layout.packed(fmt, array.shape).decode(offsets)
     result: Array = np.zeros(len(offsets), array.dtype)
-    result[is_element] = array[tuple(index[is_element] for index in logical)]
+    result[is_element] = array[tuple(each[is_element] for each in coords)]
     return result
 
 

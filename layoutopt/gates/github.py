@@ -18,16 +18,6 @@ def annotations(report: GateReport) -> list[str]:
     return errors + warnings
 
 
-def without_commands(content: str, token: str) -> str:
-    """Lines of a log between two commands that stop workflow commands, since a file name may look like one.
-
-    Args:
-        content: whole lines.
-        token: a text that nobody can guess.
-    """
-    return f"::stop-commands::{token}\n{content}::{token}::\n"
-
-
 def _command(name: str, model: ModelResult, finding: Finding) -> str:
     properties = {"title": f"layoutopt {finding.rule}"}
     if is_in_repository(model.uri):

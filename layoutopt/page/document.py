@@ -112,7 +112,7 @@ def page_data(
         for name, (graph, other) in sides.items()
     }
     moving = [(number, node.name) for number, node in enumerate(after.nodes) if node.kind in ("cast", "move")]
-    shown = {number: packed(prices[name]) for number, name in moving if prices and name in prices}
+    shown = {number: packed(prices[name]) for number, name in moving if prices and prices.get(name)}
     return {"formats": packed(formats), "sides": packed_sides, "prices": shown, "texts": list(texts)}
 
 

@@ -34,14 +34,12 @@ class Operand(NamedTuple):
         name: the name of the value; empty if it is absent.
         type: its element type and logical shape.
         format: the format that the op reads or writes; empty if it has none.
-        preferred: the format that the fastest kernel of the hardware requires; empty if none.
         is_constant: whether it is a constant.
     """
 
     name: str
     type: str
     format: str = ""
-    preferred: str = ""
     is_constant: bool = False
 
 
@@ -154,8 +152,8 @@ def _op(op: Op, report: OpReport, sizes: Sizes) -> Node:
         "move" if report.moves_data else "view" if is_view else "op",
         report.name,
         report.kind,
-        tuple(_operands(op.inputs, report.inputs, report.input_axes, report.preferred_inputs)),
-        tuple(_operands(op.outputs, report.outputs, report.output_axes, report.preferred_outputs)),
+        tuple(_operands(op.inputs, report.inputs, report.input_axes)),
+        tuple(_operands(op.outputs, report.outputs, report.output_axes)),
         output_format(report),
         report.seconds,
         0 if is_free else sum(physical_bytes(value, sizes) for value in operands),
@@ -165,7 +163,7 @@ def _op(op: Op, report: OpReport, sizes: Sizes) -> Node:
 
 def _cast(op: Op, report: CastReport) -> Node:
     sides = ((op.inputs, report.src), (op.outputs, report.dst))
-    inputs, outputs = (tuple(_operands(values, [text], [report.axes], [])) for values, text in sides)
+    inputs, outputs = (tuple(_operands(values, [text], [report.axes])) for values, text in sides)
     nbytes = report.bytes if report.moves_data else 0
     return Node("cast", report.name, CAST, inputs, outputs, "", report.seconds, nbytes, report.reason)
 
@@ -174,15 +172,14 @@ def _operands(
     values: Sequence[Value | None],
     formats: Sequence[str | None],
     axes: Sequence[str | None],
-    preferred: Sequence[str | None],
 ) -> Iterator[Operand]:
     """The operands of one side; an absent one has no name."""
-    for value, format, canonical, wanted in zip(values, formats, axes, preferred or [""] * len(values), strict=True):
+    for value, format, canonical in zip(values, formats, axes, strict=True):
         if value is None:
             yield Operand("", "")
             continue
         text = f"{format} ({CANONICAL})" if format and format == canonical and len(format) > 1 else format or ""
-        yield Operand(value.name, str(value.type), text, wanted or "", value.is_constant)
+        yield Operand(value.name, str(value.type), text, value.is_constant)
 
 
 class OriginalGraph:
@@ -217,13 +214,12 @@ class OriginalGraph:
             return
         sizes, runtime = inference.evaluate_extents(graph, self.sizes), self._runtime
         prices = priced_with(runtime.restricted(self._hardware), sizes=sizes, epilogues=runtime.epilogues(graph))
-        target_model = priced_with(self._hardware, sizes=sizes)
-        found = graph_report(graph, prices, sizes, target_model=target_model)
+        reports, casts = graph_report(graph, prices, sizes)
         ops = located_ops(graph)
         scopes = op_scopes(ops)
         self._scopes = {located.op: scope for located, scope in zip(ops, scopes, strict=True)}
-        self.ops, self.reports = planned_ops(graph), found.ops
-        self.graph = page_graph(graph, found.ops, found.casts, sizes, scopes)
+        self.ops, self.reports = planned_ops(graph), reports
+        self.graph = page_graph(graph, reports, casts, sizes, scopes)
 
     def planned(self, graph: Graph, report: Report) -> PageGraph:
         """The graph after planning, with the numbers of its report; its ops are in the modules of the original."""

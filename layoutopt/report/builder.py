@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import Growth
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of
+from layoutopt.ir.types import Op, Operands, Signature, Storage, TensorType, Value
+from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.passes.base import Note
@@ -65,51 +65,25 @@ def planned_ops(graph: Graph) -> list[Op]:
     return [located.op for located in located_ops(graph) if not is_cast(located.op)]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphReport:
-    """The parts of a report that are about a planned graph and its bodies.
-
-    Attributes:
-        ops: the reports of all `planned_ops`, in the same order.
-        casts: the reports of all CastData ops, in order.
-    """
-
-    ops: list[OpReport]
-    casts: list[CastReport]
-
-
 def graph_report(
-    graph: Graph,
-    cost_model: CostModel,
-    sizes: Sizes = NO_SIZES,
-    *,
-    keeps_qdq_groups: bool = False,
-    target_model: CostModel | None = None,
-) -> GraphReport:
-    """The report of a planned graph.
+    graph: Graph, cost_model: CostModel, sizes: Sizes = NO_SIZES, *, keeps_qdq_groups: bool = False
+) -> tuple[list[OpReport], list[CastReport]]:
+    """The reports of all `planned_ops` of a graph, and of all its CastData ops, in order.
 
     Args:
         graph: the graph; ops without a signature count as canonical.
         cost_model: prices ops and conversions, at the given sizes.
         sizes: of symbolic dimensions.
         keeps_qdq_groups: whether QDQ groups stay as they are.
-        target_model: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
     """
     found = located_ops(graph)
-    groups = planned_qdq_groups(
-        {located.graph: located.runs for located in found}, cost_model, keeps_them=keeps_qdq_groups
-    )
-    return GraphReport(
-        [
-            _op_report(located, groups, cost_model, target_model or cost_model)
-            for located in found
-            if not is_cast(located.op)
-        ],
-        list(_cast_reports(found, cost_model, sizes)),
-    )
+    runs = {located.graph: located.runs for located in found}
+    groups = planned_qdq_groups(runs, cost_model, keeps_them=keeps_qdq_groups)
+    ops = [_op_report(located, groups, cost_model) for located in found if not is_cast(located.op)]
+    return ops, list(_cast_reports(found, cost_model, sizes))
 
 
-def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, target_model: CostModel) -> OpReport:
+def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel) -> OpReport:
     op, graph = located.op, located.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
@@ -117,7 +91,6 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, tar
     seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.kernel_op(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)
-    preferred = next(iter(target_model.preferred_formats(op)), {})
     return OpReport(
         name=op.name or first_output(op),
         kind=op.kind,
@@ -125,8 +98,6 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, tar
         outputs=_texts(op.outputs, signature.outputs),
         input_axes=_axes(op.inputs, signature.inputs),
         output_axes=_axes(op.outputs, signature.outputs),
-        preferred_inputs=_preferred(op.inputs, "in", preferred),
-        preferred_outputs=_preferred(op.outputs, "out", preferred),
         seconds=seconds * located.runs,
         moves_data=moves,
         body=located.body,
@@ -154,13 +125,6 @@ def _texts(values: Operands, storages: Storages) -> list[str | None]:
     """The storages of operands, with the letters of their axes."""
     operands = zip(values, storages, strict=True)
     return [None if storage is None else storage.text(_letters(value)) for value, storage in operands]
-
-
-def _preferred(values: Operands, side: Literal["in", "out"], formats: OperandFormats) -> list[str | None]:
-    """The formats of the operands on one side, None for those without one; empty if none has one."""
-    found = [formats.get(Slot(side, index)) for index in range(len(values))]
-    texts = [None if each is None else each.text(_letters(value)) for each, value in zip(found, values, strict=True)]
-    return texts if any(texts) else []
 
 
 def _axes(values: Operands, storages: Storages) -> list[str | None]:

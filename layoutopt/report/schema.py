@@ -6,7 +6,7 @@ New fields keep the schema version; a removed field or a changed meaning increme
     2    formats with the letters of the axes by their roles, which the fields `axes`, `input_axes` and `output_axes` list
     3    one system of prices: without the comparison of plans at two
     4    with the list of facts; the ops in which targets differ are a number
-    5    without the numbers of ops in which targets agree and differ
+    5    without the numbers of ops in which targets agree and differ, and without preferred formats
 """
 
 from collections.abc import Sequence
@@ -58,12 +58,6 @@ class OpReport(ReportModel):
     outputs: list[str | None] = Field(description="format of every output")
     input_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every input"))
     output_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every output"))
-    preferred_inputs: list[str | None] = Field(
-        default_factory=list,
-        description="formats that the fastest kernel of the hardware requires, whatever the runtime has; null for no "
-        "requirement, empty if no kernel requires one",
-    )
-    preferred_outputs: list[str | None] = Field(default_factory=list, description="the same of every output")
     seconds: float = Field(
         description="estimated time on the target, of all its runs; 0 for ops with bodies, whose ops have it"
     )

@@ -24,7 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.catalog import lookup
+from layoutopt.formats.extent import static_shape
 from layoutopt.formats.format import Format, Part
+from layoutopt.formats.layout import Layout
 
 DATA_TYPES: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
@@ -121,13 +123,10 @@ class MemoryDescriptor:
         outer, blocks = format.parts[:count], format.parts[count:]
         if any(part.block for part in outer):
             raise FormatError("blocks of a descriptor are innermost", where=str(format), hint="use a Layout")
-        padded = tuple(-(-dim // format.block(axis)) * format.block(axis) for axis, dim in enumerate(dims))
-        strides, stride = [0] * len(dims), prod(part.block for part in blocks)
-        for part in reversed(outer):
-            strides[part.axis] = stride
-            stride *= max(1, padded[part.axis] // format.block(part.axis))
+        strides = dict(zip(format.order, Layout.packed(format, dims).strides, strict=False))
         inner = tuple(part.block for part in blocks), tuple(part.axis for part in blocks)
-        return cls(tuple(dims), data_type, padded, tuple(strides), *inner)
+        padded = static_shape(format.padded_shape(tuple(dims)))
+        return cls(tuple(dims), data_type, padded, tuple(strides[axis] for axis in range(len(dims))), *inner)
 
     @classmethod
     def with_strides(cls, dims: Sequence[int], data_type: str, strides: Sequence[int]) -> Self:

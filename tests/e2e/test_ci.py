@@ -42,7 +42,7 @@ def test_budgets_and_reports(cli: Cli, models: Path, tmp_path: Path) -> None:
     done = cli("ci", "models", *PLANNED, "--min-speedup", "1.2", *reports)
     assert done.code == 3
     assert_one_line(done.err)
-    assert [line.split()[:2] for line in done.out.splitlines()[3:6]] == [
+    assert [line.split()[:2] for line in done.out.splitlines()[-3:]] == [
         ["models/broken.onnx", "error"],
         ["models/net.onnx", "passed"],
         ["models/sub/relu.onnx", "over"],
@@ -124,7 +124,7 @@ def test_github(cli: Cli, models: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert lines[-1].startswith("::error file=net.onnx,title=layoutopt max-transposes::models/net.onnx: ")
     assert lines[0] == f"::stop-commands::{lines[-2].strip(':')}"
     summary = (tmp_path / "summary.md").read_text()
-    assert summary.startswith("before\n### layoutopt ci") and "net.onnx: 1 op moves bytes" in summary
+    assert summary.startswith("before\n### layoutopt ci") and "the budget is 0" in summary
 
 
 REFUSED = {
@@ -171,7 +171,7 @@ def test_models_are_found_once_and_names_may_contain_anything(cli: Cli, models: 
         onnx.save(relu(), models / name)
     (tmp_path / "link.onnx").symlink_to(models / "net.onnx")
     done = cli("ci", "models", "models/**/*.onnx", "link.onnx", *PLANNED, "--json", "r.json", "--sarif", "s.sarif")
-    assert done.code == 0 and len(done.out.splitlines()) == 2 + 1 + 4
+    assert done.code == 0 and len(done.out.splitlines()) == 4 + 4
     found = ["models/net.onnx", "models/sub/a%::b,\nc.onnx", "models/sub/relu.onnx", "link.onnx"]
     assert list(record(tmp_path)) == found
 

@@ -10,11 +10,11 @@ from layoutopt.batch.task import Outcome
 from layoutopt.cli.rendering.terminal import (
     Document,
     Row,
+    documents_text,
     line,
     percent,
-    rendered,
     show,
-    show_documents,
+    show_text,
     table,
     verdict_text,
 )
@@ -57,7 +57,8 @@ def print_summary(report: Report, written: WrittenFiles | None, names: str, *, i
             "passes": [*(each.model_dump() for each in report.passes), {"name": "outside", "seconds": max(rest, 0.0)}],
             "notes": [each.model_dump() for each in report.notes],
         }
-        show_documents(Document(title=report.model, aside=_aside(report), facts=report.facts, record=record))
+        document = Document(title=report.model, aside=_aside(report), facts=report.facts, record=record)
+        show_text(documents_text(document))
         return
     parts = [verdict_text(each) for each in report.facts if each.level == "verdict"]
     show(Text("  ").join([line((names or f"{report.model} (no model is written)", "bold")), *parts]))
@@ -128,7 +129,6 @@ def _ops(changes: Sequence[OpChange], show_all: bool) -> list[Row]:
             "name": op.name if show_all else "",
             "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
             "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
-            "preferred": _sides(op.preferred_inputs, op.preferred_outputs),
             "note": _note(before, after),
         }
         row = rows.setdefault(tuple(texts.values()), {"ops": 0, **texts, "before_seconds": 0.0, "after_seconds": 0.0})
@@ -281,25 +281,17 @@ def price_lines(found: "Explanation") -> dict[str, list[str]]:
 # --- ci ----------------------------------------------------------------------------------------------------
 
 
-def gates_text(report: GateReport) -> str:
-    """The table of the models, and one line per failed check and warning."""
-    count = f"{len(report.models)} {'model' if len(report.models) == 1 else 'models'}"
-    baseline = [f"baseline {report.baseline}"] if report.baseline else []
-    if report.is_updated:
-        baseline = [f"baseline {report.baseline} written"]
-    elif report.baseline_version not in ("", report.layoutopt_version):
+def gates_document(report: GateReport) -> Document:
+    """The failed checks and warnings, and the table of the models."""
+    baseline = [f"baseline {report.baseline}{' written' if report.is_updated else ''}"] if report.baseline else []
+    if report.baseline_version not in ("", report.layoutopt_version) and not report.is_updated:
         baseline.append(f"which layoutopt {report.baseline_version} wrote, this is {report.layoutopt_version}")
-    aside = ", ".join([report.target, f"runtime {report.runtime}", count, *baseline])
-    lines = [
-        line(
-            (f"  {found.level}: ", "red" if found.level == "error" else "yellow"),
-            (f"{each.model}: {found.message}", ""),
-        )
-        for each in report.models
-        for found in (*each.errors, *each.warnings)
-    ]
-    title = line(("layoutopt ci", "bold"), (f"  {aside}", "dim"))
-    return rendered(title, Text(), table(gate_rows(report)), *([Text(), *lines] if lines else []))
+    found = {
+        level: [f"{each.model}: {finding.message}" for each in report.models for finding in getattr(each, level)]
+        for level in ("errors", "warnings")
+    }
+    aside = ", ".join([report.target, f"runtime {report.runtime}", *baseline])
+    return Document(title="layoutopt ci", aside=aside, record={**found, "models": gate_rows(report)})
 
 
 def gate_rows(report: GateReport) -> list[Row]:

@@ -7,7 +7,7 @@ a list of records is a table.
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any, TextIO, TypeAlias
@@ -27,7 +27,8 @@ Row: TypeAlias = Mapping[str, Any]
 """One row of a table: its values by column."""
 
 _UNLIMITED = 20_000  # columns of a file or pipe
-_EMPTY, _VERSION = (None, "", [], (), {}), "layoutopt_version"
+_EMPTY: tuple[object, ...] = (None, "", [], (), {})
+_VERSION = "layoutopt_version"
 _NUMBER = re.compile(r"[-+]?\d")
 _NON_ASCII = re.compile(r"[^\x00-\x7e]")
 _TONES = {"good": "green", "bad": "bold red", "absent": "yellow", "plain": ""}
@@ -58,12 +59,12 @@ class Document:
     note: str = ""
 
 
-def show_documents(*documents: Document) -> None:
-    """Print documents on stdout."""
+def documents_text(*documents: Document) -> str:
+    """The lines of documents."""
     parts: list[RenderableType] = []
     for number, each in enumerate(documents):
         parts += [*([Text()] if number else []), *_parts(each)]
-    show(*parts)
+    return rendered(*parts)
 
 
 def _parts(document: Document) -> Iterable[RenderableType]:
@@ -150,7 +151,7 @@ def percent(value: float) -> str:
     return f"{value:.1f}%" if value >= 0.095 or not value else f"{value:.1g}%"
 
 
-_UNITS = {"seconds": seconds, "bytes": size, "percent": percent}
+_UNITS: Mapping[str, Callable[[Any], str]] = {"seconds": seconds, "bytes": size, "percent": percent}
 
 # --- streams -----------------------------------------------------------------------------------------------
 

@@ -104,8 +104,7 @@ function operandList(operands) {
   const list = element("ul");
   for (const operand of operands.filter((each) => each.name)) {
     const entry = element("li", operand.name);
-    const preferred = operand.preferred && operand.preferred !== shortFormat(operand.format) ? `hardware prefers ${operand.preferred}` : "";
-    entry.append(element("small", [operand.format, operand.type, operand.isConstant ? "constant" : "", preferred].filter(Boolean).join("  ·  ")));
+    entry.append(element("small", [operand.format, operand.type, operand.isConstant ? "constant" : ""].filter(Boolean).join("  ·  ")));
     list.append(entry);
   }
   return list;

@@ -7,8 +7,8 @@ const formatNumbers = new Map(data.formats.map(([name], number) => [name, number
 const CANONICAL = "canonical";
 const MOVING = new Set(["cast", "move"]);
 
-function decodeOperand([name, type, format, preferred, isConstant]) {
-  return {name: text(name), type: text(type), format: text(format), preferred: text(preferred), isConstant: Boolean(isConstant)};
+function decodeOperand([name, type, format, isConstant]) {
+  return {name: text(name), type: text(type), format: text(format), isConstant: Boolean(isConstant)};
 }
 
 function decodeNode([kind, name, op, inputs, outputs, format, seconds, bytes, reason, scope, region], mate) {
