@@ -505,16 +505,3 @@ def replace_op(graph: Graph, op: Op, builder: OpBuilder) -> None:
 def first_name(op: Op) -> str:
     """The name of the first output of an op, or its type."""
     return next((value.name for value in op.outputs if value is not None), op.op_type)
-
-
-def add_reshape(graph: Graph, x: Value, shape: Shape, near: Op | None) -> Value:
-    """Add a Reshape of `x` to `shape`, of which one extent may be symbolic, right behind the op `near`; returns its output."""
-    extents = [dim if isinstance(dim, int) else -1 for dim in shape]
-    target = graph.new_constant(np.asarray(extents, dtype=np.int64), f"{x.name}/shape")
-    return graph.new_result("Reshape", (x, target), x.type_with(shape), f"{x.name}/reshaped", near)
-
-
-def add_transpose(graph: Graph, x: Value, perm: Sequence[int], near: Op | None) -> Value:
-    """Add a Transpose of `x` right behind the op `near`; returns its output."""
-    type = x.type_with(tuple(x.dims[axis] for axis in perm))
-    return graph.new_result("Transpose", (x,), type, f"{x.name}/transposed", near, attributes={"perm": tuple(perm)})

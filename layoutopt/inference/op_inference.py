@@ -129,7 +129,8 @@ def small_array(array: Array) -> Array | None:
 
 
 def _tensor(array: Array) -> bytes:
-    return onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)).SerializeToString()
+    message: bytes = onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)).SerializeToString()
+    return message
 
 
 def type_proto(type: TensorType | OpaqueType) -> onnx.TypeProto:

@@ -229,7 +229,7 @@ class LayoutRule:
             attributes, inputs = self.physical_operands(op, build)
             lower_directly(op, build, attributes, inputs)
             return
-        types = [value and value.type_with(value.shape) for value in op.outputs]
+        types = [None if value is None else value.type_with(value.shape) for value in op.outputs]
         results = build.op(op.op_type, self.canonical_inputs(op, build), types, op.attributes)
         present = [index for index, value in enumerate(op.outputs) if value is not None]
         for index, result in zip(present, results, strict=True):

@@ -1,4 +1,4 @@
-"""Ops on feature maps (N, C, *spatial) other than convolutions: pooling, resampling, sampling at coordinates."""
+"""Ops on feature maps (N, C, *spatial) other than convolutions: pooling and resampling."""
 
 from collections.abc import Collection, Mapping
 from math import prod
@@ -16,7 +16,7 @@ from layoutopt.ops.signatures import (
     PADDING_KEPT,
     ZERO,
     PaddingTransfer,
-    X,
+    estimated_extent,
     rank_of,
     volume_of,
 )
@@ -38,54 +38,37 @@ class SpatialRule(AxiswiseRule):
         return range(2, rank_of(op.x))
 
 
-class WindowRule(SpatialRule):
-    """One number per window and channel."""
+class Pooling(SpatialRule):
+    """Pooling with a moving window, or with one window that is as large as the image."""
+
+    family = "pooling"
+    padding = PADDING_KEPT
 
     @override
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         return {} if axis < 2 else None  # no operand contains extents of batch or channels
 
-
-class Pooling(WindowRule):
-    """Pooling with a moving window."""
-
-    family = "pooling"
-    padding = PADDING_KEPT
-
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """The spatial axes of an average over elements of the image."""
-        x = op.inputs[0]
-        if op.op_type != "AveragePool" or x is None or x.rank is None or op.integer("ceil_mode"):
+        if not op.op_type.endswith("AveragePool") or op.integer("ceil_mode"):
             return None
         pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
-        return None if pads and op.integer("count_include_pad") else frozenset(range(2, x.rank))
+        return None if pads and op.integer("count_include_pad") else frozenset(range(2, rank_of(op.x)))
 
     def flops(self, op: Op) -> float:
         """One per element of the window, up to the extent of the image: some exporters write larger windows."""
         x, y = op.inputs[0], op.outputs[0]
         image = x.shape[2:] if x is not None and x.shape is not None else ()
-        sides = zip(op.integers("kernel_shape"), image, strict=False)
+        window = op.integers("kernel_shape") or tuple(map(estimated_extent, image))
+        sides = zip(window, image, strict=False)
         return prod(min(side, dim) if isinstance(dim, int) else side for side, dim in sides) * volume_of(y)
-
-
-class GlobalPooling(WindowRule):
-    """Pooling with one window, as large as the image."""
-
-    family = "global_pooling"
-    padding = PADDING_KEPT
-    operations = (1.0, X)
-
-    @override
-    def averaged_axes(self, op: Op) -> frozenset[int] | None:
-        x = op.inputs[0]
-        return frozenset(range(2, x.rank)) if op.op_type == "GlobalAveragePool" and x is not None and x.rank else None
 
 
 _POWERS = PaddingTransfer(ZERO, ANY, ANY)
 add_rule(Pooling("MaxPool", "AveragePool"))
 add_rule(Pooling("LpPool", padding=_POWERS))
-add_rule(GlobalPooling("GlobalAveragePool", "GlobalMaxPool"))
-add_rule(GlobalPooling("GlobalLpPool", padding=_POWERS))
+add_rule(Pooling("GlobalAveragePool", "GlobalMaxPool", family="global_pooling"))
+add_rule(Pooling("GlobalLpPool", family="global_pooling", padding=_POWERS))
 
 
 # --- Resampling of spatial axes; channels may have any format ---

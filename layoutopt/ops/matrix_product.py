@@ -93,10 +93,28 @@ def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
     return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
 
 
-class MatrixProduct(ProductOfTwo, Contraction):
-    """The layout of a batch of matrix products."""
+class MatrixProduct(ConstantWeight, ProductOfTwo, Contraction):
+    """A batch of matrix products, whose constant b absorbs affine maps.
+
+    Attributes:
+        is_linear: whether the op is a linear map over the last axis of a, with b as its matrix.
+    """
 
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
+    is_linear: ClassVar[bool] = True
+
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The last axis of a, if b is one matrix."""
+        x, weight = op.inputs[0], op.inputs[1]
+        if x is None or x.rank is None or weight is None or weight.rank != 2 or op.integer("transA"):
+            return None
+        return (x.rank - 1, *_matrix(op, "transB", 2))
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The last axis of a, if b is one constant matrix."""
+        axes, weight = self.mixed_axes(op), op.inputs[1]
+        is_map = self.is_linear and weight is not None and weight.data is not None and rank_of(op.x) > 1
+        return axes[0] if is_map and axes is not None else None
 
     def axes(self, op: Op) -> Axes:
         """Batches from the right, then rows, columns and the summed axis, which follows the axes of the result."""
@@ -176,9 +194,18 @@ class MatrixProduct(ProductOfTwo, Contraction):
 
 
 class BiasedMatrixProduct(MatrixProduct):
-    """The layout of one product with a bias; transA and transB are attributes."""
+    """One product with a bias; transA and transB are attributes. b and the bias absorb affine maps."""
 
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis; that of the bias where it broadcasts")
+
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The last axis of a, if alpha and beta are 1."""
+        is_plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
+        return super().mixed_axes(op) if is_plain else None
+
+    @override
+    def constant_bias(self, op: Op, extent: int) -> Array | None:
+        return np.zeros(extent) if op.input(2) is None else float_constant(op, 2)
 
     def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """None: Gemm accepts matrices only, and its bias may have rows."""
@@ -214,64 +241,25 @@ def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]
     return one, other
 
 
-# --- Matrix products whose constant b absorbs affine maps: MatMul and Gemm, which may be linear maps over one axis ---
-
-
-class WeightedProduct(ConstantWeight, MatrixProduct):
-    """A product whose constant b absorbs affine maps."""
-
-    def mixed_axes(self, op: Op) -> MixedAxes | None:
-        """The last axis of a, if b is one matrix."""
-        x, weight = op.inputs[0], op.inputs[1]
-        if x is None or x.rank is None or weight is None or weight.rank != 2 or op.integer("transA"):
-            return None
-        return (x.rank - 1, *_matrix(op, "transB", 2))
-
-
-def _matrix_axis(op: Op) -> int | None:
-    """The last axis of a, if b is one constant matrix."""
-    x, weight = op.inputs[0], op.inputs[1]
-    if x is None or x.rank is None or x.rank < 2 or weight is None or weight.data is None or weight.rank != 2:
-        return None
-    return x.rank - 1
-
-
 @register
-class MatMul(WeightedProduct):
+class MatMul(MatrixProduct):
     """A batch of products."""
 
     ops = ("MatMul",)
     has_bias = False
 
-    @override
-    def mapped_axis(self, op: Op) -> int | None:
-        return _matrix_axis(op)
-
-
-class BiasedWeightedProduct(WeightedProduct, BiasedMatrixProduct):
-    """A product whose constant b and bias absorb affine maps."""
-
-    def mixed_axes(self, op: Op) -> MixedAxes | None:
-        """The last axis of a, if alpha and beta are 1."""
-        is_plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
-        return super().mixed_axes(op) if is_plain else None
-
-    @override
-    def constant_bias(self, op: Op, extent: int) -> Array | None:
-        return np.zeros(extent) if op.input(2) is None else float_constant(op, 2)
-
 
 @register
-class Gemm(BiasedWeightedProduct):
+class Gemm(BiasedMatrixProduct):
     """One product with a bias."""
 
     ops = ("Gemm",)
 
     def mapped_axis(self, op: Op) -> int | None:
-        """The columns, if alpha and beta are 1 and the bias has one number per column."""
+        """The columns, if the bias has one number per column."""
         c = op.input(2)
         is_vector = c is None or (c.data is not None and all(dim == 1 for dim in shape_of(c)[:-1]))
-        return _matrix_axis(op) if is_vector and self.mixed_axes(op) is not None else None
+        return super().mapped_axis(op) if is_vector else None
 
 
 # --- Fused matrix products of onnxruntime: transposed operands, a factor, an activation ---
@@ -283,11 +271,12 @@ class Gemm(BiasedWeightedProduct):
 
 
 @register
-class FusedMatMul(WeightedProduct):
+class FusedMatMul(MatrixProduct):
     """A product with a factor and transpositions as attributes; TransposeMatMul is its older name."""
 
     ops = ("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
     has_bias = False
+    is_linear = False
 
     @override
     def inapplicability(self, op: Op) -> str:
@@ -300,11 +289,12 @@ class FusedMatMul(WeightedProduct):
 
 
 @register
-class FusedGemm(BiasedWeightedProduct):
+class FusedGemm(BiasedMatrixProduct):
     """FusedGemm: an affine map of its output cannot be folded, because the activation comes first."""
 
     ops = ("com.microsoft::FusedGemm",)
     has_activation = True
+    is_linear = False
     padding = PaddingTransfer(ZERO, ANY, ANY, "the activation of zero and the bias")
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:

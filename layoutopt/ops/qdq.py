@@ -38,7 +38,6 @@ from layoutopt.ops.signatures import (
 from layoutopt.ops.view import View
 
 SCALE, ZERO_POINT = 1, 2
-_PER_AXIS_OPSET = 13
 _MAX_FINITE_BITS = 16  # integers of at most 16 bits are finite after scaling
 
 
@@ -95,8 +94,6 @@ class QdqOp(AxiswiseRule):
         x, scale = op.x, rank_of(op.inputs[SCALE])
         if self.axis(op) is None:
             return ""
-        if not op.domain and op.version < _PER_AXIS_OPSET:
-            return "quantisation per axis requires opset 13"
         if not self.is_per_axis(op) and not x.is_constant:
             # The default optimisations of onnxruntime move a Transpose of x past the op, which then has x and the
             # scales in different orders of axes.

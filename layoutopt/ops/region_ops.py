@@ -443,17 +443,14 @@ class Scan(ControlFlow):
             return False
         states, sequences = self._counts(op)
         inputs = states >= 0 and len(body.inputs) == states + sequences + op.captured and None not in op.inputs
-        axes = [self._axes(op, name, count) for name, count in self._lists(op)]
+        counts = {"scan_input_axes": sequences, "scan_output_axes": len(op.outputs) - states}
+        axes = [self._axes(op, name, count) for name, count in counts.items()]
         return inputs and sequences > 0 and len(op.outputs) == len(body.outputs) >= states and None not in axes
 
     def _counts(self, op: Op) -> tuple[int, int]:
         """The number of states, and the number of sequences."""
         sequences = op.integer("num_scan_inputs")
         return op.uncaptured_input_count - sequences, sequences
-
-    def _lists(self, op: Op) -> list[tuple[str, int]]:
-        states, sequences = self._counts(op)
-        return [("scan_input_axes", sequences), ("scan_output_axes", len(op.outputs) - states)]
 
     def _axes(self, op: Op, name: str, count: int) -> list[int] | None:
         """The scanned axes; None if one is unknown."""

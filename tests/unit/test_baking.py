@@ -11,11 +11,10 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
-from layoutopt.dialects.onnxruntime.tables import run_ratio
 from layoutopt.errors import ArgumentError, ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.baked import sort_nodes
-from layoutopt.passes.base import Mode, PassContext, Sessions
+from layoutopt.passes.base import PassContext
 from layoutopt.runtime.baking import bake
 from layoutopt.verification import verify_models
 
@@ -154,10 +153,10 @@ def test_onnxruntime_leaves_a_residual_apart_from_its_normalisation() -> None:
 HEADER = '<ir_version: 8, opset_import: ["" : 18]> g '
 
 
-def after(proto: onnx.ModelProto, sessions: Sessions = "fast", mode: Mode = "inference") -> Graph:
+def after(proto: onnx.ModelProto) -> Graph:
     """The graph after the pass, which computes the same."""
     graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
-    AvoidPrepacking().run(graph, PassContext(load_target("cpu-avx2"), mode, sessions=sessions))
+    AvoidPrepacking().run(graph, PassContext(load_target("cpu-avx2"), sessions="fast"))
     verdict = verify_models(proto.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(graph)))
     assert verdict.status == "passed"
     return graph
@@ -165,29 +164,6 @@ def after(proto: onnx.ModelProto, sessions: Sessions = "fast", mode: Mode = "inf
 
 def ranks(graph: Graph) -> dict[str, int | None]:
     return {value.name: value.rank for each in graph.regions() for value in each.values if value.data is not None}
-
-
-PRODUCT = (
-    HEADER + "(float[{rows},{inner}] x) => (float[{rows},{outer}] y) <float[{inner},{outer}] w> {{ y = MatMul (x, w) }}"
-)
-
-
-@pytest.mark.parametrize(
-    ("rows", "inner", "outer", "rank"),
-    [
-        ("1,1", 512, 512, 3),
-        ("1,1", 2048, 2048, 2),
-        ("1,197", 512, 512, 2),
-        ("batch,1", 512, 512, 2),  # the batch may be larger
-        ("1", 512, 512, 3),
-        ("1", 256, 512, 2),  # two more nodes take longer than what is gained
-    ],
-)
-def test_balanced_sessions_lose_nothing_in_runs(rows: str, inner: int, outer: int, rank: int) -> None:
-    proto = text_model(PRODUCT.format(rows=rows, inner=inner, outer=outer))
-    assert ranks(after(proto, "balanced"))["w"] == rank
-    if rank == 3:
-        assert run_ratio(1, inner, outer) <= 1
 
 
 @pytest.mark.parametrize("opset", [11, 18])
@@ -200,7 +176,7 @@ def test_a_gemm_becomes_a_product_and_a_sum(transposed: int, bias: str, opset: i
     head = HEADER.replace("18", str(opset))
     proto = text_model(f"{head} (float[2,256] x) => (float[2,260] y) <{constants}> {{ {body} }}")
     graph = after(proto)
-    assert [op.kind for op in graph.ops] == ["MatMul", "Squeeze", *(["Add"] if bias else [])]
+    assert [op.kind for op in graph.ops] == ["MatMul", "Reshape", *(["Add"] if bias else [])]
     assert ranks(graph)["w"] == 3
 
 
@@ -235,7 +211,7 @@ def test_constants_that_products_share_stay_shared() -> None:
 
 @pytest.mark.parametrize("sessions", ["slow", 1, None])
 def test_other_sessions_are_refused(sessions: object) -> None:
-    proto = text_model(PRODUCT.format(rows=1, inner=8, outer=8))
+    proto = text_model(f"{HEADER} (float[1,8] x) => (float[1,8] y) {{ y = Relu (x) }}")
     with pytest.raises(ArgumentError, match="should be 'balanced' or 'fast'"):
         layoutopt.optimize(proto, "cpu-avx2", sessions=sessions)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="the dialect has no fast sessions"):

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
-from layoutopt.dialects.builder import add_reshape, add_transpose, replace_op, rewriting
+from layoutopt.dialects.builder import replace_op, rewriting
 from layoutopt.dialects.onnxruntime.tables import kernel_costs
 from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.ir.graph import Graph
@@ -89,13 +89,14 @@ def _rewrite_softmax(graph: Graph, softmax: Op) -> None:
         return
     if prod(shape) < _SMALLEST or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
         return
-    p, matrix = quantizer.y, (prod(shape[:-1]), shape[-1])
-    type, attributes = y.type_with(matrix), {"axis": len(shape) - 1}
-    flat = graph.new_result("Flatten", (softmax.x,), type, f"{y.name}/operand", softmax, attributes=attributes)
-    result = graph.new_copy(softmax, (flat,), type, f"{y.name}/matrix", name=softmax.name, attributes={"axis": -1})
-    inputs = (result, *quantizer.inputs[1:])
-    integers = graph.new_copy(quantizer, inputs, p.type_with(matrix), f"{p.name}/matrix", name=quantizer.name)
-    graph.replace_value(p, add_reshape(graph, integers, shape, softmax))
+    matrix = (prod(shape[:-1]), shape[-1])
+    builder, type = rewriting(graph, quantizer, "matrix"), y.type_with(matrix)
+    (flat,) = builder.op("Flatten", [softmax.x], [type], {"axis": len(shape) - 1})
+    (result,) = builder.op("Softmax", [flat], [type], {"axis": -1})
+    inputs, types = (result, *quantizer.inputs[1:]), [quantizer.y.type_with(matrix)]
+    (integers,) = builder.op(quantizer.op_type, inputs, types, quantizer.attributes)
+    builder.set_output(0, builder.reshape(integers, shape))
+    replace_op(graph, quantizer, builder)
 
 
 _IMAGE_AXES: dict[tuple[int, ...], bool] = {(2, 3): False, (1, 2): True}  # whether channels are last
@@ -134,14 +135,16 @@ def _rewrite_mean(graph: Graph, mean: Op) -> None:
     q, p = dequantizer.x, quantizer.y
     if is_last is None or q.rank != 4 or p.shape is None or sum(not isinstance(dim, int) for dim in p.shape) > 1:
         return
-    image = add_transpose(graph, q, (0, 3, 1, 2), dequantizer) if is_last else q
-    inputs = (image, *dequantizer.inputs[1:])
-    numbers = graph.new_copy(dequantizer, inputs, mean.x.type_with(image.dims), f"{p.name}/image")
-    type = mean.y.type_with((*image.dims[:2], 1, 1))
-    pooled = graph.new_result("GlobalAveragePool", (numbers,), type, f"{p.name}/mean", mean, name=mean.name)
-    if p.shape != pooled.shape:
-        pooled = add_reshape(graph, pooled, p.shape, graph.producer(pooled))
-    graph.set_input(quantizer, 0, pooled)
+    builder = rewriting(graph, quantizer, "image")
+    image = builder.transpose(q, (0, 3, 1, 2)) if is_last else q
+    inputs, types = (image, *dequantizer.inputs[1:]), [mean.x.type_with(image.dims)]
+    domain = dequantizer.domain or None
+    (numbers,) = builder.op(dequantizer.op_type, inputs, types, dequantizer.attributes, domain)
+    (pooled,) = builder.op("GlobalAveragePool", [numbers], [mean.y.type_with((*image.dims[:2], 1, 1))])
+    inputs, types = (builder.reshape(pooled, p.dims), *quantizer.inputs[1:]), [p.type_with(p.dims)]
+    (result,) = builder.op(quantizer.op_type, inputs, types, quantizer.attributes)
+    builder.set_output(0, result)
+    replace_op(graph, quantizer, builder)
 
 
 class AbsorbPads(Pass):
@@ -370,7 +373,9 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
     builder, inputs = rewriting(graph, op, "merged"), list(op.inputs)
     inputs[image] = builder.reshape(x, merged_shape)
     if other.data is not None:
-        inputs[channels] = builder.constant(np.tile(other.data.numpy().reshape(*outer, shape[-1]), columns), "columns")
+        array = other.data.numpy()
+        repeated = np.tile(array.reshape(*array.shape[:-2], shape[-1]), columns)
+        inputs[channels] = builder.constant(repeated, "columns")
     else:
         expanded = builder.expand(builder.reshape(other, (*outer, 1, shape[-1])), x, 2)
         inputs[channels] = builder.reshape(expanded, (*outer, merged_shape[-1]))

@@ -4,23 +4,19 @@ from collections.abc import Iterator
 from math import prod
 
 from layoutopt.dialects.builder import Packed, replace_op, rewriting
-from layoutopt.dialects.onnxruntime.tables import run_ratio
 from layoutopt.formats import Format
 from layoutopt.ir.constants import expanded_constant, share
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Data, DType, Op, Value
 from layoutopt.ops.region_ops import regions_with_rule
-from layoutopt.passes.base import Pass, PassContext, Sessions
+from layoutopt.passes.base import Pass, PassContext
 
 _SMALL = 1 << 12  # elements; prepacking takes about 2 ns for each, less than session creation takes for the node
-_SMALL_MATRIX = {
-    "balanced": 1 << 18,
-    "fast": 1 << 16,
-}  # elements; two more nodes take 50 us of a session and 3 us of a run
+_SMALL_MATRIX = 1 << 16  # elements; two more nodes take 50 us of a session and 3 us of a run
 
 
 class AvoidPrepacking(Pass):
-    """Give constants of matrix products a third axis, so that sessions do not copy them, if runs take no or little longer.
+    """Give constants of matrix products a third axis, so that sessions do not copy them, for `sessions="fast"`.
 
     before: y = MatMul(x, w: float32[384,1536])
     after:  y = MatMul(x, w: float32[1,384,1536])
@@ -28,8 +24,9 @@ class AvoidPrepacking(Pass):
     before: y = Gemm(x: float32[1,2048], w: float32[1000,2048], bias) {transB=1}
     after:  y = Add(Reshape(MatMul(x, w: float32[1,2048,1000])), bias)
 
-    `balanced` sessions prepack except where no run takes longer without it, by the table `prepacking.toml`: products of one
-    row with a constant of 0.25 to 8 MiB. `fast` sessions prepack nothing that this pass can avoid.
+    onnxruntime prepacks a float32 constant of rank 2 that a MatMul or Gemm reads: each session copies the constant into the
+    order of the kernel, in new memory. It does not prepack a constant of rank 3 or more (`GemmPackBFp32`): every run then
+    copies the constant panel by panel, and a session uses external data where the file is mapped.
     """
 
     name = "avoid-prepacking"
@@ -38,7 +35,7 @@ class AvoidPrepacking(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Change the constants all of whose readers, in the main graph and its bodies, are products that qualify."""
-        if context.mode == "training":
+        if context.mode == "training" or context.sessions != "fast":
             return
         graphs = regions_with_rule(graph)
         found: dict[Data, list[tuple[Graph, Value, Op]]] = {}
@@ -49,7 +46,7 @@ class AvoidPrepacking(Pass):
                 if value.data is None:
                     continue
                 ops = [use.op for use in each.uses(value)]
-                if each.is_output(value) or not all(_is_avoidable(op, value, context.sessions) for op in ops):
+                if each.is_output(value) or not all(_is_avoidable(op, value) for op in ops):
                     refused.add(value.data)
                 found.setdefault(value.data, []).extend((each, value, op) for op in ops)
         for data, readers in found.items():
@@ -63,7 +60,7 @@ def _factor(op: Op) -> Iterator[Value]:
         yield value
 
 
-def _is_avoidable(op: Op, value: Value, sessions: Sessions) -> bool:
+def _is_avoidable(op: Op, value: Value) -> bool:
     """Whether an op is a product of a tensor of float32 with a constant of rank 2 that need not be prepacked."""
     x, shape = op.inputs[0], value.static_shape
     if op.kind not in ("MatMul", "Gemm") or op.inputs[1] is not value or x is None or x is value:
@@ -72,11 +69,7 @@ def _is_avoidable(op: Op, value: Value, sessions: Sessions) -> bool:
         return False
     if value in op.inputs[2:] or value.data is None or expanded_constant(value.data) is not None or not _is_plain(op):
         return False
-    if prod(shape) < (_SMALL if x.rank > 2 else _SMALL_MATRIX[sessions]):
-        return False
-    inner, outer = reversed(shape) if _is_transposed(op) else shape
-    rows = _rows(x)
-    return sessions == "fast" or (rows is not None and run_ratio(rows, inner, outer) <= 1)
+    return prod(shape) >= (_SMALL if x.rank > 2 else _SMALL_MATRIX)
 
 
 def _is_plain(op: Op) -> bool:
@@ -87,12 +80,6 @@ def _is_plain(op: Op) -> bool:
 
 def _is_transposed(op: Op) -> bool:
     return op.kind == "Gemm" and bool(op.integer("transB", 0))
-
-
-def _rows(x: Value) -> int | None:
-    """The number of rows, if all extents are known."""
-    extents = [extent for extent in (x.shape or ())[:-1] if isinstance(extent, int)]
-    return prod(extents) if len(extents) + 1 == x.rank and prod(extents) > 0 else None
 
 
 def _rewrite(data: Data, readers: list[tuple[Graph, Value, Op]]) -> None:
@@ -116,7 +103,7 @@ def _write_product(graph: Graph, op: Op, factor: Value) -> None:
     (batched,) = builder.op("MatMul", (op.x, factor), [op.y.type_with((1, *shape))])
     result = builder.reshape(batched, shape)
     if len(op.inputs) > 2 and op.inputs[2] is not None:
-        (result,) = builder.op("Add", (result, op.inputs[2]), [op.y.type])
+        (result,) = builder.op("Add", (result, op.inputs[2]), [op.y.type_with(shape)])
     builder.set_output(0, result)
     replace_op(graph, op, builder)
 

@@ -5,13 +5,13 @@ An array is declared as (N, C, H, W), C padded to the block, and stored as (N, C
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import lcm, prod
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.formats import Format, Part, Shape, pack, product
+from layoutopt.formats import Format, Part, Shape, product
 from layoutopt.ir.types import Array, Attribute, DType, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.feature_maps import Resize
@@ -433,24 +433,12 @@ def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int
 
 # Group normalisation on blocked images.
 #
-# whole blocks in a group   a group is contiguous: InstanceNormalization on the array as (N, G, -1), then scale and shift as one
-#                           depthwise 1x1 convolution, unless scale and shift are neutral
-# other groups              statistics per channel, averaged over groups by a small convolution:
+# whole blocks in a group   a group is contiguous: InstanceNormalization on the array as (N, G, -1)
+# other groups              the same in the plain format, between two reorders
 #
-#     -mean  (N, C, 1, 1)  GlobalAveragePool, averaged, negative
-#     c = x - mean         a depthwise 1x1 convolution with a computed bias
-#     var    (N, C, 1, 1)  a depthwise convolution of the rows of c with themselves as filters, averaged
-#     y                    c in a depthwise 1x1 convolution with the computed filter scale / sqrt(var + epsilon)
-#
-# A filter of (C, 1, 1, W) is stored like an image of W columns, so that sums of squares require no array of squares. They
-# are computed row by row, since long sums lose digits. (N, C, H, W) is stored like (1, NC, H, W), so every sample has
-# filters of its own.
-#
-# This takes four reads and two writes of x; reordering, normalising and reordering back takes seven and five. The
-# variance is computed from centred values, because mean(x^2) - mean(x)^2 saves one read but cancels.
+# Then scale and shift as one depthwise 1x1 convolution, unless they are neutral.
 
 _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and not per group
-_LONGEST_SUM = 1024  # elements that one kernel adds up in sequence
 
 
 @native_writer(KIND, *ExportedGroupNormalization.ops)
@@ -465,12 +453,8 @@ def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Seque
     if shape is None or target is None or array is None or not isinstance(channels, int) or channels % block:
         return None
     array, type = builder.reshape(array, shape), float32_type(target)
-    numbers = tuple(dim for dim in shape if isinstance(dim, int))
     if channels // op.integer("num_groups") % block == 0:
         return [_scaled_and_shifted(op, builder, normalized(op, builder, array, type))]
-    if len(numbers) == len(shape) and (numbers[0] == 1 or op.constant(2) is not None):
-        return [_by_channels(op, builder, array, numbers)]
-    # In plain order for a symbolic batch or image, for which there are no computed filters.
     plain = kernel_call(builder, "ReorderOutput", [array], shape, channels=channels, channels_last=0)
     result = normalized(op, builder, plain, type)
     return [_scaled_and_shifted(op, builder, kernel_call(builder, "ReorderInput", [result], target, channels_last=0))]
@@ -484,63 +468,6 @@ def _image(value: Value, format: Format) -> Shape | None:
         return (batch, channels, *extents)
     known = [dim for dim in extents if isinstance(dim, int)]
     return (batch, channels, prod(known[:-1]), known[-1]) if len(known) == len(extents) else None
-
-
-def _by_channels(op: Op, builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> Value:
-    """The normalised value, computed from statistics of the channels, for any number of groups; all extents are known."""
-    batch, channels, *image = shape
-    folded, pixel = (1, batch * channels, *image), (batch, channels, 1, 1)
-
-    def depthwise(value: Value, filters: Value, bias: Value) -> Value:
-        return kernel_call(builder, "Conv", [value, filters, bias], folded, group=folded[1], kernel_shape=(1, 1))
-
-    means = _averaged(op, builder, kernel_call(builder, "GlobalAveragePool", [x], pixel), -1.0)
-    one = builder.constant(np.ones((folded[1], 1, 1, 1), dtype=np.float32), "one")
-    centred = depthwise(builder.reshape(x, folded), one, builder.reshape(means, folded[1:2]))
-    squares, count = _sums_of_squares(builder, centred, folded)
-    epsilon = op.attributes.get("epsilon", 1e-5)
-    assert isinstance(epsilon, float | int)
-    variances = _averaged(op, builder, builder.reshape(squares, pixel), 1 / count, epsilon)
-    (deviations,) = builder.op("Sqrt", [variances], [float32_type(pixel)])
-    scale = per_channel(op, builder, 1, (channels, 1, 1))
-    (filters,) = builder.op("Div", [scale, deviations], [float32_type(pixel)])
-    filters, numbers = builder.reshape(filters, (folded[1], 1, 1, 1)), op.constant(2)
-    if numbers is None or batch == 1:
-        bias = per_channel(op, builder, 2, (channels,))
-    else:
-        bias = builder.constant(np.tile(numbers, batch), "bias")
-    return builder.reshape(depthwise(centred, filters, bias), shape)
-
-
-def _averaged(op: Op, builder: OpBuilder, value: Value, factor: float, added: float = 0.0) -> Value:
-    """`factor` times the mean of each group, plus `added`, for every channel, by a grouped 1x1 convolution.
-
-    A group of the convolution is the smallest number of channels that consists of whole groups and of whole blocks.
-    """
-    channels, block = estimated_extent(value.dims[1]), _block_of_channels(builder.format(X))
-    size = channels // op.integer("num_groups")
-    width = lcm(size, block)
-    averages = np.kron(np.eye(width // size, dtype=np.float32), np.full((size, size), factor / size, dtype=np.float32))
-    matrix = np.tile(averages, (channels // width, 1)).reshape(channels, width, 1, 1)
-    packed = pack(matrix, Format.parse(f"NCHW{block}c{block}n")).reshape(matrix.shape)
-    operands = [value, builder.constant(packed, "average")]
-    if added:
-        operands.append(builder.constant(np.full(channels, added, dtype=np.float32), "epsilon"))
-    return kernel_call(builder, "Conv", operands, value.dims, group=channels // width, kernel_shape=(1, 1))
-
-
-def _sums_of_squares(builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> tuple[Value, int]:
-    """The sum of squares per channel (1, C, 1, 1) and the number of summed elements; for large images, the mean over rows."""
-    _, channels, height, width = shape
-    is_short = height * width <= _LONGEST_SUM
-    rows, kernel = (channels, (height, width)) if is_short else (channels * height, (1, width))
-    image = x if is_short else builder.reshape(x, (1, rows, 1, width))
-    operands = [image, builder.reshape(x, (rows, 1, *kernel))]
-    sums = kernel_call(builder, "Conv", operands, (1, rows, 1, 1), group=rows, kernel_shape=kernel)
-    if is_short:
-        return sums, height * width
-    by_row = builder.reshape(sums, (1, channels, height, 1))
-    return kernel_call(builder, "GlobalAveragePool", [by_row], (1, channels, 1, 1)), width
 
 
 def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
