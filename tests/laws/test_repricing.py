@@ -69,7 +69,8 @@ def test_a_forbidden_cast_costs_what_the_cheapest_choice_without_it_costs() -> N
 
 def test_an_op_of_no_price_whose_only_cast_is_forbidden_is_impossible() -> None:
     """Its price has no upper bound above the lower one, from which the solver could tell that it has searched enough."""
-    problem = Problem([[Option(0.0, (), ((0, 1),))]], [Tensor({(0, 1): 0}, [1.0], source_state=0)])
+    tensor = Tensor({(0, 2): 0, (1, 2): 0}, [1.0], required_states=[2])
+    problem = Problem([[Option(0.0, ((0, 0),)), Option(0.0, ((0, 1),))]], [tensor])
     found = Repricer(problem, [0]).reprice(ProblemEdit(forbidden_casts=frozenset({(0, 0)})))
     assert found.extra == inf and found.is_proven
 
