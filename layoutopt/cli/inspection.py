@@ -91,7 +91,8 @@ def run_inspect(model: Path, given: Given) -> None:
         settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
 
         def watch(*arguments: Any) -> None:
-            for each in (before, *dumps):
+            before(*arguments)
+            for each in dumps:
                 each(*arguments)
 
         with ProgressLine() as progress:

@@ -78,7 +78,7 @@ def explain(options: ExplainOptions) -> Explanation:
         else:
             fields = _conversions(view, limit)
         repairs = [] if view is None else [("read", where, reason) for where, reason in view.graph.repairs]
-        notes = [*repairs, *(("plan", "", each) for each in _plan_notes(job, view and view.plan))]
+        notes = [*repairs, *(("plan", "", each) for each in _plan_notes(job, None if view is None else view.plan))]
         return Explanation(
             layoutopt_version=VERSION,
             model=job.name,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from layoutopt.errors import ModelError
 from layoutopt.files import MARK
@@ -102,6 +103,7 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
     except Exception as error:  # onnx_ir raises many types of errors for invalid files
         where = str(repairs.source) if isinstance(repairs.source, Path) else "model"
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
+    RemoveUnusedFunctionsPass()(model)
     sidecar.attach(model)
     folder.locate(model)
     attach(model, repairs)

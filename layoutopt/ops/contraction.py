@@ -378,8 +378,9 @@ class Einsum(Contraction):
 
     def _operand_terms(self, op: Op) -> list[list[str]] | None:
         """The axis names of a, b and y; None if the equation does not fit."""
-        shapes = [shape_of(op.operand(slot)) for slot in (A, B, Y)]
-        return _terms(str(op.attributes.get("equation", "")), shapes) if len(op.inputs) == 2 else None
+        if len(op.inputs) != 2:
+            return None
+        return _terms(str(op.attributes.get("equation", "")), [shape_of(op.operand(slot)) for slot in (A, B, Y)])
 
     @override
     def inapplicability(self, op: Op) -> str:

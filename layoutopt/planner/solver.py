@@ -90,8 +90,11 @@ def _cheapest(problem: Problem, start: Sequence[int], deadline: Deadline) -> tup
     relaxed: Relaxed | None = None
     for integral in (False, True):
         limit = inf
-        while not best.optimal and min(best.price, upper) - lower < limit / PRICE_RANGE:
-            limit = (min(best.price, upper) - lower) or 1.0  # any limit is valid if the start is impossible
+        while not best.optimal:
+            excess = (min(best.price, upper) - lower) or 1.0  # any limit is valid if the start is impossible
+            if excess >= limit / PRICE_RANGE:
+                break
+            limit = excess
             if deadline.has_passed:
                 return best, relaxed
             program = Program(problem, limit)

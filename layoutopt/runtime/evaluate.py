@@ -149,18 +149,7 @@ def _constant_subgraph(graph: Graph, targets: Sequence[Value]) -> Graph:
             raise ModelError("is not computed from constants alone", where=value.name)
     for op in ops:
         inputs, outputs = ([None if v is None else copies[v] for v in side] for side in (op.inputs, op.outputs))
-        attributes = dict(op.attributes)
-        part.add_op(
-            Op(
-                op.op_type,
-                tuple(inputs),
-                tuple(outputs),
-                domain=op.domain,
-                name=op.name,
-                attributes=attributes,
-                version=op.version,
-            )
-        )
+        part.add_op(op.copy(tuple(inputs), tuple(outputs), order=(), origin=None))
     part.outputs = [copies[value] for value in targets]
     return part
 

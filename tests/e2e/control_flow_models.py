@@ -239,7 +239,7 @@ MODELS["untyped_loop"] = MODELS["loop"].replace(f"{IMAGE} s", "s").replace(f"{IM
 def load(name: str) -> onnx.ModelProto:
     """A model, with random weights."""
     lines = [line.strip() for line in MODELS[name].strip().splitlines()]
-    header, *body = (line for line in lines if not line.startswith("#"))
+    header, *body = (line for line in lines if line and not line.startswith("#"))
     text = "\n".join(body)
     if re.search(r"\ba\b", text) and "[stem]" not in text:
         text = f"{STEM}\n{text}"

@@ -67,6 +67,13 @@ def test_a_forbidden_cast_costs_what_the_cheapest_choice_without_it_costs() -> N
     assert warm > 5 and cold > 5
 
 
+def test_an_op_of_no_price_whose_only_cast_is_forbidden_is_impossible() -> None:
+    """Its price has no upper bound above the lower one, from which the solver could tell that it has searched enough."""
+    problem = Problem([[Option(0.0, (), ((0, 1),))]], [Tensor({(0, 1): 0}, [1.0], source_state=0)])
+    found = Repricer(problem, [0]).reprice(ProblemEdit(forbidden_casts=frozenset({(0, 0)})))
+    assert found.extra == inf and found.is_proven
+
+
 def test_a_forced_option_costs_what_the_cheapest_choice_with_it_costs_and_the_chosen_one_nothing() -> None:
     for case in cases():
         op = int(case.rng().integers(len(case.problem.ops)))

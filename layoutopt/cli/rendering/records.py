@@ -158,6 +158,6 @@ def _interval(found: "Estimate") -> str:
     return f"{seconds(found.low)}…{seconds(found.high)}"
 
 
-def _speed_up(found: "Ratio", name: str) -> Row:
+def _speed_up(found: "Ratio", name: str) -> dict[str, Any]:
     interval = f"{found.low:.3f}…{found.high:.3f}"
     return {"speed-up": f"{name} {found.value:.3f}", "its 95% interval": interval, "verdict": found.verdict}

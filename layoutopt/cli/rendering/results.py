@@ -117,7 +117,7 @@ def _notes(notes: Sequence[NoteReport], show_all: bool) -> list[Row]:
     return [{"source": source, "notes": count, "reason": reason} for (source, reason), count in counted]
 
 
-def _ops(changes: Sequence[OpChange], show_all: bool) -> list[Row]:
+def _ops(changes: Sequence[OpChange], show_all: bool) -> list[dict[str, Any]]:
     """One row per op, or one row for all ops of one type with the same formats and note, the most expensive first."""
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for each in changes:
@@ -182,8 +182,8 @@ def stamped_document(found: Row, show_all: bool) -> Document:
 def explanation_documents(found: "Explanation") -> Iterator[Document]:
     """A plan, and its conversions or one tensor or op."""
     if found.plan is None:
-        record = {"plan": f"there is no plan to explain: {found.reason}"}
-        yield Document(title=found.model, aside=_aside(found), record=record)
+        reason = {"plan": f"there is no plan to explain: {found.reason}"}
+        yield Document(title=found.model, aside=_aside(found), record=reason)
         return
     conversions = "" if found.item is not None else _totals(found)
     facts = [
@@ -208,7 +208,7 @@ def explanation_documents(found: "Explanation") -> Iterator[Document]:
             for each in item.choices
         )
         more = [f"{item.more_choices} more, which are not priced; see --limit"] if item.more_choices else []
-        record = {
+        record: dict[str, Any] = {
             "before": item.before,
             "after": item.after,
             "from": _participant(item.producer, "produces") if item.producer is not None else "",

@@ -141,7 +141,7 @@ def _rewrite_mean(graph: Graph, mean: Op) -> None:
     domain = dequantizer.domain or None
     (numbers,) = builder.op(dequantizer.op_type, inputs, types, dequantizer.attributes, domain)
     (pooled,) = builder.op("GlobalAveragePool", [numbers], [mean.y.type_with((*image.dims[:2], 1, 1))])
-    inputs, types = (builder.reshape(pooled, p.dims), *quantizer.inputs[1:]), [p.type]
+    inputs, types = (builder.reshape(pooled, p.dims), *quantizer.inputs[1:]), [p.type_with(p.dims)]
     (result,) = builder.op(quantizer.op_type, inputs, types, quantizer.attributes)
     builder.set_output(0, result)
     replace_op(graph, quantizer, builder)
@@ -373,7 +373,9 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
     builder, inputs = rewriting(graph, op, "merged"), list(op.inputs)
     inputs[image] = builder.reshape(x, merged_shape)
     if other.data is not None:
-        inputs[channels] = builder.constant(np.tile(other.data.numpy().reshape(*outer, shape[-1]), columns), "columns")
+        array = other.data.numpy()
+        repeated = np.tile(array.reshape(*array.shape[:-2], shape[-1]), columns)
+        inputs[channels] = builder.constant(repeated, "columns")
     else:
         expanded = builder.expand(builder.reshape(other, (*outer, 1, shape[-1])), x, 2)
         inputs[channels] = builder.reshape(expanded, (*outer, merged_shape[-1]))

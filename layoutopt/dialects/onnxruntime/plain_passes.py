@@ -103,7 +103,7 @@ def _write_product(graph: Graph, op: Op, factor: Value) -> None:
     (batched,) = builder.op("MatMul", (op.x, factor), [op.y.type_with((1, *shape))])
     result = builder.reshape(batched, shape)
     if len(op.inputs) > 2 and op.inputs[2] is not None:
-        (result,) = builder.op("Add", (result, op.inputs[2]), [op.y.type])
+        (result,) = builder.op("Add", (result, op.inputs[2]), [op.y.type_with(shape)])
     builder.set_output(0, result)
     replace_op(graph, op, builder)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -484,7 +484,7 @@ class TransformedFilter:
     """One component of a packed filter (O, I, H, W), OIHW{b}i{b}o: H and W times rows of G, unless these are None."""
 
     def __init__(self, data: Data, shape: tuple[int, ...], block: int, transform_rows: Sequence[Array | None]) -> None:
-        self._data = data
+        self._data: Any = data  # hashable
         filters, _, *kernel = shape
         coefficients, taps, after = np.ones(1), 1, block**2
         for row, extent in zip(reversed(transform_rows), reversed(kernel), strict=True):
@@ -654,7 +654,7 @@ class WinogradRewriter:
         """total + factor * term."""
         filter = self._depthwise(self._site.filters, np.full((1, 1), factor))
         ones = {"strides": (1, 1), "dilations": (1, 1), "kernel_shape": (1, 1), "pads": (0, 0, 0, 0)}
-        return self._conv((term, filter, None, total), total.shape, is_final, group=self._site.filters, **ones)
+        return self._conv((term, filter, None, total), total.dims, is_final, group=self._site.filters, **ones)
 
     def _conv(self, inputs: Sequence[Value | None], shape: Shape, is_final: bool, **fields: Attribute) -> Value:
         operands = list(inputs)
