@@ -113,6 +113,7 @@ class LayoutRule:
         letters: the letters of the axes of operands, for each rank at which the definition of the op gives its axes roles.
         operations: the number of arithmetic operations per element, a multiply-add being two, and the operand whose elements
             are counted; the results if that is None.
+        required: the operands that have to be present, besides x and y.
         least_rank: the least number of axes of the operand `ranked`.
         padding: the padding transfer function.
         epsilon: the attribute that is added to a divisor; if it is 0, padding may become NaN.
@@ -133,6 +134,7 @@ class LayoutRule:
     formats: ClassVar[str] = ""
     letters: ClassVar[Mapping[Slot, Sequence[str]]] = MappingProxyType({})
     operations: ClassVar[tuple[float, Slot | None]] = (1.0, None)
+    required: ClassVar[tuple[Slot, ...]] = ()
     least_rank: ClassVar[int] = 0
     ranked: ClassVar[Slot] = X
     padding: ClassVar[PaddingTransfer] = PaddingTransfer(ANY, None, None)
@@ -151,7 +153,7 @@ class LayoutRule:
 
     def canonical_reason(self, op: Op) -> str:
         """The reason why any op has canonical formats only: an unknown rank, or `inapplicability`; empty if none."""
-        for slot in (X, Y, *op.slots()):
+        for slot in (X, Y, *self.required, *op.slots()):
             value = op.operand(slot)
             if value is None or value.rank is None:
                 return f"the rank of {slot} is unknown"

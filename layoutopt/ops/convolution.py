@@ -56,6 +56,7 @@ class Convolution(LayoutRule):
     """
 
     family = "convolution"
+    required = (Slot("in", 1),)
     formats = (
         "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
     )

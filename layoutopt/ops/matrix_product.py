@@ -54,6 +54,7 @@ class ProductOfTwo(LayoutRule):
     """
 
     family = "matmul"
+    required = (B,)
     has_independent_operands = True
     factors: ClassVar[tuple[int, int]] = (0, 1)
 
