@@ -6,6 +6,8 @@ from types import ModuleType
 import layoutopt
 from layoutopt import extend, testing
 from layoutopt.bench import bench
+from layoutopt.driver.options import BatchOptions, ModelOptions, Options, PlanOptions
+from layoutopt.explanation.explain_model import ExplainOptions
 
 _PYTHON = """\
 # Python
@@ -13,6 +15,7 @@ _PYTHON = """\
 Names of `layoutopt`, all importable from the package root, and `layoutopt.bench.bench`:
 see [arguments](../cli.md#python-arguments).
 """
+_ARGUMENTS = (Options, BatchOptions, ExplainOptions, ModelOptions, PlanOptions)
 _EXTENSIONS = """\
 # Interface for extensions
 
@@ -29,6 +32,7 @@ def python_page() -> str:
     parts = [_PYTHON]
     parts += ["## Functions\n", *map(_directive, functions.values())]
     parts += [_directive(bench)]
+    parts += ["## Arguments\n", *map(_directive, _ARGUMENTS)]
     parts += ["## Classes\n", *map(_directive, others.values())]
     parts += [
         "## Errors\n",

@@ -336,7 +336,7 @@ def calibrate(
         report = run_calibration(threads=given.threads, progress=progress)
     shown = report.model_dump(exclude={"kernels", "profile", "total"})
     shown["families"].append(report.total.model_dump())
-    record.show(report, Document(title=str(output), record=shown))
+    record.show(report, Document(title=str(output), record=shown, note=f"Plan with it: --target {output}"))
 
 
 @takes_options("shape dtype system plot json force")

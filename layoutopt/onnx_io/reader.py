@@ -103,7 +103,7 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
     except Exception as error:  # onnx_ir raises many types of errors for invalid files
         where = str(repairs.source) if isinstance(repairs.source, Path) else "model"
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
-    RemoveUnusedFunctionsPass()(model)
+    RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
     sidecar.attach(model)
     folder.locate(model)
     attach(model, repairs)

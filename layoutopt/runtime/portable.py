@@ -106,7 +106,7 @@ def _make_branch(model: ir.Model, branch: str, inputs: Sequence[ir.Value]) -> No
             graph.append(ir.Node("", "Identity", [value], outputs=[result]))
             graph.outputs[index] = result
     for value in graph.inputs:
-        if value.name in shared:
+        if value.name is not None and value.name in shared:
             value.replace_all_uses_with(shared[value.name])
             graph.initializers.pop(value.name, None)
     graph.inputs.clear()
