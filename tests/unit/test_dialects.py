@@ -1,12 +1,10 @@
 """How dialects write ops: functions and their calls, and what the dialect `standard` writes."""
 
-from collections import Counter
-
 import numpy as np
-import onnx.parser
+import onnx
 import onnx_ir
 import pytest
-from onnx import numpy_helper
+from parsed_models import parsed
 
 import layoutopt
 from layoutopt import inference
@@ -47,7 +45,6 @@ def test_a_cast_to_the_same_format_sets_the_padding_to_zero(dialect: str) -> Non
 @pytest.mark.parametrize("opset", [19, 21])
 @pytest.mark.parametrize("dtype", [DType.FLOAT8E4M3FN, DType.FLOAT8E5M2, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2FNUZ])
 def test_moving_float8_leaves_every_number_as_it_is(dtype: DType, opset: int) -> None:
-    """Every float8 number is preserved, also infinities in a wider type."""
     shape, format = (43, 6), Format.parse("MN4n")
     graph = Graph("moved", {"": opset})
     graph.inputs = [graph.new_value("x", TensorType(dtype, shape))]
@@ -83,13 +80,7 @@ GATHERS = 8
 
 
 def model_of(text: str, **constants: np.ndarray) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]>\n{text}')
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    return model
-
-
-def kinds(model: onnx.ModelProto) -> Counter[str]:
-    return Counter(node.op_type for node in model.graph.node)
+    return parsed(f'<ir_version: 9, opset_import: ["" : 18]>\n{text}', **constants)
 
 
 @pytest.mark.parametrize(("mode", "left"), [("inference", 0), ("training", 2)])
@@ -119,4 +110,5 @@ def test_a_transpose_stays_in_front_of_gathers_of_rows(axis: int) -> None:
     indices = {f"i{step}": np.array(step * 5 % 3) for step in range(GATHERS)}
     result = layoutopt.optimize(model_of(text, **indices), "gpu-hopper", runtime="any")
     # Gathers of columns of t are Gathers of rows of x.
-    assert kinds(result.proto)["Transpose"] == (1 if axis == 0 else 0)
+    kinds = [node.op_type for node in result.proto.graph.node]
+    assert kinds.count("Transpose") == (1 if axis == 0 else 0)

@@ -123,7 +123,6 @@ def test_files_are_printed_as_they_are() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_run(program: str) -> None:
-    """Each program of the documentation runs separately, with its own imports."""
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
@@ -230,7 +229,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run(notebook: Path) -> None:
-    """Every cell runs without an error, in the folder of the notebook."""
     pytest.importorskip("nbclient", reason="needs layoutopt[dev]")
     program = (
         "import sys, nbformat; from nbclient import NotebookClient; "
@@ -349,7 +347,6 @@ def test_the_hook_of_pre_commit() -> None:
 
 
 def test_the_examples_of_the_documentation() -> None:
-    """The workflow and the configuration of pre-commit use inputs and hooks that exist."""
     workflow, include, hooks = map(load, _YAML.findall((CHECKOUT / "docs" / "ci.md").read_text()))
     check_schema(workflow, "github-workflows")
     check_schema(include, "gitlab-ci")

@@ -350,7 +350,6 @@ def test_an_exception_names_the_pass(relus: Graph, context: PassContext) -> None
 
 @pytest.mark.parametrize(("name", "expected"), [("b", "part of another op"), ("q", "no such tensor")])
 def test_a_tensor_that_is_gone_cannot_be_pinned(name: str, expected: str) -> None:
-    """The message states whether the model contains the tensor."""
     pipeline = Pipeline((DropRepeats(), *DEFAULT_PIPELINE.passes))
     with pytest.raises(PinError, match=f"{name}: .*{expected}"):
         layoutopt.optimize(onnx.parser.parse_model(RELUS), "gpu-hopper", pins={name: "NHWC"}, pipeline=pipeline)

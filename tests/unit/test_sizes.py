@@ -13,10 +13,9 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError
-from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, Symbol, default_size, symbols
-from layoutopt.ir.types import DType, Storage, TensorType, Value
+from layoutopt.ir.types import DType, TensorType, Value
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import (
     RangeKind,
@@ -93,13 +92,6 @@ def prepare(model: onnx.ModelProto, **options) -> tuple[SampleInputs, Sizes]:
     return prepare_inputs(content, inference.lift(onnx_io.from_message(onnx_io.parse_message(content))), **options)
 
 
-NCHW, NHWC = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
-
-
-def image(*shape: int | str) -> Value:
-    return Value("x", TensorType(DType.FLOAT32, shape))
-
-
 def test_default_sizes_follow_from_names_and_positions() -> None:
     for name in ("batch", "batch_size", "N", "bs", "decoder_batch"):
         assert default_size(name, 1, 4, True) == 1
@@ -113,7 +105,7 @@ def test_default_sizes_follow_from_names_and_positions() -> None:
 
 
 def test_dimensions_without_a_name_are_called_by_their_place() -> None:
-    value = image("'a b'", 3, "?x[2]", "W")
+    value = Value("x", TensorType(DType.FLOAT32, ("'a b'", 3, "?x[2]", "W")))
     assert symbols([value, value]) == [Symbol("a b", "'a b'", 1), Symbol("x[2]", "?x[2]", 224), Symbol("W", "W", 224)]
     graph = Graph()
     graph.inputs = [graph.add_value(value)]
@@ -300,7 +292,6 @@ def test_the_reason_names_a_model_that_runs_at_no_size() -> None:
 
 @pytest.mark.parametrize("name", ["?", "?1", "unk__7", "a b", "a'b", "x[1]", "H*W", ""])
 def test_files_and_graphs_have_the_same_names_for_dimensions(name: str) -> None:
-    """Dimensions have equal names in the graph and in a session, whatever names the exporter wrote."""
     model = written("float[N,M] x, float[4,3] w", "y = MatMul (x, w)")
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = name
     if not name:

@@ -132,7 +132,6 @@ def test_the_concept(kind: type[LayoutConcept]) -> None:
 
 @pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.__name__)
 def test_it_repeats_tile_by_tile(kind: type[LayoutConcept]) -> None:
-    """The offset of an element in another tile differs by the same amount for all elements, as pointer arithmetic requires."""
     extent = tuple(2 * step + 1 for step in kind.tile)
     layout = kind.packed(tuple(3 * step + 1 for step in kind.tile))
     offsets = layout(every(extent))

@@ -293,7 +293,6 @@ def test_so_is_a_channel_that_is_a_little_off(change: dict[str, float]) -> None:
 
 
 def test_so_is_one_step_in_one_element_where_no_rounding_explains_it() -> None:
-    """One step in one element is detected, unless the values before rounding are unknown."""
     assert wrong(compared(integer_chain(touched=1.0))) == {"q3"}
     assert compared(integer_chain(touched=1.0), knows_fractions=False).status == "passed"
 
@@ -390,7 +389,6 @@ def test_what_errors_hide_is_found(factor: float) -> None:
 
 
 def test_a_rewritten_model_may_not_be_much_coarser_than_the_original() -> None:
-    """A rewritten model with larger rounding errors than the original fails, even if it is equal in exact arithmetic."""
     verdict = judged(half_chain(), half_chain(cancels=False))
     assert verdict.status == "failed"
 

@@ -226,7 +226,6 @@ def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
     ],
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
-    """As measured; see the docstring of Speeds."""
     site = _site(lifted(convolution(shape[2:], channels=shape[:2])))
     tiles = estimated_times(site, BLOCK, MachineRates()).best
     assert (tiles and tuple(each.outputs for each in tiles)) == expected
