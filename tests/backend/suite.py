@@ -187,25 +187,14 @@ def _line(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a case without and with layoutopt.
-
-    Attributes:
-        case: its name.
-        kind: one of `KINDS`.
-        is_downgraded: whether its model declares an older opset than the original.
-        configuration: the target and the dialect.
-        before: the outcome without layoutopt.
-        after: the outcome with it; None where the result cannot be compared on this machine.
-        changed: whether the model was rewritten.
-        detail: the reason why the model is unchanged, or the error.
-    """
+    """The outcome of a case without and with layoutopt."""
 
     case: str
     kind: str
     is_downgraded: bool
     configuration: Configuration
     before: Outcome
-    after: Outcome | Literal["refused", "crashed"] | None
+    after: Outcome | Literal["refused", "crashed"] | None  # None where the result cannot be compared on this machine
     changed: bool
     detail: str
 

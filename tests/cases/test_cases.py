@@ -51,6 +51,10 @@ from layoutopt.verification import verify_models
 HERE = Path(__file__).parent
 CASES = sorted(HERE.glob("*/*.txt"))
 PORTABLE = ("functions", "ops")
+OPTIONS = (
+    *("constants", "mode", "sessions", "pins", "preferred"),
+    *("kernels", "dialect", "detour", "casts", "weight_casts"),
+)
 X, Y = Slot("in", 0), Slot("out", 0)
 
 
@@ -106,18 +110,7 @@ class Case:
         options: dict[str, list[str]] = {}
         for line in comments:
             key, colon, value = line.removeprefix("# ").partition(": ")
-            if colon and key in (
-                "constants",
-                "mode",
-                "sessions",
-                "pins",
-                "preferred",
-                "kernels",
-                "dialect",
-                "detour",
-                "casts",
-                "weight_casts",
-            ):
+            if colon and key in OPTIONS:
                 options[key] = value.split()
         return cls(comments, "\n".join(line for line in lines if not line.startswith("#")), expected, options)
 

@@ -71,6 +71,15 @@ def numbers(random: Random, *shape: int) -> Term:
     return constant(random.integers(-4, 5, shape).astype(np.float64), FLOAT)
 
 
+def number(value: Any, dtype: int = FLOAT) -> Term:
+    return constant(np.asarray(value, np.float64), dtype)
+
+
+def op(kind: str, *args: Term) -> Term:
+    """An operator to which no lemma has been applied."""
+    return general(kind, args, {})
+
+
 def conv(image: Term, filter: Term, group: int = 1, strides: Any = (1, 1), pads: Any = (0, 0, 0, 0)) -> Term:
     """A convolution to which no lemma has been applied."""
     return general("Conv", (image, filter), {"group": group, "strides": strides, "pads": pads, "dilations": (1, 1)})
@@ -86,21 +95,21 @@ def padded(image: Term, pads: tuple[int, ...]) -> Term:
 
 
 def gated(random: Random) -> Term:
-    return general("Mul", (x(1, 3, 5, 5), numbers(random, 3, 1, 1)), {})
+    return op("Mul", x(1, 3, 5, 5), numbers(random, 3, 1, 1))
 
 
 def twice(random: Random, inner: str, outer: str) -> Term:
     """Two operators with constants, of the columns and of the rows."""
-    return general(outer, (general(inner, (x(5, 3), numbers(random, 3)), {}), numbers(random, 5, 1)), {})
+    return op(outer, op(inner, x(5, 3), numbers(random, 3)), numbers(random, 5, 1))
 
 
 def scaled_filters(random: Random) -> Term:
     product = conv(x(2, 4, 5, 5), numbers(random, 4, 2, 3, 3), group=2, strides=(2, 2))
-    return general("Mul", (product, numbers(random, 4, 1, 1)), {})
+    return op("Mul", product, numbers(random, 4, 1, 1))
 
 
 def zero_shift(random: Random) -> Term:
-    return general("Add", (conv(x(1, 2, 4, 4), numbers(random, 3, 2, 1, 1)), constant(np.zeros((3, 1, 1)), FLOAT)), {})
+    return op("Add", conv(x(1, 2, 4, 4), numbers(random, 3, 2, 1, 1)), number(np.zeros((3, 1, 1))))
 
 
 CASES: dict[str, list[Case]] = {
@@ -116,26 +125,20 @@ CASES: dict[str, list[Case]] = {
             transposed(padded(x(1, 5, 6, 2), (0, 1, 2, 0, 0, 0, 1, 0)), (0, 3, 1, 2)), numbers(random, 4, 2, 3, 3)
         ),
     ],
-    "zero-filter": [
-        lambda _: conv(apply("RandomUniform", (), (1, 2, 5, 5), FLOAT), constant(np.zeros((3, 2, 3, 3)), FLOAT))
-    ],
+    "zero-filter": [lambda _: conv(apply("RandomUniform", (), (1, 2, 5, 5), FLOAT), number(np.zeros((3, 2, 3, 3))))],
     "gate-into-filter": [
         lambda random: conv(gated(random), numbers(random, 4, 3, 3, 3), pads=(1, 1, 0, 0)),
         lambda random: conv(gated(random), numbers(random, 3, 1, 3, 3), group=3, pads=(1, 1, 1, 1)),
     ],
     "scale-into-filters": [scaled_filters],
-    "product-with-one": [lambda _: general("Mul", (x(5, 3), constant(np.ones(3), FLOAT)), {})],
+    "product-with-one": [lambda _: op("Mul", x(5, 3), number(np.ones(3)))],
     "product-of-factors": [lambda random: twice(random, "Mul", "Mul")],
     "factor-of-shift": [lambda random: twice(random, "Add", "Mul")],
     "sum-of-shifts": [lambda random: twice(random, "Add", "Add")],
     "zero-shift": [zero_shift],
-    "quotient-by-constant": [lambda _: general("Div", (x(5, 3), constant(np.array([0.5, 4.0, -2.0]), FLOAT)), {})],
-    "scale-into-rows": [
-        lambda random: general("MatMul", (general("Mul", (x(5, 3), numbers(random, 3)), {}), numbers(random, 3, 4)), {})
-    ],
-    "scale-into-matrix": [
-        lambda random: general("Mul", (general("MatMul", (x(5, 3), numbers(random, 3, 4)), {}), numbers(random, 4)), {})
-    ],
+    "quotient-by-constant": [lambda _: op("Div", x(5, 3), number([0.5, 4.0, -2.0]))],
+    "scale-into-rows": [lambda random: op("MatMul", op("Mul", x(5, 3), numbers(random, 3)), numbers(random, 3, 4))],
+    "scale-into-matrix": [lambda random: op("Mul", op("MatMul", x(5, 3), numbers(random, 3, 4)), numbers(random, 4))],
     "pointwise-as-product": [lambda random: conv(transposed(x(2, 4, 5, 3), (0, 3, 1, 2)), numbers(random, 6, 3, 1, 1))],
 }
 
@@ -175,25 +178,20 @@ def refused(name: str, term: Term) -> bool:
 def test_conditions() -> None:
     """Terms that look like one side of a lemma, and are not."""
     random = np.random.default_rng(1)
-    ones = general(
-        "Pad", (x(1, 2, 5, 6), constant(np.ones(()), FLOAT)), {"mode": "constant", "pads": (0, 0, 1, 1, 0, 0, 1, 1)}
-    )
+    ones = general("Pad", (x(1, 2, 5, 6), number(1)), {"mode": "constant", "pads": (0, 0, 1, 1, 0, 0, 1, 1)})
     assert refused("pad-into-convolution", conv(ones, numbers(random, 4, 2, 3, 3)))
-    per_sample = general("Mul", (x(2, 3, 5, 5), leaf("g", (2, 3, 1, 1), FLOAT)), {})
+    per_sample = op("Mul", x(2, 3, 5, 5), leaf("g", (2, 3, 1, 1), FLOAT))
     assert refused("gate-into-filter", conv(per_sample, numbers(random, 4, 3, 3, 3)))
-    assert refused("zero-filter", conv(x(1, 2, 5, 5), constant(np.zeros((3, 2, 3, 3)), FLOAT)))  # x may be infinite
-    assert refused("zero-shift", general("Add", (x(3), constant(np.zeros(()), FLOAT)), {}))  # x may be -0
+    assert refused("zero-filter", conv(x(1, 2, 5, 5), number(np.zeros((3, 2, 3, 3)))))  # x may be infinite
+    assert refused("zero-shift", op("Add", x(3), number(0)))  # x may be -0
 
 
 def scaled(first: float, second: float, dtype: int = FLOAT) -> Term:
-    inner = general("Mul", (leaf("x", (3,), dtype), constant(np.array(first), dtype)), {})
-    return general("Mul", (inner, constant(np.array(second), dtype)), {})
+    return op("Mul", op("Mul", leaf("x", (3,), dtype), number(first, dtype)), number(second, dtype))
 
 
-def shifted(first: float, second: float) -> Term:
-    return general(
-        "Add", (general("Add", (x(3), constant(np.array(first), FLOAT)), {}), constant(np.array(second), FLOAT)), {}
-    )
+def shifted(first: float, second: float, outer: str = "Add") -> Term:
+    return op(outer, op("Add", x(3), number(first)), number(second))
 
 
 @pytest.mark.parametrize(
@@ -206,23 +204,9 @@ def shifted(first: float, second: float) -> Term:
         ("sum-of-shifts", shifted(100.0, -100.0)),
         ("sum-of-shifts", shifted(100.0, -99.0)),
         ("sum-of-shifts", shifted(np.inf, -np.inf)),
-        (
-            "factor-of-shift",
-            general(
-                "Mul",
-                (general("Add", (x(3), constant(np.array(1e30), FLOAT)), {}), constant(np.array(1e-30), FLOAT)),
-                {},
-            ),
-        ),
-        (
-            "scale-into-filters",
-            general(
-                "Mul",
-                (conv(x(1, 2, 4, 4), constant(np.full((2, 2, 1, 1), 1e-38), FLOAT)), constant(np.array(1e-3), FLOAT)),
-                {},
-            ),
-        ),
-        ("quotient-by-constant", general("Div", (x(3), constant(np.zeros(()), FLOAT)), {})),
+        ("factor-of-shift", shifted(1e30, 1e-30, "Mul")),
+        ("scale-into-filters", op("Mul", conv(x(1, 2, 4, 4), number(np.full((2, 2, 1, 1), 1e-38))), number(1e-3))),
+        ("quotient-by-constant", op("Div", x(3), number(0))),
     ],
 )
 def test_magnitudes_beyond_the_limits_are_refused(name: str, term: Term) -> None:

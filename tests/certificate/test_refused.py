@@ -65,10 +65,7 @@ def assert_refused(
     assert "\n" not in str(caught.value)
 
 
-# Results whose blocks, lemmas or tested claims do not hold: the checker refuses their certificates.
-
-
-# Arrays in blocks
+# Results whose blocks, lemmas or tested claims do not hold: the checker refuses their certificates. Arrays in blocks:
 
 
 def test_concatenated_rows_of_blocks() -> None:
@@ -122,25 +119,28 @@ def test_phase_that_is_broadcast() -> None:
 # Tested claims
 
 
-def test_tested_value_of_another_shape() -> None:
-    original = model("float[2,3] x", "float[3,2] y", "h = Relu(x) y = Transpose(h)")
-    result = model("float[2,3] x", "float[3,2] y", "q = Relu(x) h = Reshape(q, s) y = Transpose(h)", s=[3, 2])
-    claims = [Claim("h", "h", maps.identity((2, 3)), is_tested=True), Claim.identity("y", (3, 2))]
-    assert_refused(original, result, claims)
+MATRIX = "float[2,3] x"
+TESTED = {
+    "shape": (
+        model(MATRIX, "float[3,2] y", "h = Relu(x) y = Transpose(h)"),
+        model(MATRIX, "float[3,2] y", "q = Relu(x) h = Reshape(q, s) y = Transpose(h)", s=[3, 2]),
+    ),
+    "type": (
+        model(MATRIX, "float[2,3] y", "h = Relu(x) y = Mul(h, c)", c=floats(3)),
+        model(MATRIX, "float16[2,3] y", "q = Relu(x) h = Cast<to=10>(q) y = Mul(h, c)", c=np.float16([3])),
+    ),
+    "size": (
+        model(MATRIX, "float[2,3] y", "h = Relu(x) y = Mul(h, c)", c=floats(3)),
+        model(MATRIX, "float[2,3] y", "q = Relu(x) h = Concat<axis=0>(q, q) y = Mul(q, c)", c=floats(3)),
+    ),
+}
 
 
-def test_tested_value_of_another_type() -> None:
-    original = model("float[2,3] x", "float[2,3] y", "h = Relu(x) y = Mul(h, c)", c=floats(3))
-    nodes = "q = Relu(x) h = Cast<to=10>(q) y = Mul(h, c)"
-    result = model("float[2,3] x", "float16[2,3] y", nodes, c=np.float16([3]))
-    claims = [Claim("h", "h", maps.identity((2, 3)), is_tested=True), Claim.identity("y", (2, 3))]
-    assert_refused(original, result, claims)
-
-
-def test_tested_value_of_another_size() -> None:
-    original = model("float[2,3] x", "float[2,3] y", "h = Relu(x) y = Mul(h, c)", c=floats(3))
-    result = model("float[2,3] x", "float[2,3] y", "h = Relu(x) k = Concat<axis=0>(h, h) y = Mul(h, c)", c=floats(3))
-    claims = [Claim("k", "h", maps.identity((2, 3)), is_tested=True), Claim.identity("y", (2, 3))]
+@pytest.mark.parametrize("another", TESTED)
+def test_tested_value_of_another(another: str) -> None:
+    original, result = TESTED[another]
+    claims = [Claim("h", "h", maps.identity((2, 3)), is_tested=True)]
+    claims.append(Claim.identity("y", (3, 2) if another == "shape" else (2, 3)))
     assert_refused(original, result, claims)
 
 
@@ -503,7 +503,6 @@ def flattened(name: str, target: list[int], axes: list[int]) -> onnx.ModelProto:
 SUM, SUM_OF_SLICE = "ReduceSum<keepdims=0, axes=[0]>", "h = Slice(x, b, e) y = ReduceSum<keepdims=0>(h)"
 GUARDED = "h = Log(x) n = IsNaN(h) y = Where(n, z, h)"
 SQUARE = "h = Mul(x, x) y = ReduceSum<keepdims=0>(h)"
-PRODUCTS = "a = Mul(x, c) b = Mul(a, c) d = Mul(b, e) y = Mul(d, e)"
 ROUNDED = "s = Add(a, b) e = Equal(s, o) y = Where(e, x, w)"  # 1 + 2^-25 is 1 in float32
 RESULTS: dict[str, Callable[[], Pair]] = {
     "second output": lambda: (recurrent(["", "h", ""]), recurrent(["", "", "h"])),
@@ -534,10 +533,6 @@ RESULTS: dict[str, Callable[[], Pair]] = {
     "cancelling constants hide the input": lambda: (added(0.0), added(1e10, -1e10)),
     "cancelling constants hide a difference": lambda: (added(5.0), added(5.0 + 2**30, -(2.0**30) + 500)),
     "cancelling filters": cancelling_filters,
-    "products out of range": lambda: (
-        model(*RESULT_X, "y = Identity(x)"),
-        model(*RESULT_X, PRODUCTS, c=floats(2.0**100), e=floats(2.0**-100)),
-    ),
     "infinite scale of filters": infinite_scale_of_filters,
     "number beyond float16": number_beyond_float16,
     "other weight in bfloat16": lambda: (scaled_in_bfloat16(1.5), scaled_in_bfloat16(1.578125)),

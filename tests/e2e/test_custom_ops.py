@@ -35,11 +35,6 @@ def test_every_command_that_makes_sessions(halved: Path, library: Path, tmp_path
     assert timed.code == 0, timed.err
 
 
-def test_both_models_use_the_library(halved: Path, library: Path) -> None:
-    assert layoutopt.verify_models(halved, halved).status == "not verified"
-    assert layoutopt.verify_models(halved, halved, custom_ops=library).status == "passed"
-
-
 @pytest.mark.parametrize(("content", "expected"), [(None, "no such library"), (b"no library", "cannot be loaded")])
 def test_a_library_that_cannot_be_loaded(
     halved: Path, tmp_path: Path, cli: Cli, content: bytes | None, expected: str

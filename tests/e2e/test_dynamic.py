@@ -65,13 +65,6 @@ def rename(model: onnx.ModelProto, extents: Mapping[int, int | str]) -> onnx.Mod
     return model
 
 
-def fixed(model: onnx.ModelProto, batch: int, height: int, width: int) -> onnx.ModelProto:
-    """A copy of a network for one size."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return rename(copy, {0: batch, 2: height, 3: width})
-
-
 def names(model: onnx.ModelProto) -> tuple[str, str, str]:
     """The names of the batch, height and width dimensions of a network."""
     batch, _, height, width = (dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim)
@@ -122,18 +115,8 @@ def convolution_formats(report: Report) -> dict[str, list[str | None]]:
 
 @cache
 def with_numbers(name: str, target: str, dialect: str | None) -> Report:
-    model = fixed(load(name), *PLANNED)
+    model = rename(load(name), dict(zip((0, 2, 3), PLANNED, strict=True)))
     return layoutopt.optimize(model, target, dialect=dialect, verify=False).report
-
-
-def with_symbols(name: str, symbols: str, numbers: Sequence[int]) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """A network with some symbolic dimensions, and the size of each symbol."""
-    model = load(name)
-    sizes = dict(zip((0, 2, 3), numbers, strict=True))
-    kept = {"batch only": (2, 3), "image only": (0,), "both": ()}[symbols]
-    called = dict(zip(sizes, names(model), strict=True))
-    rename(model, {axis: sizes[axis] for axis in kept})
-    return model, {called[axis]: sizes[axis] for axis in sizes if axis not in kept}
 
 
 def assert_planned_alike(report: Report, static: Report, more: int = 0) -> None:
@@ -147,7 +130,8 @@ def assert_planned_alike(report: Report, static: Report, more: int = 0) -> None:
 
 @pytest.mark.parametrize(("name", "target", "dialect"), quick_first(QUICK, EVERY))
 def test_a_network_is_planned_as_with_numbers(name: str, target: str, dialect: str | None) -> None:
-    model, dims = with_symbols(name, "both", PLANNED)
+    model = load(name)
+    dims = dict(zip(names(model), PLANNED, strict=True))
     result = layoutopt.optimize(model, target, dialect=dialect, dims=dims)
     report, more = result.report, FRACTALS.get(target, 0) if name.startswith("segformer") else 0
     assert_planned_alike(report, with_numbers(name, target, dialect), more)

@@ -51,15 +51,7 @@ def filters(dtype: type = np.float32, seed: int = 0) -> Array:
 
 
 def chain(layers: int, weight: str, made: str = "", affine: str = "", **constants: Array) -> onnx.ModelProto:
-    """Convolutions and Relus one behind the other; the number of the layer takes the place of #.
-
-    Args:
-        layers: the number of convolutions.
-        weight: the name of a filter.
-        made: the nodes that compute a filter.
-        affine: an op between convolution and Relu, whose other operand is b#.
-        constants: the initializers.
-    """
+    """Convolutions and Relus one behind the other; the number of the layer takes the place of #."""
     layer = f"{made} c# = Conv <pads = [1, 1, 1, 1]> (h#, {weight}) "
     layer += f"a# = {affine} (c#, b#) h#+ = Relu (a#)" if affine else "h#+ = Relu (c#)"
     body = " ".join(layer.replace("#+", str(number + 1)).replace("#", str(number)) for number in range(layers))

@@ -18,7 +18,7 @@ from layoutopt.driver import model_faults, stages
 from layoutopt.errors import ModelError
 from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io import emit, from_message, read, to_bytes
+from layoutopt.onnx_io import emit, from_message, to_bytes
 
 Damage = Callable[[onnx.ModelProto], object]
 
@@ -203,18 +203,6 @@ def test_messages_and_models_of_onnx_ir_are_repaired_and_not_changed() -> None:
     assert to_bytes(lifted_from) == content
     with pytest.raises(ModelError, match="is declared as"):
         lift(lifted_from, strict=True)
-
-
-def test_optimize_reports_repairs(tmp_path: Path) -> None:
-    model = small()
-    CASES["extent of an output"][0](model)
-    path = tmp_path / "m.onnx"
-    onnx.save(model, path)
-    result = optimize(path, "cpu-avx512")
-    assert [note.where for note in result.report.notes if note.source == "read"] == ["y"]
-    assert read(path).graph.outputs[0].name == "y"
-    with pytest.raises(ModelError, match="is declared as"):
-        optimize(path, "cpu-avx512", strict=True)
 
 
 def run_cli(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -48,29 +48,17 @@ _SYMBOLS = ("N", "H", "W", "T")
 
 @dataclass
 class Case:
-    """One example.
-
-    Attributes:
-        model: a valid model that onnxruntime runs.
-        feeds: inputs for it; the first are those that it has been grown on.
-        steps: its nodes, to be run one by one.
-        constants: the constants that they read.
-        target: a name, or a cost model.
-        dialect: how formats are written.
-        mode: for inference or for training.
-        pins: formats of inputs, outputs and values in between.
-        seed: for later choices: the form in which the model is passed, and additional checks.
-    """
+    """One example."""
 
     model: onnx.ModelProto
-    feeds: list[dict[str, Array]]
-    steps: list[Step]
+    feeds: list[dict[str, Array]]  # the first are those that it has been grown on
+    steps: list[Step]  # its nodes, to be run one by one
     constants: dict[str, Array]
     target: str | CostModel
     dialect: str | None
     mode: Mode
     pins: dict[str, Format] = field(default_factory=dict)
-    seed: int = 0
+    seed: int = 0  # for later choices, such as the form in which the model is passed
 
     def __repr__(self) -> str:
         """The representation that hypothesis prints."""

@@ -23,17 +23,11 @@ KERNELS = 3  # per op
 
 @dataclass(frozen=True)
 class RandomTarget:
-    """A cost model with random prices.
+    """A cost model with random prices."""
 
-    Attributes:
-        seed: of the prices.
-        base: the target whose kernels it has; empty for random formats.
-        cast: the largest price of a cast; that of an op is 1.
-    """
-
-    seed: int
-    base: str = ""
-    cast: float = 0.6
+    seed: int  # of the prices
+    base: str = ""  # the target whose kernels it has; empty for random formats
+    cast: float = 0.6  # the largest price of a cast; that of an op is 1
 
     @property
     def name(self) -> str:

@@ -39,31 +39,16 @@ class Step:
 
 @dataclass
 class GraphBuilder:
-    """Builder of a graph: the main graph, a subgraph or the body of a function.
-
-    Attributes:
-        choices: the source of random choices.
-        opset: of ai.onnx.
-        dtype: the element type of most values.
-        main: the main graph; None if this is it.
-        outer: the graph around; None for the main graph and for bodies of functions, which see nothing else.
-        inputs: the inputs of the main graph by name, as arrays.
-        constants: the graph's initializers and Constant nodes.
-        values: everything that can be read here but the constants of the graphs around.
-        nodes: in order.
-        steps: the nodes of the main graph, to be run one by one.
-        functions: those of the model.
-        may_be_empty: whether values may have no elements.
-    """
+    """Builder of a graph: the main graph, a subgraph or the body of a function."""
 
     choices: Choices
     opset: int
     dtype: Any = np.float32
-    main: "GraphBuilder | None" = None
-    outer: "GraphBuilder | None" = None
-    inputs: dict[str, Array] = field(default_factory=dict)
+    main: "GraphBuilder | None" = None  # None if this is it
+    outer: "GraphBuilder | None" = None  # None for bodies of functions too, which see nothing else
+    inputs: dict[str, Array] = field(default_factory=dict)  # of the main graph
     constants: dict[str, Array] = field(default_factory=dict)
-    values: dict[str, Array] = field(default_factory=dict)
+    values: dict[str, Array] = field(default_factory=dict)  # all that can be read but constants of the graphs around
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     functions: list[onnx.FunctionProto] = field(default_factory=list)

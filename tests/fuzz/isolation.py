@@ -19,17 +19,11 @@ _OVER = -1  # in place of a seed: the process has examined all that it is to exa
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one example.
+    """The limits of one example."""
 
-    Attributes:
-        cpu: seconds of processor time.
-        wall: seconds, for busy machines.
-        memory: bytes of address space of a process; exceeding it raises a MemoryError.
-    """
-
-    cpu: float = 120.0
-    wall: float = 900.0
-    memory: int = 6 << 30
+    cpu: float = 120.0  # seconds of the processor
+    wall: float = 900.0  # seconds, for busy machines
+    memory: int = 6 << 30  # bytes of address space
 
 
 DEFAULT_LIMITS = Limits()
@@ -37,19 +31,12 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of an example.
-
-    Attributes:
-        kind: the kind of outcome in a few words.
-        detail: what differs, or the error.
-        is_failure: whether the example failed.
-        is_crash: whether it has ended its process or exceeded a limit.
-    """
+    """The outcome of an example."""
 
     kind: str
     detail: str = ""
     is_failure: bool = False
-    is_crash: bool = False
+    is_crash: bool = False  # the example has ended its process or exceeded a limit
 
 
 @dataclass
@@ -70,15 +57,7 @@ def outcomes(
     limits: Limits = DEFAULT_LIMITS,
     until: float = inf,
 ) -> Iterator[tuple[int, Verdict]]:
-    """The outcome of every seed; a process runs `chunk` of them, one process at a time.
-
-    Args:
-        examine: returns the outcome of a seed; it may end its process.
-        seeds: the examples.
-        chunk: the number of examples after which another process continues.
-        limits: those of each example.
-        until: the `time.monotonic()` after which no example is started.
-    """
+    """The outcome of every seed; a process runs `chunk` of them, one process at a time, and none starts after `until`."""
     rest = list(seeds)
     while rest and time.monotonic() < until:
         child = _started(examine, rest[:chunk], limits, until)

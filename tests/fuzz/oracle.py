@@ -35,13 +35,7 @@ _STABLE = 0.2  # accepted effect of noise, as a fraction of the tolerance
 
 
 def verdict(kind: str, detail: str = "") -> Verdict:
-    """The verdict on a random graph.
-
-    Args:
-        kind: "equal", "not compared" if no output can be compared, "refused" if pins cannot be satisfied, "runtime" for a fault
-            of onnxruntime; otherwise the kind of failure.
-        detail: the details.
-    """
+    """The verdict on a random graph: a failure unless the kind is one of the four that are named here."""
     return Verdict(kind, detail, is_failure=kind not in ("equal", "not compared", "refused", "runtime"))
 
 

@@ -43,21 +43,13 @@ _SPREAD_FACTOR = 16  # accepted multiple of the rounding spread
 
 @dataclass(frozen=True)
 class Example:
-    """A mutant, and how it is optimised.
-
-    Attributes:
-        model: the mutant.
-        weights: the content of its file of external data; empty if it has none.
-        mutations: the names of the mutations.
-        options: the keyword arguments of `layoutopt.optimize`.
-        external: the name for external data when the result is saved.
-    """
+    """A mutant, and how it is optimised."""
 
     model: bytes
-    weights: bytes
+    weights: bytes  # of its file of external data; empty if it has none
     mutations: tuple[str, ...]
     options: Mapping[str, Any]
-    external: str | None
+    external: str | None  # the file of external data of the result
 
 
 def example(seed: int) -> Example:

@@ -11,6 +11,7 @@ from tiers import tiered
 from .choices import Seeded
 from .files import evaluate, examine
 from .isolation import Limits, Verdict, in_separate_process, outcomes
+from .test_structure import sound
 
 
 @pytest.mark.parametrize("count", tiered([30, 6000], 1))
@@ -21,17 +22,11 @@ def test_damaged_files_end_in_one_line(count: int) -> None:
     assert {"exit 0", "exit 3"} <= {outcome.kind for _, outcome in found}
 
 
-def small() -> onnx.ModelProto:
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y)
-    { a = Relu (x) y = Softmax <axis = 1> (a) }"""
-    return onnx.parser.parse_model(text)
-
-
 def test_a_file_that_is_good_is_written(tmp_path: Path) -> None:
     for seed in range(3):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        verdict = evaluate(Seeded(seed), small().SerializeToString(), folder)
+        verdict = evaluate(Seeded(seed), sound().SerializeToString(), folder)
         assert verdict.kind == "exit 0", verdict
 
 

@@ -65,17 +65,14 @@ def faults(name: str, seeds: Sequence[int], dialects: Sequence[Dialect]) -> Iter
                 yield f"{name}, seed {seed}, {dialect.name}: {verdict.reason}"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_any_formats_may_cross(name: str) -> None:
-    """Every model in one of the dialects, each dialect with several models."""
+@pytest.mark.parametrize(("seeds", "name"), [*product([None], NAMES), *tiered(product([60], NAMES), 0)])
+def test_any_formats_may_cross(seeds: int | None, name: str) -> None:
+    """In the quick tier every model in one of the dialects, each dialect with several models."""
     number, dialects = NAMES.index(name), [*DIALECTS.values()]
-    assert not list(faults(name, [number], [dialects[number % len(dialects)]]))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", NAMES)
-def test_many_formats_may_cross(name: str) -> None:
-    assert not list(faults(name, range(60), [*DIALECTS.values()]))
+    if seeds is None:
+        assert not list(faults(name, [number], [dialects[number % len(dialects)]]))
+    else:
+        assert not list(faults(name, range(seeds), dialects))
 
 
 @pytest.mark.parametrize("name", NAMES)

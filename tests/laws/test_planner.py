@@ -1,6 +1,7 @@
 """Laws of the planner: its optimum is that of exhaustive search, and its lower bounds are valid."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from math import inf, isfinite
 
@@ -62,8 +63,8 @@ def random_problem(seed: int) -> Problem:
     return Problem(ops, tensors)
 
 
-def paid(problem: Problem, choice: tuple[int, ...]) -> float:
-    """The price of a choice by definition, independent of `Problem.price`."""
+def due_casts(problem: Problem, choice: tuple[int, ...]) -> set[tuple[int, int | None]] | None:
+    """The tensors and casts that a choice needs; None if one is impossible."""
     chosen = [options[index] for options, index in zip(problem.ops, choice, strict=True)]
     due = set()
     for index, tensor in enumerate(problem.tensors):
@@ -72,10 +73,18 @@ def paid(problem: Problem, choice: tuple[int, ...]) -> float:
         required = [state for option in chosen for where, state in option.operand_states if where == index]
         for state in (*required, *tensor.required_states):
             if produced is None or (produced, state) not in tensor.casts:
-                return inf
+                return None
             due.add((index, tensor.casts[produced, state]))
+    return due
+
+
+def paid(problem: Problem, choice: tuple[int, ...]) -> float:
+    """The price of a choice by definition, independent of `Problem.price`."""
+    due = due_casts(problem, choice)
+    if due is None:
+        return inf
     casts = sum(problem.tensors[index].prices[cast] for index, cast in due if cast is not None)
-    return sum(option.price for option in chosen) + casts
+    return sum(options[index].price for options, index in zip(problem.ops, choice, strict=True)) + casts
 
 
 def choices(problem: Problem) -> Iterator[tuple[int, ...]]:
@@ -129,14 +138,8 @@ def priced_anew(problem: Problem, seed: int) -> Problem:
     def price(old: float) -> float:
         return old * float(10 ** rng.normal(scale=0.5))
 
-    ops = [
-        [Option(price(each.price), each.result_states, each.operand_states) for each in options]
-        for options in problem.ops
-    ]
-    tensors = [
-        Tensor(each.casts, [*map(price, each.prices)], each.source_state, each.required_states)
-        for each in problem.tensors
-    ]
+    ops = [[replace(each, price=price(each.price)) for each in options] for options in problem.ops]
+    tensors = [replace(each, prices=[*map(price, each.prices)]) for each in problem.tensors]
     return Problem(ops, tensors)
 
 

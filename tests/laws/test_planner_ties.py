@@ -2,12 +2,12 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 import pytest
-from test_planner import choices, paid, random_problem
+from test_planner import choices, due_casts, paid, random_problem
 from test_planner_graphs import Generator, RandomCosts, mode_of, random_pins
 from tiers import tiered
 
@@ -16,7 +16,7 @@ from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats
-from layoutopt.planner import Option, Plan, PlanRequest, Problem, RegionTree, Tensor, make_plan, propose, solve, solver
+from layoutopt.planner import Option, Plan, PlanRequest, Problem, RegionTree, make_plan, propose, solve, solver
 from layoutopt.planner.problem import Choice
 
 SEEDS = range(1200)
@@ -30,15 +30,13 @@ def tied_problem(seed: int) -> Problem:
     def rounded(price: float) -> float:
         return round(price * 2) / 2 if price < 3 else float(round(price))
 
-    ops = [[Option(rounded(each.price), each.result_states, each.operand_states) for each in op] for op in problem.ops]
+    ops = [[replace(each, price=rounded(each.price)) for each in op] for op in problem.ops]
     tensors = [
-        Tensor(
-            each.casts,
-            [rounded(price) for price in each.prices],
-            each.source_state,
-            each.required_states,
-            [512.0 * int(rng.integers(1, 6)) for _ in each.prices],
-            int(rng.integers(0, 5)),
+        replace(
+            each,
+            prices=[rounded(price) for price in each.prices],
+            nbytes=[512.0 * int(rng.integers(1, 6)) for _ in each.prices],
+            depth=int(rng.integers(0, 5)),
         )
         for each in problem.tensors
     ]
@@ -48,14 +46,8 @@ def tied_problem(seed: int) -> Problem:
 
 def moved(problem: Problem, choice: Choice) -> tuple[float, int, int]:
     """Bytes, number and depths of the casts of a choice by definition, independent of `Problem.movement`."""
-    due = set()
-    for index, tensor in enumerate(problem.tensors):
-        chosen = [options[number] for options, number in zip(problem.ops, choice, strict=True)]
-        given = [state for option in chosen for where, state in option.result_states if where == index]
-        produced = given[0] if given else tensor.source_state
-        required = [state for option in chosen for where, state in option.operand_states if where == index]
-        assert produced is not None or not (required or tensor.required_states)
-        due |= {(index, tensor.casts[produced or 0, state]) for state in (*required, *tensor.required_states)}
+    due = due_casts(problem, choice)
+    assert due is not None
     casts = [(index, cast) for index, cast in due if cast is not None]
     nbytes = sum(problem.tensors[index].nbytes[cast] for index, cast in casts)
     return nbytes, len(casts), -sum(problem.tensors[index].depth for index, _ in casts)

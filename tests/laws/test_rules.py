@@ -79,12 +79,7 @@ def _by_opset(kind: str, is_thorough: bool) -> dict[int, list[Draft]]:
 
 
 def shares(choices: Sequence[Sequence[T]], most: Sequence[int]) -> list[list[T]]:
-    """Which of its choices each sample has; see above.
-
-    Args:
-        choices: of each sample, those that it prefers first.
-        most: how many each may have of which others have been before.
-    """
+    """Which of its choices each sample has; see above."""
     found: list[dict[T, None]] = [{} for _ in choices]
     unseen = {each for own in choices for each in own}
     queues = [(iter(own), iter(own)) for own in choices]

@@ -30,18 +30,11 @@ _NEWEST = min(onnx.defs.onnx_opset_version(), 25)  # what every supported onnxru
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A sample that is made on demand; it may turn out not to be a valid model.
-
-    Attributes:
-        name: the name of the sample.
-        since: the opset, from 7 on, at which the op became what it is in the sample; 1 of others than onnx's own.
-        is_moved: whether the sample was made for another opset.
-        make: makes the sample; returns None if it is no valid model.
-    """
+    """A sample that is made on demand; it may turn out not to be a valid model."""
 
     name: str
-    since: int
-    is_moved: bool
+    since: int  # the opset, from 7 on, at which the op became what it is in the sample; 1 of others than onnx's own
+    is_moved: bool  # made for another opset
     make: Callable[[], Sample | None]
 
 

@@ -1,5 +1,6 @@
 """The work of planning, passes, lowering and emission grows with the graph: counted, not timed."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from layoutopt.onnx_io import emit, from_message
 from layoutopt.ops import rule_of
 from layoutopt.passes import DEFAULT_PIPELINE
 from layoutopt.passes.base import PassContext, Pipeline
-from layoutopt.planner import Deadline, Plan, PlanRequest, least_moves, make_plan, propagation
+from layoutopt.planner import Deadline, PlanRequest, least_moves, make_plan, propagation
 from layoutopt.planner.program import Program
 
 IMAGE = "float[1,16,8,8]"
@@ -259,33 +260,20 @@ def test_equal_operands_give_equal_signatures(kind: str) -> None:
             assert found.setdefault(each, signature) == signature
 
 
-class _Clock:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that advances by one second whenever it is read."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
-
-
-def stopped_after(
-    seconds: float, monkeypatch: pytest.MonkeyPatch, targets: str = "ascend-910b", **settings: object
-) -> Plan:
-    monkeypatch.setattr("layoutopt.planner.problem.monotonic", _Clock())
-    limit = Deadline(seconds, start=0.0)
-    models = [load_target(each) for each in targets.split(",")]
-    return make_plan(
-        PlanRequest(chain(10), MultiTargetCostModel(models) if models[1:] else models[0], deadline=limit, **settings)
-    )
+    monkeypatch.setattr("layoutopt.planner.problem.monotonic", itertools.count(1.0).__next__)
 
 
 @pytest.mark.parametrize("targets", ["ascend-910b", "ascend-910b,gpu-hopper"])
 def test_each_stage_keeps_the_limit(targets: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = {}
+    models = [load_target(each) for each in targets.split(",")]
+    model = MultiTargetCostModel(models) if models[1:] else models[0]
     for seconds in range(0, 500, 25):
-        plan = stopped_after(float(seconds), monkeypatch, targets)
+        monkeypatch.setattr("layoutopt.planner.problem.monotonic", itertools.count(1.0).__next__)
+        plan = make_plan(PlanRequest(chain(10), model, deadline=Deadline(float(seconds), start=0.0)))
         stages[plan.stopped] = plan
         if plan.stopped is None:
             break
@@ -298,15 +286,15 @@ def test_each_stage_keeps_the_limit(targets: str, monkeypatch: pytest.MonkeyPatc
     assert stages[None].optimal and stages[None].improves
 
 
-def test_pins_are_met_whatever_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("clock")
+def test_pins_are_met_whatever_the_limit() -> None:
     graph = chain(10)
     pins = {graph.outputs[0]: Format.parse("NHWC"), graph.value("c2"): Format.parse("NHWC")}
-    monkeypatch.setattr("layoutopt.planner.problem.monotonic", _Clock())
     plan = make_plan(PlanRequest(graph, load_target("gpu-hopper"), pins, deadline=Deadline(1.0, start=0.0)))
     assert plan.stopped == "candidates"
     assert plan.seconds < float("inf")
 
 
-def test_least_moves_has_the_same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("layoutopt.planner.problem.monotonic", _Clock())
+@pytest.mark.usefixtures("clock")
+def test_least_moves_has_the_same_clock() -> None:
     assert least_moves(PlanRequest(chain(10), load_target("ascend-910b"), deadline=Deadline(1.0, start=0.0))) == 0

@@ -21,19 +21,12 @@ _EXAMPLE = 2  # terms of the sums in which counterexamples are sought
 
 @dataclass(frozen=True, slots=True)
 class Obligation:
-    """A claim that follows from assumptions.
-
-    Attributes:
-        name: the part of the proof.
-        claim: the claim.
-        assumptions: conditions of the lemma, the hypothesis of an induction, or obligations that are proven elsewhere.
-        is_step: whether it is a part of an induction, where a counterexample to the step need not be one to the lemma.
-    """
+    """A claim that follows from assumptions."""
 
     name: str
     claim: Claim
     assumptions: Sequence[Claim] = ()
-    is_step: bool = False
+    is_step: bool = False  # of an induction, where a counterexample need not be one to the lemma
 
 
 Proof: TypeAlias = Callable[[int], Iterator[Obligation]]
@@ -99,13 +92,7 @@ class Sums:
 def induction(
     name: str, claim: Callable[[Sums], Claim], given: Callable[[Index], Sequence[Claim]] = lambda index: ()
 ) -> Iterator[Obligation]:
-    """A claim about sums of any number of terms: its base, its step, and an example of two terms, written out.
-
-    Args:
-        name: the claim in words.
-        claim: the claim about sums.
-        given: what is known of the terms of an index.
-    """
+    """A claim about sums of any number of terms: its base, its step, and an example of two terms, written out."""
     yield Obligation(f"{name}: no terms", claim(Sums(0)), is_step=True)
     hypothesis = claim(Sums(STEP))
     yield Obligation(f"{name}: one more term", claim(Sums(STEP, more=True)), [hypothesis, *given(STEP)], is_step=True)

@@ -15,7 +15,7 @@ from layoutopt.bench.bench_report import MachineReport, ModelReport, PeakMemory
 from layoutopt.bench.benchmark import machine_caveats, ratio_caveats
 from layoutopt.bench.runtimes import traced_reorder_share
 from layoutopt.cli import main
-from layoutopt.errors import DimensionError, InputError, LayoutoptError, ModelError
+from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.timing.statistics import estimate, is_quiet, null_ratio, ratio
 
@@ -77,20 +77,6 @@ def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
     assert (dimensions.sizes, dimensions.inferred) == ({"batch": 7}, ())
     for feed in feeds(found, dimensions.sizes, 0, {"x": x}):
         assert feed["x"] is x and feed["i"].shape == (1,)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("z", np.ones((2, 3), np.float32), "no such input; there are x, i"),
-        ("x", np.ones((2, 4), np.float32), "2x4; the input is 5x3"),
-        ("i", np.array(1), "a scalar; the input is 1"),
-        ("i", np.array(["a"]), "are string; the input is int64"),
-    ],
-)
-def test_given_values_that_do_not_fit(save, name: str, value: np.ndarray, expected: str) -> None:
-    with pytest.raises(InputError, match=expected):
-        resolve_dimension_sizes([read_interface(save("a.onnx", SYMBOLIC))], {"batch": 5}, {name: value})
 
 
 def test_models_that_cannot_be_measured(save, tmp_path: Path) -> None:

@@ -4,11 +4,9 @@ import json
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import parser
 from parsed_models import text_model
 
 import layoutopt
@@ -98,60 +96,6 @@ def test_a_file_that_cannot_be_loaded(save) -> None:
 @on_x86
 def test_the_installed_onnxruntime_has_the_table() -> None:
     assert [each for each in check_kernels() if not each.is_present] == []
-
-
-def fails(op: str, *inputs: np.ndarray, domain: str = "com.microsoft", **attributes: object) -> bool:
-    """Whether onnxruntime refuses to create or to run a node."""
-    feed = {f"x{index}": value for index, value in enumerate(inputs)}
-    node = helper.make_node(op, list(feed), ["y"], domain=domain, **attributes)
-    types = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in feed]
-    graph = helper.make_graph([node], "g", types, [onnx.ValueInfoProto(name="y")])
-    opsets = [helper.make_opsetid(domain, 1), helper.make_opsetid("", 18)]
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        proto = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
-        onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"]).run(None, feed)
-    except Exception:
-        return True
-    return False
-
-
-def zeros(*shape: int) -> np.ndarray:
-    return np.zeros(shape, np.float32)
-
-
-@on_x86
-@pytest.mark.parametrize(
-    ("op", "inside", "outside", "attributes"),
-    [
-        ("ReorderInput", [zeros(1, 4, 2, 2)], [zeros(1, 6, 2, 2)], {}),
-        ("ReorderInput", [zeros(1, 2, 2, 4)], [zeros(1, 2, 2, 6)], {"channels_last": 1}),
-        ("ReorderOutput", [zeros(1, 16, 2, 2)], [zeros(1, 64, 2, 2)], {"channels": 13}),
-        ("MaxPool", [zeros(1, 16, 2, 2)], [zeros(1, 4, 2, 2)], {"kernel_shape": [2, 2]}),
-        ("GlobalAveragePool", [zeros(1, 16, 2, 2)], [zeros(1, 4, 2, 2)], {}),
-        ("Upsample", [zeros(1, 16, 2, 2)], [zeros(1, 4, 2, 2)], {"scales": [1, 1, 2, 3]}),
-        ("Conv", [zeros(1, 3, 2, 2), zeros(16, 3, 1, 1)], [zeros(1, 20, 2, 2), zeros(16, 20, 1, 1)], {}),
-    ],
-)
-def test_limits_of_blocked_kernels(op: str, inside: list, outside: list, attributes: dict) -> None:
-    assert not fails(op, *inside, domain="com.microsoft.nchwc", **attributes)
-    assert fails(op, *outside, domain="com.microsoft.nchwc", **attributes)
-
-
-@pytest.mark.parametrize(
-    ("op", "inside", "outside"),
-    [
-        ("BiasGelu", [zeros(2, 8), zeros(8)], [zeros(2, 8), zeros(1)]),
-        ("SkipLayerNormalization", [zeros(1, 2, 8)] * 2 + [zeros(8)], [zeros(1, 1, 2, 8)] * 2 + [zeros(8)]),
-        ("MultiHeadAttention", [zeros(1, 2, 8)] * 3, [zeros(2, 8)] * 3),
-        ("FusedGemm", [zeros(2, 3), zeros(3, 4), zeros(4)], [zeros(1, 2, 3), zeros(3, 4), zeros(4)]),
-    ],
-)
-def test_limits_of_fused_kernels(op: str, inside: list, outside: list) -> None:
-    (row,) = (each for each in kernels() if each.op == op)
-    assert not fails(op, *inside, **row.attributes)
-    assert fails(op, *outside, **row.attributes)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
@@ -76,10 +77,12 @@ BROKEN_FORMATS = format_system("Test", "Test manual", ("T4", "NC?W", "NCHW", "")
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Registries without loaded entry points, before and after each test."""
     monkeypatch.setattr(base, "_RULES", dict(base._RULES))
     monkeypatch.setattr(pattern_base, "_PATTERNS", {name: [*each] for name, each in pattern_base._PATTERNS.items()})
+    catalog._extension_entries.cache_clear()
+    yield
     catalog._extension_entries.cache_clear()
 
 
@@ -88,12 +91,6 @@ def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) 
     found = {name: EntryPoint(name, f"{__name__}:{value}", group.group) for name, value in values.items()}
     monkeypatch.setattr(group, "_found", found)
     monkeypatch.setattr(group, "_loaded", {})
-    catalog._extension_entries.cache_clear()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _clean_after() -> object:
-    yield
     catalog._extension_entries.cache_clear()
 
 
@@ -152,12 +149,6 @@ def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:
 MODEL = onnx.parser.parse_model(RELUS)
 
 
-@pytest.fixture
-def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the rules that a test has registered."""
-    monkeypatch.setattr(base, "_RULES", dict(base._RULES))
-
-
 REVERSED = """<domain: "test", opset_import: ["" : 17]> {} (x) => (y) {{
     last = Constant <value_ints = [-1]> ()
     first = Constant <value_ints = [-9223372036854775807]> ()
@@ -173,7 +164,6 @@ def reversing(name: str) -> testing.Sample:
     return testing.make_sample(f"y = test.{name} (x)", x=(2, 8, 3, 5), function=REVERSED.format(name))
 
 
-@pytest.mark.usefixtures("own_rules")
 def test_a_rule_that_is_wrong() -> None:
     @register
     class Reverse(OneAxis):

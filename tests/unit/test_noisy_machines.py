@@ -168,37 +168,33 @@ def test_a_machine_that_is_too_busy_is_measured_for_up_to_three_times_as_long_an
     assert found.disturbance.startswith(cause) and found.blocks == 36
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class FakeSession:
+class ExactSession:
     """A session whose runs take `seconds` times the extent of x."""
 
-    def __init__(self, clock: FakeClock, creation: float, seconds: float) -> None:
-        self.clock, self.seconds = clock, seconds
-        clock.now += creation
+    def __init__(self, machine: Machine, creation: float, seconds: float) -> None:
+        self.machine, self.seconds = machine, seconds
+        machine.now += creation
 
     def run(self, names: Sequence[str] | None, feeds: Feed) -> list[object]:
-        self.clock.now += self.seconds * len(feeds["x"])
+        self.machine.now += self.seconds * len(feeds["x"])
         return []
+
+
+def quiet_machine() -> Machine:
+    return Machine(lambda now, model: 1.0, random.Random(0))
 
 
 def speed_ups(before: float, after: float, *, creation: float = 1.0, threads: int = 1) -> list[SpeedUp]:
     """The speed-ups at two sizes, of sessions that are created `creation` times as fast."""
-    clock = FakeClock()
+    machine = quiet_machine()
     feeds = [SizedFeed({"n": size}, {"x": np.zeros(size)}) for size in (1, 3)]
     return measure_speed_up(
-        lambda: FakeSession(clock, 6.0, before),
-        lambda: FakeSession(clock, 6.0 / creation, after),
+        lambda: ExactSession(machine, 6.0, before),
+        lambda: ExactSession(machine, 6.0 / creation, after),
         feeds,
         threads,
         seconds=0.01,
-        clock=clock,
+        clock=machine.clock,
         max_seconds=1e6,
     )
 
@@ -237,10 +233,13 @@ def test_a_loss_at_one_size_is_enough() -> None:
 @pytest.mark.parametrize(("seconds", "blocks"), [(0.05, 12), (0.4, 9), (2.0, 3), (5.0, 3)])
 def test_slow_models_have_fewer_blocks(seconds: float, blocks: int) -> None:
     """No block begins after 30 s, but there are three."""
-    clock = FakeClock()
+    machine = quiet_machine()
     feeds = [SizedFeed({}, {"x": np.zeros(1)})]
     found = measure_speed_up(
-        lambda: FakeSession(clock, 0.2, seconds), lambda: FakeSession(clock, 0.2, seconds), feeds, clock=clock
+        lambda: ExactSession(machine, 0.2, seconds),
+        lambda: ExactSession(machine, 0.2, seconds),
+        feeds,
+        clock=machine.clock,
     )
     assert found[0].blocks == blocks
 

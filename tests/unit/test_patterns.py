@@ -8,7 +8,7 @@ import onnx
 import onnx.parser
 import onnx_ir
 import pytest
-from onnx import numpy_helper, parser
+from onnx import numpy_helper
 
 import layoutopt
 from layoutopt import inference, onnx_io
@@ -241,12 +241,7 @@ CONSTANTS = {
 
 def optimized(signature: str, body: str, target: str = "cpu") -> list[str]:
     """Op types of the rewritten model, which is verified."""
-    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g {signature} {{ {body} }}')
-    words = set(body.replace("(", " ").replace(")", " ").replace(",", " ").split())
-    tensors = (numpy_helper.from_array(array, name) for name, array in CONSTANTS.items() if name in words)
-    model.graph.initializer.extend(tensors)
-    onnx.checker.check_model(model, full_check=True)
-    result = layoutopt.optimize(model, target)
+    result = layoutopt.optimize(model(body, signature, CONSTANTS), target)
     assert result.report.verification.status == "passed"
     return [node.op_type for node in result.proto.graph.node]
 

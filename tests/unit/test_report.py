@@ -170,22 +170,6 @@ def explained(given: onnx.ModelProto, item: str | None = None, **options: object
     return explain(given, item, TARGET, **options)  # type: ignore[arg-type]
 
 
-def test_a_conversion_names_the_two_sides_that_disagree() -> None:
-    found = explained(declared())
-    by_tensor = {each.tensor: each for each in found.conversions}
-    assert [each.seconds for each in found.conversions] == sorted(
-        (each.seconds for each in found.conversions), reverse=True
-    )
-    first = by_tensor["x"]
-    assert (first.kind, first.producer.kind, first.producer.name, first.src) == ("cast", "graph input", "x", "NCHW")
-    assert [(each.kind, each.name, each.format) for each in first.consumers] == [("Conv", "first", "NCHW16c")]
-    last = by_tensor["y"]
-    assert (last.producer.name, last.producer.format, last.consumers[0].kind) == ("second", "NCHW16c", "graph output")
-    assert by_tensor["a"].consumers[0].candidates == ("NCHW",)
-    assert found.plan is not None
-    assert sum(each.percent for each in found.conversions) < 100
-
-
 def test_an_op_without_a_rule_is_a_remedy_and_a_change_with_a_bound() -> None:
     found = explained(declared())
     conversions = {each.tensor: each for each in found.conversions}
