@@ -385,8 +385,8 @@ def op_of(op_type: str, dtype: DType, *shapes: tuple[int, ...], constants: Seque
         Value(f"v{index}", TensorType(dtype, shape), data=RandomConstant(shape) if index in constants else None)
         for index, shape in enumerate(shapes)
     ]
-    attributes = {"kernel_shape": shapes[1][2:], "pads": (1, 1, 1, 1)} if op_type == "Conv" else {}
-    return Op(op_type, values[:-1], values[-1:], version=18, attributes=attributes)
+    attributes: dict[str, Any] = {"kernel_shape": shapes[1][2:], "pads": (1, 1, 1, 1)} if op_type == "Conv" else {}
+    return Op(op_type, tuple(values[:-1]), tuple(values[-1:]), version=18, attributes=attributes)
 
 
 def conv(channels: int = 64, *, dtype: DType = DType.FLOAT32) -> Op:
