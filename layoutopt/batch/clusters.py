@@ -44,6 +44,7 @@ _URL = re.compile(
 )
 _MAX_ATTEMPTS = 2
 _POLL = 0.2  # seconds
+_START_POLL = 0.001  # seconds
 _TIMEOUT = 10  # seconds until the scheduler of Dask must have answered
 _EXIT_CODES = re.compile(r"\{(.+?)\}")
 
@@ -288,6 +289,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._is_over = False
         self._executor: Any = None
+        self._future: Future[Any] = Future()
 
     def run(self, function: Callable[[Item], Value], item: Item, attempt: int = 1) -> Value:
         """The value of a function, which is called once more if the process ends meanwhile.
@@ -315,13 +317,17 @@ class _Worker:
                 raise CancelledError
             if self._executor is None:
                 self._executor = ProcessPoolExecutor(1, initializer=_prepare, initargs=self._arguments)
-            future: Future[Value] = self._executor.submit(function, item)
-            return future
+            self._future = self._executor.submit(function, item)
+            return self._future
 
     def _stop(self) -> None:
         with self._lock:
             executor, self._executor = self._executor, None
         if executor is not None:
+            while not (self._future.running() or self._future.done()):
+                time.sleep(
+                    _START_POLL
+                )  # a thread of loky raises KeyError if the process ends before the task is sent to it
             executor.shutdown(wait=True, kill_workers=True)
 
     def end(self) -> None:
