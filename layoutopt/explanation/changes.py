@@ -88,7 +88,7 @@ def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
 
 
 def remedies(view: PlanView, cast: CastInPlan) -> Iterator[ModelChange]:
-    """The changes that remove a cast, each with a bound on what it saves."""
+    """The changes that remove a cast, each with a bound on the seconds that it saves."""
     value, pins = view.values[cast.tensor], view.request.pins
     if value in pins:
         what = f"no --pin {value.name}={value.format_text(pins[value])}"

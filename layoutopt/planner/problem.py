@@ -243,7 +243,7 @@ class ProblemEdit:
         )
 
     def applied(self, problem: Problem) -> Problem:
-        """The edited problem, with the same numbers: what a constraint excludes has an infinite price."""
+        """The edited problem, with the same numbers: excluded options and casts have an infinite price."""
         ops, tensors = list(problem.ops), list(problem.tensors)
         for op, allowed in self.allowed_options.items():
             ops[op] = [each if number in allowed else replace(each, price=inf) for number, each in enumerate(ops[op])]

@@ -186,7 +186,7 @@ class Session:
 
 
 def load_failure(model: bytes | str | os.PathLike[str], *, is_optimised: bool = True, saved: Path | None = None) -> str:
-    """The error of loading a model, with `saved` also of writing what was loaded, in one line; empty if there is none."""
+    """The error of loading a model, and with `saved` of writing the loaded model, in one line; empty if there is none."""
     try:
         Session(model, is_optimised=is_optimised, threads=1, saved=saved)
     except Exception as error:  # onnxruntime's exceptions have no common base
