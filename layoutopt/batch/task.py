@@ -177,7 +177,7 @@ def _restore(entry: Entry, task: ModelTask) -> WrittenFiles | None:
         return onnx_io.copy(task.model, task.output, source=task.model, force=task.force)
     if not external_files(entry.model):
         return onnx_io.copy(entry.model, task.output, source=task.model, force=task.force)
-    model = onnx_io.read_as_written(entry.model)
+    model = onnx_io.read(entry.model)
     return onnx_io.write(model, task.output, task.external_data, source=task.model, force=task.force)
 
 

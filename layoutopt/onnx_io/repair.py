@@ -8,7 +8,7 @@ such as two initializers of one name, are repaired by ONNX Runtime itself: it sa
 A repair needs a confirmation: ONNX Runtime has to load the original model (`Repairs.is_confirmed`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -108,17 +108,10 @@ def repairs_of(model: ir.Model) -> Repairs | None:
     return found
 
 
-def repair(message: onnx.ModelProto, undefined: Sequence[str]) -> list[Repair]:
-    """Repair a message in place.
-
-    Args:
-        message: the message.
-        undefined: the names of the parts with fields that ONNX does not define, which are dropped.
-    """
+def repair(message: onnx.ModelProto) -> list[Repair]:
+    """Repair a message in place. Fields that ONNX does not define are dropped."""
     message.DiscardUnknownFields()
-    fault = "has a field that ONNX does not define"
-    found = [Repair(where, fault, "the field is dropped") for where in dict.fromkeys(undefined)]
-    return [*found, *(each for rule in RULES for each in rule(message))]
+    return [each for rule in RULES for each in rule(message)]
 
 
 def _keep_one_data_field(message: onnx.ModelProto) -> Iterator[Repair]:
@@ -154,7 +147,7 @@ def _drop_contradicting_declarations(message: onnx.ModelProto) -> Iterator[Repai
             if contradict(types[info.name], info.type):
                 wrong.add(info.name)
                 yield Repair(info.name, "is declared twice, as different types", "the type of its definition is used")
-                info.type.CopyFrom(types[info.name])
+            info.type.CopyFrom(types[info.name])  # onnx_ir gives a value the type that is declared last
         keep_messages(graph.value_info, [info for info in graph.value_info if info.name not in wrong & defined])
 
 

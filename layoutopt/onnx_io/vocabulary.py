@@ -16,7 +16,6 @@ import onnx_ir as ir
 from layoutopt.errors import InvariantError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, quoted, unquoted
 from layoutopt.ir.types import Attribute, Data, DType, Opaque, OpaqueType, ReferenceAttribute, TensorType, Value
-from layoutopt.onnx_io.messages import copy_map_type
 
 _RENAMED = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
 _DTYPES = {dtype.name: dtype for dtype in DType} | _RENAMED
@@ -163,8 +162,6 @@ _MISDECLARED = "layoutopt.misdeclared"  # the key in the meta of an onnx_ir valu
 
 def source(value: Value) -> ir.Value | None:
     """The onnx_ir value from which a value was lifted; None for values that layoutopt created."""
-    if isinstance(value.origin, ir.Node):
-        return value.origin.outputs[0]
     return value.origin if isinstance(value.origin, ir.Value) else None
 
 
@@ -187,7 +184,6 @@ def declare(value: Value, name: str) -> ir.Value:
         result.metadata_props.update(origin.metadata_props)
         if _ANNOTATION in origin.meta:
             result.meta[_ANNOTATION] = origin.meta[_ANNOTATION]
-        copy_map_type(result, origin)
     return result if value.data is not None else set_type(result, value)
 
 

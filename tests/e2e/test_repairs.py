@@ -134,11 +134,6 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "opset twice, spelled otherwise": (opset("ai.onnx", 17), "model", f"the opset of 'ai.onnx' {SAVED}"),
     "impossible opset": (opset("some.where", 1 << 40), "model", "is not supported"),
     "impossible opset of a domain of onnx": (opset("ai.onnx.training", 0), "model", "is not supported"),
-    "undefined field": (
-        lambda model: model.graph.node[1].MergeFromString(bytes([0xFA, 0x7F, 1, 65])),
-        "relu",
-        "has a field that ONNX does not define",
-    ),
     "metadata twice": (
         lambda model: [model.metadata_props.add(key="a", value=value) for value in "12"],
         "model",
