@@ -20,13 +20,11 @@ from layoutopt.files.overwrite import (
 from layoutopt.files.staging import (
     Staging,
     check_writable,
-    copy_range,
     create_folder,
     output_error,
     output_errors,
     path_text,
     scratch_folder,
-    write_with_holes,
 )
 
 __all__ = [
@@ -36,7 +34,6 @@ __all__ = [
     "Staging",
     "check_writable",
     "conflict",
-    "copy_range",
     "create_folder",
     "external_files",
     "external_locations",
@@ -53,5 +50,4 @@ __all__ = [
     "scratch_folder",
     "staged_text",
     "write_text",
-    "write_with_holes",
 ]

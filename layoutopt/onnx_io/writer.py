@@ -28,13 +28,11 @@ from layoutopt.files import (
     Overwrite,
     Staging,
     check_writable,
-    copy_range,
     external_files,
     is_same_file,
     models_with_weights,
     output_errors,
     result_mark,
-    write_with_holes,
 )
 from layoutopt.ir.constants import chunks
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weight_bytes, weights
@@ -271,21 +269,15 @@ def place_weights(model: ir.Model, file: BinaryIO) -> dict[ir.Value, tuple[ir.Te
 
 
 def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
-    """Write the elements of a tensor, in pieces where it is a part of a file or is packed; pieces of zeros become holes.
-
-    numpy's `tofile`, which onnx_ir uses for arrays, reports a full disk without its error number.
-    """
+    """Write the elements of a tensor, in pieces where it is a part of a file or is packed."""
     stored = tensor.data if isinstance(tensor, StreamedTensor) else tensor
     if isinstance(stored, ir.ExternalTensor) and os.path.isfile(stored.path):  # it may be mapped, and removed since
-        with open(stored.path, "rb") as source:
-            copy_range(source, stored.offset or 0, stored.nbytes, file)
-    elif tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
-        file.write(tensor.tobytes())
-    elif isinstance(tensor, StreamedTensor):
+        stored.tofile(file)
+    elif isinstance(tensor, StreamedTensor) and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
         for chunk in chunks(tensor.data):
-            write_with_holes(chunk.reshape(-1).view(np.uint8), file)
+            file.write(chunk.reshape(-1).view(np.uint8))
     else:
-        write_with_holes(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8), file)
+        file.write(tensor.tobytes())
 
 
 def references(

@@ -1,6 +1,5 @@
 """Models baked by onnxruntime's optimiser, and constants of products that its sessions do not prepack."""
 
-import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir
