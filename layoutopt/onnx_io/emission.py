@@ -19,7 +19,6 @@ from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.vocabulary import (
     attribute_to_ir,
     declare,
-    graph_attributes,
     is_same_attribute,
     set_type,
     source,
@@ -217,7 +216,7 @@ class Emission:
             else attribute_to_ir(name, value, schema)
             for name, value in op.attributes.items()
         }
-        found |= graph_attributes({key: self._bodies[body] for key, body in op.bodies.items()})
+        found |= {name: ir.AttrGraph(name, self._bodies[body]) for name, body in op.bodies.items()}
         return [found[name] for name in dict.fromkeys([*(name for name in known if name in found), *found])]
 
 

@@ -18,7 +18,7 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.schema import find_schema, opsets_of
 from layoutopt.onnx_io.structure import build
-from layoutopt.onnx_io.vocabulary import DimNames, has_graphs, subgraphs
+from layoutopt.onnx_io.vocabulary import DimNames, subgraphs
 
 _RUNTIME_DOMAINS = (
     "ai.onnx",
@@ -78,7 +78,7 @@ def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bo
     if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIME_DOMAINS):
         return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
     calls = (node for node in _all_nodes(model) if node.op_identifier() == function.identifier())
-    if any(has_graphs(attr) for node in calls for attr in node.attributes.values()):
+    if any(map(subgraphs, calls)):
         return "a call has a graph as an attribute"
     return incompatibility(function, model)
 
@@ -161,7 +161,7 @@ def _rename_shadowing_values(graph: ir.Graph) -> None:
             value.name = f"{value.name}_{number}"
             names.add(value.name)
         visible = outer | names
-        pending += [(inner, visible) for node in each for inner in subgraphs(node)]
+        pending += [(inner, visible) for node in each for inner in subgraphs(node).values()]
 
 
 def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:

@@ -18,6 +18,11 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.types import Op
 
 _HINT = "export the model again"
+_UNSUPPORTED = {
+    onnx.AttributeProto.SPARSE_TENSOR: "a sparse tensor",
+    onnx.AttributeProto.SPARSE_TENSORS: "sparse tensors",
+    onnx.AttributeProto.GRAPHS: "a list of graphs",
+}
 _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", onnx.AttributeProto.TYPE_PROTO: "tp"}
 
 
@@ -101,8 +106,8 @@ def _check_node(node: onnx.NodeProto) -> None:
     where = display_name(node)
     refuse_twice((attr.name for attr in node.attribute), "attribute", where)
     for attr in node.attribute:
-        if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
-            raise ModelError(f"attribute {attr.name!r} is a sparse tensor", where=where, hint="make it dense")
+        if attr.type in _UNSUPPORTED:
+            raise ModelError(f"attribute {attr.name!r} has {_UNSUPPORTED[attr.type]}", where=where, hint=_HINT)
         if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in (attr.t, *attr.tensors)):
             raise ModelError(f"attribute {attr.name!r} is external data", where=where, hint="make it an initializer")
         if attr.type == onnx.AttributeProto.UNDEFINED:
@@ -156,7 +161,6 @@ def inner_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
         for attr in node.attribute:
             if attr.HasField("g"):
                 yield attr.g
-            yield from attr.graphs
 
 
 def _produced(nodes: Iterable[onnx.NodeProto]) -> set[str]:

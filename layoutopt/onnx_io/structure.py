@@ -18,7 +18,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.onnx_io.messages import display_name
 from layoutopt.onnx_io.schema import opsets_of_onnx
-from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, has_graphs, keyed_subgraphs, subgraphs
+from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, subgraphs
 
 HINT = "export the model again"
 
@@ -108,9 +108,8 @@ class _Lifter:
             raise ModelError(f"the model imports no opset of {node.domain or 'ai.onnx'}", where=where, hint=HINT)
         captures = captures_of(node)
         captured = self._captured(captures, where)
-        sources = dict(keyed_subgraphs(node))
+        sources = subgraphs(node)
         bodies = {key: Graph(source.name or "", origin=source, root=self.graph.root) for key, source in sources.items()}
-        plain = {name: attr for name, attr in node.attributes.items() if not has_graphs(attr)}
         op = Op(
             node.op_type,
             (*(None if value is None else self._find(value.name or "", where) for value in node.inputs), *captured),
@@ -118,7 +117,7 @@ class _Lifter:
             domain=node.domain,
             version=self.graph.opsets.setdefault(node.domain, 1),
             name=node.name or "",
-            attributes={name: attribute_from_ir(attr) for name, attr in plain.items()},
+            attributes={name: attribute_from_ir(attr) for name, attr in node.attributes.items() if name not in sources},
             bodies=bodies,
             captured=len(captured),
             order=(position,),
@@ -163,9 +162,9 @@ def captures_of(node: ir.Node) -> dict[str, ir.Node | None]:
     The node is None for a value that no node of a subgraph reads, but that is an output of one.
     """
     found: dict[str, ir.Node | None] = {}
-    inner = list(subgraphs(node))
+    inner = [*subgraphs(node).values()]
     for graph in inner:  # extended in the loop
-        inner += [child for each in graph for child in subgraphs(each)]
+        inner += [child for each in graph for child in subgraphs(each).values()]
     for graph in inner:
         reads = [(value, reader) for reader in graph for value in reader.inputs if value is not None]
         for value, reader in [*reads, *((value, None) for value in graph.outputs)]:

@@ -51,7 +51,7 @@ def weight(name: str = "w", data_type: int = 1, dims: tuple[int, ...] = (3,), **
 
 DAMAGE: dict[str, Damage] = {
     "graph 'g': sparse initializers": lambda model: model.graph.sparse_initializer.append(SPARSE),
-    "const: attribute 'sparse_value' is a sparse tensor": lambda model: constant(model, sparse_value=SPARSE),
+    "const: attribute 'sparse_value' has a sparse tensor": lambda model: constant(model, sparse_value=SPARSE),
     "const: attribute 'value' is external data": attribute_outside,
     "training information": lambda model: model.training_info.add(),
     "x: element type 77 is unknown": lambda model: setattr(model.graph.input[0].type.tensor_type, "elem_type", 77),
