@@ -59,8 +59,8 @@ def inspect(
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
-    No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
-    printed, unless --target or the configuration names a target.
+    No model is written. For a model that layoutopt wrote, the options stored in the model are printed,
+    unless --target or the configuration names a target.
     """
     from layoutopt.cli.inspection import run_inspect
 
