@@ -120,7 +120,7 @@ def _with_support(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def bench_document(report: "BenchReport") -> Document:
-    """Conditions, times, speed-ups, session creation, memory and data movement."""
+    """Conditions, times, speed-ups, session creation and data movement."""
     models, machine = report.models, report.machine
     speed = [
         {"model": each.label, "run_seconds": each.time.value, "95% interval": _interval(each.time)}
@@ -133,8 +133,6 @@ def bench_document(report: "BenchReport") -> Document:
             "model": each.label,
             "creation_seconds": each.creation.value,
             "95% interval": _interval(each.creation),
-            "peak_bytes": each.memory.peak_bytes,
-            "of_the_model_bytes": max(each.memory.peak_bytes - each.memory.bytes_before, 0),
         }
         for each in models
     ]
@@ -149,7 +147,7 @@ def bench_document(report: "BenchReport") -> Document:
         "rounds": f"{report.rounds} in {report.blocks} blocks, each with new sessions",
         "caveats": report.warnings,
         "speed per run": speed,
-        "sessions, and memory of a fresh process": sessions,
+        "sessions": sessions,
     }
     return Document(title="bench", record=record, note="Compare the outputs with: layoutopt verify A B")
 
