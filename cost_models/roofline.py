@@ -11,7 +11,7 @@ Symbolic extents count as 1. The model is that of Williams, Waterman and Patters
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from math import inf
 from typing import Any, TypeAlias
@@ -204,7 +204,6 @@ class Work:
         arithmetic: time of the arithmetic at the kernel's fraction of the peak rate.
         traffic: time of the memory traffic at its fraction of the bandwidth.
         overhead: constant overhead.
-        conversions: seconds to convert the operands from and the results to canonical formats; only in `estimates`.
     """
 
     kernel: KernelSpec | None
@@ -215,7 +214,6 @@ class Work:
     arithmetic: float
     traffic: float
     overhead: float
-    conversions: float = 0.0
 
     @property
     def overlaps(self) -> bool:
@@ -224,7 +222,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """The total time, without conversions."""
+        """The total time."""
         both = max(self.arithmetic, self.traffic) if self.overlaps else self.arithmetic + self.traffic
         return self.overhead + both
 
@@ -440,15 +438,6 @@ class RooflineModel:
         traffic = nbytes / (memory.serving(nbytes) * reached.value)
         spec = None if row is None else row.kernel
         return Work(spec, formats, operations, nbytes, is_aligned, operations / rate, traffic, overhead.value)
-
-    def estimates(self, op: Op) -> list[Work]:
-        """The work of the op in every kernel of the target, the one with the least time for canonical operands first."""
-        kernels, plain = self._kernels_of(op), canonical(op)
-        found = [
-            replace(self._work(op, kernels, row, formats), conversions=sum(self._converted(op, plain, formats)))
-            for row, formats in _emulations(op, kernels)
-        ]
-        return sorted(found, key=lambda each: each.seconds + each.conversions)
 
     def _run(self, op: Op, kernels: Kernels, row: BoundKernel | None, formats: Formats) -> float:
         """Seconds of a kernel on operands in formats that it supports."""
