@@ -94,7 +94,7 @@ def model_document(record: Row, show_all: bool) -> Document:
 
 
 def bench_document(report: "BenchReport") -> Document:
-    """Conditions, and a row per model: time, speed-up with its interval, session creation, memory and data movement."""
+    """Conditions, and a row per model: time, speed-up with its interval, session creation and data movement."""
     rows = []
     for each in report.models:
         ratio = {key: getattr(each.speed_up, key, None) for key in ("value", "low", "high", "verdict")}
@@ -105,7 +105,6 @@ def bench_document(report: "BenchReport") -> Document:
                 f"{report.models[0].label} / model": ratio.pop("value"),
                 **ratio,
                 "session_seconds": each.creation.value,
-                "peak_memory_bytes": each.memory.peak_bytes,
                 "Transposes and reorders percent": 100 * each.reorder_share,
             }
         )
