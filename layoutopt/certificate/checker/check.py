@@ -12,7 +12,7 @@ from layoutopt.certificate.checker.operators import Translator
 from layoutopt.certificate.checker.terms import Shape, Term, UnprovableError, difference, leaf
 from layoutopt.errors import CertificateError
 
-VERSION = 1
+VERSION: Literal[1] = 1
 
 
 class Claim(BaseModel):

@@ -293,7 +293,12 @@ def windows(kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str,
         raise UnprovableError("the kernel shape is not that of the filters")
     if attributes.get("auto_pad", "NOTSET") != "NOTSET":
         raise UnprovableError("pads by auto_pad")
-    defaults = {"kernel_shape": kernel, "strides": (1,) * rank, "dilations": (1,) * rank, "pads": (0,) * 2 * rank}
+    defaults: dict[str, Any] = {
+        "kernel_shape": kernel,
+        "strides": (1,) * rank,
+        "dilations": (1,) * rank,
+        "pads": (0,) * 2 * rank,
+    }
     return {name: tuple(attributes.get(name) or default) for name, default in defaults.items()}
 
 
