@@ -172,8 +172,8 @@ def _proven(context: Context, name: str) -> tuple[Claim, tuple[int | str, ...]]:
 def _candidates(context: Context, name: str, reached: set[str]) -> Iterator[str]:
     """Values of the original that a value of the result can be; an output is the output of that name.
 
-    Names that layoutopt generates begin with the name of a value of the original. Other candidates are what the original computes
-    from the values in `reached`.
+    Names that layoutopt generates begin with the name of a value of the original. Other candidates are the values that the
+    original computes from those in `reached`.
     """
     original = context.original
     if name in context.result.outputs:

@@ -275,18 +275,19 @@ def _conv(call: Call) -> Term:
 
 def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str, Any]) -> Term:
     """A convolution without bias, and the bias as a sum."""
-    window: dict[str, Any] = {**windows(filters.shape[2:], attributes)}
+    window = windows(filters.shape[2:], attributes)
+    del window["kernel_shape"]
     group = attributes.get("group", 1)
     is_fitting = group > 0 and maps.volume([filters.shape[1], group]) == x.shape[1]
     if not is_fitting or maps.quotient(filters.shape[0], group) is None:
         raise UnprovableError(f"filters of {filters.shape} in {group} groups do not fit {x.shape}")
-    y = make("Conv", x, filters, group=group, **{name: window[name] for name in ("strides", "pads", "dilations")})
+    y = make("Conv", x, filters, group=group, **window)
     if bias is None:
         return y
     return make("Add", y, reshaped(bias, (1, *bias.shape, *(1,) * (len(x.shape) - 2))))
 
 
-def windows(kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def windows(kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str, Any]:
     """Kernel shape, strides, dilations and pads."""
     rank = len(kernel)
     if tuple(attributes.get("kernel_shape") or kernel) != kernel:
@@ -314,7 +315,7 @@ def _pooling(call: Call) -> Term:
     elif op == "AveragePool" and call.attributes.get("ceil_mode"):
         raise UnprovableError("an AveragePool with windows beyond the pads")
     else:
-        window: dict[str, Any] = {**windows(tuple(call.attributes["kernel_shape"]), call.attributes)}
+        window = windows(tuple(call.attributes["kernel_shape"]), call.attributes)
         if set(window["dilations"]) == {1}:
             del window["dilations"]  # which AveragePool has since opset 19
         window |= {name: 1 for name in ("ceil_mode", "count_include_pad") if call.attributes.get(name)}
