@@ -42,8 +42,6 @@ KEPT = {
     "weights as a page": "optimize a.onnx -o b.onnx --html w.bin",
     "another page": "optimize a.onnx -o b.onnx --html site.html",
     "one file as report and page": "optimize a.onnx --json=new --html new",
-    "another figure": "formats NCHW4c --shape 1,6,3,4 --plot logo.svg",
-    "a model as the figure of a format": "formats NCHW4c --shape 1,6,3,4 --plot a.onnx",
     "the model as a record": "check a.onnx --json=a.onnx",
     "weights as a record": "bench a.onnx --json=w.bin",
     "a dump": "inspect a.onnx --dump-ir before:fold-constants=dumps",
@@ -70,7 +68,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     texts = {
         "notes.txt": "precious",
         "config.json": "{}",
-        "logo.svg": "<svg/>",
         "site.html": "<!DOCTYPE html><title>mine</title>",
         "mine.toml": "a = 1",
     }
@@ -102,7 +99,6 @@ def test_every_command_replaces_what_it_wrote(cli: Cli, folder: Path) -> None:
         f"inspect a.onnx -t {TARGET} --runtime compiler --dump-ir all=graphs",
         f"optimize a.onnx --html h.html -t {TARGET} --runtime compiler",
         f"inspect a.onnx -t {TARGET} --runtime compiler --html i.html",
-        "formats NCHW4c --shape 1,6,3,4 --plot f.svg",
         "check a.onnx --json c.json",
     ):
         for _ in range(2):
@@ -229,7 +225,7 @@ PRINTING = {
     f"optimize model.onnx -o out.onnx --json r.json -t {TARGET} --runtime compiler": ["out.onnx", "r.json"],
     f"optimize model.onnx -o out.onnx --json - -t {TARGET} --runtime compiler": ["out.onnx"],
     f"inspect model.onnx -t {TARGET} --runtime compiler": [],
-    "formats NCHW4c --shape 1,6,3,4 --plot f.svg": ["f.svg"],
+    "formats NCHW4c --shape 1,6,3,4": [],
     "verify model.onnx model.onnx": [],
     "check model.onnx --json c.json": ["c.json"],
     "targets": [],

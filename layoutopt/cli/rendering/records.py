@@ -1,8 +1,8 @@
-"""The records and texts of `verify`, `certify`, `check`, `bench`, `formats NAME` and `targets NAME`."""
+"""The records and texts of `verify`, `certify`, `check` and `bench`."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from layoutopt.version import VERSION
 if TYPE_CHECKING:
     from layoutopt.bench.bench_report import BenchReport
     from layoutopt.certificate.checker.check import Verdict
-    from layoutopt.report.compatibility import Compatibility, KernelCheck, Machine
+    from layoutopt.report.compatibility import Compatibility
     from layoutopt.timing.statistics import Estimate, Ratio
     from layoutopt.verification import Verification
 
@@ -72,11 +72,13 @@ def model_record(model: Path, found: "Compatibility") -> dict[str, Any]:
         "model": path_text(model),
         "fits": not found.problems,
         "problems": list(found.problems),
-        **_machine_record(found.machine),
+        "layoutopt_version": VERSION,
+        **asdict(found.machine),
+        "target": found.machine.target or None,
         "packed_for": found.packed,
         "is_blocked": found.is_blocked,
         "load_error": found.failure or None,
-        "operators": [_with_support(asdict(each)) for each in found.usages],
+        "operators": [record | record.pop("support") for record in map(asdict, found.usages)],
     }
 
 
@@ -90,37 +92,11 @@ def model_document(record: Row, show_all: bool) -> Document:
     return Document(title=record["model"], record=shown, note=note)
 
 
-def kernels_record(machine: "Machine", found: Iterable["KernelCheck"]) -> dict[str, Any]:
-    """The onnxruntime kernels that layoutopt emits."""
-    kernels = [
-        {
-            "domain": each.kernel.domain,
-            "op_type": each.kernel.op,
-            "inputs": list(each.kernel.dtypes(each.binding)),
-            "since": each.kernel.since,
-            "support": asdict(each.support),
-            "limits": list(each.kernel.limits),
-        }
-        for each in found
-    ]
-    fits = all(each.is_present for each in found)
-    return {"fits": fits, **_machine_record(machine), "kernels": [_with_support(each) for each in kernels]}
-
-
-def _machine_record(machine: "Machine") -> dict[str, Any]:
-    return {"layoutopt_version": VERSION, **asdict(machine), "target": machine.target or None}
-
-
-def _with_support(record: dict[str, Any]) -> dict[str, Any]:
-    support: dict[str, Any] = record.pop("support")
-    return record | support
-
-
 # --- bench -------------------------------------------------------------------------------------------------
 
 
 def bench_document(report: "BenchReport") -> Document:
-    """Conditions, times, speed-ups, session creation, memory and data movement."""
+    """Conditions, times, speed-ups, session creation and data movement."""
     models, machine = report.models, report.machine
     speed = [
         {"model": each.label, "run_seconds": each.time.value, "95% interval": _interval(each.time)}
@@ -133,8 +109,6 @@ def bench_document(report: "BenchReport") -> Document:
             "model": each.label,
             "creation_seconds": each.creation.value,
             "95% interval": _interval(each.creation),
-            "peak_bytes": each.memory.peak_bytes,
-            "of_the_model_bytes": max(each.memory.peak_bytes - each.memory.bytes_before, 0),
         }
         for each in models
     ]
@@ -149,7 +123,7 @@ def bench_document(report: "BenchReport") -> Document:
         "rounds": f"{report.rounds} in {report.blocks} blocks, each with new sessions",
         "caveats": report.warnings,
         "speed per run": speed,
-        "sessions, and memory of a fresh process": sessions,
+        "sessions": sessions,
     }
     return Document(title="bench", record=record, note="Compare the outputs with: layoutopt verify A B")
 

@@ -19,7 +19,7 @@ from layoutopt.cli.rendering.terminal import (
     verdict_text,
 )
 from layoutopt.files import path_text
-from layoutopt.gates.report import GateReport, ModelResult
+from layoutopt.gates.report import GateReport, Numbers
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.report.facts import proof_text, range_text, size_facts
 from layoutopt.report.schema import Fact, NoteReport, OpReport, Report
@@ -286,39 +286,35 @@ def gates_document(report: GateReport) -> Document:
     baseline = [f"baseline {report.baseline}{' written' if report.is_updated else ''}"] if report.baseline else []
     if report.baseline_version not in ("", report.layoutopt_version) and not report.is_updated:
         baseline.append(f"which layoutopt {report.baseline_version} wrote, this is {report.layoutopt_version}")
-    found = {
-        level: [f"{each.model}: {finding.message}" for each in report.models for finding in getattr(each, level)]
-        for level in ("errors", "warnings")
-    }
+    errors = [f"{each.model}: {text}" for each in report.models for text in each.messages("error")]
+    warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning", "skipped")]
     aside = ", ".join([report.target, f"runtime {report.runtime}", *baseline])
-    return Document(title="layoutopt ci", aside=aside, record={**found, "models": gate_rows(report)})
+    record = {"errors": errors, "warnings": warnings, "models": gate_rows(report)}
+    return Document(title="layoutopt ci", aside=aside, record=record)
 
 
 def gate_rows(report: GateReport) -> list[Row]:
     """One row per model; a number of the baseline that differs is in parentheses."""
-    return [{"model": each.model, "result": each.status, **_numbers(each)} for each in report.models]
+    rows = []
+    for each in report.models:
+        now, then = _numbers(each.numbers), _numbers(each.baseline)
+        if each.measured_speed_up is not None:
+            now["speed-up"], then["speed-up"] = f"{each.measured_speed_up:.2f}x measured", ""
+        texts = {
+            key: f"{text} ({then[key]})" if then.get(key) not in (None, "", text) else text for key, text in now.items()
+        }
+        rows.append({"model": each.model, "result": each.status, **texts})
+    return rows
 
 
-def _numbers(model: ModelResult) -> dict[str, str]:
-    numbers, old = model.numbers, model.baseline
-    if numbers is None:
-        return {}
-    return {
-        "layout changes": _changed(*(str(each.transposes + each.casts) if each else "" for each in (numbers, old))),
-        "bytes moved": _changed(size(numbers.bytes_moved), size(old.bytes_moved) if old else ""),
-        "speed-up": _speed_up(model),
-        "growth": f"{numbers.size_growth:.2f}x",
-    }
-
-
-def _changed(now: str, then: str) -> str:
-    return now if then in ("", now) else f"{now} ({then})"
-
-
-def _speed_up(model: ModelResult) -> str:
-    """The speed-up: the measured one, marked as such, or else the estimated one."""
-    if model.measured_speed_up is not None:
-        return f"{model.measured_speed_up:.2f}x measured"
-    pair = (each.speed_up if each is not None else None for each in (model.numbers, model.baseline))
-    shown = _changed(*(f"{each:.2f}x" if each is not None else "" for each in pair))
-    return f"{shown} estimated" if shown else "-"
+def _numbers(found: Numbers | None) -> dict[str, str]:
+    return (
+        {}
+        if found is None
+        else {
+            "layout changes": str(found.transposes + found.casts),
+            "bytes moved": size(found.bytes_moved),
+            "speed-up": "-" if found.speed_up is None else f"{found.speed_up:.2f}x estimated",
+            "growth": f"{found.size_growth:.2f}x",
+        }
+    )
