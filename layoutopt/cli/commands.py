@@ -160,7 +160,7 @@ def certify(
     from layoutopt.certificate.checker.check import check, parse
     from layoutopt.certificate.checker.lemmas import BY_NAME
     from layoutopt.certificate.checker.model import read
-    from layoutopt.certificate.testing import measure
+    from layoutopt.certificate.producer import measure
     from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.records import certificate_record
     from layoutopt.cli.rendering.terminal import Document
