@@ -16,7 +16,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
-from layoutopt.ops import estimated_extent, facts
+from layoutopt.ops import estimated_extent
 from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
@@ -24,7 +24,6 @@ from layoutopt.runtime.errors import RUNTIME_ERRORS
 from layoutopt.runtime.session import inference_session
 
 _INTEGERS = (DType.INT8, DType.UINT8)
-_CONVOLUTION = "com.microsoft::QLinearConv"
 
 
 # Before baking: ops between Q/DQ ops for which onnxruntime would choose a slow kernel when it loads the model. It moves Q/DQ
@@ -91,53 +90,6 @@ def _write_softmax(graph: Graph, softmax: Op) -> None:
     (result,) = builder.op("Softmax", [flat], types, {"axis": -1})
     builder.set_output(0, builder.reshape(result, shape))
     replace_op(graph, softmax, builder)
-
-
-class AbsorbPads(Pass):
-    """Move Pads between Q/DQ ops into the channels-last QLinearConv behind them.
-
-    before: q -> DequantizeLinear -> Pad -> QuantizeLinear -> QLinearConv(channels_last)
-    after:  q -> QLinearConv(channels_last, more pads)
-
-    Both Q/DQ ops have the same scale and zero point. The Pad then writes zeros, which are quantised to the zero point, and so
-    does the convolution: the integers are the same.
-    """
-
-    name = "absorb-integer-pads"
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the channels-last QLinearConvs."""
-        for op in graph.ops:
-            is_last = op.kind == _CONVOLUTION and op.integer("channels_last")
-            if is_last and op.attributes.get("auto_pad", "NOTSET") == "NOTSET":
-                _absorb(graph, op)
-
-
-def _absorb(graph: Graph, conv: Op) -> None:
-    quantizer = graph.only_producer(conv.x)
-    pad = graph.only_producer(quantizer.x) if quantizer is not None else None
-    dequantizer = graph.producer(pad.x) if pad is not None and pad.inputs else None
-    added = facts(pad).zero_pads(pad) if pad is not None else None
-    if quantizer is None or dequantizer is None or added is None or not _are_inverse(quantizer, dequantizer):
-        return
-    spatial = range(1, len(dequantizer.x.dims) - 1)
-    if added.keys() <= set(spatial):
-        widths = [added.get(axis, (0, 0))[end] for end in (0, 1) for axis in spatial]
-        present = conv.integers("pads") or (0,) * len(widths)
-        conv.attributes["pads"] = tuple(old + new for old, new in zip(present, widths, strict=True))
-        graph.set_input(conv, 0, dequantizer.x)
-        graph.remove_if_dead(quantizer)
-
-
-def _are_inverse(quantizer: Op, dequantizer: Op) -> bool:
-    """Whether two Q/DQ ops have the same element type, and the same constant scale and zero point, one of each."""
-    if not is_quantizer(quantizer) or not is_dequantizer(dequantizer) or quantizer.y.dtype is not dequantizer.x.dtype:
-        return False
-    scales, zeros = ([op.constant(index) for op in (quantizer, dequantizer)] for index in (1, 2))
-    if any(each is None or each.size != 1 for each in (*scales, *zeros)):
-        return False
-    is_normal = np.finfo(np.float32).tiny <= scales[0] < 1e30
-    return bool(is_normal and scales[0] == scales[1] and zeros[0] == zeros[1])
 
 
 ELEMENTWISE = frozenset(
@@ -335,7 +287,6 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
 
 
 INTEGER_PASSES: tuple[Pass, ...] = (
-    AbsorbPads(),
     Tabulate(),
     WidenRows(),
     SimplifyReshapes(),
