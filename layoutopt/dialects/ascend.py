@@ -161,6 +161,9 @@ def _entry_format(entry: Entry, block: int) -> Format:
 # Only constants that the plan has reordered are packed; in training mode weights stay as they are.
 
 
+_STEPS_SINCE = 10  # the opset from which Slice takes steps
+
+
 @dataclass(frozen=True, slots=True)
 class PackedFilter:
     """The packing of the filter of a convolution.
@@ -205,7 +208,7 @@ class PackedFilterData:
 def packed_filter(op: Op) -> PackedFilter | None:
     """The packing of a convolution's filter, if no format describes its storage; otherwise None."""
     rule, signature = rule_of(op), op.signature
-    if rule is None or rule.family != "convolution" or op.domain or signature is None:
+    if rule is None or rule.family != "convolution" or op.domain or op.version < _STEPS_SINCE or signature is None:
         return None
     slots = [rule.roles(op)[role] for role in ("w", "x", "y")]
     weight, (stored, x, y) = op.operand(slots[0]), (signature[slot] for slot in slots)
@@ -234,9 +237,12 @@ def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedF
     recorded = list(builder.ops)
     builder.ops.clear()
     packed = _packed_constant(graph, logical, filter)
-    flat = builder.reshape(packed, (prod(filter.physical_shape),))
-    offsets = builder.constant(filter.storage.offsets(filter.shape).ravel().astype(np.int32), "offsets")
-    (plain,) = builder.op("Gather", [flat, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
+    if isinstance(filter.storage, GroupedFractalZ):
+        plain = _unpack_grouped(builder, packed, filter.storage, filter.shape)
+    else:  # a table of the elements of such a filter is small
+        flat = builder.reshape(packed, (prod(filter.physical_shape),))
+        offsets = builder.constant(filter.storage.offsets(filter.shape).ravel().astype(np.int32), "offsets")
+        (plain,) = builder.op("Gather", [flat, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
     plain = builder.reshape(plain, logical.dims)
     order = builder.format(filter.slot)
     same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.dims), value.dims)
@@ -253,6 +259,29 @@ def _packed_constant(graph: Graph, weight: Value, filter: PackedFilter) -> Value
     if known is not None and known.data == data:
         return known
     return graph.new_value(stem, weight.type_with(filter.physical_shape), data=data, tensor=weight.tensor)
+
+
+def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ, shape: tuple[int, ...]) -> Value:
+    outputs, inputs, height, width = shape
+    own, together = outputs // storage.groups, storage.groups_per_fractal((outputs, inputs, height, width))
+    fractals, columns, rows, block = storage.physical_shape((outputs, inputs, height, width))
+    channels = -(-together * inputs // block)
+    pixels = height * width
+    gathers = fractals // (channels * pixels)
+    value = builder.reshape(packed, (gathers, channels, pixels, columns * rows, block))
+    value = builder.reshape(
+        builder.transpose(value, (0, 3, 1, 4, 2)), (gathers, columns * rows, channels * block, pixels)
+    )
+    value = builder.resize_axis(builder.resize_axis(value, 1, together * own), 2, together * inputs)
+    value = builder.reshape(value, (gathers, together, own, together, inputs, pixels))
+    value = builder.transpose(value, (1, 3, 0, 2, 4, 5))
+    if together > 1:  # the diagonal of a square matrix of groups
+        flat, count = builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together
+        slices = [builder.constant(np.asarray([each], np.int64), "slice") for each in (0, count**2, 0, count + 1)]
+        (value,) = builder.op("Slice", [flat, *slices], [flat.type_with((count, *flat.dims[1:]))])
+    value = builder.reshape(value, (together, gathers, own, inputs, pixels))
+    value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
+    return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)
 
 
 ASCEND = f"{DOMAIN}.ascend"
