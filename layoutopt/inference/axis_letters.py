@@ -28,7 +28,8 @@ from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Slot, Value
 from layoutopt.ops import Inapplicable, View, flags, rule_of
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
-from layoutopt.ops.contraction import A, B, Contraction
+from layoutopt.ops.contraction import A, B
+from layoutopt.ops.matrix_product import MatrixProduct
 from layoutopt.ops.region_ops import operand, region_rule, regions_with_rule
 from layoutopt.ops.signatures import Y
 from layoutopt.ops.view import Transpose
@@ -51,7 +52,7 @@ def same_axes(op: Op) -> Iterable[Sequence[ValueAxis]]:
         if rule.axis_letters(op) or x is None or y is None or x.shape is None or y.shape is None:
             return ()
         return _matched(op, kept_axes(x.shape, y.shape))
-    if isinstance(rule, AxiswiseRule | Contraction):
+    if isinstance(rule, AxiswiseRule | MatrixProduct):
         axes = rule.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return ()
@@ -121,7 +122,7 @@ class ProductWithMatrix:
 def product_with_matrix(op: Op) -> ProductWithMatrix | None:
     """The op as a product with a matrix: a constant of rank 2, or any operand of rank 2 if the other one has a higher rank."""
     rule = rule_of(op)
-    axes = rule.iteration_axes(op) if isinstance(rule, Contraction) else None
+    axes = rule.iteration_axes(op) if isinstance(rule, MatrixProduct) else None
     if axes is None or isinstance(axes, Inapplicable):
         return None
     for matrix, data in ((B, A), (A, B)):
@@ -278,7 +279,7 @@ def _product_in_front(graph: Graph, value: Value | None) -> Op | None:
         producer = None if value is None else graph.producer(value)
         if producer is None or value is None:
             return None
-        if isinstance(rule_of(producer), Contraction):
+        if isinstance(rule_of(producer), MatrixProduct):
             return producer if all(each is not None and not each.is_constant for each in producer.inputs[:2]) else None
         value = next((each for each in producer.inputs if each is not None and _has_same_type(each, value)), None)
     return None
@@ -290,7 +291,7 @@ def _product_behind(graph: Graph, value: Value | None) -> Op | None:
         if value is None:
             return None
         readers = list(islice(graph.readers(value), _MAX_DISTANCE))
-        product = next((each for each in readers if isinstance(rule_of(each), Contraction)), None)
+        product = next((each for each in readers if isinstance(rule_of(each), MatrixProduct)), None)
         if product is not None:
             return product if product.inputs[0] is value else None
         results = (result for each in readers for result in each.outputs if result is not None)

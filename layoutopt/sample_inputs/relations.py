@@ -24,7 +24,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import facts
 from layoutopt.ops.axiswise import Elementwise
-from layoutopt.ops.contraction import Contraction
+from layoutopt.ops.matrix_product import MatrixProduct
 from layoutopt.ops.rearrangement import Concat
 from layoutopt.ops.signatures import shape_of
 
@@ -116,7 +116,7 @@ def _same_axes(op: Op) -> Iterator[tuple[Dim, Comparator, Dim]]:
     rule = facts(op)
     values = map(op.operand, op.slots())
     is_untyped = any(value is None or value.rank is None for value in values)
-    if is_untyped or not isinstance(rule, Elementwise | Contraction | Concat):
+    if is_untyped or not isinstance(rule, Elementwise | MatrixProduct | Concat):
         return
     dims: dict[int, list[Dim]] = {}
     for slot, numbers in rule.axes(op).items():

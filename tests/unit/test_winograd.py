@@ -11,12 +11,11 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_samples import MACHINE, OPSETS
+from kernel_samples import MACHINE, OPSETS, calibrated_kernels
 from parsed_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.calibrate.grid import kernel_cases
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime import DOMAIN
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors
@@ -233,7 +232,7 @@ def sites(graph: Graph) -> list[Site]:
 @needs_blocks
 def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> None:
     """The pass chooses it by estimates where no tiling was timed, so the price of the plan has it, too."""
-    case = next(each for each in kernel_cases(BLOCK) if each.kernel.estimated_speed_up > 1)
+    case = next(each for each in calibrated_kernels() if each.kernel.estimated_speed_up > 1)
     kernel = case.kernel
     target = "cpu-avx512" if BLOCK == 16 else "cpu-avx2"
     model, store, speed_up = load_target(target), KernelStore(MACHINE), kernel.estimated_speed_up
