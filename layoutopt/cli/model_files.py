@@ -116,13 +116,12 @@ def with_output(arguments: Sequence[Path], output: str | None) -> tuple[Sequence
     return [model], str(second)
 
 
-def place(arguments: Sequence[Path], output: str | None, option: str = "-o") -> list[Placement]:
+def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
     """The models that the arguments name, with the files of their results.
 
     Args:
         arguments: files, folders, patterns, or `-` alone.
         output: the folder or file of the results. For several models, a folder or a pattern it is a folder.
-        option: the option that names it.
 
     Raises:
         ModelError: a folder or a pattern leads to no model.
@@ -133,13 +132,13 @@ def place(arguments: Sequence[Path], output: str | None, option: str = "-o") -> 
     takes_folder = len(arguments) > 1 or any(is_several(each) for each in arguments)
     if takes_folder and target is not None and (target == STDIO or is_file_name(target)):
         what = "several models need a folder"
-        raise UsageError(what, where=f"{option} {output}", hint="name a folder")
+        raise UsageError(what, where=f"-o {output}", hint="name a folder")
     if takes_folder and STDIO in arguments:
         raise UsageError("stdin is one model", where="-", hint="give `-` alone, or model files")
     is_folder = takes_folder or (output is not None and (output.endswith(os.sep) or os.path.isdir(output)))
     found = find_models(arguments, target if is_folder else None)
     if is_folder and STDIO in found and output is not None:
-        raise UsageError("a model from stdin has no name", where=f"{option} {output}", hint=f"name a file in {output}")
+        raise UsageError("a model from stdin has no name", where=f"-o {output}", hint=f"name a file in {output}")
     placements = []
     for model, relative in found.items():
         result = target / relative if target is not None and is_folder else target
