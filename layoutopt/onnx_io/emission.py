@@ -165,10 +165,10 @@ class Emission:
             opset_imports=opset_imports,
             name=graph.name or None,
         )
-        origin = graph.origin.graph if isinstance(graph.origin, ir.Model) else graph.origin
-        if isinstance(origin, ir.Graph):
-            emitted.doc_string = origin.doc_string
-            emitted.metadata_props.update(origin.metadata_props)
+        original = graph.origin.graph if isinstance(graph.origin, ir.Model) else graph.origin
+        if isinstance(original, ir.Graph):
+            emitted.doc_string = original.doc_string
+            emitted.metadata_props.update(original.metadata_props)
         return emitted
 
     def _output(self, value: Value) -> ir.Value:

@@ -177,6 +177,8 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     if (node.domain, node.op_type) != ("", "Constant") or node.inputs or not node.outputs or not node.outputs[0].name:
         return None
     try:
+        if "value" in node.attributes and len(node.attributes) == 1:
+            return node.attributes["value"].as_tensor()  # without the name that onnx_ir would give it
         return ir.convenience.get_const_tensor(node.outputs[0])
     except (TypeError, ValueError):  # it is no valid Constant
         return None
