@@ -79,7 +79,7 @@ def _letters(name: str, format: Format, entry: Entry | None) -> str:
 def _elements(layout: Layout) -> list[dict[str, Any]]:
     """The indices of the element at each of the first offsets; None for padding."""
     offsets = np.arange(min(layout.capacity, _MAX_OFFSETS))
-    is_element = layout.holds(offsets)
-    indices = [*zip(*(axis.tolist() for axis in layout.inverse(offsets[is_element])), strict=True)]
+    coords, is_element = layout.decode(offsets)
+    indices = [*zip(*(axis[is_element].tolist() for axis in coords), strict=True)]
     found = dict(zip(offsets[is_element].tolist(), indices or [()], strict=False))
     return [{"offset": offset, "element": found.get(offset)} for offset in offsets.tolist()]
