@@ -59,8 +59,8 @@ def inspect(
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
-    No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
-    printed, unless --target or the configuration names a target.
+    No model is written. For a model that layoutopt wrote, the options stored in the model are printed,
+    unless --target or the configuration names a target.
     """
     from layoutopt.cli.inspection import run_inspect
 
@@ -160,7 +160,7 @@ def certify(
     from layoutopt.certificate.checker.check import check, parse
     from layoutopt.certificate.checker.lemmas import BY_NAME
     from layoutopt.certificate.checker.model import read
-    from layoutopt.certificate.testing import measure
+    from layoutopt.certificate.producer import measure
     from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.records import certificate_record
     from layoutopt.cli.rendering.terminal import Document

@@ -19,7 +19,6 @@ from layoutopt.cli.exit_codes import UsageError
 from layoutopt.driver.options import (
     BASICS,
     CHECKS,
-    NAMES_OUTPUT,
     OUTPUT,
     BatchOptions,
     ModelOptions,
@@ -70,13 +69,8 @@ class CommandOptions:
     allow_tested: bool = option(
         False, "Accept values of a certificate that are compared on random inputs and not proven."
     )
-    dump_ir: tuple[str, ...] = option(
-        (),
-        "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER.",
-        kind=list[str],
-        metavar="WHAT",
-        group=OUTPUT,
-        refusal=NAMES_OUTPUT,
+    dump_ir: Path | None = written_file(
+        "Write the graph before the first pass and after every pass to this folder.", metavar="FOLDER"
     )
     new: Path | None = written_file(
         "Write the template of a target file, with all keys and their descriptions.", metavar="NAME"

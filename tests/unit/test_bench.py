@@ -119,7 +119,7 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     target = tmp_path / "out.json"
     assert main(["bench", a, b, "--seconds", "0.01", "--json", str(target)]) == 0
     shown = capsys.readouterr().out
-    for part in ("A/B", "95% interval", "sessions", "x float32 1x3", "--dim batch=N"):
+    for part in ("A / model", "95 % confidence", "session", "float32", "--dim batch=N"):
         assert part in shown
     assert BenchReport.model_validate_json(target.read_text()).dims == {"batch": 1}
     np.savez(tmp_path / "i.npz", i=np.array([3]))

@@ -80,7 +80,7 @@ def passes() -> Catalogue:
     modes = {mode: _passes(default_pipeline(mode).passes) for mode in get_args(Mode)}
     lowering = {name: _passes(lowering_passes(dialect)) for name, dialect in DIALECTS.items()}
     shown = modes | {f"then, in the dialect {name}": each for name, each in lowering.items()}
-    note = "Print the graph after a pass with inspect --dump-ir after:PASS."
+    note = "Print the graph after a pass with inspect --dump-ir FOLDER."
     return {**modes, "dialects": lowering}, [Document(title="passes", record=shown, note=note)]
 
 

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from layoutopt.cli.rendering.terminal import Document, Row
 from layoutopt.files import path_text
-from layoutopt.report.units import seconds
 from layoutopt.version import VERSION
 
 if TYPE_CHECKING:
     from layoutopt.bench.bench_report import BenchReport
     from layoutopt.certificate.checker.check import Verdict
     from layoutopt.report.compatibility import Compatibility
-    from layoutopt.timing.statistics import Estimate, Ratio
     from layoutopt.verification import Verification
 
 
@@ -96,42 +94,24 @@ def model_document(record: Row, show_all: bool) -> Document:
 
 
 def bench_document(report: "BenchReport") -> Document:
-    """Conditions, times, speed-ups, session creation and data movement."""
-    models, machine = report.models, report.machine
-    speed = [
-        {"model": each.label, "run_seconds": each.time.value, "95% interval": _interval(each.time)}
-        | ({} if each.speed_up is None else _speed_up(each.speed_up, f"{models[0].label}/{each.label}"))
-        | {"Transposes and reorders": f"{each.reorder_share:.1%}"}
-        for each in models
-    ]
-    sessions = [
-        {
-            "model": each.label,
-            "creation_seconds": each.creation.value,
-            "95% interval": _interval(each.creation),
-        }
-        for each in models
-    ]
-    inputs = (
-        f"{each.name} {each.dtype} {'x'.join(map(str, each.shape))}{' (given)' if each.given else ''}"
-        for each in models[0].inputs
-    )
+    """Conditions, and a row per model: time, speed-up with its interval, session creation and data movement."""
+    rows = []
+    for each in report.models:
+        ratio = {key: getattr(each.speed_up, key, None) for key in ("value", "low", "high", "verdict")}
+        rows.append(
+            {
+                "model": each.label,
+                "run_seconds": each.time.value,
+                f"{report.models[0].label} / model": ratio.pop("value"),
+                **ratio,
+                "session_seconds": each.creation.value,
+                "Transposes and reorders percent": 100 * each.reorder_share,
+            }
+        )
     record = {
-        **{each.label: f"{each.model} in {each.runtime} {each.runtime_version}" for each in models},
-        "machine": f"{machine.cpu}, threads {machine.threads}, pinned to CPU {machine.pinned_to}",
-        "inputs": f"{', '.join(inputs)}, seed {report.seed}",
-        "rounds": f"{report.rounds} in {report.blocks} blocks, each with new sessions",
-        "caveats": report.warnings,
-        "speed per run": speed,
-        "sessions": sessions,
+        **{each.label: f"{each.model} in {each.runtime} {each.runtime_version}" for each in report.models},
+        **report.model_dump(include={"machine", "seed", "rounds", "blocks", "warnings"}),
+        "inputs": [each.model_dump() for each in report.models[0].inputs],
+        "95 % confidence intervals": rows,
     }
     return Document(title="bench", record=record, note="Compare the outputs with: layoutopt verify A B")
-
-
-def _interval(found: "Estimate") -> str:
-    return f"{seconds(found.low)}…{seconds(found.high)}"
-
-
-def _speed_up(found: "Ratio", name: str) -> dict[str, Any]:
-    interval = f"{found.low:.3f}…{found.high:.3f}"
-    return {"speed-up": f"{name} {found.value:.3f}", "its 95% interval": interval, "verdict": found.verdict}
