@@ -372,13 +372,13 @@ def targets(
     With NAME, prints every parameter of the cost model with its source, and the kernels.
     """
     if given.new is not None:
-        from layoutopt.cost_models.template import template
+        from layoutopt.cost_models.registry import TEMPLATE
         from layoutopt.files import FileKind, Overwrite, path_text, write_text
 
         output = given.new.with_name(f"{given.new.name.removesuffix('.toml')}.toml")
         if os.path.lexists(output) and not given.force:  # it is written to be edited
             raise OutputError("exists", where=path_text(output), hint="name another file, or add --force to replace it")
-        write_text(output, template(output.stem), FileKind.TARGET, Overwrite(force=True, command="targets"))
+        write_text(output, TEMPLATE.read_text(encoding="utf-8"), FileKind.TARGET, Overwrite(force=True, command="targets"))
         return
 
     from layoutopt.cli.output_files import JsonRecord
