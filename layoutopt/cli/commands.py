@@ -378,7 +378,9 @@ def targets(
         output = given.new.with_name(f"{given.new.name.removesuffix('.toml')}.toml")
         if os.path.lexists(output) and not given.force:  # it is written to be edited
             raise OutputError("exists", where=path_text(output), hint="name another file, or add --force to replace it")
-        write_text(output, TEMPLATE.read_text(encoding="utf-8"), FileKind.TARGET, Overwrite(force=True, command="targets"))
+        write_text(
+            output, TEMPLATE.read_text(encoding="utf-8"), FileKind.TARGET, Overwrite(force=True, command="targets")
+        )
         return
 
     from layoutopt.cli.output_files import JsonRecord
