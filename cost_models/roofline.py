@@ -11,7 +11,7 @@ Symbolic extents count as 1. The model is that of Williams, Waterman and Patters
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from math import inf
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from layoutopt.cost import MeasuredPrices
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
 from layoutopt.cost.prices import adjacent_elements
 from layoutopt.cost_models.kernel_matching import BoundKernel, Formats, bind
-from layoutopt.cost_models.spec import KernelSpec, TargetSpec
+from layoutopt.cost_models.spec import KernelSpec, Memory, TargetSpec
 from layoutopt.formats import Conversion, Format, Shape, Transpose, volume
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, X, Y, estimated_volume, rule_of
@@ -60,13 +60,26 @@ def _shortest_run(src: Format, dst: Format, shape: Shape) -> float:
     return min(ends, default=inf)
 
 
-def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
+def conversion_class(src: Format, dst: Format, shape: Shape, memory: Memory) -> str:
+    """The key of `memory` with the fraction of the bandwidth that a conversion reaches; one of blocked formats by default."""
+    if memory.short_run is not None:
+        is_plain = shortest_run(src, dst, shape) > memory.short_run.value
+    else:
+        is_plain = _is_unblocked(src.key(shape), shape) and _is_unblocked(dst.key(shape), shape)
+    if is_plain:
+        return "plain_cast_efficiency"
+    if is_scattered(src, dst, shape):
+        return "scattered_cast_efficiency"
+    return "channels_last_cast_efficiency" if _is_channels_last(src, dst, shape) else "blocked_cast_efficiency"
+
+
+def _is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
     """Whether a format's key is that of a plain format, as of NCHW16c for C = 16."""
     size, *axes = key
     return bool(size == volume(shape)) and all(len(digits) < 2 for digits in axes)
 
 
-def is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
+def _is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
     """Whether one of two formats is plain and its innermost axis is the blocked axis of the other."""
     pairs = ((one, other), (other, one))
     return any(
@@ -191,7 +204,6 @@ class Work:
         arithmetic: time of the arithmetic at the kernel's fraction of the peak rate.
         traffic: time of the memory traffic at its fraction of the bandwidth.
         overhead: constant overhead.
-        conversions: seconds to convert the operands from and the results to canonical formats; only in `estimates`.
     """
 
     kernel: KernelSpec | None
@@ -202,7 +214,6 @@ class Work:
     arithmetic: float
     traffic: float
     overhead: float
-    conversions: float = 0.0
 
     @property
     def overlaps(self) -> bool:
@@ -211,7 +222,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """The total time, without conversions."""
+        """The total time."""
         both = max(self.arithmetic, self.traffic) if self.overlaps else self.arithmetic + self.traffic
         return self.overhead + both
 
@@ -307,18 +318,8 @@ class RooflineModel:
         """Estimated seconds of a conversion that moves bytes, in one step."""
         assert type.shape is not None
         memory, launch = self.spec.memory, self.spec.launch
-        if memory.short_run is not None:
-            is_plain = shortest_run(src.format, dst.format, type.shape) > memory.short_run.value
-        else:
-            is_plain = all(is_unblocked(storage.format.key(type.shape), type.shape) for storage in (src, dst))
-        if is_plain:
-            efficiency = memory.plain_cast_efficiency
-        elif memory.scattered_cast_efficiency is not None and is_scattered(src.format, dst.format, type.shape):
-            efficiency = memory.scattered_cast_efficiency
-        elif memory.channels_last_cast_efficiency is not None and is_channels_last(src.format, dst.format, type.shape):
-            efficiency = memory.channels_last_cast_efficiency
-        else:
-            efficiency = memory.blocked_cast_efficiency
+        name = conversion_class(src.format, dst.format, type.shape, memory)
+        efficiency = getattr(memory, name) or memory.blocked_cast_efficiency
         moved = sum(physical_bytes(type, storage.format) for storage in (src, dst))
         overhead = launch.cast_overhead or launch.overhead
         return overhead.value + moved / (memory.serving(moved) * efficiency.value)
@@ -437,15 +438,6 @@ class RooflineModel:
         traffic = nbytes / (memory.serving(nbytes) * reached.value)
         spec = None if row is None else row.kernel
         return Work(spec, formats, operations, nbytes, is_aligned, operations / rate, traffic, overhead.value)
-
-    def estimates(self, op: Op) -> list[Work]:
-        """The work of the op in every kernel of the target, the one with the least time for canonical operands first."""
-        kernels, plain = self._kernels_of(op), canonical(op)
-        found = [
-            replace(self._work(op, kernels, row, formats), conversions=sum(self._converted(op, plain, formats)))
-            for row, formats in _emulations(op, kernels)
-        ]
-        return sorted(found, key=lambda each: each.seconds + each.conversions)
 
     def _run(self, op: Op, kernels: Kernels, row: BoundKernel | None, formats: Formats) -> float:
         """Seconds of a kernel on operands in formats that it supports."""

@@ -59,8 +59,8 @@ def inspect(
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
-    No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
-    printed, unless --target or the configuration names a target.
+    No model is written. For a model that layoutopt wrote, the options stored in the model are printed,
+    unless --target or the configuration names a target.
     """
     from layoutopt.cli.inspection import run_inspect
 
@@ -160,7 +160,7 @@ def certify(
     from layoutopt.certificate.checker.check import check, parse
     from layoutopt.certificate.checker.lemmas import BY_NAME
     from layoutopt.certificate.checker.model import read
-    from layoutopt.certificate.testing import measure
+    from layoutopt.certificate.producer import measure
     from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.records import certificate_record
     from layoutopt.cli.rendering.terminal import Document
@@ -185,45 +185,28 @@ def certify(
 @takes_options("show_all custom_ops json force quiet")
 def check(
     given: Given,
-    model: Annotated[
-        Path | None,
-        Argument(
-            metavar="FILE", help="An ONNX file; without FILE, the onnxruntime kernels that layoutopt emits are checked."
-        ),
-    ] = None,
+    model: Annotated[Path, Argument(metavar="FILE", help="An ONNX file.")],
 ) -> None:
     """Check whether a model runs on this machine and its onnxruntime.
 
-    For FILE: compares the block size that its weights are packed for with the block size of this machine,
-    queries onnxruntime for a kernel for every operator and its element types, and loads the file. Without FILE:
-    queries onnxruntime for every kernel that layoutopt emits. The exit code is 10 if the file
-    is incompatible with this machine or a kernel is missing.
+    Compares the block size that the weights are packed for with the block size of this machine, queries onnxruntime for
+    a kernel for every operator and its element types, and loads the file. The exit code is 10 if the file is
+    incompatible with this machine.
     """
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.records import kernels_record, model_document, model_record
+    from layoutopt.cli.rendering.records import model_document, model_record
     from layoutopt.cli.rendering.stderr import ProgressLine
-    from layoutopt.cli.rendering.terminal import Document
-    from layoutopt.report.compatibility import check_kernels, check_model, this_machine
+    from layoutopt.report.compatibility import check_model
     from layoutopt.runtime.custom_ops import kernel_libraries
 
-    record = JsonRecord("check", given, *([model] if model else []), reads=given.custom_ops)
-    with kernel_libraries(given.custom_ops):
-        if model is not None:
-            with ProgressLine() as progress:
-                found = check_model(model, progress)
-            shown = model_record(model, found)
-            record.show(shown, model_document(shown, given.show_all))
-            if found.problems:
-                problem, hint = next(iter(found.problems.items()))
-                raise IncompatibleError(problem, where=str(model), hint=hint)
-            return
-        machine, kernels = this_machine(), check_kernels()
-        shown = kernels_record(machine, kernels)
-        record.show(shown, Document(title="kernels that layoutopt emits", record=shown))
-    missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in kernels if not each.is_present)
-    if missing:
-        problem = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
-        raise IncompatibleError(problem, hint="install a version that has them")
+    record = JsonRecord("check", given, model, reads=given.custom_ops)
+    with kernel_libraries(given.custom_ops), ProgressLine() as progress:
+        found = check_model(model, progress)
+    shown = model_record(model, found)
+    record.show(shown, model_document(shown, given.show_all))
+    if found.problems:
+        problem, hint = next(iter(found.problems.items()))
+        raise IncompatibleError(problem, where=str(model), hint=hint)
 
 
 @takes_options("seconds inputs seed threads dim custom_ops json config force quiet")
@@ -243,7 +226,7 @@ def bench(
     All models run in this process, in turns (A B, B A, A B, ...), on the same inputs, in each runtime with
     default session options. A speed-up is A's time divided by B's, as a mean over twelve blocks of runs, each with new
     sessions, and up to 36 on a busy machine, as `optimize` measures it. It is printed with its confidence interval.
-    Also measured: session creation, peak memory, and the share of the time in Transposes and reorders.
+    Also measured: session creation, and the share of the time in Transposes and reorders.
     """
     settings = given.settings(models[0])
     dims = {name: low for name, (low, high) in parse_dims(settings.dim).items() if low == high}
@@ -280,7 +263,7 @@ def bench(
 
 @takes_options(
     "max_transposes max_casts max_bytes_moved min_speedup max_size_growth measured update_baseline github "
-    "target runtime dim custom_ops threads jobs baseline write junit sarif json force config quiet"
+    "target runtime dim custom_ops threads jobs baseline write junit json force config quiet"
 )
 def ci(
     given: Given,
@@ -317,8 +300,8 @@ def calibrate(
     """Measure this machine, and write a cost model for it.
 
     Times onnxruntime's kernels, layout conversions and the cost of a node, on a grid of shapes from common
-    networks, and fits the parameters of this machine's target to two thirds of them. Prints how well the fit
-    predicts the other third: median error and rank correlation. Takes less than a minute.
+    networks, and fits the parameters of this machine's target to them. Prints the median error of each kernel
+    before and after the fit. Takes less than a minute.
     """
     if output.suffix != ".toml":
         hint = "use a name that ends in .toml, as --target requires"
@@ -334,12 +317,11 @@ def calibrate(
     record.add("--output", output, FileKind.TARGET, lambda: report.profile)
     with ProgressLine(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
-    shown = report.model_dump(exclude={"kernels", "profile", "total"})
-    shown["families"].append(report.total.model_dump())
+    shown = report.model_dump(exclude={"kernels", "profile"})
     record.show(report, Document(title=str(output), record=shown, note=f"Plan with it: --target {output}"))
 
 
-@takes_options("shape dtype system plot json force")
+@takes_options("shape dtype system json force")
 def formats(
     given: Given,
     name: Annotated[
@@ -348,29 +330,19 @@ def formats(
 ) -> None:
     """List memory formats, or describe one.
 
-    With NAME and --shape, prints strides, padding, size in memory, and the element at each offset; --plot draws
-    them.
+    With NAME and --shape, prints strides, padding, size in memory, and the element at each offset.
     """
     extents = _parse_shape(given.shape) if given.shape is not None else None
     if name is None and (given.shape or given.dtype):
         raise UsageError("no format", where="--shape" if given.shape else "--dtype", hint="name a format too")
-    if given.plot is not None and (name is None or extents is None):
-        raise UsageError("nothing to draw", where=f"--plot {given.plot}", hint="name a format and give its --shape")
 
     from layoutopt.cli.output_files import JsonRecord
     from layoutopt.cli.rendering.catalogues import formats as catalogue
-    from layoutopt.cli.rendering.one_format import figure_text, format_document, format_record
-    from layoutopt.files import FileKind
+    from layoutopt.cli.rendering.one_format import one_format
 
     record = JsonRecord("formats", given)
-    record.add("--plot", given.plot, FileKind.FIGURE, lambda: figure_text(layout, name or "", data["axes"]))
-    if name is None:
-        data, documents = catalogue(given.system)
-        record.show(data, *documents)
-        return
-    data, layout = format_record(name, extents, given.dtype)
-
-    record.show(data, format_document(data))
+    data, documents = catalogue(given.system) if name is None else one_format(name, extents, given.dtype)
+    record.show(data, *documents)
 
 
 def _parse_shape(value: str) -> tuple[int, ...]:
@@ -385,7 +357,7 @@ def _parse_shape(value: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-@takes_options("explain op new json force")
+@takes_options("new json force")
 def targets(
     given: Given,
     name: Annotated[
@@ -410,24 +382,12 @@ def targets(
         return
 
     from layoutopt.cli.output_files import JsonRecord
-    from layoutopt.cli.rendering.catalogues import targets as catalogue
-    from layoutopt.cli.rendering.targets import described_target, estimates_document, estimates_record, target_document
+    from layoutopt.cli.rendering import catalogues
 
     reads = [Path(name)] if name is not None and name.endswith(".toml") else []
     record = JsonRecord("targets", given, reads=reads)
-    if name is None:
-        if given.explain or given.op is not None:
-            raise UsageError("no target named", hint="write layoutopt targets --explain NAME")
-        data, documents = catalogue()
-        record.show(data, *documents)
-        return
-    model = described_target(name)
-    described = [] if given.op is not None else [target_document(model.spec)]
-    if given.op is None and not given.explain:
-        record.show(model.spec.model_dump(mode="json"), *described)
-        return
-    data = estimates_record(model, given.op)
-    record.show(data, *described, estimates_document(data))
+    data, documents = catalogues.targets() if name is None else catalogues.one_target(name)
+    record.show(data, *documents)
 
 
 @takes_options("family json force")

@@ -20,10 +20,9 @@ from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.files import FileKind, external_files, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
 from layoutopt.gates.budgets import Budgets
-from layoutopt.gates.checks import SpeedUp, check_baseline, check_budgets, remaining_findings
+from layoutopt.gates.checks import SpeedUp, check_baseline, check_budgets
 from layoutopt.gates.github import annotations, summary
-from layoutopt.gates.report import Finding, GateReport, ModelResult, Numbers, Rule, model_uri, status_of
-from layoutopt.gates.sarif import sarif
+from layoutopt.gates.report import PLAN, Finding, GateReport, ModelResult, Numbers, status_of
 from layoutopt.version import VERSION
 
 _JUNIT = "layoutopt.gates.junit"  # its library is optional
@@ -56,7 +55,6 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
     written = [each for each in results if each is not None]
     record = JsonRecord("ci", given, *arguments, others=[*models, *read, *written], reads=[*models, *read, *reads])
     record.add("--junit", given.junit, FileKind.JUNIT, lambda: import_module(_JUNIT).junit(report))
-    record.add("--sarif", given.sarif, FileKind.SARIF, lambda: json_text(sarif(report)))
     path = given.baseline
     record.add(
         "--update-baseline",
@@ -75,12 +73,10 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
         old.check_target(cost_model.name, runtime.name, path)
     tasks = [settings[model].task(model, result) for model, result in zip(models, results, strict=True)]
     outcomes, code = run_batch(tasks, given)
-    root = Path((os.environ.get("GITHUB_WORKSPACE") if github else None) or ".")
     checked = []
     for task, outcome, limits in zip(tasks, outcomes, budgets, strict=True):
         result = ModelResult(
             model=path_text(task.model),
-            uri=model_uri(task.model, root),
             status="error",
             target=cost_model.name,
             runtime=runtime.name,
@@ -107,7 +103,8 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
         show_text(f"::stop-commands::{token}\n")
     record.show(report, gates_document(report))
     if github:
-        show_text("".join(f"{line}\n" for line in (f"::{token}::", *annotations(report))))
+        root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
+        show_text("".join(f"{line}\n" for line in (f"::{token}::", *annotations(report, root))))
     if github and (step_summary := os.environ.get("GITHUB_STEP_SUMMARY")):
         with output_errors(Path(step_summary)), open(step_summary, "a", encoding="utf-8") as file:
             file.write(summary(report, gate_rows(report)))
@@ -135,7 +132,8 @@ def _checked(
     if report is None:
         _, kind, line = described(outcome.error or RuntimeError("failed"))
         line = line.removeprefix(f"{result.model}: ")
-        return {"findings": [Finding.of(Rule.MODEL_ERROR, line if kind == "error" else f"{kind}: {line}")]}
+        line = line if kind == "error" else f"{kind}: {line}"
+        return {"findings": [Finding(check=PLAN, level="error", message=line)]}
     numbers, speed_up = Numbers.of(report), SpeedUp.of(report, is_measured=is_measured)
     sha256 = file_hash(outcome.model)
     sizes = {each.name: (each.low, each.high) for each in report.dims}
@@ -154,7 +152,7 @@ def _checked(
         "is_rewritten": report.changed,
         "reason": report.reason,
         "written": path_text(outcome.written.model) if outcome.written is not None else "",
-        "findings": [*findings, *remaining_findings(report)],
+        "findings": findings,
     }
 
 
@@ -179,13 +177,13 @@ def _raise_for_status(report: GateReport) -> None:
         OverBudgetError: a model is over a budget.
         RegressionError: a model is worse than its baseline.
     """
-    failed = [(each.model, found.message) for each in report.models for found in each.errors]
+    failed = [(each.model, message) for each in report.models for message in each.messages("error")]
     if not failed:
         return
     model, message = failed[0]
     more = len(failed) - 1
     what = f"{message}; {more} more {'check' if more == 1 else 'checks'} failed" if more else message
-    if report.count("over budget"):
+    if any(each.status == "over budget" for each in report.models):
         raise OverBudgetError(what, where=model, hint="change the model, or the budget")
     raise RegressionError(what, where=model, hint="change the model, or accept it with --update-baseline")
 

@@ -168,12 +168,10 @@ class FileKind(Enum):
     WEIGHTS = "external data"
     REPORT = "a JSON record"
     CERTIFICATE = "a certificate"
-    FIGURE = "a figure"
     PAGE = "a page"
     TARGET = "a target file"
     GRAPH_TEXT = "a dumped graph"
     JUNIT = "a JUnit report"
-    SARIF = "a SARIF report"
     BASELINE = "a baseline of ci"
 
 
@@ -181,7 +179,7 @@ _KEYS = {FileKind.BASELINE: re.compile(r'\{\s*"layoutopt_baseline"')}
 """The beginnings of files that a command continues, whatever their sources are; they have no mark."""
 
 _JSON = frozenset({FileKind.REPORT, FileKind.CERTIFICATE})
-_XML = frozenset({FileKind.FIGURE, FileKind.PAGE, FileKind.JUNIT})
+_XML = frozenset({FileKind.PAGE, FileKind.JUNIT})
 
 
 def mark_of(kind: FileKind, command: str, sources: Sequence[Path], folder: Path) -> str:
@@ -197,8 +195,6 @@ def marked(content: str, kind: FileKind, mark: str) -> str:
         return content
     if kind in _JSON:
         return f'{{"{MARK}": "{mark}",{content[1:]}'
-    if kind is FileKind.SARIF:  # its schema permits other keys in a bag of properties only
-        return f'{{"properties": {{"{MARK}": "{mark}"}},{content[1:]}'
     begin, end = ("<!--", " -->") if kind in _XML else ("#", "")
     return f"{content.rstrip()}\n{begin} {MARK}: {mark}{end}\n"
 

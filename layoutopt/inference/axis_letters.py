@@ -21,7 +21,7 @@ from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import Inapplicable, flags, rule_of
 from layoutopt.ops.axiswise import AxiswiseRule
-from layoutopt.ops.contraction import Contraction
+from layoutopt.ops.matrix_product import MatrixProduct
 from layoutopt.ops.region_ops import operand, region_rule, regions_with_rule
 from layoutopt.ops.view import Transpose
 
@@ -83,7 +83,7 @@ def _same_axes(op: Op) -> Iterator[list[ValueAxis]]:
         if x is not None and y is not None and x.rank is not None:
             order = rule.perm(op) if isinstance(rule, Transpose) else range(x.rank)
             yield from ([(x, before), (y, after)] for after, before in enumerate(order))
-    elif isinstance(rule, AxiswiseRule | Contraction):
+    elif isinstance(rule, AxiswiseRule | MatrixProduct):
         axes = rule.iteration_axes(op)
         groups: dict[int, list[ValueAxis]] = {}
         for slot, numbers in axes.items() if not isinstance(axes, Inapplicable) else ():

@@ -197,8 +197,7 @@ def _unused(replaced: Sequence[Path], needed: Sequence[Path]) -> tuple[Path, ...
 
 def _needed_name(model: ir.Model, path: Path) -> str | None:
     """The name of external data for a model that is too large for one file, or for a message in memory."""
-    size, memory = weight_bytes(model), available_bytes()
-    is_too_large = size > IN_ONE_FILE or (memory is not None and size > memory // _COPIES)
+    is_too_large = weight_bytes(model) > min(IN_ONE_FILE, available_bytes() // _COPIES)
     return default_name(path) if is_too_large else None
 
 

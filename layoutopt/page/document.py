@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
@@ -37,7 +38,7 @@ def page_html(
     after: PageGraph,
     *,
     is_plan: bool = False,
-    prices: Mapping[str, Sequence[str]] | None = None,
+    prices: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> str:
     """The page as HTML text.
 
@@ -46,17 +47,18 @@ def page_html(
         before: the graph before planning; None if no pass has run.
         after: the graph after planning.
         is_plan: whether the run only planned, as `inspect` does.
-        prices: lines about the alternatives of a conversion, by the name of its tensor or op.
+        prices: lines about the alternatives of a conversion, by the name of its tensor.
     """
     scripts = [*(each.script for each in libraries()), _own_script()]
     remaining = _remaining(after)
+    of_casts = {each.name: prices[each.tensor] for each in report.casts if each.tensor in prices}
     style = (_FOLDER / "page.css").read_text("utf-8")
     return _template().render(
         mark=Markup(f'<meta name="generator" content="layoutopt {VERSION}">'),
         policy=_policy(scripts, style),
         scripts=[Markup(each) for each in scripts],
         style=Markup(style),
-        data=page_data(before, after, _by_node(report, prices or {})),
+        data=page_data(before, after, {**prices, **of_casts}),
         version=VERSION,
         report=report,
         is_plan=is_plan,
@@ -71,11 +73,6 @@ def page_html(
     )
 
 
-def _by_node(report: Report, prices: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-    """The lines about conversions by the name of the op: a conversion has the lines of its tensor."""
-    return {**prices, **{each.name: prices[each.tensor] for each in report.casts if each.tensor in prices}}
-
-
 def _after_title(before: PageGraph | None, report: Report) -> str:
     """The title of the planned graph."""
     if before is None:
@@ -86,9 +83,7 @@ def _after_title(before: PageGraph | None, report: Report) -> str:
 # --- the data of the graphs --------------------------------------------------------------------------------
 
 
-def page_data(
-    before: PageGraph | None, after: PageGraph, prices: Mapping[str, Sequence[str]] | None = None
-) -> dict[str, Any]:
+def page_data(before: PageGraph | None, after: PageGraph, prices: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The graphs as lists of numbers and one list of texts: a text is its position there."""
     texts: dict[str, int] = {}
 
@@ -111,8 +106,9 @@ def page_data(
         }
         for name, (graph, other) in sides.items()
     }
-    moving = [(number, node.name) for number, node in enumerate(after.nodes) if node.kind in ("cast", "move")]
-    shown = {number: packed(prices[name]) for number, name in moving if prices and prices.get(name)}
+    moving = [(number, node) for number, node in enumerate(after.nodes) if node.kind in ("cast", "move")]
+    lines = {number: prices.get(node.name) or prices.get(node.outputs[0].name) for number, node in moving}
+    shown = {number: packed(each) for number, each in lines.items() if each}
     return {"formats": packed(formats), "sides": packed_sides, "prices": shown, "texts": list(texts)}
 
 

@@ -34,8 +34,8 @@ from layoutopt.ir.sizes import (
 from layoutopt.ir.types import Op
 from layoutopt.ops import X, facts, flags
 from layoutopt.ops.axiswise import Elementwise
-from layoutopt.ops.contraction import Contraction
 from layoutopt.ops.convolution import Convolution
+from layoutopt.ops.matrix_product import MatrixProduct
 from layoutopt.ops.rearrangement import Concat
 from layoutopt.ops.signatures import shape_of
 
@@ -84,7 +84,7 @@ def _equal_extents(op: Op) -> Iterator[list[Dim]]:
     rule, shapes = facts(op), [None if value is None else value.shape for value in op.inputs]
     if any(value is not None and value.rank is None for value in (*op.inputs, *op.outputs)):
         return
-    if isinstance(rule, Elementwise | Contraction | Concat):
+    if isinstance(rule, Elementwise | MatrixProduct | Concat):
         dims: dict[int, list[Dim]] = {}
         for slot, axes in rule.axes(op).items():
             for axis, dim in zip(axes, shape_of(op.operand(slot)), strict=False):

@@ -30,12 +30,10 @@ from layoutopt.onnx_io.writer import write_tensor
 JSON = json.dumps({"layoutopt_version": "1"})
 CONTENTS = {
     **dict.fromkeys((FileKind.REPORT, FileKind.CERTIFICATE), JSON),
-    FileKind.FIGURE: "<svg/>",
     FileKind.PAGE: "<!DOCTYPE html>\n<html></html>\n",
     FileKind.TARGET: 'inherits = "cpu-avx2"\n',
     FileKind.GRAPH_TEXT: "graph g() -> ()\n",
     FileKind.JUNIT: "<testsuites></testsuites>",
-    FileKind.SARIF: '{"runs": []}',
 }
 CONTINUED = {FileKind.BASELINE: '{"layoutopt_baseline": 1}'}
 

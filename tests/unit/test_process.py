@@ -11,10 +11,12 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import onnx.parser
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,12 +33,11 @@ KB = 1024
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with 8,000 kB available; the process has 300 kB of data."""
+    """A machine with 8,000 kB available; the process has no limits."""
     (tmp_path / "self").mkdir()
-    (tmp_path / "meminfo").write_text("MemTotal: 16000 kB\nMemAvailable: 8000 kB\n")
-    (tmp_path / "self/status").write_text("Name:\tpython\nVmSize:\t 900 kB\nVmData:\t 300 kB\n")
     (tmp_path / "self/cgroup").write_text("")
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8000 * KB))
+    monkeypatch.setattr(psutil.Process, "rlimit", lambda process, kind: (psutil.RLIM_INFINITY,) * 2)
     return tmp_path
 
 
@@ -59,10 +60,13 @@ def test_a_group_around_the_process(system: Path, line: str, folder: str, limit:
     assert available_bytes(system, groups) == 3500 * KB
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are read on Linux")
 @pytest.mark.parametrize(("kind", "left"), [(resource.RLIMIT_DATA, 1700), (resource.RLIMIT_AS, 1100)])
 def test_limits_of_the_process(system: Path, monkeypatch: pytest.MonkeyPatch, kind: int, left: int) -> None:
-    limits = {kind: (2000 * KB, 2000 * KB)}
-    monkeypatch.setattr(resource, "getrlimit", lambda asked: limits.get(asked, (resource.RLIM_INFINITY,) * 2))
+    used = SimpleNamespace(data=300 * KB, vms=900 * KB)
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda process: used)
+    limit = (2000 * KB if asked == kind else psutil.RLIM_INFINITY for asked in (psutil.RLIMIT_DATA, psutil.RLIMIT_AS))
+    monkeypatch.setattr(psutil.Process, "rlimit", lambda process, asked: (next(limit),) * 2)
     assert available_bytes(system, system) == left * KB
 
 

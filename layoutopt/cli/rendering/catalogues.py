@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, get_args
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.rendering.terminal import Document
-from layoutopt.cost_models import find_runtime, load_target, runtime_names, runtime_of, target_names
-from layoutopt.cost_models.registry import EXTENSIONS
+from layoutopt.cost_models import RooflineModel, find_runtime, load_target, runtime_names, runtime_of, target_names
+from layoutopt.cost_models.registry import EXTENSIONS, find_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.driver.job import lowering_passes
 from layoutopt.errors import TargetError
@@ -80,7 +80,7 @@ def passes() -> Catalogue:
     modes = {mode: _passes(default_pipeline(mode).passes) for mode in get_args(Mode)}
     lowering = {name: _passes(lowering_passes(dialect)) for name, dialect in DIALECTS.items()}
     shown = modes | {f"then, in the dialect {name}": each for name, each in lowering.items()}
-    note = "Print the graph after a pass with inspect --dump-ir after:PASS."
+    note = "Print the graph after a pass with inspect --dump-ir FOLDER."
     return {**modes, "dialects": lowering}, [Document(title="passes", record=shown, note=note)]
 
 
@@ -118,6 +118,29 @@ def targets() -> Catalogue:
     records += [{"name": name, "package": package_of(entry)} for name, entry in EXTENSIONS.found.items()]
     note = f"This machine, cpu, is {host or 'none of them'}. The path of a .toml file is a target too."
     return _table("targets", records, note)
+
+
+def one_target(name: str) -> Catalogue:
+    """Every parameter of a target with its source, and its kernels.
+
+    Raises:
+        TargetError: there is no such target, its description is malformed, or it has none.
+    """
+    model = find_target(name)
+    if not isinstance(model, RooflineModel):
+        raise TargetError("has no parameters to print", where=name, hint="name a target that a TOML file describes")
+    spec = model.spec
+    record = {
+        "kind": spec.family,
+        "dialect": spec.dialect,
+        "parameters": [
+            {"parameter": key, "value": number.value, "source": number.source}
+            for key, number in reversed(list(spec.numbers()))  # memory first
+            if not key.startswith("kernel")
+        ],
+        "kernels": [each.model_dump(exclude_defaults=True) for each in spec.kernel],
+    }
+    return spec.model_dump(mode="json"), [Document(title=spec.name, aside=spec.description, record=record)]
 
 
 def _table(name: str, records: Sequence[Mapping[str, Any]], note: str) -> Catalogue:

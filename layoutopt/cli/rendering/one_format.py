@@ -1,12 +1,12 @@
-"""The record and the text of `formats NAME`: the dimensions of a format, and the offsets of the elements of a tensor in it."""
+"""The record of `formats NAME`: the dimensions of a format, and the offsets of the elements of a tensor in it."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from layoutopt.cli.rendering.terminal import Document, Row
+from layoutopt.cli.rendering.catalogues import Catalogue
+from layoutopt.cli.rendering.terminal import Document
 from layoutopt.errors import FormatError
 from layoutopt.formats import Entry, Format, Layout, lookup
 from layoutopt.formats.catalog import entry_of
@@ -17,8 +17,8 @@ _LEVEL = re.compile(r"([0-9_]*)([a-zA-Z])")
 _NUMBER = re.compile(r"<[0-9]+>")
 
 
-def format_record(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> tuple[dict[str, Any], Layout | None]:
-    """The description of a format, and the layout of a tensor in it if a shape is given.
+def one_format(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> Catalogue:
+    """The description of a format, with that of the layout of a tensor in it if a shape is given.
 
     Raises:
         FormatError: there is no such format, or its rank differs from that of the shape.
@@ -35,8 +35,8 @@ def format_record(name: str, shape: tuple[int, ...] | None, dtype: str | None) -
         "source": entry.source if entry is not None else None,
         "parts": [{"axis": part.axis, "block": part.block or None, "step": span} for part, span in parts],
     }
-    layout = Layout.packed(format, shape) if shape is not None else None
-    if layout is not None:
+    if shape is not None:
+        layout = Layout.packed(format, shape)
         record |= {
             "dtype": element.label,
             "shape": layout.shape,
@@ -49,34 +49,8 @@ def format_record(name: str, shape: tuple[int, ...] | None, dtype: str | None) -
             "capacity_bytes": layout.capacity * element.bits // 8,
             "offsets": _elements(layout),
         }
-    return record, layout
-
-
-def format_document(record: Row) -> Document:
-    """The same as text, with a line per physical dimension, the outermost first, and per offset."""
-    columns = ("physical_shape", "strides", "byte_strides")
-    numbers = zip(*(record[key] for key in columns), strict=True) if "shape" in record else [()] * len(record["parts"])
-    dimensions = [
-        {"axis": record["axes"][part["axis"] :][:1], "block": part["block"], "step": part["step"]}
-        | dict(zip(("extent", "stride", "byte stride"), row, strict=bool(row)))
-        for part, row in zip(record["parts"], numbers, strict=True)
-    ]
-    offsets = [each | {"element": _index(each["element"])} for each in record.get("offsets", ())]
-    shown = {key: value for key, value in record.items() if key not in ("name", "parts", "offsets", *columns[1:])}
-    note = "" if "shape" in record else "Add --shape to print strides and offsets."
-    return Document(title=record["name"], record=shown | {"dimensions": dimensions, "offsets": offsets}, note=note)
-
-
-def figure_text(layout: Layout | None, name: str, axes: str) -> str:
-    """The figure of a layout as SVG."""
-    from layoutopt.plot import draw_memory
-
-    assert layout is not None
-    return str(draw_memory(layout, name, axes).as_svg(header='<?xml version="1.0" encoding="UTF-8"?>\n'))
-
-
-def _index(element: Sequence[int] | None) -> str:
-    return "padding" if element is None else f"x[{', '.join(map(str, element))}]"
+    note = "" if shape is not None else "Add --shape to print strides and offsets."
+    return record, [Document(title=name, record=record, note=note)]
 
 
 def _dtype(name: str) -> DType:

@@ -1,22 +1,20 @@
-"""The records and texts of `verify`, `certify`, `check`, `bench`, `formats NAME` and `targets NAME`."""
+"""The records and texts of `verify`, `certify`, `check` and `bench`."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layoutopt.cli.rendering.terminal import Document, Row
 from layoutopt.files import path_text
-from layoutopt.report.units import seconds
 from layoutopt.version import VERSION
 
 if TYPE_CHECKING:
     from layoutopt.bench.bench_report import BenchReport
     from layoutopt.certificate.checker.check import Verdict
-    from layoutopt.report.compatibility import Compatibility, KernelCheck, Machine
-    from layoutopt.timing.statistics import Estimate, Ratio
+    from layoutopt.report.compatibility import Compatibility
     from layoutopt.verification import Verification
 
 
@@ -72,11 +70,13 @@ def model_record(model: Path, found: "Compatibility") -> dict[str, Any]:
         "model": path_text(model),
         "fits": not found.problems,
         "problems": list(found.problems),
-        **_machine_record(found.machine),
+        "layoutopt_version": VERSION,
+        **asdict(found.machine),
+        "target": found.machine.target or None,
         "packed_for": found.packed,
         "is_blocked": found.is_blocked,
         "load_error": found.failure or None,
-        "operators": [_with_support(asdict(each)) for each in found.usages],
+        "operators": [record | record.pop("support") for record in map(asdict, found.usages)],
     }
 
 
@@ -90,74 +90,28 @@ def model_document(record: Row, show_all: bool) -> Document:
     return Document(title=record["model"], record=shown, note=note)
 
 
-def kernels_record(machine: "Machine", found: Iterable["KernelCheck"]) -> dict[str, Any]:
-    """The onnxruntime kernels that layoutopt emits."""
-    kernels = [
-        {
-            "domain": each.kernel.domain,
-            "op_type": each.kernel.op,
-            "inputs": list(each.kernel.dtypes(each.binding)),
-            "since": each.kernel.since,
-            "support": asdict(each.support),
-            "limits": list(each.kernel.limits),
-        }
-        for each in found
-    ]
-    fits = all(each.is_present for each in found)
-    return {"fits": fits, **_machine_record(machine), "kernels": [_with_support(each) for each in kernels]}
-
-
-def _machine_record(machine: "Machine") -> dict[str, Any]:
-    return {"layoutopt_version": VERSION, **asdict(machine), "target": machine.target or None}
-
-
-def _with_support(record: dict[str, Any]) -> dict[str, Any]:
-    support: dict[str, Any] = record.pop("support")
-    return record | support
-
-
 # --- bench -------------------------------------------------------------------------------------------------
 
 
 def bench_document(report: "BenchReport") -> Document:
-    """Conditions, times, speed-ups, session creation, memory and data movement."""
-    models, machine = report.models, report.machine
-    speed = [
-        {"model": each.label, "run_seconds": each.time.value, "95% interval": _interval(each.time)}
-        | ({} if each.speed_up is None else _speed_up(each.speed_up, f"{models[0].label}/{each.label}"))
-        | {"Transposes and reorders": f"{each.reorder_share:.1%}"}
-        for each in models
-    ]
-    sessions = [
-        {
-            "model": each.label,
-            "creation_seconds": each.creation.value,
-            "95% interval": _interval(each.creation),
-            "peak_bytes": each.memory.peak_bytes,
-            "of_the_model_bytes": max(each.memory.peak_bytes - each.memory.bytes_before, 0),
-        }
-        for each in models
-    ]
-    inputs = (
-        f"{each.name} {each.dtype} {'x'.join(map(str, each.shape))}{' (given)' if each.given else ''}"
-        for each in models[0].inputs
-    )
+    """Conditions, and a row per model: time, speed-up with its interval, session creation and data movement."""
+    rows = []
+    for each in report.models:
+        ratio = {key: getattr(each.speed_up, key, None) for key in ("value", "low", "high", "verdict")}
+        rows.append(
+            {
+                "model": each.label,
+                "run_seconds": each.time.value,
+                f"{report.models[0].label} / model": ratio.pop("value"),
+                **ratio,
+                "session_seconds": each.creation.value,
+                "Transposes and reorders percent": 100 * each.reorder_share,
+            }
+        )
     record = {
-        **{each.label: f"{each.model} in {each.runtime} {each.runtime_version}" for each in models},
-        "machine": f"{machine.cpu}, threads {machine.threads}, pinned to CPU {machine.pinned_to}",
-        "inputs": f"{', '.join(inputs)}, seed {report.seed}",
-        "rounds": f"{report.rounds} in {report.blocks} blocks, each with new sessions",
-        "caveats": report.warnings,
-        "speed per run": speed,
-        "sessions, and memory of a fresh process": sessions,
+        **{each.label: f"{each.model} in {each.runtime} {each.runtime_version}" for each in report.models},
+        **report.model_dump(include={"machine", "seed", "rounds", "blocks", "warnings"}),
+        "inputs": [each.model_dump() for each in report.models[0].inputs],
+        "95 % confidence intervals": rows,
     }
     return Document(title="bench", record=record, note="Compare the outputs with: layoutopt verify A B")
-
-
-def _interval(found: "Estimate") -> str:
-    return f"{seconds(found.low)}…{seconds(found.high)}"
-
-
-def _speed_up(found: "Ratio", name: str) -> dict[str, Any]:
-    interval = f"{found.low:.3f}…{found.high:.3f}"
-    return {"speed-up": f"{name} {found.value:.3f}", "its 95% interval": interval, "verdict": found.verdict}
