@@ -68,8 +68,8 @@ def check_format(format: Format, shape: tuple[int, ...]) -> None:
     assert physical.shape == format.physical_shape(shape)
     assert physical.flags.c_contiguous
     assert np.array_equal(unpack(physical, format, shape), array)
-    assert np.count_nonzero(physical == 0) == format.padding_elements(shape)
-    assert format.has_padding(shape) == (format.padding_elements(shape) > 0)
+    assert np.count_nonzero(physical == 0) == physical.size - array.size
+    assert format.has_padding(shape) == (physical.size > array.size)
     assert math.prod(static_shape(format.padded_shape(shape))) == physical.size
     layout = Layout.packed(format, shape)
     assert layout.capacity == physical.size
