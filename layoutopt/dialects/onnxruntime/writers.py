@@ -5,13 +5,12 @@ An array is declared as (N, C, H, W), C padded to the block, and stored as (N, C
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.formats import Format, Part, Shape, product
+from layoutopt.formats import Format, Shape, product
 from layoutopt.ir.types import Array, Attribute, DType, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.feature_maps import Resize
@@ -169,21 +168,10 @@ def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Va
     *outer, channels = builder.format(X).parts
     if [part.axis for part in outer] != list(range(len(outer))) or channels.axis != 1:
         return None  # the windows run along other axes of the array than the kernels'
-    kind = op.op_type
-    if kind == "AveragePool" and _has_one_window(op):
-        kind = "GlobalAveragePool"
-    elif kind == "AveragePool" and op.integer("ceil_mode") and op.integer("count_include_pad"):
+    if op.op_type == "AveragePool" and op.integer("ceil_mode") and op.integer("count_include_pad"):
         return None
-    attributes = {} if kind.startswith("Global") else image_attributes(op)
-    return [kernel_call(builder, kind, [builder.declared_input(0)], builder.declared(Y), **attributes)]
-
-
-def _has_one_window(op: Op) -> bool:
-    """Whether there is one window, without padding, that contains the whole image."""
-    if any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        return False
-    extents = zip(op.x.dims[2:], op.integers("kernel_shape"), strict=True)
-    return all(isinstance(dim, int) and dim <= size for dim, size in extents) and set(op.y.dims[2:]) == {1}
+    attributes = {} if op.op_type.startswith("Global") else image_attributes(op)
+    return [kernel_call(builder, op.op_type, [builder.declared_input(0)], builder.declared(Y), **attributes)]
 
 
 @native_writer("ReduceMean")
@@ -421,30 +409,21 @@ _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and n
 @native_writer(KIND, *ExportedGroupNormalization.ops)
 def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a group normalisation of blocked channels, whose number is known; batch and image may be symbolic."""
-    format = builder.format(X)
-    block = _block_of_channels(format)
-    if block not in arrays.blocks or format != builder.format(Y) or (not op.domain and op.version < _PER_CHANNEL):
+    format, channels = builder.format(X), op.x.dims[1]
+    block = arrays.feature_block(format)
+    if not block or format != builder.format(Y) or format.order[:2] != (0, 1):
         return None
-    shape, target, array = _image(op.x, format), _image(op.y, format), builder.declared_input(0)
-    channels = op.x.dims[1]
-    if shape is None or target is None or array is None or not isinstance(channels, int) or channels % block:
+    if not isinstance(channels, int) or channels % block or (not op.domain and op.version < _PER_CHANNEL):
         return None
-    array, type = builder.reshape(array, shape), float32_type(target)
+    array, target = builder.declared_input(0), builder.declared(Y)
+    assert array is not None
+    type = float32_type(target)
     if channels // op.integer("num_groups") % block == 0:
         return [_scaled_and_shifted(op, builder, normalized(op, builder, array, type))]
-    plain = kernel_call(builder, "ReorderOutput", [array], shape, channels=channels, channels_last=0)
+    plain = kernel_call(builder, "ReorderOutput", [array], array.dims, channels=channels, channels_last=0)
     result = normalized(op, builder, plain, type)
-    return [_scaled_and_shifted(op, builder, kernel_call(builder, "ReorderInput", [result], target, channels_last=0))]
-
-
-def _image(value: Value, format: Format) -> Shape | None:
-    """The shape (N, C, H, W) of a value in the order of its format; None for other ranks with a symbolic image."""
-    batch, channels = value.dims[:2]
-    extents = [value.dims[part.axis] for part in format.parts[2:-1]]
-    if len(extents) == 2:
-        return (batch, channels, *extents)
-    known = [dim for dim in extents if isinstance(dim, int)]
-    return (batch, channels, prod(known[:-1]), known[-1]) if len(known) == len(extents) else None
+    blocked = kernel_call(builder, "ReorderInput", [result], target, channels_last=0)
+    return [_scaled_and_shifted(op, builder, blocked)]
 
 
 def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
@@ -454,10 +433,3 @@ def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
         return x
     operands = [x, per_channel(op, builder, 1, (channels, 1, 1, 1)), per_channel(op, builder, 2, (channels,))]
     return kernel_call(builder, "Conv", operands, x.dims, group=channels, kernel_shape=(1, 1))
-
-
-def _block_of_channels(format: Format) -> int:
-    """The block of the channels, if the parts are N, C, the image axes in any order, c; else 0."""
-    *outer, last = format.parts
-    has_leading_batch = outer[:2] == [Part(0), Part(1)] and not any(part.block for part in outer) and len(outer) > 2
-    return last.block if has_leading_batch and last.axis == 1 else 0
