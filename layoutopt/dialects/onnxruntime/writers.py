@@ -3,7 +3,7 @@
 An array is declared as (N, C, H, W), C padded to the block, and stored as (N, C/b, H, W, b).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -86,18 +86,6 @@ KINDS = ("Conv", "com.microsoft::FusedConv")
 NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], Sequence[Value] | None]
 """Records an op with a kernel of the runtime; returns its outputs, or None if there is no kernel for these operands."""
 
-WRITERS: dict[str, NativeWriter] = {}
-
-
-def native_writer(*kinds: str) -> Callable[[NativeWriter], NativeWriter]:
-    """Decorator: register a writer for op types."""
-
-    def register(writer: NativeWriter) -> NativeWriter:
-        WRITERS.update(dict.fromkeys(kinds, writer))
-        return writer
-
-    return register
-
 
 def image_attributes(op: Op) -> dict[str, Attribute]:
     """The attributes of a convolution or pooling, those of signals for images of height 1."""
@@ -110,7 +98,6 @@ def image_attributes(op: Op) -> dict[str, Attribute]:
     return attributes
 
 
-@native_writer(*KINDS)
 def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a convolution of a plain or blocked input with a blocked output, a residual and an activation if it has them.
 
@@ -160,13 +147,11 @@ def _is_stored_in(op: Op, builder: OpBuilder, slot: Slot, format: Format) -> boo
     return value is not None and format.fits(value.dims) and builder.format(slot).same_bytes(format, value.dims)
 
 
-@native_writer("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a pooling; not an AveragePool with `ceil_mode` that counts padding, which the kernel computes differently."""
     if not arrays.is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
         return None
-    *outer, channels = builder.format(X).parts
-    if [part.axis for part in outer] != list(range(len(outer))) or channels.axis != 1:
+    if builder.format(X).order != tuple(range(len(op.x.dims))):
         return None  # the windows run along other axes of the array than the kernels'
     if op.op_type == "AveragePool" and op.integer("ceil_mode") and op.integer("count_include_pad"):
         return None
@@ -174,7 +159,6 @@ def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Va
     return [kernel_call(builder, op.op_type, [builder.declared_input(0)], builder.declared(Y), **attributes)]
 
 
-@native_writer("ReduceMean")
 def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a mean over the whole image as GlobalAveragePool."""
     if not arrays.is_blocked(op, X) or op.x.rank != op.y.rank:
@@ -205,7 +189,6 @@ def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequ
 PER_CHANNEL_KINDS = ("Add", "Mul", "Sub")
 
 
-@native_writer(*PER_CHANNEL_KINDS)
 def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a product, sum or difference with one number per channel as a depthwise 1x1 convolution.
 
@@ -293,7 +276,6 @@ def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -
     return builder.reshape(result, builder.declared(Y))
 
 
-@native_writer("Concat", "Slice", "Split")
 def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a Concat, Slice or Split of whole blocks along the channels, or along the batch: the op itself.
 
@@ -351,7 +333,6 @@ _COORDINATES = {each: each for each in ("asymmetric", "align_corners", "half_pix
 _COORDINATES |= dict.fromkeys(("pytorch_half_pixel", "half_pixel_symmetric"), "half_pixel")
 
 
-@native_writer("Resize", "Upsample")
 def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a nearest or linear resampling of an image with blocked channels, which are not resized."""
     rule = rule_of(op)
@@ -406,7 +387,6 @@ def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int
 _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and not per group
 
 
-@native_writer(KIND, *ExportedGroupNormalization.ops)
 def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a group normalisation of blocked channels, whose number is known; batch and image may be symbolic."""
     format, channels = builder.format(X), op.x.dims[1]
@@ -433,3 +413,15 @@ def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
         return x
     operands = [x, per_channel(op, builder, 1, (channels, 1, 1, 1)), per_channel(op, builder, 2, (channels,))]
     return kernel_call(builder, "Conv", operands, x.dims, group=channels, kernel_shape=(1, 1))
+
+
+WRITERS: Mapping[str, NativeWriter] = {
+    **dict.fromkeys(KINDS, write_conv),
+    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"), write_pool),
+    "ReduceMean": write_reduce_mean,
+    **dict.fromkeys(PER_CHANNEL_KINDS, write_per_channel),
+    **dict.fromkeys(("Concat", "Slice", "Split"), write_pieces),
+    **dict.fromkeys(("Resize", "Upsample"), write_resize),
+    **dict.fromkeys((KIND, *ExportedGroupNormalization.ops), write_group_norm),
+}
+"""By op type."""
