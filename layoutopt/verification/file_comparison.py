@@ -27,7 +27,7 @@ from layoutopt.verification.cuts import CutCandidates, ObservedValue, evenly_spa
 from layoutopt.verification.difference import difference
 from layoutopt.verification.edits import add_outputs, computed_names
 from layoutopt.verification.gate import compare
-from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable, as_runnable, with_definitions, with_seeds
+from layoutopt.verification.runnable import Runnable, as_runnable, with_definitions, with_seeds
 from layoutopt.verification.runs import Request, run_original
 from layoutopt.verification.verdict import Verification
 
@@ -66,20 +66,13 @@ def verify_files(
     candidates = CutCandidates.of(graphs[0])
     with scratch_folder() as folder:
         prepared = [
-            with_definitions(_mappable(path, folder / f"copy{number}.onnx"))
+            with_definitions(as_runnable(onnx_io.read(path), folder / f"copy{number}.onnx", str(path)))
             for number, path in enumerate((original, rewritten))
         ]
         first, second = (with_seeds(model) if candidates.has_random_ops else model for model, _ in prepared)
         match = partial(matching_values, first, second, request)
         verdict = compare(first, second, match, candidates, request, always_cuts=True)
         return replace(verdict, defined_block=max(block for _, block in prepared))
-
-
-def _mappable(path: Path, copy: Path) -> Runnable:
-    """A model whose weights sessions can map: the file itself, or a copy with external data if the file is large."""
-    if path.stat().st_size <= MAX_PREPACKED_BYTES:
-        return Runnable.of(path)
-    return as_runnable(onnx_io.read(path), copy)
 
 
 def interface_mismatch(original: Graph, rewritten: Graph) -> str:

@@ -17,7 +17,6 @@ Two kinds of models get a second comparison as a whole:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -33,7 +32,6 @@ from layoutopt.runtime.definitions import DEFINITION_DOMAIN, define
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.portable import portable_block
-from layoutopt.runtime.session import MAX_BYTES_IN_MEMORY
 from layoutopt.sample_inputs import Given, lift_source, prepare_inputs
 from layoutopt.verification.comparison import PairOfModels
 from layoutopt.verification.cuts import CutCandidates, ObservedValue
@@ -44,7 +42,6 @@ from layoutopt.verification.runnable import (
     Runnable,
     RunnableCopies,
     Source,
-    in_parts,
     with_definitions,
     with_seeds,
 )
@@ -133,14 +130,8 @@ def verify_rewrite(
     """
     is_parted = final is emitted and is_too_large(original, emitted)
     with scratch_folder() as traces:
-        if is_parted:
-            reference, written = in_parts(original), in_parts(final)
-        else:
-            # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
-            is_file = path is not None and Path(path).stat().st_size <= MAX_BYTES_IN_MEMORY
-            stored = Runnable.of(path) if path and is_file else copies.of(original)
-            reference = replace(stored, trace=traces / "original")
-            written = replace(copies.of(final), trace=traces / "final")
+        reference = replace(copies.of(original, path), trace=traces / "original", is_parted=is_parted)
+        written = replace(copies.of(final), trace=traces / "final", is_parted=is_parted)
         returned, block = with_definitions(written)
         verdict = compare(
             _seeded(reference, candidates),
@@ -190,7 +181,7 @@ def compare(
         computed = computed_names(original.message()) if names else set()
         return [each for each in match(names) if each.original in computed]
 
-    if original.weights is not None:
+    if original.is_parted:
         return _compare_parts(
             PairOfModels(original, final, request, candidates.cuts(common(candidates.names)), is_optimised=False)
         )
