@@ -14,7 +14,7 @@ from layoutopt.report.stamp import KEY
 from layoutopt.sample_inputs import InputSet, prepare_inputs
 from layoutopt.verification import Verification
 from layoutopt.verification.difference import Difference
-from layoutopt.verification.file_comparison import verify_files
+from layoutopt.verification.gate import verify_files
 from layoutopt.verification.runs import Request
 
 

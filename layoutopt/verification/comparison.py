@@ -105,8 +105,6 @@ class PairOfModels:
         request: the conditions of the comparison.
         cuts: the values at which both are cut, if they are not optimised.
         is_optimised: whether onnxruntime optimises both, at its default level.
-        upcasts_outputs: whether 16-bit outputs count as float32: the upcast of a model keeps the type of an input that is
-            also an output.
         narrow: the 16-bit model that `original` is an upcast of; its weights are perturbed by one unit in the last place of
             their own types, twice the effect of rounding them.
     """
@@ -116,7 +114,6 @@ class PairOfModels:
     request: Request
     cuts: Cuts = NO_CUTS
     is_optimised: bool = True
-    upcasts_outputs: bool = False
     narrow: Runnable | None = None
 
     def verdict(self) -> Verification:
@@ -311,21 +308,16 @@ class PairOfModels:
         is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
         if is_integer and (name in self._at_cuts or name in self.cuts.relative_margins):
             return replace(_compare_rounded(name, run.values, actual), at_sizes=run.at_sizes)
-        expected, actual = self._value(expected), self._value(actual)
         found = difference(expected, actual)
         if name in misdeclared and _are_empty(expected, actual):
             found = Difference()  # a loop of no iterations gives the shape that its body declares
         if name in spread.level_dependent and spread.unoptimised is not None:
-            other = difference(self._value(spread.unoptimised[number][name]), actual)
+            other = difference(spread.unoptimised[number][name], actual)
             found = min(found, other, key=lambda each: each.largest)
         factor = SPREAD_FACTOR if self.narrow is None else 1
         return Comparison.against_spread(
             name, expected, found, spread.by_name[name], factor=factor, at_sizes=run.at_sizes
         )
-
-    def _value(self, value: Any) -> Any:
-        is_narrow = isinstance(value, np.ndarray) and str(value.dtype) in ("float16", "bfloat16")
-        return value.astype(np.float32) if is_narrow and self.upcasts_outputs else value
 
 
 def _differences(expected: Sequence[Values], actual: Sequence[Values]) -> list[dict[str, Difference]]:

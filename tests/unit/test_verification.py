@@ -28,7 +28,7 @@ from layoutopt.verification.comparison import PairOfModels
 from layoutopt.verification.cuts import Cuts, relative_margin
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.edits import upcast_to_float32
-from layoutopt.verification.file_comparison import verify_files
+from layoutopt.verification.gate import verify_files
 from layoutopt.verification.parts import PartedSession
 from layoutopt.verification.perturbation import COHERENT, perturb_sums
 from layoutopt.verification.runnable import Runnable
@@ -156,7 +156,10 @@ def test_models_with_different_inputs_are_told_apart(tmp_path: Path) -> None:
         onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
     verdict = verify_files(tmp_path / "x.onnx", tmp_path / "z.onnx")
     assert verdict.status == "failed"
-    assert verdict.reason == "the models take different inputs: only the first has x, only the second z"
+    assert (
+        verdict.reason
+        == "the models take different inputs: only the first has x (float32), only the second z (float32)"
+    )
 
 
 def test_a_run_that_takes_too_long_ends() -> None:
