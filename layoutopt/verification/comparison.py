@@ -242,57 +242,62 @@ class PairOfModels:
     def _run_again(
         self, load: Callable[[], AnySession], runs: Sequence[Run], names: Sequence[str], seed: int | None = None
     ) -> list[Values]:
-        """The values of the cut original, or of a copy of it, on the inputs of some runs and the values at cuts.
-
-        With a seed, these are one unit in the last place higher or lower, but for those in `Cuts.unperturbed`. The list is
-        empty if an optimised model does not run: an extent or an index may have changed.
-        """
+        """The values of the cut original, or of a copy of it; empty if an optimised model does not run on perturbed inputs."""
         try:
-            session = load()
-            given = [each.name for each in session.get_inputs()]
-            feeds = []
-            for run in runs:
-                feed = {name: run.feed[name] if name in run.feed else run.values[name] for name in given}
-                moved = feed if seed is None else perturbed_inputs(feed, seed)
-                feeds.append(
-                    {name: value if name in self.cuts.unperturbed else moved[name] for name, value in feed.items()}
-                )
-            requested = [f"{name}{COMPUTED}" if name in self._at_cuts and name in given else name for name in names]
-            outputs = session.run_all(requested, feeds, self.request.limits.run)
+            return self._computed(load(), runs, names, {}, seed)
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
             if not self.is_optimised:
                 raise
             return []
-        return [dict(zip(names, each, strict=True)) for each in outputs]
 
     def _rewritten_values(self, runs: Sequence[Run], names: Sequence[str]) -> list[Values]:
-        """The rewritten model's values for every run, as tensors of the original.
+        """The rewritten model's values for every run.
 
         Raises:
             Exception: it cannot be loaded or run; one of `RUN_ERRORS`, with the sizes of the run as a note.
         """
-        at_cuts, counterparts = self._at_cuts, self.request.counterparts(self._at_cuts.values())
-        dtypes = {each.rewritten: self.cuts.dtypes[name] for name, each in at_cuts.items()}
+        dtypes = {each.rewritten: self.cuts.dtypes[name] for name, each in self._at_cuts.items()}
         cut = self._cut(self.rewritten, [each.rewritten for each in self.request.observed], dtypes)
-        session = cut.session(is_optimised=self.is_optimised)
-        given = {each.name for each in session.get_inputs()}
-        cut_inputs = {name for name, each in at_cuts.items() if each.rewritten in given}
-        values = {name: counterparts.get(name) or ObservedValue(name, name, None) for name in (*names, *runs[0].feed)}
-        requested = [f"{values[name].rewritten}{COMPUTED if name in cut_inputs else ''}" for name in names]
+        session, counterparts = cut.session(is_optimised=self.is_optimised), self.request.counterparts(self.cuts.values)
         found: list[Values] = []
         for some in [[run] for run in runs] if self.is_optimised else [runs]:
-            inputs = [{**{name: run.values[name] for name in cut_inputs}, **run.feed} for run in some]
-            feeds = [{values[name].rewritten: values[name].packed(x) for name, x in each.items()} for each in inputs]
             try:
-                outputs = session.run_all(requested, feeds, self.request.limits.run)
+                found += self._computed(session, some, names, counterparts)
             except RUN_ERRORS as error:
                 error.add_note(some[0].at_sizes)
                 raise
-            for run, each in zip(some, outputs, strict=True):
-                arrays = zip(names, each, strict=True)
-                found.append({name: values[name].unpacked(array, run.values[name]) for name, array in arrays})
         return found
+
+    def _computed(
+        self,
+        session: AnySession,
+        runs: Sequence[Run],
+        names: Sequence[str],
+        counterparts: Mapping[str, ObservedValue],
+        seed: int | None = None,
+    ) -> list[Values]:
+        """The values of a cut model on the inputs of some runs and the original's values at cuts, as tensors of the original.
+
+        With a seed, these are one unit in the last place higher or lower, but for those in `Cuts.unperturbed`.
+        """
+        given = {each.name for each in session.get_inputs()}
+        every = (*names, *self._at_cuts, *runs[0].feed)
+        values = {name: counterparts.get(name) or ObservedValue(name, name, None) for name in every}
+        cut_inputs = [name for name in self._at_cuts if values[name].rewritten in given]
+        requested = [f"{values[name].rewritten}{COMPUTED if name in cut_inputs else ''}" for name in names]
+        feeds = []
+        for run in runs:
+            feed = {**{name: run.values[name] for name in cut_inputs}, **run.feed}
+            if seed is not None:
+                moved = {name: x for name, x in feed.items() if name not in self.cuts.unperturbed}
+                feed |= perturbed_inputs(moved, seed)
+            feeds.append({values[name].rewritten: values[name].packed(x) for name, x in feed.items()})
+        outputs = session.run_all(requested, feeds, self.request.limits.run)
+        return [
+            {name: values[name].unpacked(array, run.values[name]) for name, array in zip(names, each, strict=True)}
+            for run, each in zip(runs, outputs, strict=True)
+        ]
 
     def _comparison(
         self,
