@@ -43,15 +43,106 @@ from layoutopt.ops.signatures import (
     volume_of,
 )
 
+# --- Ops with a constant weight: they absorb affine maps, and may be linear maps over one axis ---
 
-class Convolution(LayoutRule):
+
+MixedAxes: TypeAlias = tuple[int, int, int]
+"""The axis of x that an op mixes, and the axes of its weight along it and along the same axis of the result."""
+
+
+class ConstantWeight(LayoutRule):
+    """An op that is linear in its first input, with a weight: a constant weight and bias absorb affine maps.
+
+    Scales are folded into the weight, shifts into the bias, which is input 2.
+
+    Attributes:
+        has_bias: whether the op may have a bias.
+        has_activation: whether an activation follows, behind which nothing is folded.
+        is_linear: whether the op is a linear map over one axis of its first input, with the weight as its matrix.
+    """
+
+    has_bias: ClassVar[bool] = True
+    has_activation: ClassVar[bool] = False
+    is_linear: ClassVar[bool] = True
+
+    @abstractmethod
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """The axis that is mixed; None if the weight cannot absorb maps along one axis."""
+
+    def shifts_result(self, op: Op) -> bool:
+        """Whether a shift of the input is a shift of the result."""
+        return True
+
+    def constant_bias(self, op: Op, extent: int) -> Array | None:
+        """The bias; None if it is computed, or of another length, which ONNX Runtime does not check."""
+        if op.input(2) is None:
+            return np.zeros(extent)
+        bias = float_constant(op, 2)
+        return bias if bias is not None and bias.shape == (extent,) else None
+
+    def _with_bias(self, op: Op, weight: Array, bias: Array) -> dict[int, Array] | None:
+        """The weight and, if one is given or needed, the bias as constant inputs; None if the op has no bias."""
+        if not bias.any() and op.input(2) is None:
+            return {1: weight}
+        return {1: weight, 2: bias} if self.has_bias else None
+
+    @override
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        weight, axes = float_constant(op, 1), self.mixed_axes(op)
+        if weight is None or axes is None or (side == "out" and self.has_activation):
+            return None
+        axis, in_axis, out_axis = axes
+        bias = self.constant_bias(op, weight.shape[out_axis])
+        if affine.axis not in (None, axis) or bias is None:
+            return None
+        scale, shift = affine.broadcast_to(weight.shape[in_axis if side == "in" else out_axis])
+        if side == "out":
+            bias = bias * scale + shift
+        elif not affine.is_scale_only:
+            if not self.shifts_result(op):
+                return None
+            others = tuple(each for each in range(weight.ndim) if each != out_axis)
+            bias = bias + (weight * _along(shift, in_axis, weight.ndim)).sum(axis=others)
+        weight *= _along(scale, in_axis if side == "in" else out_axis, weight.ndim)
+        return {1: weight} if side == "in" and affine.is_scale_only else self._with_bias(op, weight, bias)
+
+    @override
+    def linear_map(self, op: Op) -> LinearMap | None:
+        weight, axes = float_constant(op, 1), self.mixed_axes(op)
+        if weight is None or axes is None or self.mapped_axis(op) is None:
+            return None
+        axis, _, out_axis = axes
+        matrix = weight.reshape(weight.shape[:2])
+        matrix = matrix.T if out_axis else matrix
+        bias = self.constant_bias(op, len(matrix))
+        return None if bias is None else LinearMap(axis, matrix, np.broadcast_to(bias.reshape(-1), matrix.shape[:1]))
+
+    @override
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
+        axes, rank = self.mixed_axes(op), rank_of(op.inputs[1])
+        if axes is None:
+            return None
+        matrix = map.matrix.T if axes[2] else map.matrix
+        return self._with_bias(op, matrix.reshape((*matrix.shape, *(1,) * (rank - 2))), map.shift)
+
+
+def _along(numbers: Array, axis: int, rank: int) -> Array:
+    """Numbers reshaped to broadcast along one axis."""
+    return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
+
+
+class Convolution(ConstantWeight):
     """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
 
     Attributes:
         weight: the index of the filter among the inputs.
         weight_axes: the axes of the filter along the channels of x and of y.
         points: the operand at whose positions every weight is multiplied once.
+
+    A transposed convolution has the input channels first in its filter. Its pads crop the result, so it folds no pads.
     """
+
+    ops: ClassVar[tuple[str, ...]] = ("Conv",)
 
     family = "convolution"
     required = (Slot("in", 1),)
@@ -120,8 +211,9 @@ class Convolution(LayoutRule):
         groups = op.integer("group", 1)
         if groups == 1:
             return "dense"
-        w = op.inputs[self.weight]
-        return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
+        w = op.inputs[self.weight]  # of transposed ones no kernel distinguishes depthwise ones
+        is_depthwise = w is not None and w.shape is not None and w.shape[:2] == (groups, 1)
+        return "depthwise" if is_depthwise and self.points == Y else "grouped"
 
     @override
     def flops(self, op: Op) -> float:
@@ -129,125 +221,17 @@ class Convolution(LayoutRule):
         channels = estimated_extent(shape_of(counted)[-1 if self.is_channels_last(op) else 1])
         return 2.0 * volume_of(op.inputs[self.weight]) * volume_of(counted) / max(channels, 1)
 
-
-class TransposedConvolution(Convolution):
-    """The layout of a transposed convolution: the weight has the input channels first."""
-
-    family = "transposed_convolution"
-    weight_axes = (0, 1)
-    points = X
-
-    @override
-    def variant(self, op: Op) -> str:
-        # Depthwise ones count as grouped: no kernel distinguishes them.
-        return "dense" if op.integer("group", 1) == 1 else "grouped"
-
-
-# --- Conv and ConvTranspose: convolutions that fold pads and affine maps, and may be linear maps over channels ---
-
-
-MixedAxes: TypeAlias = tuple[int, int, int]
-"""The axis of x that an op mixes, and the axes of its weight along it and along the same axis of the result."""
-
-
-class ConstantWeight(LayoutRule):
-    """An op that is linear in its first input, with a weight: a constant weight and bias absorb affine maps.
-
-    Scales are folded into the weight, shifts into the bias, which is input 2.
-
-    Attributes:
-        has_bias: whether the op may have a bias.
-        has_activation: whether an activation follows, behind which nothing is folded.
-    """
-
-    has_bias: ClassVar[bool] = True
-    has_activation: ClassVar[bool] = False
-
-    @abstractmethod
-    def mixed_axes(self, op: Op) -> MixedAxes | None:
-        """The axis that is mixed; None if the weight cannot absorb maps along one axis."""
-
-    def shifts_result(self, op: Op) -> bool:
-        """Whether a shift of the input is a shift of the result."""
-        return True
-
-    def constant_bias(self, op: Op, extent: int) -> Array | None:
-        """The bias; None if it is computed, or of another length, which ONNX Runtime does not check."""
-        if op.input(2) is None:
-            return np.zeros(extent)
-        bias = float_constant(op, 2)
-        return bias if bias is not None and bias.shape == (extent,) else None
-
-    def _with_bias(self, op: Op, weight: Array, bias: Array) -> dict[int, Array] | None:
-        """The weight and, if one is given or needed, the bias as constant inputs; None if the op has no bias."""
-        if not bias.any() and op.input(2) is None:
-            return {1: weight}
-        return {1: weight, 2: bias} if self.has_bias else None
-
-    @override
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        weight, axes = float_constant(op, 1), self.mixed_axes(op)
-        if weight is None or axes is None or (side == "out" and self.has_activation):
-            return None
-        axis, in_axis, out_axis = axes
-        bias = self.constant_bias(op, weight.shape[out_axis])
-        if affine.axis not in (None, axis) or bias is None:
-            return None
-        scale, shift = affine.broadcast_to(weight.shape[in_axis if side == "in" else out_axis])
-        if side == "out":
-            bias = bias * scale + shift
-        elif not affine.is_scale_only:
-            if not self.shifts_result(op):
-                return None
-            others = tuple(each for each in range(weight.ndim) if each != out_axis)
-            bias = bias + (weight * _along(shift, in_axis, weight.ndim)).sum(axis=others)
-        weight *= _along(scale, in_axis if side == "in" else out_axis, weight.ndim)
-        return {1: weight} if side == "in" and affine.is_scale_only else self._with_bias(op, weight, bias)
-
-    @override
-    def linear_map(self, op: Op) -> LinearMap | None:
-        weight, axes = float_constant(op, 1), self.mixed_axes(op)
-        if weight is None or axes is None or self.mapped_axis(op) is None:
-            return None
-        axis, _, out_axis = axes
-        matrix = weight.reshape(weight.shape[:2])
-        matrix = matrix.T if out_axis else matrix
-        bias = self.constant_bias(op, len(matrix))
-        return None if bias is None else LinearMap(axis, matrix, np.broadcast_to(bias.reshape(-1), matrix.shape[:1]))
-
-    @override
-    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        axes, rank = self.mixed_axes(op), rank_of(op.inputs[1])
-        if axes is None:
-            return None
-        matrix = map.matrix.T if axes[2] else map.matrix
-        return self._with_bias(op, matrix.reshape((*matrix.shape, *(1,) * (rank - 2))), map.shift)
-
-
-def _along(numbers: Array, axis: int, rank: int) -> Array:
-    """Numbers reshaped to broadcast along one axis."""
-    return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
-
-
-class PadFoldingConvolution(Convolution):
-    """A convolution with pads of zeros around its image."""
-
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """Zeros on the spatial axes are added to the pads."""
         x = op.inputs[0]
         if x is None or x.rank is None or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
             return None
-        if any(axis < 2 for axis in pads):
+        if self.points == X or any(axis < 2 for axis in pads):
             return None
-        image = x.rank - 2
-        own = op.integers("pads") or (0,) * (2 * image)
+        own = op.integers("pads") or (0,) * (2 * (x.rank - 2))
         ends = [pads.get(axis, (0, 0)) for axis in range(2, x.rank)]
         added = [before for before, _ in ends] + [behind for _, behind in ends]
         return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
-
-
-class AffineFoldingConvolution(ConstantWeight, Convolution):
-    """A convolution of floating-point numbers: its filter and bias absorb affine maps."""
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The channels; a depthwise filter has one axis for those of x and of y."""
@@ -257,30 +241,20 @@ class AffineFoldingConvolution(ConstantWeight, Convolution):
     def shifts_result(self, op: Op) -> bool:
         """Whether there are no pads, which are not shifted."""
         has_pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
-        return self.family == "convolution" and not has_pads
-
-
-@register
-class Conv(PadFoldingConvolution, AffineFoldingConvolution):
-    """The op of the standard domain."""
-
-    ops: ClassVar[tuple[str, ...]] = ("Conv",)
+        return self.points == Y and not has_pads
 
     def mapped_axis(self, op: Op) -> int | None:
         """The channels of a dense convolution with a constant kernel of one element, strides of 1 and no pads."""
         x, w = op.inputs[0], op.inputs[1]
-        if x is None or x.shape is None or w is None or w.data is None or w.shape is None:
+        if not self.is_linear or x is None or x.shape is None or w is None or w.data is None or w.shape is None:
             return None
         on_every = not any(op.integers("pads")) and all(step == 1 for step in op.integers("strides"))
         single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
         return 1 if single and on_every else None
 
 
-@register
-class ConvTranspose(TransposedConvolution, AffineFoldingConvolution):
-    """The op of the standard domain. Its pads crop the result, so it folds no pads."""
-
-    ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+add_rule(Convolution())
+add_rule(Convolution("ConvTranspose", family="transposed_convolution", weight_axes=(0, 1), points=X, is_linear=False))
 
 
 # --- Fused convolutions of onnxruntime, y = activation(Conv(x, w, b)): nothing behind the activation can be folded ---
@@ -292,11 +266,12 @@ def padding_after_activation(op: Op, state: Padding) -> Padding:
 
 
 @register
-class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
+class FusedConvolution(Convolution):
     """FusedConv: a convolution with an activation."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
     has_activation = True
+    is_linear = False
     padding = PaddingTransfer(ZERO, ZERO, None, "any behind an activation of zero that is not zero")
 
     @override
@@ -315,7 +290,7 @@ class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
 #
 
 
-class IntegerConvolution(PadFoldingConvolution):
+class IntegerConvolution(Convolution):
     """The layout of convolutions of integers. Blocks have no padding.
 
     Attributes:
@@ -323,6 +298,7 @@ class IntegerConvolution(PadFoldingConvolution):
     """
 
     is_quantized = True
+    is_linear = False
     padding = PADDING_REFUSED
     zero_point: ClassVar[int] = 2
 
@@ -339,6 +315,10 @@ class IntegerConvolution(PadFoldingConvolution):
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """No roles for channels-last ops, so no kernel of a target matches."""
         return {} if self.is_channels_last(op) else super().roles(op)
+
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """None: integers absorb no affine maps."""
+        return None
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """The pads, if the zero point of the image is zero, since the op pads with the zero point; else None."""

@@ -105,15 +105,10 @@ def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
 
 
 class MatrixProduct(ConstantWeight, ProductOfTwo):
-    """A batch of matrix products, whose constant b absorbs affine maps. Each operand has a format of its own.
-
-    Attributes:
-        is_linear: whether the op is a linear map over the last axis of a, with b as its matrix.
-    """
+    """A batch of matrix products, whose constant b absorbs affine maps. Each operand has a format of its own."""
 
     formats = "a format for each operand, in any order of any digits"
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
-    is_linear: ClassVar[bool] = True
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The last axis of a, if b is one matrix."""
