@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot
-from layoutopt.ops.base import LayoutRule, add_rule, has_padding, register
+from layoutopt.ops.base import LayoutRule, add_rule, has_padding
 from layoutopt.ops.interfaces import (
     FEATURE_MAPS,
     Affine,
@@ -131,6 +131,11 @@ def _along(numbers: Array, axis: int, rank: int) -> Array:
     return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
 
 
+def padding_after_activation(op: Op, state: Padding) -> Padding:
+    """The padding state after the fused activation of an op, for padding of the given state before it."""
+    return state if op.attributes.get("activation", "") in ("", "HardSwish", "Relu", "Tanh") else ANY
+
+
 class Convolution(ConstantWeight):
     """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
 
@@ -155,6 +160,12 @@ class Convolution(ConstantWeight):
     weight: ClassVar[int] = 1
     weight_axes: ClassVar[tuple[int, int]] = (1, 0)
     points: ClassVar[Slot] = Y
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        if self.is_channels_last(op):
+            return "it is channels-last already"
+        return "it adds a tensor to the result" if self.has_activation and op.input(3) is not None else ""
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats; other operands take the order of axes of x or y, the bias that of the output channels."""
@@ -200,11 +211,13 @@ class Convolution(ConstantWeight):
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The transfer of x, whose finite padding zero weights cancel; the padding of filters and parameters has to be zero."""
-        return None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
+        state = None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
+        return None if state is None else padding_after_activation(op, state)
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
-        return {"x": X, "w": Slot("in", self.weight), "y": Y}
+        # Channels-last ones have none, so no kernel of a target matches.
+        return {} if self.is_channels_last(op) else {"x": X, "w": Slot("in", self.weight), "y": Y}
 
     def variant(self, op: Op) -> str:
         """Dense, depthwise (every channel is a group) or grouped."""
@@ -254,34 +267,15 @@ class Convolution(ConstantWeight):
 
 
 add_rule(Convolution())
+add_rule(
+    Convolution(  # y = activation(Conv(x, w, b)): onnxruntime has fused them
+        "com.microsoft::FusedConv",
+        has_activation=True,
+        is_linear=False,
+        padding=PaddingTransfer(ZERO, ZERO, None, "any behind an activation of zero that is not zero"),
+    )
+)
 add_rule(Convolution("ConvTranspose", family="transposed_convolution", weight_axes=(0, 1), points=X, is_linear=False))
-
-
-# --- Fused convolutions of onnxruntime, y = activation(Conv(x, w, b)): nothing behind the activation can be folded ---
-
-
-def padding_after_activation(op: Op, state: Padding) -> Padding:
-    """The padding state after the fused activation of an op, for padding of the given state before it."""
-    return state if op.attributes.get("activation", "") in ("", "HardSwish", "Relu", "Tanh") else ANY
-
-
-@register
-class FusedConvolution(Convolution):
-    """FusedConv: a convolution with an activation."""
-
-    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
-    has_activation = True
-    is_linear = False
-    padding = PaddingTransfer(ZERO, ZERO, None, "any behind an activation of zero that is not zero")
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        return "it adds a tensor to the result" if op.input(3) is not None else ""
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The transfer of the convolution, then of the activation."""
-        state = super().result_padding(op, signature, inputs)
-        return None if state is None else padding_after_activation(op, state)
 
 
 # --- Convolutions of integers: QLinearConv, ConvInteger ---
@@ -301,20 +295,6 @@ class IntegerConvolution(Convolution):
     is_linear = False
     padding = PADDING_REFUSED
     zero_point: ClassVar[int] = 2
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        return "it is channels-last already" if self.is_channels_last(op) else ""
-
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The signature of the convolution, whose other operands have no formats."""
-        if not set(known) <= set(self.roles(op).values()):
-            return Inapplicable("scales, zero points and the bias have no formats")
-        return super().complete(op, known)
-
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        """No roles for channels-last ops, so no kernel of a target matches."""
-        return {} if self.is_channels_last(op) else super().roles(op)
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """None: integers absorb no affine maps."""

@@ -14,7 +14,7 @@ from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
-from layoutopt.ops.base import Builder, padded_axes_of, register
+from layoutopt.ops.base import Builder, add_rule, padded_axes_of, register
 from layoutopt.ops.feature_maps import SpatialRule
 from layoutopt.ops.interfaces import Affine, Side, float_constant
 from layoutopt.ops.signatures import (
@@ -93,14 +93,9 @@ class ChannelNormalization(SpatialRule):
         return None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
 
 
-@register
-class LocalResponseNormalization(SpatialRule):
-    """LRN: it reads neighbouring channels, so the padding behind the last channel has to be zero."""
-
-    family = "normalization"
-    ops = ("LRN",)
-    padding = PaddingTransfer(ZERO, None, None, "any without a bias")
-    epsilon = "bias"
+# LRN reads neighbouring channels, so the padding behind the last channel has to be zero.
+_LRN = PaddingTransfer(ZERO, None, None, "any without a bias")
+add_rule(SpatialRule("LRN", family="normalization", padding=_LRN, epsilon="bias"))
 
 
 @register
@@ -159,28 +154,22 @@ class LayerNormalization(AxiswiseRule):
 KIND = "GroupNormalization"
 
 
-class GroupNormalizationRule(SpatialRule):
-    """The layout of both forms of the op. Scale and bias are vectors, which have one format without padding."""
+@register
+class GroupNormalization(SpatialRule):
+    """The op of the standard domain. Scale and bias are vectors, which have one format without padding."""
 
     family = "normalization"
-    padding = PADDING_REFUSED
-
-    operations = (6.0, Y)  # a mean, a variance, a scale and a shift
-
-
-@register
-class GroupNormalization(GroupNormalizationRule):
-    """The op of the standard domain."""
-
     ops = (KIND,)
+    padding = PADDING_REFUSED
+    operations = (6.0, Y)  # a mean, a variance, a scale and a shift
 
     @override
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        return folded_into_parameters(op, affine, side)
+        return None if self.is_pseudo_op else folded_into_parameters(op, affine, side)
 
 
 @register
-class ExportedGroupNormalization(GroupNormalizationRule):
+class ExportedGroupNormalization(GroupNormalization):
     """The pseudo-op that replaces the ops of an exporter, and is expanded to them again."""
 
     ops = (f"{DOMAIN}::{KIND}",)

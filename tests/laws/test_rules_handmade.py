@@ -262,9 +262,6 @@ def _rearrangements() -> Iterator[Sample]:
     for opset in (7, 11):
         yield made("y = Squeeze <axes=[2]> (x)", x=(2, 17, 1, 3), opset=opset)
         yield made("y = Unsqueeze <axes=[0,3]> (x)", x=(2, 17, 3), opset=opset)
-    yield made("y = DepthToSpace <blocksize=2> (x)", x=(4, 12, 2, 3), opset=11)
-    yield made('y = DepthToSpace <blocksize=2, mode="CRD"> (x)', x=(2, 32, 3, 3), opset=13)
-    yield made("y = SpaceToDepth <blocksize=2> (x)", x=(4, 8, 4, 2), opset=7)
 
 
 @family

@@ -158,9 +158,6 @@ def _rearrangements() -> Iterator[Sample]:
     yield made("y = Reshape (x, s)", x=x, s=ints(2, -1, 0), opset=7)
     yield made("y = Reshape <allowzero=1> (x, s)", x=(2, 0, 5), s=ints(0, 10), opset=14)
     yield made("y = Reshape (x, s)", x=(1, 1, 1), s=ints(), opset=13)
-    for mode in ("DCR", "CRD"):
-        yield made(f'y = SpaceToDepth <blocksize=2, mode="{mode}"> (x)', x=(2, 3, 4, 6), opset=28)
-        yield made(f'y = DepthToSpace <blocksize=2, mode="{mode}"> (x)', x=(2, 12, 2, 3), opset=11)
 
 
 @family
