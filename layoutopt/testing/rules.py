@@ -19,7 +19,7 @@ from onnx import helper
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS, Lower
-from layoutopt.formats import Format, Part, Shape, pack, unpack
+from layoutopt.formats import Format, Shape, pack, unpack
 from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
@@ -223,33 +223,30 @@ def _with_worst_padding(array: Array, storage: Storage | None) -> Array:
     return filled
 
 
+_BLOCKS = ("4b", "8b", "16b", "4a", "4z", "4a8b", "8b8a", "2y4z", "2c", "2b", "32b")
+"""Blocks behind the axes a, b, c, ..., of which z is the last one and y the one before."""
+
+
 def sample_formats(shape: Shape | None, *, is_thorough: bool) -> list[Format]:
     """Formats to test: orders of axes, channels last, blocks of one axis, of two axes, two blocks of one axis."""
-    rank = len(shape or ())
-    if rank == 0:
+    if not shape:
         return []
-    axes, last = tuple(range(rank)), rank - 1
-    orders = [axes[::-1], (0, *axes[2:], *axes[1:2]), (*axes[1:], 0), (*axes[1:2], 0, *axes[2:])]
+    axes = "ABCDEFGH"[: len(shape)]
+    rank, image, last = len(axes), axes[2:], axes[-1:]
+    orders = [axes[::-1], f"A{image}{axes[1:2]}", f"{axes[1:]}A", f"{axes[1:2]}A{image}"]
     if is_thorough and rank <= 4:
-        orders += permutations(axes)
+        orders += ["".join(order) for order in permutations(axes)]
     elif rank > 2:
-        orders += [(*axes[:-2], last, last - 1), (last, *axes[:-1])]
-    found = [Format.plain(order) for order in orders]
-    blocks = [[(1, 4)], [(1, 8)], [(1, 16)], [(0, 4)], [(last, 4)], [(0, 4), (1, 8)], [(1, 8), (0, 8)]]
-    blocks += [[(last - 1, 2), (last, 4)], [(2, 2)], [(1, 2)], [(1, 32)]]
-    plain = Format.canonical(rank)
-    for base in (plain, found[1], *(found[2:4] if is_thorough else ())):
-        for chosen in blocks:
-            inner = [Part(axis, block) for axis, block in chosen]
-            found += [Format((*base.parts, *inner))] if all(0 <= part.axis < rank for part in inner) else []
-    if rank > 1:  # the innermost axis with its outer digit innermost
-        found.append(Format((*plain.parts[:-1], Part(last, 2), Part(last))))
-    if rank > 2:  # both levels of an axis away from each other
-        found.append(Format((*plain.parts[:2], Part(1, 4), *plain.parts[2:], Part(1, 2))))
-        found.append(Format((*plain.parts[:2], Part(0, 2), Part(1, 2), *plain.parts[2:])))  # windows
-        found.append(Format((Part(1, 2, 1), *plain.parts[1:], Part(0), Part(1, 2, 2))))  # digits in no order
-        found.append(Format((Part(0), *plain.parts[2:], Part(1, 2), Part(1))))  # a channel shuffle
-    return list(dict.fromkeys(found))
+        orders += [f"{axes[:-2]}{axes[:-3:-1]}", f"{last}{axes[:-1]}"]
+    ends = str.maketrans("yz", axes[-2:].lower().rjust(2, "?"))
+    bases = (axes, *orders[1 : 4 if is_thorough else 2])
+    names = [*orders, *(f"{base}{block.translate(ends)}" for base in bases for block in _BLOCKS)]
+    # The innermost axis with its outer digit innermost.
+    names += [f"{axes[:-1]}2{last.lower()}{last}"] if rank > 1 else []
+    # Both levels of an axis away from each other, windows, digits in no order, a channel shuffle.
+    names += [f"AB4b{image}2b", f"AB2a2b{image}", f"2_1b{axes[1:]}A2_2b", f"A{image}2bB"] if rank > 2 else []
+    found = (name for name in names if {*name.upper(), *axes} - {*"0123456789_"} == {*axes})
+    return list(dict.fromkeys(Format.parse(name, axes) for name in found))
 
 
 def _independent(seeds: Mapping[Slot, list[Format]], is_thorough: bool) -> list[dict[Slot, Format]]:
