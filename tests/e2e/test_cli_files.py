@@ -44,7 +44,7 @@ KEPT = {
     "one file as report and page": "optimize a.onnx --json=new --html new",
     "the model as a record": "check a.onnx --json=a.onnx",
     "weights as a record": "bench a.onnx --json=w.bin",
-    "a dump": "inspect a.onnx --dump-ir before:fold-constants=dumps",
+    "a dump": "inspect a.onnx --dump-ir dumps",
     "somebody's target": "calibrate -o mine.toml",
 }
 NEVER = (
@@ -96,7 +96,7 @@ def test_what_belongs_to_somebody_is_kept(cli: Cli, folder: Path, case: str) -> 
 def test_every_command_replaces_what_it_wrote(cli: Cli, folder: Path) -> None:
     for command in (
         f"optimize a.onnx -o b.onnx --external-data u.bin --json r.json -t {TARGET} --runtime compiler",
-        f"inspect a.onnx -t {TARGET} --runtime compiler --dump-ir all=graphs",
+        f"inspect a.onnx -t {TARGET} --runtime compiler --dump-ir graphs",
         f"optimize a.onnx --html h.html -t {TARGET} --runtime compiler",
         f"inspect a.onnx -t {TARGET} --runtime compiler --html i.html",
         "check a.onnx --json c.json",
@@ -163,7 +163,7 @@ TOO_LONG = (
     f"optimize model.onnx -o {LONG}",
     f"optimize model.onnx -o out.onnx --json={LONG}",
     f"optimize model.onnx -o out.onnx --external-data {LONG}",
-    f"inspect model.onnx --dump-ir all={LONG}",
+    f"inspect model.onnx --dump-ir {LONG}",
     f"bench model.onnx --json={LONG}",
     f"check model.onnx --json={LONG}",
     f"calibrate -o {LONG}.toml",
