@@ -1,15 +1,15 @@
-"""`inspect`: a model before and after planning, or the stamp and the formats of a model that layoutopt wrote."""
+"""`inspect` and `explain`: the plan of a model, and the reasons for its conversions."""
 
 import json
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layoutopt import onnx_io
+from layoutopt import explanation, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import JsonRecord
-from layoutopt.cli.rendering.results import OpChange, planned_document, price_lines
+from layoutopt.cli.rendering.results import OpChange, explanation_documents, planned_document, price_lines
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
@@ -60,23 +60,24 @@ def page_text(
     Raises:
         LayoutoptError: as for `layoutopt.explain`.
     """
-    from layoutopt.explanation import explain
     from layoutopt.page import page_html
 
     assert before is not None
     planned, prices = before.planned(result.graph, result.report), {}
     if "," not in settings.target:
         arguments = settings.arguments(PlanOptions)
-        prices = price_lines(explain(model, None, settings.target, calibrate=settings.calibrate, **arguments))
+        prices = price_lines(
+            explanation.explain(model, None, settings.target, calibrate=settings.calibrate, **arguments)
+        )
     return page_html(result.report, before.graph, planned, is_plan=is_plan, prices=prices)
 
 
-def run_inspect(model: Path, given: Given) -> None:
+def inspect(given: Given, model: Path) -> None:
     """Plan a model for a target; without a target, read the options of a model that layoutopt wrote.
 
     Args:
-        model: the file.
         given: the options.
+        model: the file.
 
     Raises:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
@@ -116,6 +117,23 @@ def run_inspect(model: Path, given: Given) -> None:
         "ops": [{side: each and each.model_dump(mode="json") for side, each in change.items()} for change in changes],
     }
     record.show(data, planned_document(report, changes, given.show_all))
+
+
+def explain(given: Given, model: Path, item: str | None, calibrate: bool) -> None:
+    """Explain the conversions of a plan, or one tensor or op of it.
+
+    Raises:
+        LayoutoptError: as for `layoutopt.explain`.
+    """
+    settings = given.settings(model)
+    record = JsonRecord("explain", given, model, reads=settings.reads)
+    arguments = settings.arguments(PlanOptions)
+    with ProgressLine() as progress:
+        found = explanation.explain(
+            model, item, settings.target, limit=given.limit, calibrate=calibrate, progress=progress, **arguments
+        )
+    warn_of_repairs(repairs_of(found.notes))
+    record.show(found, *explanation_documents(found))
 
 
 def _paired(before: "OriginalGraph", ops: list[Op], reports: list[OpReport]) -> list[OpChange]:

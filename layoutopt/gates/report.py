@@ -74,7 +74,6 @@ class ModelResult(PlannedModel):
     is_compared: bool = Field(default=False, description="whether the model was looked up in a baseline")
     is_rewritten: bool = Field(default=False, description="false if the original is the result")
     reason: str = Field(default="", description="the reason why the model is unchanged")
-    written: str = Field(default="", description="the file of the result; empty unless it was written")
     seconds: float = Field(default=0.0, description="wall time for the model")
     findings: list[Finding] = Field(default_factory=list)
 

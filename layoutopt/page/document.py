@@ -49,7 +49,7 @@ def page_html(
         is_plan: whether the run only planned, as `inspect` does.
         prices: lines about the alternatives of a conversion, by the name of its tensor.
     """
-    scripts = [*(each.script for each in libraries()), _own_script()]
+    scripts = [*(each["script"] for each in libraries()), _own_script()]
     remaining = _remaining(after)
     of_casts = {each.name: prices[each.tensor] for each in report.casts if each.tensor in prices}
     style = (_FOLDER / "page.css").read_text("utf-8")
@@ -68,7 +68,7 @@ def page_html(
         legend=_legend(before, after),
         moving=Counter(kind for _, kind, _ in remaining),
         remaining=remaining,
-        totals=_totals(before, after),
+        graphs=[each for each in (before, after) if each is not None],
         libraries=libraries(),
     )
 
@@ -136,17 +136,6 @@ def _remaining(graph: PageGraph) -> list[tuple[int, str, Node]]:
         if node.kind in ("cast", "move"):
             rows.append((number, kind, node))
     return sorted(rows, key=lambda row: (-row[2].seconds, -row[2].nbytes, row[0]))
-
-
-def _totals(*graphs: PageGraph | None) -> list[tuple[str, list[list[float]]]]:
-    """Per op type, the number, estimated seconds and bytes of its ops in each graph; the longest time first."""
-    totals: dict[str, list[list[float]]] = {}
-    for side, graph in enumerate(graphs):
-        for node in graph.nodes if graph is not None else ():
-            if node.kind not in ("input", "output"):
-                row = totals.setdefault(node.op_type, [[0, 0.0, 0] for _ in graphs])[side]
-                row[:] = row[0] + 1, row[1] + node.seconds, row[2] + node.nbytes
-    return sorted(totals.items(), key=lambda each: -max(seconds for _, seconds, _ in each[1]))
 
 
 # --- the text ----------------------------------------------------------------------------------------------

@@ -100,17 +100,6 @@ def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
     assert cli("ci", "models", *PLANNED, *BASELINE).code == 0
 
 
-def test_results_are_written_where_requested(cli: Cli, models: Path, tmp_path: Path) -> None:
-    before = files(tmp_path)
-    assert cli("ci", "models", *PLANNED, "--write", "out").code == 0
-    assert files(tmp_path).keys() - before.keys() == {"out/net.onnx", "out/sub/relu.onnx"}
-    assert all(files(tmp_path)[name] == content for name, content in before.items())
-    assert cli("verify", "models/net.onnx", "out/net.onnx").code == 0
-    done = cli("ci", "out", *PLANNED, "--min-speedup", "1.1", "--json", "r.json")  # optimised before
-    assert done.code == 13 and "out/net.onnx: min-speedup is not checked" in done.out
-    assert cli("ci", "out/net.onnx", *PLANNED, "--write", "out").code == 2
-
-
 def test_github(cli: Cli, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "summary.md").write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
@@ -140,8 +129,6 @@ REFUSED = {
     "ci models --min-speedup nan": 2,
     "ci models --max-casts -1": 2,
     "ci models --github --json -": 2,
-    "ci models --write note.txt": 2,
-    "ci models --write out --junit out/net.onnx --force": 2,
     "ci models -t nowhere": 4,
     "ci models --dim x": 2,
 }

@@ -181,7 +181,13 @@ def explanation_documents(found: "Explanation") -> Iterator[Document]:
 def price_lines(found: "Explanation") -> dict[str, list[str]]:
     """The alternatives of each conversion and what would remove it, by tensor, for the page."""
     return {
-        each.tensor: [value_text("", other.model_dump()) for other in (*each.alternatives, *each.remedies)]
+        each.tensor: [
+            *(
+                f"{other.condition}: {value_text('', other.model_dump(exclude={'condition'}))}"
+                for other in each.alternatives
+            ),
+            *(f"{other.what}: {value_text('', other.model_dump(exclude={'what'}))}" for other in each.remedies),
+        ]
         for each in found.conversions
     }
 
