@@ -1,7 +1,7 @@
 """Runs of models on test inputs: at several sizes of symbolic dimensions and within time limits, or once."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -14,6 +14,8 @@ from layoutopt.files import scratch_folder
 from layoutopt.files.staging import output_errors
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array
+from layoutopt.onnx_io import weights
+from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.runtime.errors import (
     RUN_ERRORS,
     RUN_OR_MEMORY_ERRORS,
@@ -25,8 +27,8 @@ from layoutopt.runtime.errors import (
 )
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.verification.cuts import ObservedValue
-from layoutopt.verification.parts import is_too_large, without_weights
-from layoutopt.verification.runnable import AnySession, Runnable, as_runnable, in_parts, with_definitions
+from layoutopt.verification.parts import is_too_large
+from layoutopt.verification.runnable import AnySession, Runnable, as_runnable, with_definitions
 from layoutopt.verification.verdict import Verification
 
 COMPARED_SIZES = 3
@@ -37,6 +39,8 @@ RUN_SECONDS = 120.0
 
 SPREAD_SECONDS = 60.0
 """Time limit of the measurement of the rounding spread of a whole model."""
+
+_EXTERNAL_FROM = 1024  # bytes; smaller tensors of a model without weights are in the message
 
 _UNVERIFIED_SECONDS = 10.0
 """Time limit of the one run of a model that is not verified."""
@@ -188,10 +192,9 @@ def run_model_once(model: onnx_ir.Model, path: str | None, inputs: SampleInputs)
         path: the file that it was read from; None if it was not a file.
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
     """
-    if is_too_large(model):
-        return run_once(in_parts(model), inputs)
     with scratch_folder() as folder:
-        return run_once(as_runnable(model, folder / "original.onnx", path), inputs)
+        runnable = as_runnable(model, folder / "original.onnx", path)
+        return run_once(replace(runnable, is_parted=is_too_large(model)), inputs)
 
 
 def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
@@ -199,10 +202,21 @@ def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
 
     All weights are mapped to one file without blocks, so that they take neither time to read nor memory.
     """
-    message, weights = without_weights(model, "zeros")
+    large = [
+        (value, each)
+        for value, each in weights(model)
+        if each.nbytes >= _EXTERNAL_FROM and each.dtype != onnx_ir.DataType.STRING
+    ]
+    zeros = {
+        value: onnx_ir.ExternalTensor(
+            "zeros", 0, each.nbytes, each.dtype, shape=onnx_ir.Shape(each.shape.numpy()), name=value.name or ""
+        )
+        for value, each in large
+    }
     with scratch_folder() as folder:
         with output_errors(folder / "zeros"), (folder / "zeros").open("wb") as file:
-            file.truncate(max((each.nbytes for each in weights), default=0))
+            file.truncate(max((each.nbytes for _, each in large), default=0))
+        message = to_proto(model, zeros)
         runnable, _ = with_definitions(Runnable(bytes(message.SerializeToString()), folder, is_large=True))
         try:
             session = runnable.session(is_optimised=False)

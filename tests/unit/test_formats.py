@@ -124,10 +124,7 @@ def refusals() -> dict[str, object]:
         "no chain": lambda: Conversion(matrix, matrix).then(Conversion(PARSE("NM"), matrix)),
         "wrong memory": lambda: Conversion(matrix, PARSE("NM")).apply(np.zeros((3, 2)), (2, 3)),
         "elements lost": lambda: propagate_reshape(matrix, (2, 3), (7,)),
-        "overlap": lambda: Layout(matrix, (2, 3), (2, 1)),
-        "too small": lambda: Layout.padded(matrix, (2, 3), (2, 2)),
         "outside": lambda: Layout.packed(matrix, (2, 3)).offset(2, 0),
-        "gap": lambda: Layout.padded(matrix, (2, 3), (2, 4)).inverse(3),
     }
 
 
