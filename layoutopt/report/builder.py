@@ -108,16 +108,9 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel) -> 
 def growth_report(growth: Growth, size: int) -> GrowthReport:
     """The growth requests, the largest first; `size` is that of all constants of the result, in bytes."""
     rows = sorted(growth.requests, key=lambda each: each.nbytes, reverse=True)
-    found: dict[bool, list[GrowthRequestReport]] = {True: [], False: []}
-    for each in rows:
-        row = GrowthRequestReport(source=each.source, where=each.where, nbytes=each.nbytes, seconds=each.seconds)
-        found[each.is_accepted].append(row)
+    requests = [GrowthRequestReport.model_validate(each, from_attributes=True) for each in rows]
     return GrowthReport(
-        max_growth=growth.max_growth,
-        bytes_before=growth.source_bytes,
-        bytes_after=size,
-        accepted=found[True],
-        declined=found[False],
+        max_growth=growth.max_growth, bytes_before=growth.source_bytes, bytes_after=size, requests=requests
     )
 
 

@@ -110,7 +110,7 @@ def test_github(cli: Cli, models: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert lines[-1].startswith("::error file=net.onnx,title=layoutopt max-transposes::models/net.onnx: ")
     assert lines[0] == f"::stop-commands::{lines[-2].strip(':')}"
     summary = (tmp_path / "summary.md").read_text()
-    assert summary.startswith("before\n### layoutopt ci") and "the budget is 0" in summary
+    assert summary.startswith("before\n<pre>layoutopt ci") and "the budget is 0" in summary
 
 
 REFUSED = {

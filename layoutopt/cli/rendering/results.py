@@ -1,6 +1,5 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -22,7 +21,7 @@ from layoutopt.files import path_text
 from layoutopt.gates.report import GateReport, Numbers
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.report.facts import proof_text, size_facts
-from layoutopt.report.schema import Fact, NoteReport, OpReport, Report
+from layoutopt.report.schema import Fact, OpReport, Report
 from layoutopt.report.units import seconds, size
 
 if TYPE_CHECKING:
@@ -103,18 +102,10 @@ def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool
     record = {
         "ops": _ops(changes, show_all),
         "layout conversions": conversions if show_all else conversions[:_MAX_ROWS],
-        "notes": _notes(report.notes, show_all),
+        "notes": [each.model_dump() for each in report.notes[: None if show_all else _MAX_ROWS]],
     }
     note = "" if show_all else "--all lists each op."
     return Document(title=report.model, aside=_aside(report), facts=facts, record=record, note=note)
-
-
-def _notes(notes: Sequence[NoteReport], show_all: bool) -> list[Row]:
-    """The notes, or one row per pass and reason."""
-    if show_all:
-        return [each.model_dump() for each in notes]
-    counted = Counter((each.source, each.reason) for each in notes).most_common()
-    return [{"source": source, "notes": count, "reason": reason} for (source, reason), count in counted]
 
 
 def _ops(changes: Sequence[OpChange], show_all: bool) -> list[dict[str, Any]]:
@@ -203,17 +194,15 @@ def gates_document(report: GateReport) -> Document:
     errors = [f"{each.model}: {text}" for each in report.models for text in each.messages("error")]
     warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning", "skipped")]
     aside = ", ".join([report.target, f"runtime {report.runtime}", *baseline])
-    record = {"errors": errors, "warnings": warnings, "models": gate_rows(report)}
+    record = {"errors": errors, "warnings": warnings, "models": _gate_rows(report)}
     return Document(title="layoutopt ci", aside=aside, record=record)
 
 
-def gate_rows(report: GateReport) -> list[Row]:
+def _gate_rows(report: GateReport) -> list[Row]:
     """One row per model; a number of the baseline that differs is in parentheses."""
     rows = []
     for each in report.models:
         now, then = _numbers(each.numbers), _numbers(each.baseline)
-        if each.measured_speed_up is not None:
-            now["speed-up"], then["speed-up"] = f"{each.measured_speed_up:.2f}x measured", ""
         texts = {
             key: f"{text} ({then[key]})" if then.get(key) not in (None, "", text) else text for key, text in now.items()
         }
