@@ -14,7 +14,6 @@ from layoutopt.ir.types import Op, Operands, Signature, Storage, TensorType, Val
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import expected_runs, region_rule
-from layoutopt.passes.base import Note
 from layoutopt.planner import planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
@@ -255,14 +254,3 @@ def dim_reports(sizes: Sizes) -> list[DimReport]:
         DimReport(name=name, low=low, high=high, assumed=name in sizes.assumed, reason=sizes.reasons.get(name, ""))
         for name, (low, high) in sizes.ranges.items()
     ]
-
-
-def size_notes(sizes: Sizes) -> list[Note]:
-    """Notes on the inferred sizes, with the reason of each."""
-    notes = []
-    for name in sizes.assumed:
-        low, high = sizes.ranges[name]
-        size = str(low) if low == high else f"{low}:{high}"
-        reason = sizes.reasons.get(name, "its name and place")
-        notes.append(Note("sizes", name, f"planned for {size}, inferred from: {reason}; give it with --dim or dims"))
-    return notes

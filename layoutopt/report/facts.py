@@ -81,7 +81,8 @@ def proof_text(plan: PlanReport) -> str:
 def size_facts(dims: Sequence[DimReport]) -> list[Fact]:
     """The sizes of symbolic dimensions; empty without any."""
     texts = (f"{each.name} {range_text(each.low, each.high)}{'?' if each.assumed else ''}" for each in dims)
-    hint = "? inferred; set it with --dim NAME=SIZE" if any(each.assumed for each in dims) else ""
+    inferred = "; ".join(f"{each.name}: {each.reason or 'its name and place'}" for each in dims if each.assumed)
+    hint = f"? inferred ({inferred}); set it with --dim NAME=SIZE" if inferred else ""
     return [Fact(label="sizes", value=", ".join(texts), detail=hint)] if dims else []
 
 

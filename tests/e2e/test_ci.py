@@ -90,7 +90,7 @@ def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
     regressed = cli("ci", "models", *PLANNED, *BASELINE)
     assert regressed.code == 14
     assert_one_line(regressed.err)
-    assert "has changed since the baseline" in regressed.out and "(9.00x estimated)" in regressed.out
+    assert "has changed since the baseline" in regressed.out and "the baseline has 9" in regressed.out
     assert cli("ci", "models", *PLANNED, *BASELINE, "--min-speedup", "5").code == 13
 
     other = cli("ci", "models", "-t", "ascend-310", *BASELINE)

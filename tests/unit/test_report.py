@@ -189,7 +189,7 @@ def test_a_node_that_is_folded_has_no_choices() -> None:
         [scale] s = Add (v, v)
         y = Conv (x, s)
     }}"""
-    with pytest.raises(ArgumentError, match="scale: folded or fused into another op before planning"):
+    with pytest.raises(ArgumentError, match="scale: there is no such tensor or node when formats are planned"):
         explained(text_model(folded), "scale")
 
 
