@@ -20,8 +20,7 @@ from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.cost_models import RooflineModel, find_runtime, load_target, runtime_names, runtime_of, target_names
-from layoutopt.cost_models.registry import EXTENSIONS, find_target
-from layoutopt.cost_models.template import template
+from layoutopt.cost_models.registry import EXTENSIONS, TEMPLATE, find_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.driver.job import lowering_passes
 from layoutopt.errors import FormatError, OutputError, TargetError
@@ -180,7 +179,7 @@ def _one_format(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> 
             "strides": layout.strides,
             "byte_strides": [stride * element.bits / 8 for stride in layout.strides],
             "elements": layout.size,
-            "padding": format.padding_elements(layout.shape),
+            "padding": layout.capacity - layout.size,
             "capacity": layout.capacity,
             "capacity_bytes": layout.capacity * element.bits // 8,
             "offsets": _elements(layout),
@@ -211,8 +210,8 @@ def _letters(name: str, format: Format, entry: Entry | None) -> str:
 def _elements(layout: Layout) -> list[dict[str, Any]]:
     """The indices of the element at each of the first offsets; None for padding."""
     offsets = np.arange(min(layout.capacity, _MAX_OFFSETS))
-    is_element = layout.holds(offsets)
-    indices = [*zip(*(axis.tolist() for axis in layout.inverse(offsets[is_element])), strict=True)]
+    coords, is_element = layout.decode(offsets)
+    indices = [*zip(*(axis[is_element].tolist() for axis in coords), strict=True)]
     found = dict(zip(offsets[is_element].tolist(), indices or [()], strict=False))
     return [{"offset": offset, "element": found.get(offset)} for offset in offsets.tolist()]
 
@@ -231,7 +230,9 @@ def targets(given: Given, name: str | None) -> None:
         output = given.new.with_name(f"{given.new.name.removesuffix('.toml')}.toml")
         if os.path.lexists(output) and not given.force:  # it is written to be edited
             raise OutputError("exists", where=path_text(output), hint="name another file, or add --force to replace it")
-        write_text(output, template(output.stem), FileKind.TARGET, Overwrite(force=True, command="targets"))
+        write_text(
+            output, TEMPLATE.read_text(encoding="utf-8"), FileKind.TARGET, Overwrite(force=True, command="targets")
+        )
         return
     reads = [Path(name)] if name is not None and name.endswith(".toml") else []
     record = JsonRecord("targets", given, reads=reads)

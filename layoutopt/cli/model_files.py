@@ -10,7 +10,7 @@ from layoutopt.cli.app import is_pattern
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.output_files import STDIO
 from layoutopt.errors import ModelError
-from layoutopt.files import MARK, conflict, metadata, path_text, result_mark
+from layoutopt.files import conflict, mark_of_model, path_text, result_mark
 
 SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
 
@@ -53,7 +53,7 @@ def find_models(arguments: Sequence[Path], output: Path | None) -> dict[Path, Pa
 def _results(found: Collection[Path]) -> set[Path]:
     """The files that are results of other files found: they have the mark."""
     results: set[Path] = set()
-    marked = {each: mark for each in found if (mark := metadata(each).get(MARK))}
+    marked = {each: mark for each in found if (mark := mark_of_model(each))}
     for folder in {each.parent for each in marked}:
         of_folder = {result_mark(each, folder): each for each in found}
         results |= {each for each in marked if each.parent == folder and of_folder.get(marked[each], each) != each}
@@ -108,7 +108,7 @@ def with_output(arguments: Sequence[Path], output: str | None) -> tuple[Sequence
         return arguments, output
     model, second = arguments
     if os.path.lexists(second):
-        if metadata(second).get(MARK) != result_mark(model, second.parent):
+        if mark_of_model(second) != result_mark(model, second.parent):
             hint = f"write -o {second} --force to replace it, or -o FOLDER to optimise both"
             raise UsageError(f"exists and is no result of {path_text(model)}", where=path_text(second), hint=hint)
     elif second.suffix != SUFFIX:

@@ -120,8 +120,6 @@ def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:
         return OPTIMISED_BEFORE
     if portable_block(node.name or "" for node in model.graph) is not None:
         return "it is a portable result; optimise its original"
-    if job.context.mode == "inference" and onnx_io.has_training(model):
-        return "its training information binds its weights by name"
     return ""
 
 

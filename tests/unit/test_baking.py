@@ -1,6 +1,5 @@
 """Models baked by onnxruntime's optimiser, and constants of products that its sessions do not prepack."""
 
-import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir
@@ -52,28 +51,6 @@ def test_callers_see_no_difference(model: onnx_ir.Model) -> None:
     assert (baked.graph.name, baked.producer_name) == ("named", "someone")
     assert baked.metadata_props == {"kept": "yes"}
     assert set(baked.opset_imports) == {node.domain for node in baked.graph} | {""}
-
-
-def test_in_old_models_every_initializer_is_an_input() -> None:
-    """onnxruntime does not list a transposed weight that it puts into the file, and still lists a shape that two share."""
-    old = onnx.parser.parse_model(
-        """<ir_version: 3, opset_import: ["" : 9]>
-        old (float[2,4] x, float[3,4] w, float[4,3] v, int64[2] one, int64[2] same) => (float[3,2] y, float[3,2] z)
-        <int64[2] one = {3, 2}, int64[2] same = {3, 2}>
-        { t = Transpose <perm = [1, 0]> (w) s = Add (t, v) m = MatMul (x, s) y = Reshape (m, one) n = Neg (m) z = Reshape
-        (n, same) }"""
-    )
-    generator = np.random.default_rng(0)
-    for name, shape in (("w", (3, 4)), ("v", (4, 3))):
-        weight = generator.normal(size=shape).astype(np.float32)
-        old.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
-    baked = onnx.load_from_string(onnx_io.to_bytes(bake(onnx_io.from_message(old), packs=True)))
-    assert baked.ir_version == 3
-    assert baked.graph.input[0].name == "x"
-    assert {info.name for info in baked.graph.input[1:]} == {tensor.name for tensor in baked.graph.initializer}
-    assert len(baked.graph.initializer) == 2
-    onnx.checker.check_model(baked)
-    assert verify_models(old.SerializeToString(), baked.SerializeToString()).status == "passed"
 
 
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
