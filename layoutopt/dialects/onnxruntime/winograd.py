@@ -163,8 +163,8 @@ class Site:
     @property
     def shape_key(self) -> Hashable:
         """Everything that the time of the convolution depends on, besides its elements."""
-        present = tuple(each is not None for each in self.operands)
-        return self.batch, self.channels, self.filters, self.image, present, tuple(sorted(self.activation.items()))
+        types = tuple(value and value.type for value in self.op.inputs)
+        return types, tuple(sorted(self.activation.items()))
 
     @property
     def tilings(self) -> list[Tiling]:
