@@ -47,7 +47,7 @@ from layoutopt.planner.problem import TOLERANCE
 from layoutopt.report.schema import GainReport, PricesReport
 from layoutopt.report.units import seconds
 from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS
-from layoutopt.verification import Runnable, as_runnable
+from layoutopt.verification import as_runnable
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
@@ -117,7 +117,7 @@ def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: P
     """The original as onnxruntime runs it; None if it has float16, does not load, or is too large to be optimised for it."""
     if graph.has_dtype(DType.FLOAT16):  # its kernels are not timed
         return None
-    original = Runnable.of(job.path) if job.path else as_runnable(source, folder / "original.onnx")
+    original = as_runnable(source, folder / "original.onnx", job.path)
     if original.is_large:
         return None
     try:

@@ -58,7 +58,7 @@ from layoutopt.verification.perturbation import (
     perturbed_inputs,
 )
 from layoutopt.verification.runnable import AnySession, Runnable
-from layoutopt.verification.runs import Request, Run, Values, load_and_run, misdeclared_outputs, sizes_of
+from layoutopt.verification.runs import RUN_SECONDS, Request, Run, Values, load_and_run, misdeclared_outputs, sizes_of
 from layoutopt.verification.verdict import SPREAD_FACTOR, ULPS, Comparison, Verification
 
 ROUNDING_FACTOR = 10
@@ -197,7 +197,7 @@ class PairOfModels:
 
     def _spread(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
         """Measure the rounding spread of every value within its segment of the original."""
-        limits, seed = self.request.limits, self.request.seed
+        seed = self.request.seed
         cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
         plain: Sequence[Values] | None = [run.values for run in runs]
         differences: list[Mapping[str, Difference]] = []
@@ -205,9 +205,9 @@ class PairOfModels:
             for run in runs:
                 differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
             load = partial(cut.session, is_optimised=False)
-            plain = None if limits.is_exceeded else self._run_again(load, runs, names) or None
+            plain = None if self.request.is_late else self._run_again(load, runs, names) or None
         for copy, moves_inputs in self._perturbed(cut):
-            if plain is None or (self.is_optimised and limits.is_exceeded):
+            if plain is None or (self.is_optimised and self.request.is_late):
                 break
             load = partial(copy.session, is_optimised=False)
             differences += _differences(plain, self._run_again(load, runs, names, seed + 7 if moves_inputs else None))
@@ -293,7 +293,7 @@ class PairOfModels:
                 moved = {name: x for name, x in feed.items() if name not in self.cuts.unperturbed}
                 feed |= perturbed_inputs(moved, seed)
             feeds.append({values[name].rewritten: values[name].packed(x) for name, x in feed.items()})
-        outputs = session.run_all(requested, feeds, self.request.limits.run)
+        outputs = session.run_all(requested, feeds, RUN_SECONDS)
         return [
             {name: values[name].unpacked(array, run.values[name]) for name, array in zip(names, each, strict=True)}
             for run, each in zip(runs, outputs, strict=True)

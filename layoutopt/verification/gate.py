@@ -48,14 +48,16 @@ from layoutopt.verification.difference import difference
 from layoutopt.verification.edits import add_outputs, computed_names, upcast_to_float32
 from layoutopt.verification.parts import PartedSession, is_too_large
 from layoutopt.verification.runnable import (
+    MAX_PREPACKED_BYTES,
     Runnable,
     RunnableCopies,
     Source,
     as_runnable,
+    mappable,
     with_definitions,
     with_seeds,
 )
-from layoutopt.verification.runs import Request, run_original
+from layoutopt.verification.runs import RUN_SECONDS, Request, run_original
 from layoutopt.verification.verdict import Verification
 
 FLOAT16_ERROR_RATIO = 8
@@ -130,7 +132,7 @@ def verify_files(
     Args:
         original: the reference model.
         rewritten: the model to check.
-        request: pins, test inputs, seed and time limits; by default the generator of inputs follows from the original's graph.
+        request: pins, test inputs and seed; by default the generator of inputs follows from the original's graph.
         graphs: the graphs of both models, if already read.
 
     Raises:
@@ -143,7 +145,9 @@ def verify_files(
         return Verification("failed", mismatch)
     with scratch_folder() as folder:
         first, second = (
-            as_runnable(onnx_io.read(path), folder / f"copy{number}.onnx", str(path))
+            Runnable.of(path)
+            if path.stat().st_size <= MAX_PREPACKED_BYTES
+            else as_runnable(onnx_io.read(path), folder / f"copy{number}.onnx")
             for number, path in enumerate((original, rewritten))
         )
         return compare(first, second, request, CutCandidates.of(graphs[0]), matching_values, always_cuts=True)
@@ -169,14 +173,14 @@ def verify_rewrite(
         final: the model to be returned: `emitted`, or its form after onnxruntime's optimisations.
         match: finds the values of the original in `emitted`.
         candidates: the values at which the original can be cut.
-        request: pins, test inputs, seed and time limits.
+        request: pins, test inputs and seed.
         copies: the models as Runnables.
         path: the file that the original was read from; None if it was not a file.
         is_emulated: whether onnxruntime emulates the formats of the result, so that its data movement there is not measured.
     """
     is_parted = final is emitted and is_too_large(original, emitted)
     with scratch_folder() as traces:
-        reference = replace(copies.of(original, path), trace=traces / "original", is_parted=is_parted)
+        reference = replace(copies.of(original, mappable(path)), trace=traces / "original", is_parted=is_parted)
         written = replace(copies.of(final), trace=traces / "final", is_parted=is_parted)
         verdict = compare(
             reference,
@@ -211,7 +215,7 @@ def compare(
     Args:
         original: the reference model.
         final: the rewritten model.
-        request: pins, test inputs, seed and time limits.
+        request: pins, test inputs and seed.
         candidates: the values at which the original can be cut.
         match: finds values of the original in the rewritten model, before onnxruntime's optimisations; None for a comparison as
             a whole only.
@@ -416,7 +420,7 @@ def matching_values(
         session = rewritten.edited(messages[1]).session(is_optimised=False)
         pinned = request.counterparts()
         feed = {name: pinned[name].packed(x) if name in pinned else x for name, x in run.feed.items()}
-        outputs = session.run(None, feed, request.limits.run)
+        outputs = session.run(None, feed, RUN_SECONDS)
         actual_values = dict(zip([each.name for each in session.get_outputs()], outputs, strict=True))
     except RUN_ERRORS as error:  # the comparison as a whole reports the model that does not run
         raise_if_out_of_memory(error)

@@ -154,15 +154,19 @@ def as_runnable(model: onnx_ir.Model, path: Path, source: str | None = None) -> 
     Args:
         model: the model.
         path: the file that is written if the weights are large.
-        source: the file that the model was read from, which is used as it is unless it contains large weights; None if there is
-            none.
+        source: the file that the model was read from, which is used as it is; None if there is none.
     """
-    if source is not None and Path(source).stat().st_size <= MAX_BYTES_IN_MEMORY:
+    if source is not None:
         return Runnable.of(source)
     if weight_bytes(model) <= MAX_BYTES_IN_MEMORY:
         return Runnable.of(onnx_io.to_bytes(model))
     onnx_io.write(model, path, external_data=f"{path.name}.data")
     return Runnable.of(path)
+
+
+def mappable(path: str | None) -> str | None:
+    """The file, unless it contains large weights, which sessions cannot map there."""
+    return path if path is not None and Path(path).stat().st_size <= MAX_BYTES_IN_MEMORY else None
 
 
 class RunnableCopies:

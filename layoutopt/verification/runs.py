@@ -28,17 +28,17 @@ from layoutopt.runtime.errors import (
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.verification.cuts import ObservedValue
 from layoutopt.verification.parts import is_too_large
-from layoutopt.verification.runnable import AnySession, Runnable, as_runnable, with_definitions
+from layoutopt.verification.runnable import AnySession, Runnable, as_runnable, mappable, with_definitions
 from layoutopt.verification.verdict import Verification
 
 COMPARED_SIZES = 3
 """Number of sizes of symbolic dimensions at which two models are compared."""
 
 RUN_SECONDS = 120.0
-"""Time limit of one run of a model."""
+"""Time limit of one run of a model; one that takes longer cannot be verified."""
 
 SPREAD_SECONDS = 60.0
-"""Time limit of the measurement of the rounding spread of a whole model."""
+"""Time after which no further perturbation of a whole model is run."""
 
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors of a model without weights are in the message
 
@@ -50,26 +50,6 @@ Values: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """Time limits of a verification.
-
-    Attributes:
-        run: seconds for one run; a model that takes longer cannot be verified.
-        spread: seconds after which no further perturbation of a whole model is run.
-        start: time at which verification began, on the monotonic clock.
-    """
-
-    run: float = RUN_SECONDS
-    spread: float = SPREAD_SECONDS
-    start: float = field(default_factory=monotonic)
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Whether the time for measuring the spread is over."""
-        return monotonic() - self.start > self.spread
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """The conditions of a comparison.
 
@@ -78,7 +58,7 @@ class Request:
         observed: further outputs of both models, which may have another name and format in the rewritten model.
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
         seed: of the random inputs.
-        limits: time limits.
+        start: the time at which verification began, on the monotonic clock.
         defers_spread: whether the rounding spread is measured only after a comparison without tolerance has failed.
     """
 
@@ -86,8 +66,13 @@ class Request:
     observed: Sequence[ObservedValue] = ()
     inputs: SampleInputs = field(default_factory=SampleInputs)
     seed: int = 0
-    limits: TimeLimits = field(default_factory=TimeLimits)
+    start: float = field(default_factory=monotonic)
     defers_spread: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for measuring the spread of a whole model is over."""
+        return monotonic() - self.start > SPREAD_SECONDS
 
     def counterparts(self, values: Iterable[ObservedValue] = ()) -> dict[str, ObservedValue]:
         """The pinned and the observed values, and some more, by their names in the original."""
@@ -127,7 +112,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
 
     Args:
         session: the original.
-        request: the test inputs, the seed and the time limits.
+        request: the test inputs and the seed.
         only_once: stop after the first set of inputs on which the model runs.
 
     Raises:
@@ -140,7 +125,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
         runs: list[Run] = []
         done: dict[int, int] = {}
         for sample in request.inputs.sets(session, request.seed, style):
-            if done.get(sample.group, 0) == COMPARED_SIZES or (runs and request.limits.is_exceeded):
+            if done.get(sample.group, 0) == COMPARED_SIZES or (runs and request.is_late):
                 continue
             if runs and only_once:
                 break
@@ -148,7 +133,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
             count = 1 if only_once or done.get(sample.group) else 2
             try:
                 feeds = list(islice(sample.feeds, count))
-                outputs = session.run_all(None, feeds, request.limits.run)
+                outputs = session.run_all(None, feeds, RUN_SECONDS)
             except RUN_OR_MEMORY_ERRORS as error:
                 too_large = error if is_out_of_memory(error) else too_large
                 failures.append(f"{_at_sizes(sample.sizes)}: {error_message(error)}")
@@ -193,8 +178,9 @@ def run_model_once(model: onnx_ir.Model, path: str | None, inputs: SampleInputs)
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
     """
     with scratch_folder() as folder:
-        runnable = as_runnable(model, folder / "original.onnx", path)
-        return run_once(replace(runnable, is_parted=is_too_large(model)), inputs)
+        is_parted = is_too_large(model)
+        runnable = as_runnable(model, folder / "original.onnx", mappable(path) if is_parted else path)
+        return run_once(replace(runnable, is_parted=is_parted), inputs)
 
 
 def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
