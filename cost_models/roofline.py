@@ -5,12 +5,12 @@
     conversion  overhead + (bytes read + bytes written) / (bandwidth * cast efficiency);  0 if no byte moves
     emulation   conversions of the inputs + a kernel of the target + conversions of the outputs
 
-in seconds. The bandwidth is that of the fastest memory into which all bytes fit. Bytes and operations include padding.
-Symbolic extents count as 1. The model is that of Williams, Waterman and Patterson, CACM
-52(4), 2009.
+in seconds. Bytes and operations include padding. Symbolic extents count as 1. The model is that of Williams, Waterman and
+Patterson, CACM 52(4), 2009.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
@@ -157,19 +157,6 @@ class Kernels:
     estimates: dict[OptionalFormats, float | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SharedEstimates:
-    """The estimates of one target, which all its models share: they do not depend on measured prices.
-
-    Attributes:
-        kernels: the kernels of ops, by structure.
-        conversions: the seconds of conversions in one step.
-    """
-
-    kernels: dict[Structure, Kernels] = field(default_factory=dict)
-    conversions: dict[ConversionKey, float] = field(default_factory=dict)
-
-
 def structure(op: Op) -> Structure:
     """The properties on which a price depends: op type, attributes, types, small constants, and which operands are constant."""
     return (
@@ -230,19 +217,17 @@ class Work:
 class RooflineModel:
     """The roofline model of a target file. Prices are cached by the structure of ops, so that equal ops share them."""
 
-    def __init__(
-        self, spec: TargetSpec, measured: MeasuredPrices | None = None, estimates: SharedEstimates | None = None
-    ) -> None:
-        """Price with the numbers of `spec`, and with measured prices where there are any.
-
-        Args:
-            spec: the target.
-            measured: the measured prices.
-            estimates: the estimates of another model of the same target.
-        """
+    def __init__(self, spec: TargetSpec) -> None:
+        """Price with the numbers of `spec`."""
         self.spec = spec
+        # estimates, which do not depend on measured prices
+        self._kernels: dict[Structure, Kernels] = {}
+        self._estimated_conversions: dict[ConversionKey, float] = {}
+        self._price_with(None)
+
+    def _price_with(self, measured: MeasuredPrices | None) -> None:
+        """Price with measured prices where there are any."""
         self._measured = measured
-        self._estimates = estimates or SharedEstimates()
         self._preferred_formats: dict[int, list[OperandFormats]] = {}
         self._prices: dict[tuple[int, OptionalFormats], float] = {}
         self._conversions: dict[ConversionKey, float] = {}
@@ -262,8 +247,10 @@ class RooflineModel:
         return f"RooflineModel({self.name})"
 
     def with_measured(self, measured: MeasuredPrices) -> "RooflineModel":
-        """The model of the same target with measured prices."""
-        return RooflineModel(self.spec, measured, self._estimates)
+        """The model of the same target with measured prices, which shares its estimates."""
+        model = copy(self)
+        model._price_with(measured)
+        return model
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that the target's kernels for this op require, the fastest kernel first."""
@@ -309,9 +296,9 @@ class RooflineModel:
         if src.satisfies(dst, type.shape):
             return 0.0
         key = (type, src, dst)
-        if key not in self._estimates.conversions:
-            self._estimates.conversions[key] = self._estimate_conversion(type, src, dst)
-        seconds = self._estimates.conversions[key]
+        if key not in self._estimated_conversions:
+            self._estimated_conversions[key] = self._estimate_conversion(type, src, dst)
+        seconds = self._estimated_conversions[key]
         return seconds if self._measured is None else self._measured.conversion(type, src.format, dst.format, seconds)
 
     def _estimate_conversion(self, type: TensorType, src: Storage, dst: Storage) -> float:
@@ -322,10 +309,10 @@ class RooflineModel:
         efficiency = getattr(memory, name) or memory.blocked_cast_efficiency
         moved = sum(physical_bytes(type, storage.format) for storage in (src, dst))
         overhead = launch.cast_overhead or launch.overhead
-        return overhead.value + moved / (memory.serving(moved) * efficiency.value)
+        return overhead.value + moved / (memory.bandwidth.value * efficiency.value)
 
     def _kernels_of(self, op: Op) -> Kernels:
-        key, known = structure(op), self._estimates.kernels
+        key, known = structure(op), self._kernels
         found = known.get(key)
         if found is None:
             rule = rule_of(op)
@@ -435,7 +422,7 @@ class RooflineModel:
             rate = self.spec.rate(kernel.unit, row.dtype) * efficiency.value
             reached = kernel.bandwidth_efficiency or reached
             overhead = kernel.overhead or overhead
-        traffic = nbytes / (memory.serving(nbytes) * reached.value)
+        traffic = nbytes / (memory.bandwidth.value * reached.value)
         spec = None if row is None else row.kernel
         return Work(spec, formats, operations, nbytes, is_aligned, operations / rate, traffic, overhead.value)
 

@@ -119,9 +119,9 @@ class _Figure:
         """The indices of the element at each offset, without axes of extent 1; empty for padding."""
         layout = self.layout
         offsets = np.arange(layout.capacity)
-        is_element = layout.holds(offsets)
+        coords, is_element = layout.decode(offsets)
         used = [axis for axis, dim in enumerate(layout.shape) if dim > 1] or [0]
-        indices = np.stack([*layout.inverse(offsets[is_element])] or [np.zeros(1, int)], 1)
+        indices = np.stack([each[is_element] for each in coords] or [np.zeros(1, int)], 1)
         labels = [""] * layout.capacity
         separator = "" if max(layout.shape, default=1) <= 10 else ","
         for offset, index in zip(offsets[is_element], indices, strict=True):

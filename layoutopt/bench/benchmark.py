@@ -20,8 +20,8 @@ from layoutopt.runtime.session import needs_ort_value
 from layoutopt.runtime.type_names import short_name
 from layoutopt.sample_inputs import SampleInputs, bound_sizes, sample_inputs_for, symbols_of
 from layoutopt.timing.interleaved import in_rounds, pinned, timed, usable_cpus
-from layoutopt.timing.speed_up import Block, measure_in_turns
-from layoutopt.timing.statistics import Ratio, estimate, is_quiet, null_ratio, ratio
+from layoutopt.timing.speed_up import Block, measure_in_turns, speed_ups
+from layoutopt.timing.statistics import estimate, ratio
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
@@ -112,8 +112,6 @@ def bench(
             share = _reorder_share(case, threads)
             reports.append(_model_report(number, labels[number], case, blocks, share, given))
     machine = MachineReport(cpu=processor_name(), cpus=cpus, threads=threads, pinned_to=cpu)
-    null = null_ratio(reports[0].samples)
-    assert null is not None, "each block has two runs at least"
     return BenchReport(
         layoutopt_version=VERSION,
         machine=machine,
@@ -121,13 +119,13 @@ def bench(
         dims=sizes,
         blocks=len(blocks),
         rounds=reports[0].time.count,
-        null=null,
+        null=speed_ups(blocks, 0)[0].null,
         models=reports,
         warnings=[
             *exclusions,
             *input_caveats(cases, labels, inferred),
-            *machine_caveats(machine, reports, null),
-            *ratio_caveats(reports),
+            *machine_caveats(machine),
+            *(each for number in range(1, len(cases)) for each in speed_caveats(blocks, number, labels)),
         ],
     )
 
@@ -161,7 +159,7 @@ def same_inputs(
     own, names = {symbol.name for symbol in symbols_of(interfaces[0])}, {each.name for each in interfaces[0].inputs}
     samples: SampleInputs = sample_inputs_for(models[0], _among(own, known), _among(names, given))
     sizes = defaults | _among(defaults, samples.planned) | _among(defaults, known)
-    drawn = [samples.draw(each, seed, sizes, is_first=True) for each in interfaces]
+    drawn = [samples.draw(each, seed, sizes) for each in interfaces]
     feeds = [
         {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
         for feed in drawn
@@ -224,8 +222,8 @@ def _reorder_share(case: BenchCase, threads: int) -> float:
 def _model_report(
     number: int, label: str, case: BenchCase, blocks: Sequence[Block], reorder_share: float, given: Mapping[str, Array]
 ) -> ModelReport:
-    times, baseline = ([block.runs[each][0] for block in blocks] for each in (number, 0))
     created, first = ([[min(block.created[each])] for block in blocks] for each in (number, 0))
+    times = [block.runs[number][0] for block in blocks]
     inputs = [
         InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
         for name, value in case.feed.items()
@@ -237,7 +235,7 @@ def _model_report(
         runtime_version=case.runtime.version,
         inputs=inputs,
         time=estimate(times),
-        speed_up=ratio(baseline, times) if number else None,
+        speed_up=speed_ups(blocks, number)[0].runs if number else None,
         creation=estimate(created),
         creation_speed_up=ratio(first, created) if number else None,
         reorder_share=reorder_share,
@@ -248,22 +246,17 @@ def _model_report(
 # --- caveats: reasons why the numbers may be misleading, in one sentence each ---
 
 
-def ratio_caveats(models: Sequence[ModelReport]) -> Iterator[str]:
-    """Caveats of speed-ups: no difference is shown, or other load disturbed the blocks."""
-    for model in models[1:]:
-        pair, speed_up = f"{model.label} against {models[0].label}", model.speed_up
-        assert speed_up is not None
-        if speed_up.verdict == "no difference shown":
-            yield f"{pair}: no difference is shown, the confidence interval includes 1"
-        if not speed_up.is_precise:
-            disagree = f"{speed_up.disturbed} of {speed_up.blocks} blocks disagree with the fastest runs"
-            yield f"{pair}: the machine is busy, or there are too few rounds: the interval is wide, or {disagree}"
+def speed_caveats(blocks: Sequence[Block], number: int, labels: Sequence[str]) -> Iterator[str]:
+    """Caveats of a speed-up over the first model: no difference is shown, or the machine was too busy for a measurement."""
+    pair, found = f"{labels[number]} against {labels[0]}", speed_ups(blocks, number)[0]
+    if found.runs.verdict == "no difference shown":
+        yield f"{pair}: no difference is shown, the confidence interval includes 1"
+    if found.disturbance:
+        yield f"{pair}: the machine is busy: {found.disturbance}"
 
 
-def machine_caveats(machine: MachineReport, models: Sequence[ModelReport], null: Ratio) -> Iterator[str]:
-    """Caveats of the machine: noise, threads that share CPUs, or no pinning."""
-    if not is_quiet(null):
-        yield f"the machine is busy: {models[0].label} is {null.low:.3f} to {null.high:.3f} times as fast as itself"
+def machine_caveats(machine: MachineReport) -> Iterator[str]:
+    """Caveats of the machine: threads that share CPUs, or no pinning."""
     if machine.threads > machine.cpus:
         yield f"{machine.threads} threads share {machine.cpus} CPUs"
     if machine.threads == 1 and machine.pinned_to is None:

@@ -19,7 +19,7 @@ bandwidths at which one kernel would be bound by that term alone, after an overh
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import inf, isfinite
 from typing import Any, TypeAlias
 
@@ -123,7 +123,7 @@ def _candidates(amounts: Array, rest: Array) -> Array:
 Group: TypeAlias = int | str
 """The index of a row of the target; for conversions and ops without a row, the name of their fraction of the bandwidth."""
 
-WITHOUT_ROW: Group = "kernel_efficiency"
+WITHOUT_ROW = "kernel_efficiency"
 _CONVERSIONS = (
     "plain_cast_efficiency",
     "blocked_cast_efficiency",
@@ -149,7 +149,8 @@ def group_measurements(
     rows = {id(kernel): number for number, kernel in enumerate(spec.kernel)}
     found = []
     for case in cases:
-        op, signature, group = case.op, case.op.signature, WITHOUT_ROW
+        op, signature = case.op, case.op.signature
+        group: Group = WITHOUT_ROW
         assert signature is not None
         if is_cast(op):
             x, source, target = op.inputs[0], signature.inputs[0], signature.outputs[0]
@@ -270,27 +271,25 @@ def with_tables(spec: TargetSpec, tables: Table) -> TargetSpec:
 
 
 def toml_text(tables: Table) -> str:
-    """The text of a target file."""
-    return "\n".join(_toml_lines(tables)) + "\n"
+    """The text of a target file: a line for each key, with the path of its table, and a table for each kernel."""
+    rows = (["", "[[kernel]]", *map(_toml_line, row.items())] for row in tables.get("kernel", ()))
+    return "\n".join([*_toml_lines(tables), *chain.from_iterable(rows), ""])
 
 
-def _toml_lines(table: Table, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The keys of a table in a line each, then the tables in it that have tables or rows themselves."""
-    nested = {key for key, each in table.items() if any(isinstance(part, dict) for part in _parts(each))}
-    yield from (f"{key} = {_toml_value(each)}" for key, each in table.items() if key not in nested)
-    for key in (key for key in table if key in nested):
-        name, inner = ".".join((*path, key)), table[key]
-        title = f"[[{name}]]" if isinstance(inner, list) else f"[{name}]"
-        for each in inner if isinstance(inner, list) else [inner]:
-            yield from ("", title, *_toml_lines(each, (*path, key)))
+def _toml_lines(table: Table, path: str = "") -> Iterator[str]:
+    for key, each in table.items():
+        if isinstance(each, dict) and "source" not in each:
+            yield from _toml_lines(each, f"{path}{key}.")
+        elif key != "kernel":
+            yield _toml_line((f"{path}{key}", each))
 
 
-def _parts(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+def _toml_line(item: tuple[str, Any]) -> str:
+    return f"{item[0]} = {_toml_value(item[1])}"
 
 
 def _toml_value(value: Any) -> str:
     """A value in TOML, which includes JSON's strings, numbers, booleans and lists."""
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_toml_value(each)}' for key, each in value.items())} }}"
+        return f"{{ {', '.join(map(_toml_line, value.items()))} }}"
     return json.dumps(value, ensure_ascii=False)

@@ -26,13 +26,11 @@ from layoutopt.errors import ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown
 from layoutopt.inference.op_inference import (
     HINT,
-    SHAPE_ERRORS,
     TYPE_ERROR,
     UNTYPED,
     InferredType,
     ValueType,
     as_inferred,
-    infer_bodied_node,
     infer_elements,
     infer_results,
     merged_type,
@@ -302,7 +300,7 @@ class Inference:
             if rule is not None:
                 self._enter_bodies(op, rule)
             elif op.bodies:
-                self._infer_with_onnx(op)
+                self._walk_bodies(op)
             else:
                 self._infer(op)
 
@@ -391,22 +389,14 @@ class Inference:
             op, [None if value is None else as_inferred(outputs.get(value, UNTYPED)) for value in op.outputs]
         )
 
-    def _infer_with_onnx(self, op: Op) -> None:
-        """Infer an op whose bodies have no region rule by onnx's inference of its node."""
+    def _walk_bodies(self, op: Op) -> None:
+        """Infer the bodies of an op without a region rule, such as SequenceMap, whose results have their declared types."""
         self._capture(op)
         for body in op.bodies.values():
             for value in body.inputs[: len(body.inputs) - op.captured]:
                 self._set(value, without_names(self._declared.get(value, UNTYPED), self._names))
             self._walk(body)
-        types = [None if value is None else self.type_of(value) for value in op.inputs]
-        try:
-            found = infer_bodied_node(op, types, self.graph.opsets)
-        except TYPE_ERROR as error:
-            raise model_error(error, display_name(op)) from error
-        except SHAPE_ERRORS as error:
-            self._record(model_error(error, display_name(op)))
-            found = [None] * len(op.outputs)
-        self._set_types(op, found)
+        self._set_types(op, [None] * len(op.outputs))
 
 
 def infer(

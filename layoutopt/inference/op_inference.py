@@ -15,16 +15,14 @@ import onnx_ir as ir
 
 from layoutopt.errors import FormatError, ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, parse_extent, quoted
-from layoutopt.ir.types import Array, DType, Op, OpaqueType, TensorType
+from layoutopt.ir.types import Array, DType, OpaqueType, TensorType
 from layoutopt.onnx_io.messages import has_map
 from layoutopt.onnx_io.schema import find_schema, is_tolerated
-from layoutopt.onnx_io.structure import captures_of
 from layoutopt.onnx_io.vocabulary import FROM_IR, TO_IR, DimNames, attribute_to_ir
 from layoutopt.ops.shape_functions import (
     ContradictionError,
     Dims,
     Elements,
-    Equivalent,
     Node,
     Operand,
     elements_of,
@@ -40,6 +38,8 @@ TYPE_ERROR = onnx.checker.ValidationError
 
 _MAX_CONSTANT_BYTES = 1024  # of a constant whose elements onnx reads: shapes, axes, pads and sizes are smaller
 _LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas and messages
+_WITH_INFERENCE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
+"""Operators without an inference function, and those of the same types that have one."""
 _KINDS = "iufb"  # numpy's kinds of the element types of such a constant
 
 
@@ -82,7 +82,7 @@ def infer_node(node: Node) -> list[InferredType]:
     outputs = [f"o{index}" if is_there else "" for index, is_there in enumerate(node.outputs)]
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=inputs, output=outputs)
     for name, value in node.attributes.items():
-        if name in schema.attributes:  # an equivalent node has attributes of another operator, too
+        if name in schema.attributes:
             ir.serde.serialize_attribute_into(proto.attribute.add(), attribute_to_ir(name, value, schema))
     given = {name: operand for name, operand in zip(inputs, node.operands, strict=True) if operand is not None}
     data = tuple((name, _tensor(each.constant)) for name, each in given.items() if each.constant is not None)
@@ -100,26 +100,15 @@ def _outputs_of_node(
     types: tuple[tuple[str, bytes], ...],
     data: tuple[tuple[str, bytes], ...],
 ) -> Mapping[str, InferredType]:
-    """`infer_with_schema` for messages as bytes, so that a node whose operands have not changed is inferred once."""
-    schema, proto = find_schema(op_type, domain, version), onnx.NodeProto.FromString(message)
-    given = {name: onnx.TypeProto.FromString(each) for name, each in types}
-    arrays = {name: onnx.TensorProto.FromString(each) for name, each in data}
-    return infer_with_schema(schema, proto, given, arrays, [onnx.helper.make_opsetid(domain, version)])
-
-
-def infer_with_schema(
-    schema: Any,
-    proto: onnx.NodeProto,
-    types: Mapping[str, onnx.TypeProto],
-    data: Mapping[str, onnx.TensorProto],
-    imports: Sequence[onnx.OperatorSetIdProto],
-) -> dict[str, InferredType]:
-    """The types of the outputs of a node by name.
-
-    Raises:
-        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
-    """
-    found = onnx.shape_inference.infer_node_outputs(schema, proto, dict(types), dict(data), None, list(imports))
+    """The types of the outputs of a node by name; messages are bytes, so that a node on the same operands is inferred once."""
+    found = onnx.shape_inference.infer_node_outputs(
+        find_schema(op_type, domain, version),
+        onnx.NodeProto.FromString(message),
+        {name: onnx.TypeProto.FromString(each) for name, each in types},
+        {name: onnx.TensorProto.FromString(each) for name, each in data},
+        None,
+        [onnx.helper.make_opsetid(domain, version)],
+    )
     return {name: _read(type) for name, type in found.items()}
 
 
@@ -297,8 +286,9 @@ def infer_results(node: Node) -> tuple[list[InferredType], Exception | None]:
         TYPE_ERROR: as for `infer_node`.
     """
     fault: Exception | None = None
+    node = replace(node, op_type=_WITH_INFERENCE.get(node.op_type, node.op_type))
     if not has_inference(node):
-        found = [None if each is None else _found(each) for each in results_of(node)]
+        found = [None if each is None else as_inferred(each) for each in results_of(node)]
         return found if node.domain else _with_shapes(node, found), None
     try:
         found = infer_node(node)
@@ -340,22 +330,6 @@ def _results_or_none(function: Callable[[Node], list[T | None]], node: Node) -> 
         return [None] * len(node.outputs)
 
 
-def _found(result: TensorType | OpaqueType | Equivalent) -> InferredType:
-    """The inferred type for a result of a type function; None if an equivalent node contradicts its operands."""
-    if not isinstance(result, Equivalent):
-        return as_inferred(result)
-    try:
-        (found,), fault = infer_results(result.node)
-    except TYPE_ERROR:
-        return None
-    if fault is not None or not isinstance(found, PartialType):
-        return None if fault is not None else found
-    shape = found.shape
-    if result.order and shape is not None:
-        shape = tuple(shape[axis] for axis in result.order)
-    return PartialType(result.dtype or found.dtype, shape)
-
-
 def _is_static(found: InferredType) -> bool:
     if isinstance(found, PartialType):
         return found.shape is not None and all(isinstance(dim, int) for dim in found.shape)
@@ -378,26 +352,3 @@ def _with_extents(by_onnx: InferredType, by_shape_function: Dims | None) -> Infe
 
 def _chosen_dim(by_onnx: Dim | None, by_shape_function: Extent | None) -> Dim | None:
     return by_onnx if isinstance(by_onnx, int) or by_shape_function is None else by_shape_function.dim
-
-
-def infer_bodied_node(op: Op, types: Sequence[ValueType | None], opsets: Mapping[str, int]) -> list[InferredType]:
-    """The types of the outputs of an op with bodies.
-
-    Args:
-        op: the op.
-        types: the types of its inputs, None for absent ones; those that its bodies capture are the last ones.
-        opsets: the opsets of the model.
-
-    Raises:
-        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
-    """
-    schema = find_schema(op.op_type, op.domain, op.version)
-    if schema is None or not isinstance(op.origin, ir.Node):
-        return [None] * len(op.outputs)
-    names = [value.name if value is not None else "" for value in op.origin.inputs]
-    names += list(captures_of(op.origin))
-    given = {name: type_proto(type) for name, type in zip(names, types, strict=True) if name and type is not None}
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    proto: onnx.NodeProto = ir.serde.serialize_node(op.origin)
-    found = infer_with_schema(schema, proto, given, {}, imports)
-    return [found.get(value.name or "") for value in op.origin.outputs]  # a message has no absent outputs at its end

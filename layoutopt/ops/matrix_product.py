@@ -6,9 +6,6 @@
 Each operand has a format of its own, and every order of digits is legal; the target declares which of them its kernels read
 and write by strides (`interfaces.contraction_modes`). Blocked formats are those of matrix units (FRACTAL_NZ); padding of K has
 to be zero, because K is summed over.
-
-Axes outside of the matrices may be in any order that is the same in all operands: interleaved windows of rows are rows of one
-large matrix if b has no batches (`collapsed_batch`).
 """
 
 from collections.abc import Mapping
@@ -18,16 +15,14 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, state_of
 from layoutopt.ops.contraction import (
     A,
     B,
-    CollapsedBatch,
     ContractionModes,
     aligned_format,
-    collapse_batch,
     modes_of,
 )
 from layoutopt.ops.convolution import ConstantWeight, MixedAxes, padding_after_activation
@@ -43,12 +38,9 @@ from layoutopt.ops.signatures import (
     States,
     X,
     Y,
-    chosen_signature,
     estimated_extent,
     format_text,
-    is_canonical,
     present,
-    present_type,
     rank_of,
     shape_of,
     signature_of,
@@ -105,15 +97,15 @@ def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
 
 
 class MatrixProduct(ConstantWeight, ProductOfTwo):
-    """A batch of matrix products, whose constant b absorbs affine maps. Each operand has a format of its own.
-
-    Attributes:
-        is_linear: whether the op is a linear map over the last axis of a, with b as its matrix.
-    """
+    """A batch of matrix products, whose constant b absorbs affine maps. Each operand has a format of its own."""
 
     formats = "a format for each operand, in any order of any digits"
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
-    is_linear: ClassVar[bool] = True
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        has_batch_behind = op.integer("transBatchA") or op.integer("transBatchB")
+        return "its batch axes are between rows and columns" if has_batch_behind else super().inapplicability(op)
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The last axis of a, if b is one matrix."""
@@ -185,30 +177,6 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
             return None
         return modes_of(axes, formats, {slot: shape_of(op.operand(slot)) for slot in axes})
 
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """The formats with collapsed axes in logical order."""
-        collapsed = self._collapsed(op, formats)
-        return {**formats, **collapsed.formats} if collapsed is not None and collapsed.has_uniform_batch else formats
-
-    def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
-        """The product without its batches, and without its rows if b is one matrix; None if these are not outermost."""
-        axes = self.iteration_axes(op)
-        if isinstance(axes, Inapplicable):
-            return None
-        shapes = {slot: shape_of(op.operand(slot)) for slot in axes}
-        batches = range(len(axes[Y]) - 2)
-        if all(dim == 1 for dim in shapes[B][:-2]):
-            collapsed = collapse_batch(axes, formats, shapes, range(len(axes[Y]) - 1))
-            if collapsed is not None:
-                return collapsed
-        return collapse_batch(axes, formats, shapes, batches)
-
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        """Whether the matrices are canonical after batches are collapsed."""
-        known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
-        collapsed = self._collapsed(op, known)
-        return collapsed is not None and all(format.is_canonical for format in collapsed.formats.values())
-
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The transfer of rows and columns; padding of K is summed, so it must be finite and multiplied by zeros."""
         if any(inputs[2:]):
@@ -224,31 +192,11 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
             return None
         return super().result_padding(op, signature, inputs) if outside else ZERO
 
-    def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the collapsed arrays, or the canonical op on padded matrices."""
-        signature = chosen_signature(op)
-        if self.is_one_op(op, signature) and not is_canonical(signature):
-            self._lower_collapsed(op, build)
-        else:
-            super().lower(op, build)
-
-    def _lower_collapsed(self, op: Op, build: Builder) -> None:
-        """The product of the physical arrays, with extents of 1 where an operand lacks a collapsed axis."""
-        formats = {slot: build.format(slot) for slot in (A, B, Y)}
-        collapsed, axes, target = self._collapsed(op, formats), self.axes(op), present_type(build.output_type(0))
-        assert collapsed is not None
-        operands: list[Value | None] = []
-        for slot in (A, B):
-            shape = collapsed.shape(axes[slot], shape_of(op.operand(slot)))
-            operands.append(build.reshape(present(build.input(slot.index)), shape))
-        type = TensorType(target.dtype, collapsed.shape(axes[Y], op.y.dims))
-        (result,) = build.op("MatMul", operands, [type], op.attributes)
-        build.set_output(0, result)
-
 
 class BiasedMatrixProduct(MatrixProduct):
-    """One product with a bias; transA and transB are attributes. b and the bias absorb affine maps."""
+    """One product with a bias, and perhaps an activation. Its b and bias absorb affine maps."""
 
+    ops = ("Gemm",)
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis; that of the bias where it broadcasts")
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
@@ -256,27 +204,24 @@ class BiasedMatrixProduct(MatrixProduct):
         is_plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
         return super().mixed_axes(op) if is_plain else None
 
+    def mapped_axis(self, op: Op) -> int | None:
+        """The columns, if the bias has one number per column."""
+        c = op.input(2)
+        is_vector = c is None or (c.data is not None and all(dim == 1 for dim in shape_of(c)[:-1]))
+        return super().mapped_axis(op) if is_vector else None
+
     @override
     def constant_bias(self, op: Op, extent: int) -> Array | None:
         return np.zeros(extent) if op.input(2) is None else float_constant(op, 2)
 
-    def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
-        """None: Gemm accepts matrices only, and its bias may have rows."""
-        return None
-
-    @override
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        return False
-
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Padding of rows or columns is the bias where the bias broadcasts along them."""
+        """Padding of rows or columns is the bias where the bias broadcasts along them, behind the activation."""
         state, c = super().result_padding(op, signature, inputs), op.input(2)
-        if state is not ZERO or c is None:
-            return state
-        full = {axis + 2 - rank_of(c) for axis, dim in enumerate(shape_of(c)) if dim != 1}
-        if full.issuperset(padded_axes_of(op.outputs[0], signature.outputs[0])):
-            return ZERO
-        return FINITE if c.data is None else state_of(c.data.numpy())
+        if state is ZERO and c is not None:
+            full = {axis + 2 - rank_of(c) for axis, dim in enumerate(shape_of(c)) if dim != 1}
+            if not full.issuperset(padded_axes_of(op.outputs[0], signature.outputs[0])):
+                state = FINITE if c.data is None else state_of(c.data.numpy())
+        return None if state is None else padding_after_activation(op, state)
 
 
 def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
@@ -294,67 +239,18 @@ def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]
     return one, other
 
 
-@register
-class MatMul(MatrixProduct):
-    """A batch of products."""
+add_rule(MatrixProduct("MatMul", has_bias=False))
+add_rule(BiasedMatrixProduct())
 
-    ops = ("MatMul",)
-    has_bias = False
-
-
-@register
-class Gemm(BiasedMatrixProduct):
-    """One product with a bias."""
-
-    ops = ("Gemm",)
-
-    def mapped_axis(self, op: Op) -> int | None:
-        """The columns, if the bias has one number per column."""
-        c = op.input(2)
-        is_vector = c is None or (c.data is not None and all(dim == 1 for dim in shape_of(c)[:-1]))
-        return super().mapped_axis(op) if is_vector else None
-
-
-# --- Fused matrix products of onnxruntime: transposed operands, a factor, an activation ---
+# Fused matrix products of onnxruntime: transposed operands, a factor, an activation.
 #
 #     FusedMatMul   y = alpha * a' b'          ' swaps the last two axes of an operand, if its attribute is set
 #     FusedGemm     y = activation(alpha * a' b' + beta * c)
 #
-# Attributes stay as they are, so only canonical matrices are the same op.
-
-
-@register
-class FusedMatMul(MatrixProduct):
-    """A product with a factor and transpositions as attributes; TransposeMatMul is its older name."""
-
-    ops = ("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
-    has_bias = False
-    is_linear = False
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        has_batch_behind = op.integer("transBatchA") or op.integer("transBatchB")
-        return "its batch axes are between rows and columns" if has_batch_behind else super().inapplicability(op)
-
-    @override
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        return False
-
-
-@register
-class FusedGemm(BiasedMatrixProduct):
-    """FusedGemm: an affine map of its output cannot be folded, because the activation comes first."""
-
-    ops = ("com.microsoft::FusedGemm",)
-    has_activation = True
-    is_linear = False
-    padding = PaddingTransfer(ZERO, ANY, ANY, "the activation of zero and the bias")
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The activation of the padding that Gemm leaves."""
-        state = super().result_padding(op, signature, inputs)
-        return None if state is None else padding_after_activation(op, state)
-
+# Attributes stay as they are, so only canonical matrices are the same op. TransposeMatMul is an older name of FusedMatMul.
+_FUSED = ("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
+add_rule(MatrixProduct(*_FUSED, has_bias=False, is_linear=False))
+add_rule(BiasedMatrixProduct("com.microsoft::FusedGemm", has_activation=True, is_linear=False))
 
 # --- Matrix products of integers: QLinearMatMul, MatMulInteger, QGemm ---
 #

@@ -5,8 +5,7 @@
 Scale and zero point are scalars (per tensor), vectors along one axis (per axis), or tensors of the rank of x that are shorter
 along one axis by a factor (blocked quantisation: canonical formats). A vector has the format and the padding of its axis of x.
 
-With a scale per tensor, QuantizeLinear makes zero padding the zero point, and DequantizeLinear makes it -zero * scale. Where
-the scale is padded with zeros, DequantizeLinear makes any integer zero, since integers are finite.
+QuantizeLinear makes zero padding the zero point, and DequantizeLinear makes it -zero * scale.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +18,7 @@ from typing_extensions import override
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
-from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, rule_of
+from layoutopt.ops.base import Builder, LayoutRule, add_rule, register, rule_of
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
@@ -35,7 +34,9 @@ from layoutopt.ops.signatures import (
 from layoutopt.ops.view import View
 
 SCALE, ZERO_POINT = 1, 2
-_MAX_FINITE_BITS = 16  # integers of at most 16 bits are finite after scaling
+_SMALL_BITS = (
+    16  # such integers are finite after scaling, and unchanged by a product with a float32 and a division by it
+)
 
 
 def is_absent_or_zero(op: Op, index: int) -> bool:
@@ -49,10 +50,7 @@ def is_absent_or_zero(op: Op, index: int) -> bool:
 def is_small_integer(value: Value | None) -> bool:
     """Whether the elements are integers of at most 16 bits, so that any of them is finite after scaling."""
     return (
-        value is not None
-        and value.dtype is not None
-        and not value.dtype.is_float
-        and value.dtype.bits <= _MAX_FINITE_BITS
+        value is not None and value.dtype is not None and not value.dtype.is_float and value.dtype.bits <= _SMALL_BITS
     )
 
 
@@ -108,15 +106,14 @@ class Quantize(QdqOp):
     padding = PaddingTransfer(ZERO, FINITE, FINITE, "the zero point")
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Zero if zero is quantised to zero; finite for integers of at most 16 bits, or for finite inputs; else any."""
+        """Zero if zero is quantised to zero; finite for integers of at most 16 bits; else any."""
         if any(inputs[1:]):
             return None
         scale = op.constant(SCALE)
         is_positive = scale is not None and bool((scale.astype(np.float64) > 0).all())
         if inputs[0] is ZERO and is_positive and is_absent_or_zero(op, ZERO_POINT):
             return ZERO
-        is_bounded = is_positive and op.integer("saturate", 1) == 1 and inputs[0] is not ANY
-        return FINITE if is_bounded or is_small_integer(op.outputs[0]) else ANY
+        return FINITE if is_small_integer(op.outputs[0]) else ANY
 
 
 @register
@@ -124,20 +121,15 @@ class Dequantize(QdqOp):
     """Integers in, floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-    padding = PaddingTransfer(ZERO, FINITE, FINITE, "zero where the scale is padded")
+    padding = PaddingTransfer(ZERO, FINITE, FINITE, "the zero point")
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Zero where the scale is padded, or zero is dequantised with zero point 0; else at least finite, by the state of x."""
+        """Zero if zero is dequantised with zero point 0; else at least finite, by the state of x."""
         if any(inputs[1:]):
             return None
-        x, axis = op.inputs[0], self.axis(op)
-        is_integer = x is not None and x.dtype is not None and not x.dtype.is_float
-        is_scale_padded = axis is not None and {axis}.issuperset(padded_axes_of(x, signature.inputs[0]))
-        if is_scale_padded and (is_integer or inputs[0] is not ANY):
-            return ZERO
         if inputs[0] is ZERO and is_absent_or_zero(op, ZERO_POINT):
             return ZERO
-        return FINITE if is_small_integer(x) else max(FINITE, inputs[0])
+        return FINITE if is_small_integer(op.inputs[0]) else max(FINITE, inputs[0])
 
 
 @register
@@ -358,7 +350,6 @@ def _with_padding_of(
 
 
 _BYTE_BITS = 8
-_EXACT_BITS = 16  # integers of up to 16 bits are unchanged by a multiplication by a float32 and a division by it
 _ALL_TYPES_TRANSPOSE_OPSET = 21  # since this opset Transpose supports all quantised element types
 
 
@@ -387,18 +378,15 @@ def commuted_attributes(qdq_op: Op, view: Op) -> dict[str, Attribute] | None:
 
 def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:
     """Whether dequantising and quantising again yields the same integers."""
-    rule = rule_of(quantize)
-    if not isinstance(rule, Quantize) or not isinstance(rule_of(dequantize), Dequantize):
+    rule, source = rule_of(quantize), dequantize.inputs[0]
+    if not isinstance(rule, Quantize) or not is_dequantizer(dequantize) or source is None or not source.rank:
         return False
-    source, result = dequantize.inputs[0], quantize.outputs[0]
-    if source is None or result is None or source.type != result.type or source.dtype is None or not source.rank:
-        return False
-    if source.dtype.is_float or source.dtype.bits > _EXACT_BITS:
+    if source.type != quantize.y.type or not is_small_integer(source):
         return False
     scale, scales = quantize.constant(SCALE), (quantize.inputs[SCALE], dequantize.inputs[SCALE])
     if scale is None or any(each is None or each.dtype is not DType.FLOAT32 for each in scales):
         return False
-    least, most = np.finfo(np.float32).tiny, np.finfo(np.float32).max / 2 ** (_EXACT_BITS + 1)
+    least, most = np.finfo(np.float32).tiny, np.finfo(np.float32).max / 2 ** (_SMALL_BITS + 1)
     if not bool(((scale >= least) & (scale <= most)).all()):
         return False
     is_same = all(_is_same(quantize, dequantize, index) for index in (SCALE, ZERO_POINT))

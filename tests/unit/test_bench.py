@@ -10,13 +10,14 @@ import pytest
 from onnx import parser
 
 from layoutopt.bench import BenchReport, bench
-from layoutopt.bench.bench_report import MachineReport, ModelReport
-from layoutopt.bench.benchmark import machine_caveats, ratio_caveats, same_inputs
+from layoutopt.bench.bench_report import MachineReport
+from layoutopt.bench.benchmark import machine_caveats, same_inputs, speed_caveats
 from layoutopt.bench.runtimes import traced_reorder_share
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
-from layoutopt.timing.statistics import estimate, is_quiet, null_ratio, ratio
+from layoutopt.timing.speed_up import Block
+from layoutopt.timing.statistics import is_quiet, null_ratio, ratio
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
 PLAIN = "g (float[1,4,8,8] x) => (float[1,8,4,8] y) { r = Relu(x) y = Transpose <perm = [0, 2, 1, 3]> (r) }"
@@ -212,44 +213,24 @@ def test_a_busy_machine_has_a_wide_null_interval(factor: float, is_quiet_machine
     assert null is not None and is_quiet(null) == is_quiet_machine
 
 
-QUIET = MachineReport(cpu="", cpus=2, threads=1, pinned_to=0)
-
-
-def model(label: str, samples: list[list[float]], baseline: list[list[float]] | None = None) -> ModelReport:
-    return ModelReport(
-        label=label,
-        model="m.onnx",
-        runtime="onnxruntime",
-        runtime_version="1",
-        inputs=[],
-        time=estimate(samples),
-        speed_up=ratio(baseline, samples) if baseline else None,
-        creation=estimate(samples),
-        creation_speed_up=None,
-        reorder_share=0.0,
-        samples=samples,
-    )
+def caveats(first: list[list[float]], second: list[list[float]]) -> list[str]:
+    blocks = [Block([[1.0], [1.0]], [[one], [other]]) for one, other in zip(first, second, strict=True)]
+    return list(speed_caveats(blocks, 1, "AB"))
 
 
 def test_a_clear_effect_raises_no_doubt() -> None:
-    first = [[2.0, 2.02]] * 6
-    assert list(ratio_caveats([model("A", first), model("B", [[1.0, 1.0]] * 6, first)])) == []
+    assert caveats([[2.0, 2.02]] * 6, [[1.0, 1.0]] * 6) == []
 
 
 def test_an_interval_that_includes_one() -> None:
-    first = [[0.97], [1.0], [1.03], [1.0], [1.0]]
-    (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 5, first)])
+    (caveat,) = caveats([[0.99, 0.99], [1.0, 1.0], [1.01, 1.01]] * 4, [[1.0, 1.0]] * 12)
     assert caveat == "B against A: no difference is shown, the confidence interval includes 1"
 
 
 def test_a_machine_that_is_not_quiet() -> None:
-    noisy = null_ratio([[1.0, 1.2]] * 4)
-    assert noisy is not None
-    (busy,) = machine_caveats(QUIET, [model("A", [[1.0, 1.2]] * 4)], noisy)
-    assert busy.startswith("the machine is busy: A is 0.") and busy.endswith(" times as fast as itself")
-    even, quiet = model("A", [[1.0]] * 6), null_ratio([[1.0, 1.0]] * 6)
-    assert quiet is not None
+    (busy,) = caveats([[1.0, 1.2]] * 4, [[0.5, 0.5]] * 4)
+    assert busy.startswith("B against A: the machine is busy: the original is 0.") and busy.endswith("as itself")
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None)
-    assert list(machine_caveats(machine, [even], quiet)) == ["this system cannot pin the process to one CPU"]
+    assert list(machine_caveats(machine)) == ["this system cannot pin the process to one CPU"]
     crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None)
-    assert list(machine_caveats(crowded, [even], quiet)) == ["4 threads share 2 CPUs"]
+    assert list(machine_caveats(crowded)) == ["4 threads share 2 CPUs"]

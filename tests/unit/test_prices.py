@@ -389,7 +389,7 @@ def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
         found = [case.price(priced) for case in cases]
         prices.correct_estimates()
     assert found == pytest.approx([3 * case.price(model) for case in cases])
-    prices.be_cautious()
+    prices.is_cautious = True
     assert cases[-1].price(model.with_measured(prices)) == pytest.approx(3.3 * cases[-1].price(model))
 
 

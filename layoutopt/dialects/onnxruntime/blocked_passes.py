@@ -84,12 +84,8 @@ def _fuse_affine(graph: Graph, conv: Op) -> None:
 
 def _affine_of(conv: Op) -> tuple[Array, Array] | None:
     """Scale and shift in float64 of a convolution that is a per-channel affine; None if it is none."""
-    weight = conv.constant(1)
-    if weight is None or weight.shape[1:] != (1, 1, 1) or conv.integer("group", 1) != weight.shape[0]:
-        return None
-    if len(conv.inputs) > 3 or "activation" in conv.attributes or any(conv.integers("pads")):
-        return None
-    if any(step != 1 for step in conv.integers("strides")):
+    weight, others = conv.constant(1), conv.attributes.keys() - {"group", "kernel_shape"}
+    if weight is None or weight.shape != (conv.integer("group"), 1, 1, 1) or others or len(conv.inputs) > 3:
         return None
     bias = conv.constant(2) if len(conv.inputs) > 2 else np.zeros(weight.shape[0])
     return None if bias is None else (weight.reshape(-1).astype(np.float64), bias.astype(np.float64))
@@ -177,7 +173,7 @@ class CheckBlockSize(Pass):
     handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Add the check in front of the first blocked convolution, or of the first other blocked kernel if there is none.
+        """Add the check in front of the first blocked convolution with a constant bias, or without one.
 
         It is in the main graph, so that it runs exactly once; bodies capture its result.
         """
@@ -193,8 +189,7 @@ class CheckBlockSize(Pass):
                 captured = _captured(graph, owner, checked)
                 owner.set_inputs(op, (*op.inputs[:2], captured, *op.inputs[3:]))
                 return
-        zero = _add(graph, "ReduceSum", (_checked_bias(graph, block, np.zeros(block)),), (), keepdims=0)
-        _add_zero(graph, *blocked[0], zero)
+        context.reason_to_keep = "no convolution with a constant bias can check the block size of a machine"
 
 
 def packed_block(names: Iterable[str]) -> int | None:
@@ -207,13 +202,6 @@ def block_mismatch(packed: int, block: int | None, runtime: str) -> str:
     """The reason why a model that is packed for one block size does not run where `runtime` has another one, or none."""
     here = f"those of {runtime} have {block} here" if block else f"{runtime} has no blocked kernels here"
     return f"it is packed for blocks of {packed} channels, and {here}"
-
-
-def _add_zero(graph: Graph, owner: Graph, op: Op, zero: Value) -> None:
-    """Let an op read its first input plus a zero of the main graph."""
-    producer, inputs = owner.producer(op.x), (op.x, _captured(graph, owner, zero))
-    result = owner.new_result("Add", inputs, op.x.type, "block_guard/result", producer, first=producer is None)
-    owner.set_input(op, 0, result)
 
 
 def _captured(graph: Graph, owner: Graph, value: Value) -> Value:
