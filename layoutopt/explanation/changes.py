@@ -14,7 +14,7 @@ from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.schema import ChangeKind, ChangeMethod, ModelChange
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot, Value
-from layoutopt.ops import Inapplicable, rule_of
+from layoutopt.ops import OPS_WITHOUT_RULE, Inapplicable, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.report.units import seconds
@@ -22,6 +22,7 @@ from layoutopt.report.units import seconds
 MAX_CHANGES = 5
 _MAX_READERS = 4  # that are priced one by one
 _NAMED = 3  # ops of a change that are named
+AT_BOUNDARY = OPS_WITHOUT_RULE["If"]
 _LEAST_SHARE = 1e-6  # of the time of the plan that a change saves
 
 
@@ -53,7 +54,9 @@ def _of_readers(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
     given = value.format_text(source)
     for op, required in cast.readers:
         needed, edit = view.text(tensor, required), ProblemEdit(free_reads=frozenset({(op, tensor)}))
-        if op == GRAPH_OUTPUT:
+        if op == GRAPH_OUTPUT and view.body_of(tensor):
+            yield Obstacle(None, "rule", f"a result {value.name} of a body in {given}", AT_BOUNDARY, edit)
+        elif op == GRAPH_OUTPUT:
             what = f"an output {value.name} in {given}: --pin {value.name}={given}"
             yield Obstacle(None, "interface", what, f"the model returns it in {needed}", edit, (value, source))
         elif refusal := refusal_of(view, op, tensor, source, is_read=True):
@@ -69,11 +72,13 @@ def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
     edit = ProblemEdit(free_results=frozenset({cast.tensor}))
     given = view.text(tensor, view.produced(tensor))
     needed = "a format with these bytes" if base.format is None else value.format_text(base.format)
+    if tensor not in view.writers and view.body_of(tensor):
+        yield Obstacle(None, "rule", f"an input {value.name} of a body in {needed}", AT_BOUNDARY, edit)
+        return
     if tensor not in view.writers:
         pin = None if base.format is None else (value, base.format)
         what = f"an input {value.name} in {needed}{f': --pin {value.name}={needed}' if pin else ''}"
-        is_main = not view.body_of(tensor)
-        yield Obstacle(None, "interface", what, f"callers pass it in {given}", edit, pin if is_main else None)
+        yield Obstacle(None, "interface", what, f"callers pass it in {given}", edit, pin)
         return
     op = view.writers[tensor]
     what = f"{view.label(op, tensor)} that produces {needed} as fast as {given}"
@@ -138,9 +143,8 @@ def _rules(view: PlanView, obstacles: Sequence[Obstacle], casts: Sequence[CastIn
         (each.op, each.reason, each.edit) for each in obstacles if each.op is not None and each.kind != "kernel"
     ]
     for op, reason, edit in (*refusing, *_without_choice(view, casts)):
-        if isinstance(unit := view.units[op], Op):
-            edits = alike.setdefault((unit.kind, reason), {})
-            edits[op] = edits[op].joined(edit) if op in edits else edit
+        edits = alike.setdefault((view.kind(op), reason), {})
+        edits[op] = edits[op].joined(edit) if op in edits else edit
     for (kind, reason), edits in alike.items():
         edit = reduce(ProblemEdit.joined, edits.values())
         names = [view.name(op) for op in edits]
@@ -158,7 +162,7 @@ def _without_choice(view: PlanView, casts: Sequence[CastInPlan]) -> Iterator[tup
     for op, options in enumerate(view.problem.ops):
         unit, option = view.units[op], options[0]
         is_alone = not view.is_anchor(op) and len(set(map(view.keys_of, options))) == 1
-        if isinstance(unit, Op) and is_alone and tensors & view.tensors_of(op):
+        if is_alone and tensors & view.tensors_of(op):
             reads = frozenset((op, tensor) for tensor, _ in option.operand_states)
             results = frozenset(tensor for tensor, _ in option.result_states)
             yield op, reason_without_choice(view, unit), ProblemEdit(free_reads=reads, free_results=results)
@@ -213,8 +217,6 @@ def refusal_of(
         least = min(view.problem.ops[op][option].price for option in has[key][1])
         extra = least - view.option(op).price
         return ("kernel", f"with {text} it is estimated {seconds(extra)} slower") if extra > 0 else None
-    if not isinstance(unit, Op):
-        return "rule", f"the boundary of its bodies has no format with the bytes of {text}"
     reason = reason_without_signature(unit)
     if reason:
         return kind_of(reason), reason

@@ -7,7 +7,6 @@ from layoutopt.explanation.changes import remedies
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.schema import Alternative, AlternativeKind, ConversionReport
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op
 from layoutopt.ops import View, rule_of
 from layoutopt.planner import GRAPH_OUTPUT, Cast, ProblemEdit, Repriced
 
@@ -58,7 +57,7 @@ def _moving_op(view: PlanView, cast: CastInPlan, state: int) -> tuple[str, str]:
     """
     value, writer = view.values[cast.tensor], view.writers.get(cast.tensor)
     unit = view.units[writer] if writer is not None else None
-    if writer is None or not isinstance(unit, Op) or not isinstance(rule_of(unit), View):
+    if writer is None or unit is None or not isinstance(rule_of(unit), View):
         return "cast", value.name
     operands = view.option(writer).operand_states
     is_canonical = view.storage(cast.tensor, state).format.is_canonical and all(

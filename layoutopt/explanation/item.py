@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from layoutopt.errors import ArgumentError
-from layoutopt.explanation.changes import reason_without_choice
+from layoutopt.explanation.changes import AT_BOUNDARY, reason_without_choice
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.schema import FormatChoice, ItemExplanation
 from layoutopt.formats import Format
@@ -79,12 +79,13 @@ def _tensor(view: PlanView, value: Value) -> tuple[int | None, list[Candidate], 
     writer, source = view.writers.get(tensor), view.produced(tensor)
     candidates: list[Candidate] = []
     note = "an input: --pin gives it another format, whose price is among the changes to the model"
+    if view.body_of(tensor):
+        note = AT_BOUNDARY
     if writer is not None:
         formats = view.formats_of(writer, tensor, is_read=False).values()
         candidates = [(value.format_text(format), options) for format, options in formats]
-        unit = view.units[writer]
-        reason = f": {reason_without_choice(view, unit)}" if isinstance(unit, Op) else ""
-        note = f"{view.label(writer, tensor)} produces one format only{reason}"
+        reason = reason_without_choice(view, view.units[writer])
+        note = f"{view.label(writer, tensor)} produces one format only: {reason}"
     return (
         writer,
         candidates,
@@ -101,27 +102,22 @@ def _tensor(view: PlanView, value: Value) -> tuple[int | None, list[Candidate], 
     )
 
 
-def _op(view: PlanView, op: Op) -> tuple[int | None, list[Candidate], dict[str, Any]]:
+def _op(view: PlanView, op: Op) -> tuple[int, list[Candidate], dict[str, Any]]:
     """The number of an op, its candidates, and the fields of the explanation; the note is for no choice."""
-    number = view.number.get(op)
+    number = view.number[op]
     groups: dict[tuple[Key, ...], tuple[str, set[int]]] = {}
-    if number is None:
-        names = ", ".join(value.name for value in (*op.inputs, *op.outputs) if value is not None)
-        note = f"the formats of its operands are chosen one by one: explain one of {names}"
-    else:
-        signatures = view.formulation.signatures[op]
-        for position, option in enumerate(view.problem.ops[number]):
-            text = _signature_text(op, signatures[position])
-            groups.setdefault(view.keys_of(option), (text, set()))[1].add(position)
-        note = f"it has one signature only: {reason_without_choice(view, op)}"
+    signatures = view.formulation.signatures[op]
+    for position, option in enumerate(view.problem.ops[number]):
+        text = _signature_text(op, signatures[position])
+        groups.setdefault(view.keys_of(option), (text, set()))[1].add(position)
     fields = {
         "kind": "op",
         "name": op.name or first_output(op),
         "op_type": op.kind,
-        "body": "" if number is None else view.body_of_op(number),
+        "body": view.body_of_op(number),
         "before": _signature_text(op, canonical_signature(op)),
         "after": _signature_text(op, view.plan.signatures[op]),
-        "note": note,
+        "note": f"it has one signature only: {reason_without_choice(view, op)}",
     }
     return number, list(groups.values()), fields
 

@@ -19,7 +19,6 @@ from layoutopt.ops import View, rule_of
 from layoutopt.planner import GRAPH_OUTPUT, FormulatedPlan, Option, PlanRequest, Repriced, Repricer, make_plan
 from layoutopt.planner.problem import connected
 from layoutopt.planner.propagation import Key, storage_key
-from layoutopt.planner.region_tree import Unit
 from layoutopt.report.builder import first_output, located_ops, physical_bytes
 
 
@@ -75,7 +74,7 @@ class PlanView:
     Attributes:
         plan: the plan.
         seconds: the estimated time of the plan.
-        units: the ops and boundary values, by number.
+        units: the ops, by number.
         values: the tensors, by number.
         writers: the number of the op that produces a tensor; no entry for graph inputs.
     """
@@ -89,7 +88,7 @@ class PlanView:
         self.problem = self.formulation.problem
         self.choice = found.choice
         self._limits = found.limits
-        self.units: Sequence[Unit] = self.formulation.tree.units
+        self.units: Sequence[Op] = self.formulation.tree.ops
         self.number = {unit: number for number, unit in enumerate(self.units)}
         self.values: list[Value] = list(self.formulation.index)
         self.writers: dict[int, int] = {}
@@ -186,7 +185,7 @@ class PlanView:
         while tensor in self.writers and (rule := self._view_rule(self.writers[tensor])) is not None:
             op, unit = self.writers[tensor], self.units[self.writers[tensor]]
             source = unit.inputs[0]
-            if not isinstance(unit, Op) or source is None or source not in self.formulation.index:
+            if source is None or source not in self.formulation.index:
                 break
             views.insert(0, op)
             found = None if found is None else rule.input_format(unit, found)
@@ -217,8 +216,7 @@ class PlanView:
 
     def is_anchor(self, op: int) -> bool:
         """Whether the formats of an op are those of the target's kernels, which the model does not determine."""
-        unit = self.units[op]
-        rule = rule_of(unit) if isinstance(unit, Op) else None
+        rule = rule_of(self.units[op])
         return rule is not None and rule.is_anchor
 
     def keys_of(self, option: Option) -> tuple[Key, ...]:
@@ -226,8 +224,7 @@ class PlanView:
         return tuple(self.key(tensor, state) for tensor, state in (*option.operand_states, *option.result_states))
 
     def _view_rule(self, op: int) -> View | None:
-        unit = self.units[op]
-        rule = rule_of(unit) if isinstance(unit, Op) else None
+        rule = rule_of(self.units[op])
         return rule if isinstance(rule, View) and len(self.problem.ops[op]) > 1 else None
 
     def formats_of(self, op: int, tensor: int, *, is_read: bool) -> dict[Key, tuple[Format, frozenset[int]]]:
@@ -244,7 +241,8 @@ class PlanView:
         """The op that reads or produces a tensor in a state; the graph for `GRAPH_OUTPUT` and for graph inputs."""
         value, text = self.values[tensor], self.text(tensor, state)
         if op is None or op == GRAPH_OUTPUT:
-            kind = "graph output" if op == GRAPH_OUTPUT else "constant" if value.is_constant else "graph input"
+            scope = "body" if self.body_of(tensor) else "graph"
+            kind = f"{scope} output" if op == GRAPH_OUTPUT else "constant" if value.is_constant else f"{scope} input"
             return Participant(name=value.name, kind=kind, format=text, candidates=(text,))
         candidates = self.formats_of(op, tensor, is_read=is_read).values()
         return Participant(
@@ -256,15 +254,12 @@ class PlanView:
         )
 
     def kind(self, op: int) -> str:
-        """The type of an op; for a boundary value, that of the op with the bodies."""
-        unit = self.units[op]
-        return unit.kind if isinstance(unit, Op) else f"boundary of {unit.op.kind}"
+        """The type of an op."""
+        return self.units[op].kind
 
     def name(self, op: int) -> str:
         """The name of an op, or of its first output if it has none."""
-        unit = self.units[op]
-        op_of_unit = unit if isinstance(unit, Op) else unit.op
-        return op_of_unit.name or first_output(op_of_unit)
+        return self.units[op].name or first_output(self.units[op])
 
     def label(self, op: int, tensor: int) -> str:
         """An op with its type and name, or the graph output."""
@@ -272,8 +267,8 @@ class PlanView:
 
     def body_of_op(self, op: int) -> str:
         """The path of the body that an op is in; empty in the main graph."""
-        return self._bodies.get(self.formulation.tree.graph_of_unit[self.units[op]], "")
+        return self._bodies.get(self.formulation.tree.graph_of[self.units[op]], "")
 
     def body_of(self, tensor: int) -> str:
         """The path of the body that a tensor is in; empty in the main graph."""
-        return self._bodies.get(self.formulation.tree.graph_of_value[self.values[tensor]], "")
+        return self._bodies.get(self.formulation.tree.graph_of[self.values[tensor]], "")

@@ -29,7 +29,7 @@ from layoutopt.ir.types import Op, Slot, Value
 from layoutopt.ops import Inapplicable, View, flags, rule_of
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.contraction import A, B, Contraction
-from layoutopt.ops.region_ops import operand, region_rule, regions_with_rule
+from layoutopt.ops.region_ops import Link, boundary, regions_with_rule
 from layoutopt.ops.signatures import Y
 from layoutopt.ops.view import Transpose
 
@@ -42,8 +42,8 @@ def same_axes(op: Op) -> Iterable[Sequence[ValueAxis]]:
     rule = rule_of(op)
     if is_cast(op):
         return _matched(op, ((axis, axis) for axis in range(_rank(op.inputs[0]))))
-    if region_rule(op) is not None:
-        return _at_boundary(op)
+    if (links := boundary(op)) is not None:
+        return _at_boundary(links)
     if isinstance(rule, Transpose):
         return _matched(op, ((axis, position) for position, axis in enumerate(rule.perm(op))))
     if isinstance(rule, View):
@@ -136,15 +136,14 @@ def product_with_matrix(op: Op) -> ProductWithMatrix | None:
     return None
 
 
-def _at_boundary(op: Op) -> Iterator[Sequence[ValueAxis]]:
+def _at_boundary(links: Iterable[Link]) -> Iterator[Sequence[ValueAxis]]:
     """The axes of the values at the boundary of an op's regions, except those that regions do not have."""
-    rule = region_rule(op)
-    for boundary_value in rule.boundary_values(op) if rule is not None else ():
-        ports = [(value, port) for port in boundary_value.ports if (value := operand(op, port)) is not None]
-        seen = [[axis for axis in range(_rank(value)) if axis not in port.scan_axes] for value, port in ports]
-        if len({len(axes) for axes in seen}) == 1:
-            for row in zip(*seen, strict=True):
-                yield [(value, axis) for (value, _), axis in zip(ports, row, strict=True)]
+    for link in links:
+        outer = [value for value in (link.operand, link.output) if value is not None]
+        rows = [link.without_scan_axis([(value, axis) for axis in range(_rank(value))]) for value in outer]
+        rows += [[(value, axis) for axis in range(_rank(value))] for value in (*link.inputs, *link.results)]
+        if len({len(row) for row in rows}) == 1:
+            yield from zip(*rows, strict=True)
 
 
 _LEAST_RANK = 3

@@ -25,8 +25,8 @@ from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import violations
 from layoutopt.onnx_io import check, emit, to_bytes
-from layoutopt.ops import Inapplicable, canonical_signature, is_canonical, rule_of, with_padding_states
-from layoutopt.passes import InsertCasts, PretransformWeights
+from layoutopt.ops import Inapplicable, is_canonical, rule_of, with_padding_states
+from layoutopt.passes import PretransformWeights
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.passes.planning import assign
 from layoutopt.runtime.session import Session
@@ -176,10 +176,6 @@ def lifted(model: onnx.ModelProto) -> Graph:
 
 def clone(graph: Graph) -> tuple[Graph, Op]:
     """A copy of a graph of one op, and its op."""
-    if graph.regions() != [graph]:
-        assert isinstance(graph.origin, ir.Model)
-        result = lift(graph.origin)
-        return result, result.ops[0]
     result = Graph(graph.name, graph.opsets, graph.origin)
     values = {
         value: result.add_value(Value(value.name, value.type, data=value.data, origin=value.origin))
@@ -195,16 +191,9 @@ def clone(graph: Graph) -> tuple[Graph, Op]:
 
 
 def forced(graph: Graph, signature: Signature) -> Graph:
-    """The graph with its op under a signature, and its inputs and outputs in the storages of that signature.
-
-    The ops of bodies are canonical, with casts at the boundaries of the bodies.
-    """
+    """The graph with its op under a signature, and its inputs and outputs in the storages of that signature."""
     graph, op = clone(graph)
     assign(graph, op, signature, set(graph.values))
-    for body in op.bodies.values():
-        for inner in body.ops:
-            inner.signature = canonical_signature(inner)
-        InsertCasts().run(body, PassContext(_NO_TARGET))
     for value in graph.inputs:
         inputs = [signature.inputs[index] for index, each in enumerate(op.inputs) if each is value]
         storages = [storage for storage in inputs if storage is not None]

@@ -181,7 +181,7 @@ def without_constants(plan: Plan) -> dict[Op, list[str]]:
 
 def candidates_of(graph: Graph, model: TiedCosts, pins: dict[Value, Format]) -> dict[str, list[str]]:
     found = propose(RegionTree(graph), model, pins).signatures
-    return {str(unit): sorted(map(str, signatures)) for unit, signatures in found.items()}
+    return {str(op): sorted(map(str, signatures)) for op, signatures in found.items()}
 
 
 def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:
