@@ -1,6 +1,6 @@
 """The planning problem of a graph: options and prices of its ops, and the correspondence of ops, values and numbers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from zlib import crc32
 
 from layoutopt.cost import CostModel
@@ -135,95 +135,38 @@ class Formulation:
             price = self.cost_model.kernel_seconds(self.groups.kernel_op(op), signature) * self.tree.weight(op)
         return Option(price, pairs(op.outputs, signature.outputs, False), pairs(op.inputs, signature.inputs, True))
 
-    def _rank(self, op: int, option: int) -> int:
-        """The rank of an option: 0 in the original graph, otherwise a number that depends on names and formats only."""
-        if option == self.baseline_choice[op]:
-            return 0
-        changed = self.tree.ops[op]
-        names = ",".join(value.name for value in changed.outputs if value is not None)
-        return _CHANGE_RANK + crc32(f"{names} {self.signatures[changed][option]}".encode()) % _CHANGE_RANK
+    def _rank(self, op: int, option: int) -> tuple[int, int, int]:
+        """The rank of an option, which depends on names and formats only.
 
-    def with_packed_constants(self, choice: Sequence[int]) -> list[int]:
-        """The choice with constants in the formats that kernels prefer, since the solver chooses any for them."""
-        numbers = list(choice)
-        dequantizers = self._constant_dequantizers()
-        for position, (op, options) in enumerate(zip(self.tree.ops, self.problem.ops, strict=True)):
-            chosen = _without_operands(options[numbers[position]], dequantizers)
-            alike = [number for number, each in enumerate(options) if _without_operands(each, dequantizers) == chosen]
-            values = [value for value in op.inputs if value is not None]
-            is_packed = any(value.is_constant or self.index.get(value, -1) in dequantizers for value in values)
-            if len(alike) > 1 and is_packed:
-                preferred = self.cost_model.preferred_formats(self.groups.kernel_op(op))
-                signatures = self.signatures[op]
-                native = (
-                    number for each in preferred for number in alike if _has_formats(op, signatures[number], each)
-                )
-                for number in native:
-                    matching = self._matching_options(options[number], dequantizers)
-                    if matching is not None:
-                        numbers[position] = number
-                        for dequantizer, its_number in matching.items():
-                            numbers[dequantizer] = its_number
-                        break
-        return numbers
+        Returns:
+            The change of formats, 0 for those of the original graph; the padding states; and the position of the kernel among
+            those of the target, whose constants are then in the formats that it prefers: they are free in any format.
+        """
+        ranked = self.tree.ops[op]
+        signature = self.signatures[ranked][option]
+        formats, own = (
+            self._formats(ranked, self.signatures[ranked][each]) for each in (option, self.baseline_choice[op])
+        )
+        names = ",".join(value.name for value in ranked.outputs if value is not None)
+        change = 0 if formats == own else _CHANGE_RANK + crc32(f"{names} {formats}".encode()) % _CHANGE_RANK
+        padding = sum(each.padding for each in (*signature.inputs, *signature.outputs) if each is not None)
+        kernels = self.cost_model.preferred_formats(self.groups.kernel_op(ranked))
+        native = (number for number, each in enumerate(kernels) if _has_formats(ranked, signature, each))
+        return change, padding, next(native, len(kernels))
 
-    def _matching_options(self, option: Option, dequantizers: Mapping[int, int]) -> dict[int, int] | None:
-        """The options of the dequantizers that produce the states of `option`, by op; None if one has no such option."""
-        found = {}
-        for tensor, state in option.operand_states:
-            if tensor in dequantizers:
-                casts, options = self.tensors[tensor].casts, self.problem.ops[dequantizers[tensor]]
-                given = (dict(each.result_states)[tensor] for each in options)
-                fits = (number for number, has in enumerate(given) if casts.get((has, state), 0) is None)
-                found[dequantizers[tensor]] = next(fits, -1)
-        return None if -1 in found.values() else found
+    def _formats(self, op: Op, signature: Signature) -> list[Format | None]:
+        """The formats of the operands that are not free in any format, as constants are."""
+        storages = zip((*op.inputs, *op.outputs), (*signature.inputs, *signature.outputs), strict=True)
+        return [
+            storage and storage.format for value, storage in storages if value is not None and not self._is_free(value)
+        ]
 
-    def _constant_dequantizers(self) -> dict[int, int]:
-        """The tensors with one reader that an op dequantises from constants, which are free in any format, and the ops."""
-        found = {}
-        for position, op in enumerate(self.tree.ops):
-            if op not in self.groups.fused_into_kernels or not is_dequantizer(op):
-                continue
-            value, is_constant = op.y, all(each is None or each.is_constant for each in op.inputs)
-            if is_constant and value in self.index and len(self.tree.readers.get(value, ())) == 1:
-                found[self.index[value]] = position
-        return found
-
-    def with_least_padding(self, choice: Sequence[int]) -> list[int]:
-        """The choice with the smallest padding states at the same formats and prices; the solver breaks ties arbitrarily."""
-        numbers = dict(zip(self.tree.ops, choice, strict=True))
-        for op, options in zip(self.tree.ops, self.problem.ops, strict=True):
-            signatures = self.signatures[op]
-            chosen = signatures[numbers[op]]
-            if not any(_padding_states(chosen)):
-                continue
-            reads = [
-                self._padding_read(value, storage, numbers)
-                for value, storage in zip(op.inputs, chosen.inputs, strict=True)
-            ]
-            alike = [
-                number
-                for number, each in enumerate(signatures)
-                if _formats(each) == _formats(chosen)
-                and options[number].price <= options[numbers[op]].price
-                and all(has <= accepted for has, accepted in zip(reads, _padding_states(each), strict=False))
-            ]
-            numbers[op] = min(alike, key=lambda number: _padding_states(signatures[number])[::-1])
-        return [numbers[op] for op in self.tree.ops]
-
-    def _padding_read(self, value: Value | None, required: Storage | None, numbers: Mapping[Op, int]) -> Padding:
-        """The padding state of an operand under a choice; a cast leaves zeros."""
-        if value is None or required is None or value not in self.tree.writers:
-            return Padding.ZERO
-        writer, index = self.tree.writers[value]
-        given = self.signatures[writer][numbers[writer]].outputs[index]
-        if (
-            given is None
-            or given.padding > required.padding
-            or storage_key(value, given) != storage_key(value, required)
-        ):
-            return Padding.ZERO
-        return given.padding
+    def _is_free(self, value: Value) -> bool:
+        """Whether a value is a constant, or is dequantised from constants in a kernel."""
+        op, _ = self.tree.writers.get(value, (None, 0))
+        if op is None or op not in self.groups.fused_into_kernels or not is_dequantizer(op):
+            return value not in self.index
+        return all(each is None or each.is_constant for each in op.inputs)
 
     def _baseline_choice(self) -> list[int]:
         """The choice of the original graph, apart from pins."""
@@ -269,24 +212,9 @@ def _bytes(value: Value, storage: Storage) -> float:
     return estimated_volume(storage.format.padded_shape(value.shape)) * value.type.dtype.bits / 8
 
 
-def _without_operands(option: Option, tensors: Collection[int]) -> Option:
-    """An option without the states of some operands."""
-    return Option(
-        option.price, option.result_states, tuple(each for each in option.operand_states if each[0] not in tensors)
-    )
-
-
 def _has_formats(op: Op, signature: Signature, formats: OperandFormats) -> bool:
     """Whether the operands of an op have given formats under a signature."""
     operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in formats.items())
     return all(
         value is not None and storage_key(value, has) == storage_key(value, storage) for value, has, storage in operands
     )
-
-
-def _formats(signature: Signature) -> list[Format | None]:
-    return [storage.format if storage else None for storage in (*signature.inputs, *signature.outputs)]
-
-
-def _padding_states(signature: Signature) -> list[Padding]:
-    return [storage.padding if storage else Padding.ZERO for storage in (*signature.inputs, *signature.outputs)]

@@ -320,10 +320,10 @@ class _Planning:
         return not GuardLimit(problem, problem.price(first)).allows(second)
 
     def finalized(self, choice: Choice, minimax: MinimaxSolution) -> Choice:
-        """The choice with packed constants and least padding; the baseline if that is as fast, and nothing is pinned."""
+        """The choice; the baseline if that is as fast, and nothing is pinned."""
         worst, worst_before = self._worst_ratio(choice, minimax), self._worst_ratio(self.baseline, minimax)
         if self.request.pins or worst < worst_before * (1 - TOLERANCE):
-            return tuple(self.mean.with_least_padding(self.mean.with_packed_constants(choice)))
+            return choice
         return self.baseline
 
     def _worst_ratio(self, choice: Choice, minimax: MinimaxSolution) -> float:

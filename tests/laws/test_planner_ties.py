@@ -41,7 +41,7 @@ def tied_problem(seed: int) -> Problem:
         for each in problem.tensors
     ]
     ranks = [[int(rng.integers(10**6)) for _ in op] for op in ops]
-    return Problem(ops, tensors, lambda op, option: ranks[op][option])
+    return Problem(ops, tensors, lambda op, option: (ranks[op][option],))
 
 
 def moved(problem: Problem, choice: Choice) -> tuple[float, int, int]:
@@ -56,7 +56,7 @@ def moved(problem: Problem, choice: Choice) -> tuple[float, int, int]:
 def criteria(problem: Problem, choice: Choice) -> tuple[float, int, int, float]:
     ranks = problem.ranks
     assert ranks is not None
-    return (*moved(problem, choice), sum(ranks(op, option) for op, option in enumerate(choice)))
+    return (*moved(problem, choice), sum(ranks(op, option)[0] for op, option in enumerate(choice)))
 
 
 def cheapest_of(problem: Problem) -> list[Choice]:
