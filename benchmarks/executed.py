@@ -38,11 +38,10 @@ import trained_packages
 import zoo
 
 import layoutopt
-from layoutopt.bench.bench_inputs import Feed, feeds, resolve_dimension_sizes
+from layoutopt.bench.benchmark import Feed, same_inputs
 from layoutopt.bench.runtimes import Session, load_runtime
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.report.schema import DataMovementReport
-from layoutopt.sample_inputs import sample_inputs_for
 from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.verification.data_movement import data_movement_of
 
@@ -123,12 +122,7 @@ def compare(program: str, path: Path, out: Path, feed: Feed, arguments: argparse
 
 def drawn(path: Path) -> Feed:
     """Random inputs."""
-    own = read_interface(path)
-    sizes = resolve_dimension_sizes([own], {}, {})
-    samples = sample_inputs_for(path, {}, {})
-    sizes = resolve_dimension_sizes([own], {}, {}, samples.planned)
-    (feed,) = feeds([own], sizes.sizes, 0, {}, samples)
-    return feed
+    return same_inputs([path], [read_interface(path)], {}, {}, 0)[2][0]
 
 
 def ratios(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.Namespace) -> list[list[float]]:

@@ -185,13 +185,8 @@ def _bind_row(
             return None
         slot = roles[role]
         shape = shapes[slot]
-        if role == "w":
-            is_transposed: bool | None = rule.family == "transposed_convolution"
-        else:
-            is_transposed = rule.is_transposed(op, slot)
-        if is_transposed is None and not kernel.strided:
-            return None
-        format = expand(text, len(shape), spec.block(dtypes[slot]), bool(is_transposed))
+        is_transposed = rule.family == "transposed_convolution" if role == "w" else rule.is_transposed(op, slot)
+        format = expand(text, len(shape), spec.block(dtypes[slot]), is_transposed)
         if format is None or not format.fits(shape):
             return None
         formats[slot] = format

@@ -21,6 +21,8 @@ from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.processor import instruction_sets
 
 TARGETS = Path(__file__).parent / "targets"
+TEMPLATE = TARGETS / "_template.toml"
+"""The file of a new target: all keys with their descriptions; the required ones have values."""
 HOST = "cpu"
 _BLOCK = "{C0}"
 

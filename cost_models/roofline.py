@@ -5,13 +5,13 @@
     conversion  overhead + (bytes read + bytes written) / (bandwidth * cast efficiency);  0 if no byte moves
     emulation   conversions of the inputs + a kernel of the target + conversions of the outputs
 
-in seconds. The bandwidth is that of the fastest memory into which all bytes fit. Bytes and operations include padding.
-Symbolic extents count as 1. The model is that of Williams, Waterman and Patterson, CACM
-52(4), 2009.
+in seconds. Bytes and operations include padding. Symbolic extents count as 1. The model is that of Williams, Waterman and
+Patterson, CACM 52(4), 2009.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from itertools import product
 from math import inf
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from layoutopt.cost import MeasuredPrices
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
 from layoutopt.cost.prices import adjacent_elements
 from layoutopt.cost_models.kernel_matching import BoundKernel, Formats, bind
-from layoutopt.cost_models.spec import KernelSpec, TargetSpec
+from layoutopt.cost_models.spec import KernelSpec, Memory, TargetSpec
 from layoutopt.formats import Conversion, Format, Shape, Transpose, volume
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, X, Y, estimated_volume, rule_of
@@ -60,13 +60,26 @@ def _shortest_run(src: Format, dst: Format, shape: Shape) -> float:
     return min(ends, default=inf)
 
 
-def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
+def conversion_class(src: Format, dst: Format, shape: Shape, memory: Memory) -> str:
+    """The key of `memory` with the fraction of the bandwidth that a conversion reaches; one of blocked formats by default."""
+    if memory.short_run is not None:
+        is_plain = shortest_run(src, dst, shape) > memory.short_run.value
+    else:
+        is_plain = _is_unblocked(src.key(shape), shape) and _is_unblocked(dst.key(shape), shape)
+    if is_plain:
+        return "plain_cast_efficiency"
+    if is_scattered(src, dst, shape):
+        return "scattered_cast_efficiency"
+    return "channels_last_cast_efficiency" if _is_channels_last(src, dst, shape) else "blocked_cast_efficiency"
+
+
+def _is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
     """Whether a format's key is that of a plain format, as of NCHW16c for C = 16."""
     size, *axes = key
     return bool(size == volume(shape)) and all(len(digits) < 2 for digits in axes)
 
 
-def is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
+def _is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
     """Whether one of two formats is plain and its innermost axis is the blocked axis of the other."""
     pairs = ((one, other), (other, one))
     return any(
@@ -144,19 +157,6 @@ class Kernels:
     estimates: dict[OptionalFormats, float | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SharedEstimates:
-    """The estimates of one target, which all its models share: they do not depend on measured prices.
-
-    Attributes:
-        kernels: the kernels of ops, by structure.
-        conversions: the seconds of conversions in one step.
-    """
-
-    kernels: dict[Structure, Kernels] = field(default_factory=dict)
-    conversions: dict[ConversionKey, float] = field(default_factory=dict)
-
-
 def structure(op: Op) -> Structure:
     """The properties on which a price depends: op type, attributes, types, small constants, and which operands are constant."""
     return (
@@ -191,7 +191,6 @@ class Work:
         arithmetic: time of the arithmetic at the kernel's fraction of the peak rate.
         traffic: time of the memory traffic at its fraction of the bandwidth.
         overhead: constant overhead.
-        conversions: seconds to convert the operands from and the results to canonical formats; only in `estimates`.
     """
 
     kernel: KernelSpec | None
@@ -202,7 +201,6 @@ class Work:
     arithmetic: float
     traffic: float
     overhead: float
-    conversions: float = 0.0
 
     @property
     def overlaps(self) -> bool:
@@ -211,7 +209,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """The total time, without conversions."""
+        """The total time."""
         both = max(self.arithmetic, self.traffic) if self.overlaps else self.arithmetic + self.traffic
         return self.overhead + both
 
@@ -219,19 +217,17 @@ class Work:
 class RooflineModel:
     """The roofline model of a target file. Prices are cached by the structure of ops, so that equal ops share them."""
 
-    def __init__(
-        self, spec: TargetSpec, measured: MeasuredPrices | None = None, estimates: SharedEstimates | None = None
-    ) -> None:
-        """Price with the numbers of `spec`, and with measured prices where there are any.
-
-        Args:
-            spec: the target.
-            measured: the measured prices.
-            estimates: the estimates of another model of the same target.
-        """
+    def __init__(self, spec: TargetSpec) -> None:
+        """Price with the numbers of `spec`."""
         self.spec = spec
+        # estimates, which do not depend on measured prices
+        self._kernels: dict[Structure, Kernels] = {}
+        self._estimated_conversions: dict[ConversionKey, float] = {}
+        self._price_with(None)
+
+    def _price_with(self, measured: MeasuredPrices | None) -> None:
+        """Price with measured prices where there are any."""
         self._measured = measured
-        self._estimates = estimates or SharedEstimates()
         self._preferred_formats: dict[int, list[OperandFormats]] = {}
         self._prices: dict[tuple[int, OptionalFormats], float] = {}
         self._conversions: dict[ConversionKey, float] = {}
@@ -251,8 +247,10 @@ class RooflineModel:
         return f"RooflineModel({self.name})"
 
     def with_measured(self, measured: MeasuredPrices) -> "RooflineModel":
-        """The model of the same target with measured prices."""
-        return RooflineModel(self.spec, measured, self._estimates)
+        """The model of the same target with measured prices, which shares its estimates."""
+        model = copy(self)
+        model._price_with(measured)
+        return model
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that the target's kernels for this op require, the fastest kernel first."""
@@ -298,33 +296,23 @@ class RooflineModel:
         if src.satisfies(dst, type.shape):
             return 0.0
         key = (type, src, dst)
-        if key not in self._estimates.conversions:
-            self._estimates.conversions[key] = self._estimate_conversion(type, src, dst)
-        seconds = self._estimates.conversions[key]
+        if key not in self._estimated_conversions:
+            self._estimated_conversions[key] = self._estimate_conversion(type, src, dst)
+        seconds = self._estimated_conversions[key]
         return seconds if self._measured is None else self._measured.conversion(type, src.format, dst.format, seconds)
 
     def _estimate_conversion(self, type: TensorType, src: Storage, dst: Storage) -> float:
         """Estimated seconds of a conversion that moves bytes, in one step."""
         assert type.shape is not None
         memory, launch = self.spec.memory, self.spec.launch
-        if memory.short_run is not None:
-            is_plain = shortest_run(src.format, dst.format, type.shape) > memory.short_run.value
-        else:
-            is_plain = all(is_unblocked(storage.format.key(type.shape), type.shape) for storage in (src, dst))
-        if is_plain:
-            efficiency = memory.plain_cast_efficiency
-        elif memory.scattered_cast_efficiency is not None and is_scattered(src.format, dst.format, type.shape):
-            efficiency = memory.scattered_cast_efficiency
-        elif memory.channels_last_cast_efficiency is not None and is_channels_last(src.format, dst.format, type.shape):
-            efficiency = memory.channels_last_cast_efficiency
-        else:
-            efficiency = memory.blocked_cast_efficiency
+        name = conversion_class(src.format, dst.format, type.shape, memory)
+        efficiency = getattr(memory, name) or memory.blocked_cast_efficiency
         moved = sum(physical_bytes(type, storage.format) for storage in (src, dst))
         overhead = launch.cast_overhead or launch.overhead
-        return overhead.value + moved / (memory.serving(moved) * efficiency.value)
+        return overhead.value + moved / (memory.bandwidth.value * efficiency.value)
 
     def _kernels_of(self, op: Op) -> Kernels:
-        key, known = structure(op), self._estimates.kernels
+        key, known = structure(op), self._kernels
         found = known.get(key)
         if found is None:
             rule = rule_of(op)
@@ -434,18 +422,9 @@ class RooflineModel:
             rate = self.spec.rate(kernel.unit, row.dtype) * efficiency.value
             reached = kernel.bandwidth_efficiency or reached
             overhead = kernel.overhead or overhead
-        traffic = nbytes / (memory.serving(nbytes) * reached.value)
+        traffic = nbytes / (memory.bandwidth.value * reached.value)
         spec = None if row is None else row.kernel
         return Work(spec, formats, operations, nbytes, is_aligned, operations / rate, traffic, overhead.value)
-
-    def estimates(self, op: Op) -> list[Work]:
-        """The work of the op in every kernel of the target, the one with the least time for canonical operands first."""
-        kernels, plain = self._kernels_of(op), canonical(op)
-        found = [
-            replace(self._work(op, kernels, row, formats), conversions=sum(self._converted(op, plain, formats)))
-            for row, formats in _emulations(op, kernels)
-        ]
-        return sorted(found, key=lambda each: each.seconds + each.conversions)
 
     def _run(self, op: Op, kernels: Kernels, row: BoundKernel | None, formats: Formats) -> float:
         """Seconds of a kernel on operands in formats that it supports."""

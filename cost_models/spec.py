@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from string import ascii_uppercase
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
@@ -91,8 +91,6 @@ def _split(text: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 _DTYPES = {dtype.label: dtype for dtype in DType}
-_ROLES = frozenset("xwyab")
-_STRIDES = ("pointers", "modes")
 
 
 def _dtype(label: str) -> str:
@@ -108,23 +106,11 @@ def _family(name: str) -> str:
     return name
 
 
-def _role(name: str) -> str:
-    if name not in _ROLES:
-        raise ValueError("no operand; there are x, w, y, and for matrix products a, b, y")
-    return name
-
-
 def _template(text: str) -> str:
     try:
         return check(text)
     except FormatError as error:
         raise ValueError(f"{error.what}; {error.hint or 'use the axes of the format'}") from None
-
-
-def _strided(value: bool | str) -> bool | str:
-    if isinstance(value, str) and value not in _STRIDES:
-        raise ValueError(f"expected true, {' or '.join(_STRIDES)}")
-    return value
 
 
 def _as_tuple(value: Any) -> Any:
@@ -145,9 +131,8 @@ DTypeName = Annotated[str, AfterValidator(_dtype)]
 DTypeNames = Annotated[tuple[DTypeName, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], BeforeValidator(_as_tuple)]
 Template = Annotated[str, AfterValidator(_template)]
-Role = Annotated[str, AfterValidator(_role)]
-Roles = Annotated[tuple[Role, ...], BeforeValidator(_as_tuple)]
-Strided = Annotated[bool | str, AfterValidator(_strided)]
+Role = Literal["x", "w", "y", "a", "b"]
+Strided = Literal[False, True, "pointers", "modes"]
 
 
 class SpecModel(BaseModel):
@@ -162,56 +147,24 @@ class SpecModel(BaseModel):
         return frozenset(key for model in (cls, *cls.tables) for key in model.model_fields)
 
 
-class Rate(SpecModel):
-    """A positive number of operations or bytes per second, and the source of the number."""
+_Number = TypeVar("_Number", int, float)
 
-    value: float = Field(gt=0, allow_inf_nan=False)
+
+class Sourced(SpecModel, Generic[_Number]):
+    """A number and its source."""
+
+    value: _Number
     source: Text
 
 
-class Duration(SpecModel):
-    """A time in seconds that may be 0, and the source of the number."""
-
-    value: float = Field(ge=0, allow_inf_nan=False)
-    source: Text
-
-
-class Fraction(SpecModel):
-    """A fraction of a peak, above 0 and at most 1, and the source of the number."""
-
-    value: float = Field(gt=0, le=1)
-    source: Text
-
-
-class Count(SpecModel):
-    """A number of elements, and the source of the number."""
-
-    value: int = Field(ge=1)
-    source: Text
-
-
-class Bytes(SpecModel):
-    """The capacity of a memory in bytes, and the source of the number."""
-
-    value: int = Field(ge=1)
-    source: Text
-
-
-Sourced = Rate | Duration | Fraction | Count | Bytes
-
-
-class Level(SpecModel):
-    """A cache. It serves an op or a conversion whose bytes all fit into it.
-
-    Attributes:
-        name: the name of the cache, such as "L2".
-        capacity: the bytes that are available to one op.
-        bandwidth: peak bytes per second, reads and writes together.
-    """
-
-    name: Text
-    capacity: Bytes
-    bandwidth: Rate
+Rate: TypeAlias = Sourced[Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+"""A positive number of operations or bytes per second."""
+Duration: TypeAlias = Sourced[Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+"""A time in seconds that may be 0."""
+Fraction: TypeAlias = Sourced[Annotated[float, Field(gt=0, le=1)]]
+"""A fraction of a peak, above 0 and at most 1."""
+Count: TypeAlias = Sourced[Annotated[int, Field(ge=1)]]
+"""A number of elements."""
 
 
 class Memory(SpecModel):
@@ -230,7 +183,6 @@ class Memory(SpecModel):
             format, a conversion with longer runs as one between plain formats; by default the formats decide.
         gather_piece: seconds for each run of adjacent elements that a Gather copies, beyond those of the canonical format; by
             default the bytes alone count.
-        level: caches, in any order; without them main memory serves everything.
     """
 
     bandwidth: Rate
@@ -241,12 +193,6 @@ class Memory(SpecModel):
     scattered_cast_efficiency: Fraction | None = None
     short_run: Count | None = None
     gather_piece: Duration | None = None
-    level: Annotated[tuple[Level, ...], BeforeValidator(as_rows)] = ()
-
-    def serving(self, nbytes: float) -> float:
-        """Peak bytes per second of the fastest memory into which `nbytes` fit."""
-        levels = (level.bandwidth.value for level in self.level if nbytes <= level.capacity.value)
-        return max(levels, default=self.bandwidth.value)
 
 
 class Launch(SpecModel):
@@ -333,7 +279,7 @@ class TargetSpec(SpecModel):
         kernel: the kernels.
     """
 
-    tables = (Memory, Level, Launch, KernelSpec, Rate)
+    tables = (Memory, Launch, KernelSpec, Sourced)
 
     name: Text
     family: Literal["gpu", "cpu", "npu"]

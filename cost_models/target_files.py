@@ -7,7 +7,7 @@ the result), `formats`, `strided` and `direct`, or removes it with `removed = tr
 
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,53 +29,44 @@ Table: TypeAlias = dict[str, Any]
 Keys: TypeAlias = tuple[int | str, ...]
 
 
-def location_of(keys: Keys, merged: Table, layers: Sequence[tuple[Path, Table]]) -> str:
-    """The file and line that define a key of a merged target, or the innermost enclosing table that a file defines.
+def line_of(text: str, keys: Keys) -> int | None:
+    """The first line of the statement that defines a key, or the innermost table around it; None if the text has none.
 
     Args:
+        text: a valid TOML file.
         keys: the path of the key: `("kernel", 3, "formats", "x")`.
-        merged: the target with all that it inherits.
-        layers: the files of the inheritance chain with their tables, the target's own first; `merged` has their row objects.
     """
-    best = max(layers, key=lambda layer: len(_defined(layer[1], _own(keys, merged, layer[1]))))
-    path, table = best
-    defined = _defined(table, _own(keys, merged, table))
-    line = line_of(path.read_text(encoding="utf-8"), defined) if defined else None
-    return f"{path}:{line}" if line is not None else str(path)
-
-
-def line_of(text: str, keys: Keys) -> int | None:
-    """The first line of the statement that defines a key; None if the text does not define it."""
+    found, reached, complete = None, 0, 0
     lines = text.splitlines()
-    complete = 0
     for count in range(1, len(lines) + 1):
         try:
             table = tomllib.loads("\n".join(lines[:count]))
         except tomllib.TOMLDecodeError:
             continue
-        if _defined(table, keys) == keys:
-            return complete + 1
+        if (depth := _defined(table, keys)) > reached:
+            found, reached = complete + 1, depth
         complete = count
-    return None
+    return found
 
 
-def _own(keys: Keys, merged: Table, table: Table) -> Keys:
-    """The path of a key within one file, where rows have other indices; empty if the key is in a row of another file."""
-    if len(keys) < 2 or keys[0] != "kernel" or not isinstance(keys[1], int):
-        return keys
-    rows, row = table.get("kernel", []), merged["kernel"][keys[1]]
-    indices = [index for index, each in enumerate(rows) if each is row] if isinstance(rows, list) else []
-    return ("kernel", indices[0], *keys[2:]) if indices else ()
-
-
-def _defined(table: Table, keys: Keys) -> Keys:
-    """The longest prefix of a path of keys that the table defines."""
+def _defined(table: Table, keys: Keys) -> int:
+    """The length of the longest prefix of a path of keys that the table defines."""
     node: Any = table
     for depth, key in enumerate(keys):
         if not (key in node if isinstance(node, dict) else isinstance(node, list) and key in range(len(node))):
-            return keys[:depth]
+            return depth
         node = node[key]
-    return keys
+    return len(keys)
+
+
+def _location(path: Path, table: Table, merged: Table, keys: Keys) -> str:
+    """The target's file, and the line that defines a key of the merged target if it is in this file."""
+    if len(keys) > 1 and keys[0] == "kernel" and isinstance(merged["kernel"], list):  # rows have other indices
+        row = merged["kernel"][int(keys[1])]
+        own = [index for index, each in enumerate(table.get("kernel", [])) if each is row]
+        keys = ("kernel", own[0], *keys[2:]) if own else ()
+    line = line_of(path.read_text(encoding="utf-8"), keys)
+    return str(path) if line is None else f"{path}:{line}"
 
 
 _IDENTITY_KEYS = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
@@ -108,7 +99,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
         table = read_toml(here)
         parent = table.pop("inherits", None)
         if parent is not None and not isinstance(parent, str):
-            where = location_of(("inherits",), {}, [(here, {"inherits": parent})])
+            where = _location(here, table, {}, ("inherits",))
             raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=where)
         layers.append((here, {"name": path_text(here.stem), **table}))
         here = resolve(parent, here) if parent is not None else None
@@ -119,7 +110,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
     try:
         return TargetSpec.model_validate(merged)
     except ValidationError as error:
-        raise schema_error(error, merged, layers, TargetSpec) from None
+        raise schema_error(error, path, layers[0][1], merged, TargetSpec) from None
 
 
 def read_toml(path: Path) -> Table:
@@ -177,7 +168,7 @@ def _check_removed(path: Path, table: Table, parent: Table) -> None:
     inherited, rows = [identity(row) for row in parent.get("kernel", [])], table.get("kernel", [])
     for index, row in enumerate(rows if isinstance(rows, list) else []):
         if isinstance(row, dict) and row.get("removed") is True and identity(row) not in inherited:
-            where = location_of(("kernel", index), table, [(path, table)])
+            where = _location(path, table, table, ("kernel", index))
             hint = f"give it the {', '.join(_IDENTITY_KEYS)} of the inherited row"
             raise TargetError(f"kernel[{index}] removes no inherited kernel", where=where, hint=hint)
 
@@ -190,7 +181,7 @@ def identity(row: Any) -> Any:
 
 
 def schema_error(
-    error: ValidationError, merged: Table, layers: Sequence[tuple[Path, Table]], schema: type[SpecModel]
+    error: ValidationError, path: Path, table: Table, merged: Table, schema: type[SpecModel]
 ) -> TargetError:
     """All violations of the schema in one line, each with its key path; the file, line and remedy are those of the first."""
     # A misspelt key is also a missing one; the misspelling is the more specific error.
@@ -202,7 +193,7 @@ def schema_error(
     keys = ("kernel", int(row_in_message[1])) if row_in_message is not None else loc
     what, hint = found[0]
     others = "".join(f"; also {other}" for other, _ in found[1:])
-    return TargetError(what, where=location_of(keys, merged, layers), hint=hint + others)
+    return TargetError(what, where=_location(path, table, merged, keys), hint=hint + others)
 
 
 def _fault(problem: Any, schema: type[SpecModel]) -> tuple[str, str]:

@@ -62,7 +62,7 @@ from layoutopt.ops.interfaces import (
     LinearMap,
     Pads,
 )
-from layoutopt.ops.shape_functions import Equivalent, Node, Operand, TypeFunction, type_function
+from layoutopt.ops.shape_functions import Node, Operand, TypeFunction, type_function
 from layoutopt.ops.signatures import (
     PADDING_KEPT,
     PADDING_REFUSED,
@@ -95,7 +95,6 @@ __all__ = [
     "Dialect",
     "Elementwise",
     "Entry",
-    "Equivalent",
     "ExtensionError",
     "Extent",
     "Format",

@@ -1,123 +1,69 @@
-"""Passes on QDQ groups: data-movement ops are hoisted out of them, and every group gets its own DequantizeLinear."""
+"""Passes on QDQ groups: view ops are hoisted out of them, and every group gets its own DequantizeLinear."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from layoutopt.cost import priced_with
 from layoutopt.ir.graph import Graph, Use
-from layoutopt.ir.types import Op, Value
-from layoutopt.ops.base import rule_of
-from layoutopt.ops.qdq import Commuted, commute, is_dequantizer, is_lossless_round_trip, is_quantizer
-from layoutopt.ops.view import View
+from layoutopt.ir.types import Op
+from layoutopt.ops.qdq import commuted_attributes, is_dequantizer, is_lossless_round_trip, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import planned_qdq_groups
 
 
-@dataclass(frozen=True, slots=True)
 class HoistFromQdqGroups(Pass):
-    """Move Transposes, Reshapes, Pads and Slices out of QDQ groups, onto integers.
+    """Move Transposes and Reshapes out of QDQ groups, onto integers.
 
     before: q -> DequantizeLinear -> Transpose -> Conv -> Reshape -> QuantizeLinear -> p
     after:  q -> Transpose -> DequantizeLinear -> Conv -> QuantizeLinear -> Reshape -> p
 
-    A runtime that looks for DequantizeLinear -> Conv -> QuantizeLinear then finds it. `ops.quantization.commute` decides
-    which ops commute.
-
-    Attributes:
-        only_views: whether to move view ops only; Pad and Slice then stay in the groups.
+    A runtime that looks for DequantizeLinear -> Conv -> QuantizeLinear then finds it.
     """
-
-    only_views: bool = True
 
     name = "hoist-from-qdq-groups"
     justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Move the ops, unless the context keeps QDQ groups as the model has them."""
-        if not context.keeps_qdq_groups:
-            _move_behind_quantizers(graph, self.only_views)
-            _move_before_dequantizers(graph, self.only_views)
+        """Move the view ops in front of quantisers behind them, and those behind dequantisers in front of them."""
+        if context.keeps_qdq_groups:
+            return
+        pending = [op for op in graph.ops if is_quantizer(op)]
+        while pending:
+            pending += _quantize_first(graph, pending.pop())
+        pending = [op for op in graph.ops if is_dequantizer(op)]
+        while pending:
+            dequantizer = pending.pop()
+            for use in graph.uses(dequantizer.y):
+                pending += _dequantize_last(graph, dequantizer, use)
 
 
-def _commuted(qdq_op: Op, data_movement: Op, only_views: bool) -> Commuted | None:
-    if only_views and not isinstance(rule_of(data_movement), View):
-        return None
-    return commute(qdq_op, data_movement)
-
-
-def _move_behind_quantizers(graph: Graph, only_views: bool) -> None:
-    """Move the data-movement ops in front of every QuantizeLinear behind it."""
-    pending = [op for op in graph.ops if is_quantizer(op)]
-    while pending:
-        moved = _quantize_first(graph, pending.pop(), only_views)
-        if moved is not None:
-            pending.append(moved)
-
-
-def _quantize_first(graph: Graph, quantizer: Op, only_views: bool) -> Op | None:
-    """Exchange a QuantizeLinear and the op in front of it; the new QuantizeLinear, or None if the two do not commute."""
-    result, data_movement = quantizer.y, graph.producer(quantizer.x)
-    commuted = _commuted(quantizer, data_movement, only_views) if data_movement is not None else None
-    if data_movement is None or commuted is None or data_movement.x.shape is None:
-        return None
-    source, inputs = data_movement.x, (data_movement.x, *quantizer.inputs[1:])
+def _quantize_first(graph: Graph, quantizer: Op) -> list[Op]:
+    """Exchange a QuantizeLinear and the view op in front of it; the new QuantizeLinear, or none if they do not commute."""
+    result, view = quantizer.y, graph.producer(quantizer.x)
+    attributes = commuted_attributes(quantizer, view) if view is not None else None
+    if view is None or attributes is None or view.x.shape is None:
+        return []
+    source, inputs = view.x, (view.x, *quantizer.inputs[1:])
     quantized = graph.new_value(f"{source.name}__quantized", result.type_with(source.shape))
-    moved = graph.add_copy(quantizer, (quantized,), inputs, attributes=commuted.attributes, name=quantizer.name)
-    name = data_movement.name if graph.has_one_use(quantizer.x) else ""
-    integers = _integer_inputs(data_movement, quantized, commuted)
-    new = graph.new_copy(data_movement, integers, result.type, f"{result.name}__moved", name=name)
-    graph.replace_value(result, new)
-    return moved
+    moved = graph.add_copy(quantizer, (quantized,), inputs, attributes=attributes, name=quantizer.name)
+    name = view.name if graph.has_one_use(quantizer.x) else ""
+    integers = (quantized, *view.inputs[1:])
+    graph.replace_value(result, graph.new_copy(view, integers, result.type, f"{result.name}__moved", name=name))
+    return [moved]
 
 
-def _move_before_dequantizers(graph: Graph, only_views: bool) -> None:
-    """Move the data-movement ops behind every DequantizeLinear in front of it."""
-    pending = [op for op in graph.ops if is_dequantizer(op)]
-    while pending:
-        dequantizer = pending.pop()
-        for use in graph.uses(dequantizer.y):
-            moved = _dequantize_last(graph, dequantizer, use, only_views)
-            if moved is not None:
-                pending.append(moved)
-
-
-def _dequantize_last(graph: Graph, dequantizer: Op, use: Use, only_views: bool) -> Op | None:
-    """Exchange a DequantizeLinear and an op that reads it; the new DequantizeLinear, or None if they do not commute."""
-    source, data_movement = dequantizer.x, use.op
-    commuted = _commuted(dequantizer, data_movement, only_views) if use.index == 0 else None
-    if commuted is None or data_movement.y.shape is None:
-        return None
-    result, name = data_movement.y, dequantizer.name if graph.has_one_use(dequantizer.y) else ""
-    integers, type = _integer_inputs(data_movement, source, commuted), source.type_with(result.shape)
-    inputs: list[Value | None] = [
-        graph.new_copy(data_movement, integers, type, f"{source.name}__moved", name=data_movement.name),
-        *dequantizer.inputs[1:],
-    ]
-    for index in commuted.moved_inputs:
-        inputs[index] = _moved_parameter(graph, data_movement, dequantizer.inputs[index])
-    new_result = graph.new_value(f"{result.name}__dequantized", result.type)
-    moved = graph.add_copy(dequantizer, (new_result,), tuple(inputs), attributes=commuted.attributes, name=name)
+def _dequantize_last(graph: Graph, dequantizer: Op, use: Use) -> list[Op]:
+    """Exchange a DequantizeLinear and a view op that reads it; the new DequantizeLinear, or none if they do not commute."""
+    source, view = dequantizer.x, use.op
+    attributes = commuted_attributes(dequantizer, view) if use.index == 0 else None
+    if attributes is None or view.y.shape is None:
+        return []
+    result, name = view.y, dequantizer.name if graph.has_one_use(dequantizer.y) else ""
+    type, integers = source.type_with(result.shape), (source, *view.inputs[1:])
+    viewed = graph.new_copy(view, integers, type, f"{source.name}__moved", name=view.name)
+    new_result, inputs = graph.new_value(f"{result.name}__dequantized", result.type), (viewed, *dequantizer.inputs[1:])
+    moved = graph.add_copy(dequantizer, (new_result,), inputs, attributes=attributes, name=name)
     graph.replace_value(result, new_result)
-    return moved
-
-
-def _integer_inputs(data_movement: Op, integers: Value, commuted: Commuted) -> tuple[Value | None, ...]:
-    """The inputs of a data-movement op on integers, with the zero point as the fill value of a Pad."""
-    inputs = [integers, *data_movement.inputs[1:]]
-    if commuted.pad_value is not None:
-        index, value = commuted.pad_value
-        inputs += [None] * (index + 1 - len(inputs))
-        inputs[index] = value
-    return tuple(inputs)
-
-
-def _moved_parameter(graph: Graph, view: Op, parameter: Value | None) -> Value | None:
-    """The result of a view op on the scale or the zero point of blocked quantisation."""
-    rule = rule_of(view)
-    assert isinstance(rule, View) and parameter is not None
-    extents = {rule.permuted_axis(view, axis): dim for axis, dim in enumerate(parameter.dims)}
-    type = parameter.type_with(tuple(extents[axis] for axis in range(len(extents))))
-    return graph.new_copy(view, (parameter, *view.inputs[1:]), type, f"{parameter.name}__moved")
+    return [moved]
 
 
 class IsolateQdqGroups(Pass):

@@ -1,7 +1,7 @@
 """The cache: outcomes by key, in a folder that several processes and machines may use at the same time.
 
     FOLDER/CACHEDIR.TAG                 marks the folder as a cache
-    FOLDER/3f/3f9a.../outcome           the SHA-256 of the second line; a line of JSON: key, report, SHA-256 of model and files
+    FOLDER/3f/3f9a.../outcome           the SHA-256 of the second line; a line of JSON: report, SHA-256 of the files
     FOLDER/3f/3f9a.../model.onnx        the result, with its external data
 
 An entry is written to a temporary folder, which is then renamed, so that it is complete or absent; of two processes with the
@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from layoutopt.batch.keys import file_digest, model_digest
-from layoutopt.errors import ArgumentError, LayoutoptError
+from layoutopt.batch.keys import file_digest
+from layoutopt.errors import ArgumentError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.report.schema import Report
 
@@ -31,10 +31,6 @@ MODEL = "model.onnx"
 _TAG = "CACHEDIR.TAG"
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache of layoutopt. See https://bford.info/cachedir/\n"
 _OUTCOME, _KEY = "outcome", re.compile(r"[0-9a-f]{64}")
-
-
-class DamagedEntryError(Exception):
-    """The content of an entry does not have its hash, its key or its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +63,29 @@ class Cache:
             what = "is no cache of layoutopt"
             raise ArgumentError(what, where=path_text(folder), hint="name a new or an empty folder")
 
-    def find(self, key: str, source: Path) -> Entry | None:
-        """The entry of a key; None if there is none. An entry that is damaged, or that of another key or model, is removed.
-
-        Args:
-            key: the key.
-            source: the model file.
-
-        Raises:
-            DamagedEntryError: the entry was damaged.
-        """
+    def find(self, key: str) -> Entry | None:
+        """The entry of a key; None if there is none. A damaged entry is removed."""
         folder = self._folder(key)
         try:
             digest, _, line = (folder / _OUTCOME).read_bytes().partition(b"\n")
-            content = json.loads(line)
-            files, whole = content["files"], hashlib.sha256(line).hexdigest().encode()
-            if (whole, content["key"], content["source"]) != (digest, key, model_digest(source)):
+            if hashlib.sha256(line).hexdigest().encode() != digest:
                 raise ValueError
+            content = json.loads(line)
+            files = content["files"]
             if any(file_digest(folder / name) != expected for name, expected in files.items()):
                 raise ValueError
-            report = Report.model_validate(content["report"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if not (folder / _OUTCOME).exists():  # never written, or removed meanwhile
-                return None
-            _remove(folder)
-            raise DamagedEntryError from error
-        with suppress(OSError):
-            os.utime(folder / _OUTCOME)
-        return Entry(report, folder / MODEL if MODEL in files else None)
+            return Entry(Report.model_validate(content["report"]), folder / MODEL if MODEL in files else None)
+        except (OSError, ValueError):
+            with suppress(OSError):
+                (folder / _OUTCOME).unlink()  # first, so that nobody finds the entry half removed
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
 
-    def keep(self, key: str, source: Path, report: Report, save: Callable[[Path], object] | None) -> None:
+    def keep(self, key: str, report: Report, save: Callable[[Path], object] | None) -> None:
         """Keep an outcome; an entry of the same key stays.
 
         Args:
             key: the key.
-            source: the model file.
             report: the report.
             save: writes the result to a file, and external data next to it; None for no file.
 
@@ -115,9 +99,7 @@ class Cache:
             if save is not None:
                 save(temporary / MODEL)
             files = {each.name: file_digest(each) for each in sorted(temporary.iterdir())}
-            line = json.dumps(
-                {"key": key, "source": model_digest(source), "files": files, "report": report.model_dump(mode="json")}
-            ).encode()
+            line = json.dumps({"files": files, "report": report.model_dump(mode="json")}).encode()
             with (temporary / _OUTCOME).open("xb") as file:
                 file.write(hashlib.sha256(line).hexdigest().encode() + b"\n" + line)
                 file.flush()
@@ -156,17 +138,3 @@ def _write_tag(folder: Path) -> None:
     with scratch_folder(folder) as temporary:
         (temporary / _TAG).write_text(_TAG_TEXT, encoding="utf-8")
         os.replace(temporary / _TAG, folder / _TAG)
-
-
-def _remove(folder: Path) -> None:
-    """Remove an entry; first its outcome, so that nobody finds it half removed."""
-    with suppress(OSError):
-        (folder / _OUTCOME).unlink()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def reason_of(error: Exception) -> str:
-    """The reason why an entry could not be kept, in a few words."""
-    if isinstance(error, LayoutoptError):
-        return error.what
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -13,20 +13,19 @@ import logging
 import os
 import re
 import signal
-import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TextIO, TypeVar, cast
+from typing import Any, TypeVar
 
 import joblib
 from joblib.externals.loky import ProcessPoolExecutor
@@ -66,16 +65,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Worker processes that run tasks.
+    """Worker processes that run the tasks of one batch.
 
     Attributes:
-        num_workers: the number of tasks that run at the same time.
         submit: starts a function of one argument.
         cancel: cancels tasks, also those that run.
         lost: the exceptions of a task whose worker processes ended.
     """
 
-    num_workers: int
     submit: Callable[[Callable[[Any], Any], Any], "Future[Any]"]
     cancel: Callable[[Collection["Future[Any]"]], None]
     lost: tuple[type[BaseException], ...]
@@ -178,11 +175,10 @@ def _dask(url: re.Match[str], jobs: int | None) -> Iterator[Cluster]:
             cluster = stack.enter_context(distributed.LocalCluster(dashboard_address=":0", **workers))
         with _reaching(url[0]):
             client = stack.enter_context(distributed.Client(cluster, timeout=_TIMEOUT, set_as_default=False))
-        submit = client.get_executor(pure=False).submit
-        yield Cluster(sum(client.nthreads().values()), submit, _cancel, (distributed.KilledWorker,))
+        yield Cluster(client.get_executor(pure=False).submit, _cancel, (distributed.KilledWorker,))
 
 
-def _cancel(futures: Iterable["Future[Any]"]) -> None:
+def _cancel(futures: Collection["Future[Any]"]) -> None:
     for each in futures:
         each.cancel()
 
@@ -190,7 +186,6 @@ def _cancel(futures: Iterable["Future[Any]"]) -> None:
 @contextmanager
 def _ray(url: re.Match[str], jobs: int | None) -> Iterator[Cluster]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without a GPU keep its variables
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # or messages are collected and printed at the end of the process
     ray = _library("ray", "ray")
     where = url["name"] or url[0]
     new = {"num_cpus": jobs, "include_dashboard": False} if where == _LOCAL else {}
@@ -202,33 +197,20 @@ def _ray(url: re.Match[str], jobs: int | None) -> Iterator[Cluster]:
         future: Future[Any] = run.options(num_cpus=1, max_retries=_MAX_ATTEMPTS - 1).remote(function, item).future()
         return future
 
-    def cancel(futures: Iterable[Any]) -> None:
+    def cancel(futures: Collection[Any]) -> None:
         for each in futures:
             ray.cancel(each.object_ref, force=True)
 
-    with redirect_stdout(cast(TextIO, _StdoutOfThisThread())):
-        with _reaching(url[0]):
-            ray.init(address=where, log_to_driver=False, logging_level="error", **new)
-        try:
-            yield Cluster(int(ray.cluster_resources().get("CPU", 0)), submit, cancel, lost)
-        finally:
-            with redirect_stdout(sys.stderr):  # messages that Ray has collected
-                ray.shutdown()
+    with _reaching(url[0]):
+        ray.init(address=where, log_to_driver=False, logging_level="error", **new)
+    try:
+        yield Cluster(submit, cancel, lost)
+    finally:
+        ray.shutdown()
 
 
 def _call(function: Callable[[Item], Value], item: Item) -> Value:
     return function(item)
-
-
-class _StdoutOfThisThread:
-    """Stdout for the thread that creates the object, and stderr for others, in which Ray reports workers that are lost."""
-
-    def __init__(self) -> None:
-        self._thread, self._stdout = threading.get_ident(), sys.stdout
-
-    def __getattr__(self, name: str) -> Any:
-        """The attribute of the stream of the calling thread."""
-        return getattr(self._stdout if threading.get_ident() == self._thread else sys.stderr, name)
 
 
 # --- processes of this machine -----------------------------------------------------------------------------
@@ -243,13 +225,10 @@ def _processes(number: int) -> Iterator[Cluster]:
     Workers are ended by SIGKILL; their temporary files are in one folder, which is removed.
     """
     with scratch_folder() as folder, ThreadPoolExecutor(number) as threads:
+        workers = [_Worker(folder, cpus) for cpus in _shares(number)]
         idle: SimpleQueue[_Worker] = SimpleQueue()
-        workers: list[_Worker] = []
-
-        def restart() -> None:
-            for each in workers:
-                each.end()
-            workers[:] = [_Worker(folder, cpus) for cpus in _shares(number)]
+        for each in workers:
+            idle.put(each)
 
         def run(function: Callable[[Any], Any], item: Any) -> Any:
             worker = idle.get()
@@ -258,22 +237,15 @@ def _processes(number: int) -> Iterator[Cluster]:
             finally:
                 idle.put(worker)
 
-        def cancel(futures: Collection["Future[Any]"]) -> None:
+        def end(futures: Collection["Future[Any]"] = ()) -> None:
             _cancel(futures)
-            restart()
-            wait(futures)
-            while not idle.empty():
-                idle.get()
             for each in workers:
-                idle.put(each)
+                each.end()
 
-        cancel([])
         try:
-            yield Cluster(
-                number, lambda function, item: threads.submit(run, function, item), cancel, (BrokenProcessPool,)
-            )
+            yield Cluster(lambda function, item: threads.submit(run, function, item), end, (BrokenProcessPool,))
         finally:
-            restart()
+            end()
 
 
 class _Worker:
@@ -291,25 +263,21 @@ class _Worker:
         self._executor: Any = None
         self._future: Future[Any] = Future()
 
-    def run(self, function: Callable[[Item], Value], item: Item, attempt: int = 1) -> Value:
-        """The value of a function, which is called once more if the process ends meanwhile.
+    def run(self, function: Callable[[Item], Value], item: Item) -> Value:
+        """The value of a function, which is called once more if the process ends meanwhile, or has ended before.
 
         Raises:
             BrokenProcessPool: it has ended in every attempt.
             CancelledError: the worker is at its end.
         """
-        try:
-            future = self._submit(function, item)
-        except BrokenProcessPool:  # the process was killed before
-            self._stop()
-            future = self._submit(function, item)
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            self._stop()
-            if attempt == _MAX_ATTEMPTS:
-                raise
-        return self.run(function, item, attempt + 1)
+        for is_last in (False, True):
+            try:
+                return self._submit(function, item).result()
+            except BrokenProcessPool:
+                self._stop()
+                if is_last:
+                    raise
+        raise AssertionError
 
     def _submit(self, function: Callable[[Item], Value], item: Item) -> "Future[Value]":
         with self._lock:
@@ -325,9 +293,7 @@ class _Worker:
             executor, self._executor = self._executor, None
         if executor is not None:
             while not (self._future.running() or self._future.done()):
-                time.sleep(
-                    _START_POLL
-                )  # a thread of loky raises KeyError if the process ends before the task is sent to it
+                time.sleep(_START_POLL)  # a thread of loky raises KeyError if the process ends before its task is sent
             executor.shutdown(wait=True, kill_workers=True)
 
     def end(self) -> None:

@@ -137,7 +137,7 @@ def default_jobs(models: Sequence[Path], *, is_timed: bool) -> int:
         return int(len(models) > 1)
     totals = accumulate(sorted(map(estimated_bytes, models), reverse=True))
     available = available_bytes()
-    fitting = len(models) if available is None else sum(total <= available for total in totals)
+    fitting = sum(total <= available for total in totals)
     cores: int = joblib.cpu_count(only_physical_cores=True)
     return max(1, min(fitting, cores))
 

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from layoutopt import api, onnx_io
-from layoutopt.batch.cache import Cache, DamagedEntryError, Entry, reason_of
+from layoutopt.batch.cache import Cache, Entry
 from layoutopt.batch.keys import outcome_key
 from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError
@@ -65,7 +65,7 @@ class Outcome:
         error: the error; None without one.
         traceback: the traceback of the error as text.
         is_cached: whether the outcome was in the cache.
-        notes: lines about the cache: a damaged entry, or an outcome that could not be kept.
+        notes: lines about an outcome that could not be kept in the cache.
         seconds: wall time of the task.
     """
 
@@ -106,23 +106,21 @@ def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome
     if task.output is not None:
         create_folder(task.output.parent)
         check_output(task.output, task.external_data, Overwrite((task.model,), task.output, task.force, task.reads))
-    notes: list[str] = []
     cache = Cache(task.cache) if task.cache is not None else None
     key = _key(task) if cache is not None else ""
-    entry = _find(cache, key, task, notes) if cache is not None and key else None
+    entry = cache.find(key) if cache is not None and key else None
     if entry is not None:
         report = entry.report.model_copy(update={"model": path_text(task.model), "cached": True})
-        return Outcome(task.model, report, _restore(entry, task), is_cached=True, notes=tuple(notes))
+        return Outcome(task.model, report, _restore(entry, task), is_cached=True)
     inputs = [read_inputs(each) for each in task.inputs]
     result = api.optimize(task.model, **task.options, inputs=inputs, progress=progress)
     if progress is not None:
         progress("writing")
-    if cache is not None and key:
-        _keep(cache, key, task, result, notes)
+    notes = _keep(cache, key, task, result) if cache is not None and key else ()
     written = None
     if task.output is not None:
         written = result.save(task.output, external_data=task.external_data, force=task.force)
-    return Outcome(task.model, result.report, written, notes=tuple(notes))
+    return Outcome(task.model, result.report, written, notes=notes)
 
 
 def check_output(output: Path, external_data: str | None, overwrite: Overwrite) -> None:
@@ -143,41 +141,28 @@ def _key(task: ModelTask) -> str:
     return ""
 
 
-def _find(cache: Cache, key: str, task: ModelTask, notes: list[str]) -> Entry | None:
-    """The entry of the cache; None without a usable one."""
-    try:
-        return cache.find(key, task.model)
-    except DamagedEntryError:
-        what = f"the entry of {path_text(task.model)} is damaged and removed; the model is optimised again"
-        notes.append(f"{path_text(cache.folder)}: {what}")
-        return None
-
-
-def _keep(cache: Cache, key: str, task: ModelTask, result: Result, notes: list[str]) -> None:
+def _keep(cache: Cache, key: str, task: ModelTask, result: Result) -> tuple[str, ...]:
     """Keep an outcome in the cache; a failure is a note."""
 
-    def save(path: Path) -> None:
-        onnx_io.write(
-            result.model, path, task.external_data
-        )  # without a mark: the entry is for all files of this content
+    def save(path: Path) -> None:  # without a mark: the entry is for all files of this content
+        onnx_io.write(result.model, path, task.external_data)
 
     has_file = result.report.changed or task.external_data is not None or external_files(task.model)
     try:
-        cache.keep(key, task.model, result.report, save if has_file else None)
+        cache.keep(key, result.report, save if has_file else None)
     except (OSError, LayoutoptError) as error:
-        what = f"the outcome of {path_text(task.model)} is not kept: {reason_of(error)}"
-        notes.append(f"{path_text(cache.folder)}: {what}")
+        what = f"the outcome of {path_text(task.model)} is not kept: {error}"
+        return (f"{path_text(cache.folder)}: {what}",)
+    return ()
 
 
 def _restore(entry: Entry, task: ModelTask) -> WrittenFiles | None:
     """Write the result of an entry."""
     if task.output is None:
         return None
-    if entry.model is None:
-        return onnx_io.copy(task.model, task.output, source=task.model, force=task.force)
-    if not external_files(entry.model):
-        return onnx_io.copy(entry.model, task.output, source=task.model, force=task.force)
-    model = onnx_io.read_as_written(entry.model)
+    if entry.model is None or not external_files(entry.model):
+        return onnx_io.copy(entry.model or task.model, task.output, source=task.model, force=task.force)
+    model = onnx_io.read(entry.model)
     return onnx_io.write(model, task.output, task.external_data, source=task.model, force=task.force)
 
 

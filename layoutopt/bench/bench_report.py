@@ -8,14 +8,7 @@ from pydantic import Field
 from layoutopt.report.schema import ReportModel
 from layoutopt.timing.statistics import Estimate, Ratio
 
-SCHEMA_VERSION = 4
-
-
-class PeakMemory(ReportModel):
-    """Memory of a new process that loads the model and runs it once."""
-
-    peak_bytes: int = Field(description="largest resident set")
-    bytes_before: int = Field(description="the same before the model is loaded: Python, the runtime and the inputs")
+SCHEMA_VERSION = 5
 
 
 class InputReport(ReportModel):
@@ -39,7 +32,6 @@ class ModelReport(ReportModel):
     speed_up: Ratio | None = Field(description="null for the first, which is the baseline")
     creation: Estimate = Field(description="seconds from the file to a session")
     creation_speed_up: Ratio | None
-    memory: PeakMemory
     reorder_share: float = Field(description="fraction of the time of a run in Transposes and reorders")
     samples: list[list[float]] = Field(description="seconds of every run, in the order of the rounds, block by block")
 

@@ -1,32 +1,35 @@
 """Benchmark of model files against each other, from files to the report."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
 from time import perf_counter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from layoutopt.bench.bench_inputs import DimensionSizes, Feed, feeds, resolve_dimension_sizes
-from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport, PeakMemory
-from layoutopt.bench.peak_memory import measure_memory
-from layoutopt.bench.runtimes import Runtime, load_runtime
-from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
+from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport
+from layoutopt.bench.runtimes import Runtime, load_runtime, reason_of
+from layoutopt.errors import ArgumentError, DimensionError, LayoutoptError, ModelError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface, read_interface
 from layoutopt.runtime.processor import processor_name
-from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
+from layoutopt.runtime.session import needs_ort_value
+from layoutopt.runtime.type_names import short_name
+from layoutopt.sample_inputs import SampleInputs, bound_sizes, sample_inputs_for, symbols_of
 from layoutopt.timing.interleaved import in_rounds, pinned, timed, usable_cpus
-from layoutopt.timing.speed_up import Block, measure_in_turns
-from layoutopt.timing.statistics import Ratio, estimate, is_quiet, null_ratio, ratio
+from layoutopt.timing.speed_up import Block, measure_in_turns, speed_ups
+from layoutopt.timing.statistics import estimate, ratio
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
+Feed: TypeAlias = dict[str, Array]
 
 _PROFILE_RUNS = (3, 20, 2.0)  # runs with profiling: smallest and largest number, and time limit in seconds
+_MIN_SIZE = 2
+"""The smallest default size of a symbolic dimension: size 1 would broadcast where other sizes are an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +37,20 @@ class BenchCase:
     """A model, its runtime and its inputs.
 
     Attributes:
-        label: the letter in the report.
         path: the file.
         runtime: the runtime.
-        interface: the inputs and outputs of the model.
         feed: the inputs.
-        memory: that of a separate process.
         output_types: names, types and shapes of the outputs, as text.
     """
 
-    label: str
     path: Path
     runtime: Runtime
-    interface: Interface
     feed: Feed
-    memory: PeakMemory
     output_types: list[str]
+
+    def create(self, threads: int) -> list[Callable[[], object]]:
+        """The run of a new session."""
+        return [partial(self.runtime.open(self.path, threads).run, self.feed)]
 
 
 def bench(
@@ -88,24 +89,18 @@ def bench(
         raise ArgumentError("is too small", where=f"threads={threads!r:.80}", hint="give 1 or more")
     progress("reading")
     given = inputs or {}
-    interfaces = [read_interface(Path(model)) for model in models]
-    samples = _samples(models[0], interfaces[0], resolve_dimension_sizes(interfaces, dims or {}, given), given)
-    dimensions = resolve_dimension_sizes(interfaces, dims or {}, given, samples.planned)
-    drawn = zip(models, interfaces, feeds(interfaces, dimensions.sizes, seed, given, samples), strict=True)
-    loaded = [load_runtime(name) for name in runtimes]
-    candidates = [
-        (Path(model), runtime, interface.resolved(dimensions.sizes), feed)
-        for model, interface, feed in drawn
-        for runtime in loaded
-    ]
-    cpus = usable_cpus()
+    paths = list(map(Path, models))
+    interfaces = list(map(read_interface, paths))
+    sizes, inferred, feeds = same_inputs(paths, interfaces, dims or {}, given, seed)
+    cpus, loaded = usable_cpus(), [load_runtime(name) for name in runtimes]
     with pinned(threads) as cpu:
-        cases, exclusions = _runnable_cases(candidates, threads, progress)
+        cases, exclusions = _runnable_cases(zip(paths, interfaces, feeds, strict=True), loaded, threads, progress)
+        labels = ascii_uppercase if len(cases) <= len(ascii_uppercase) else [str(at + 1) for at in range(len(cases))]
         progress("running in turns")
         # The processor time of this thread is not that of a run in OpenVINO, which has threads of its own.
         clock = perf_counter if any(case.runtime.name != "onnxruntime" for case in cases) else None
         blocks = measure_in_turns(
-            [partial(_create, case, threads) for case in cases],
+            [partial(case.create, threads) for case in cases],
             threads=threads,
             seconds=seconds,
             clock=clock,
@@ -113,41 +108,75 @@ def bench(
         )
         reports = []
         for number, case in enumerate(cases):
-            progress(f"profiling {case.label}")
-            reports.append(_model_report(number, case, blocks, _reorder_share(case, threads), given))
+            progress(f"profiling {labels[number]}")
+            share = _reorder_share(case, threads)
+            reports.append(_model_report(number, labels[number], case, blocks, share, given))
     machine = MachineReport(cpu=processor_name(), cpus=cpus, threads=threads, pinned_to=cpu)
-    null = null_ratio(reports[0].samples)
-    assert null is not None, "each block has two runs at least"
     return BenchReport(
         layoutopt_version=VERSION,
         machine=machine,
         seed=seed,
-        dims=dimensions.sizes,
+        dims=sizes,
         blocks=len(blocks),
         rounds=reports[0].time.count,
-        null=null,
+        null=speed_ups(blocks, 0)[0].null,
         models=reports,
         warnings=[
             *exclusions,
-            *input_caveats(cases, dimensions),
-            *machine_caveats(machine, reports, null),
-            *ratio_caveats(reports),
+            *input_caveats(cases, labels, inferred),
+            *machine_caveats(machine),
+            *(each for number in range(1, len(cases)) for each in speed_caveats(blocks, number, labels)),
         ],
     )
 
 
-def _samples(
-    model: str | PathLike[str], interface: Interface, dimensions: DimensionSizes, given: Mapping[str, Array]
-) -> SampleInputs:
-    """The generator of inputs of the first model, with its own given sizes and arrays."""
-    own = {symbol.name for symbol in symbols_of(interface)} - set(dimensions.inferred)
-    names = {each.name for each in interface.inputs}
-    dims = {name: size for name, size in dimensions.sizes.items() if name in own}
-    return sample_inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
+def same_inputs(
+    models: Sequence[Path],
+    interfaces: Sequence[Interface],
+    dims: Mapping[str, int],
+    given: Mapping[str, Array],
+    seed: int,
+) -> tuple[dict[str, int], dict[str, int], list[Feed]]:
+    """The sizes of symbolic dimensions, those of them that are inferred, and the inputs of every model.
+
+    A size is given by name or by arrays, or else inferred from the first model, or else the default, at least 2. Inputs are
+    given arrays, or else those of the first model where type and shape agree, or else random.
+
+    Raises:
+        DimensionError: no model has a dimension in `dims`.
+        InputError: no model has an input in `given`, or its type or shape differs.
+        LayoutoptError: an input has a type without random values, or without numpy arrays.
+    """
+    inputs = [one for each in interfaces for one in each.inputs]
+    for one in (one for one in inputs if needs_ort_value(one.type)):
+        raise LayoutoptError(f"the runtimes accept no arrays of {short_name(one.type)}", where=one.name)
+    defaults = {symbol.name: max(symbol.default, _MIN_SIZE) for each in interfaces for symbol in symbols_of(each)}
+    for name in dims:
+        if name not in defaults:
+            hint = f"there are {', '.join(defaults)}" if defaults else "all extents are fixed"
+            raise DimensionError("no such symbolic dimension", where=name, hint=hint)
+    known = bound_sizes(inputs, given, dims)
+    own, names = {symbol.name for symbol in symbols_of(interfaces[0])}, {each.name for each in interfaces[0].inputs}
+    samples: SampleInputs = sample_inputs_for(models[0], _among(own, known), _among(names, given))
+    sizes = defaults | _among(defaults, samples.planned) | _among(defaults, known)
+    drawn = [samples.draw(each, seed, sizes, is_first=True) for each in interfaces]
+    feeds = [
+        {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
+        for feed in drawn
+    ]
+    return sizes, {name: size for name, size in sizes.items() if name not in known}, feeds
+
+
+def _among(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _shared(first: Array | None, own: Array) -> Array:
+    return own if first is None or (first.shape, first.dtype) != (own.shape, own.dtype) else first
 
 
 def _runnable_cases(
-    candidates: Sequence[tuple[Path, Runtime, Interface, Feed]], threads: int, progress: Progress
+    models: Iterable[tuple[Path, Interface, Feed]], runtimes: Sequence[Runtime], threads: int, progress: Progress
 ) -> tuple[list[BenchCase], list[str]]:
     """The cases that can run, and the reasons for leaving out others.
 
@@ -155,27 +184,27 @@ def _runnable_cases(
         ModelError: no runtime can run a model.
     """
     cases: list[BenchCase] = []
-    errors: dict[Path, list[ModelError]] = {}
-    for path, runtime, interface, feed in candidates:
-        progress(f"measuring the memory of {path.name}")
-        try:
-            memory, types = measure_memory(path, runtime.name, threads, feed)
-        except ModelError as error:
-            errors.setdefault(path, []).append(error)
-            continue
-        outputs = [f"{name} {each}" for name, each in zip(interface.outputs, types, strict=True)]
-        cases.append(BenchCase("", path, runtime, interface, feed, memory, outputs))
-    for path, found in errors.items():
-        if all(case.path != path for case in cases):
-            raise found[0]
-    labels = ascii_uppercase if len(cases) <= len(ascii_uppercase) else [str(at + 1) for at in range(len(cases))]
-    exclusions = [f"left out: {each.where}: {each.what}" for found in errors.values() for each in found]
-    return [replace(case, label=label) for case, label in zip(cases, labels, strict=False)], exclusions
-
-
-def _create(case: BenchCase, threads: int) -> list[Callable[[], object]]:
-    session = case.runtime.open(case.path, threads)
-    return [partial(session.run, case.feed)]
+    exclusions: list[str] = []
+    for path, interface, feed in models:
+        errors: list[ModelError] = []
+        for runtime in runtimes:
+            progress(f"loading {path.name}")
+            action = "load"
+            try:
+                session = runtime.open(path, threads)
+                action = "run"
+                outputs = session.run(feed)
+            except Exception as error:  # the runtimes' exceptions have no common base
+                what, hint = reason_of(error, runtime, action)
+                errors.append(ModelError(what, where=str(path), hint=hint))
+                continue
+            named = zip(interface.outputs, outputs, strict=True)
+            types = [f"{name} {getattr(y, 'dtype', type(y).__name__)} {getattr(y, 'shape', '')}" for name, y in named]
+            cases.append(BenchCase(path, runtime, feed, types))
+        if len(errors) == len(runtimes):
+            raise errors[0]
+        exclusions += [f"left out: {each.where}: {each.what}" for each in errors]
+    return cases, exclusions
 
 
 def _reorder_share(case: BenchCase, threads: int) -> float:
@@ -191,25 +220,24 @@ def _reorder_share(case: BenchCase, threads: int) -> float:
 
 
 def _model_report(
-    number: int, case: BenchCase, blocks: Sequence[Block], reorder_share: float, given: Mapping[str, Array]
+    number: int, label: str, case: BenchCase, blocks: Sequence[Block], reorder_share: float, given: Mapping[str, Array]
 ) -> ModelReport:
-    times, baseline = ([block.runs[each][0] for block in blocks] for each in (number, 0))
     created, first = ([[min(block.created[each])] for block in blocks] for each in (number, 0))
+    times = [block.runs[number][0] for block in blocks]
     inputs = [
         InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
         for name, value in case.feed.items()
     ]
     return ModelReport(
-        label=case.label,
+        label=label,
         model=path_text(case.path),
         runtime=case.runtime.name,
         runtime_version=case.runtime.version,
         inputs=inputs,
         time=estimate(times),
-        speed_up=ratio(baseline, times) if number else None,
+        speed_up=speed_ups(blocks, number)[0].runs if number else None,
         creation=estimate(created),
         creation_speed_up=ratio(first, created) if number else None,
-        memory=case.memory,
         reorder_share=reorder_share,
         samples=times,
     )
@@ -218,35 +246,30 @@ def _model_report(
 # --- caveats: reasons why the numbers may be misleading, in one sentence each ---
 
 
-def ratio_caveats(models: Sequence[ModelReport]) -> Iterator[str]:
-    """Caveats of speed-ups: no difference is shown, or other load disturbed the blocks."""
-    for model in models[1:]:
-        pair, speed_up = f"{model.label} against {models[0].label}", model.speed_up
-        assert speed_up is not None
-        if speed_up.verdict == "no difference shown":
-            yield f"{pair}: no difference is shown, the confidence interval includes 1"
-        if not speed_up.is_precise:
-            disagree = f"{speed_up.disturbed} of {speed_up.blocks} blocks disagree with the fastest runs"
-            yield f"{pair}: the machine is busy, or there are too few rounds: the interval is wide, or {disagree}"
+def speed_caveats(blocks: Sequence[Block], number: int, labels: Sequence[str]) -> Iterator[str]:
+    """Caveats of a speed-up over the first model: no difference is shown, or the machine was too busy for a measurement."""
+    pair, found = f"{labels[number]} against {labels[0]}", speed_ups(blocks, number)[0]
+    if found.runs.verdict == "no difference shown":
+        yield f"{pair}: no difference is shown, the confidence interval includes 1"
+    if found.disturbance:
+        yield f"{pair}: the machine is busy: {found.disturbance}"
 
 
-def machine_caveats(machine: MachineReport, models: Sequence[ModelReport], null: Ratio) -> Iterator[str]:
-    """Caveats of the machine: noise, threads that share CPUs, or no pinning."""
-    if not is_quiet(null):
-        yield f"the machine is busy: {models[0].label} is {null.low:.3f} to {null.high:.3f} times as fast as itself"
+def machine_caveats(machine: MachineReport) -> Iterator[str]:
+    """Caveats of the machine: threads that share CPUs, or no pinning."""
     if machine.threads > machine.cpus:
         yield f"{machine.threads} threads share {machine.cpus} CPUs"
     if machine.threads == 1 and machine.pinned_to is None:
         yield "this system cannot pin the process to one CPU"
 
 
-def input_caveats(cases: Sequence[BenchCase], dimensions: DimensionSizes) -> Iterator[str]:
+def input_caveats(cases: Sequence[BenchCase], labels: Sequence[str], inferred: Mapping[str, int]) -> Iterator[str]:
     """Caveats of the inputs: inferred sizes, models with different inputs or outputs."""
-    for symbol in dimensions.inferred:
-        yield f"the symbolic dimension {symbol} is taken to be {dimensions.sizes[symbol]}; --dim {symbol}=N gives its size"
-    baseline = cases[0]
-    for case in cases[1:]:
-        if set(case.interface.inputs) != set(baseline.interface.inputs):
-            yield f"{case.label} and {baseline.label} have different inputs"
-        if sorted(case.output_types) != sorted(baseline.output_types):
-            yield f"{case.label} and {baseline.label} have different outputs"
+    for symbol, size in inferred.items():
+        yield f"the symbolic dimension {symbol} is taken to be {size}; --dim {symbol}=N gives its size"
+    types = [{(name, value.dtype, value.shape) for name, value in case.feed.items()} for case in cases]
+    for label, case, own in zip(labels[1:], cases[1:], types[1:], strict=False):
+        if own != types[0]:
+            yield f"{label} and {labels[0]} have different inputs"
+        if sorted(case.output_types) != sorted(cases[0].output_types):
+            yield f"{label} and {labels[0]} have different outputs"

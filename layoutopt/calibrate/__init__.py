@@ -3,9 +3,8 @@
 from layoutopt.calibrate import calibrate
 calibrate().profile           # the text of a target file
 
-grid                          the kernels, which kernel_times times
-roofline_fit, target_fit      fits of the target's numbers to the measurements, and the calibrated target file
-agreement                     agreement of predictions and measurements for held-out kernels
+grid    the kernels, which kernel_times times
+fit     the target's numbers from the times, and the text of the calibrated target file
 """
 
 from layoutopt.calibrate.calibration import CalibrationReport, calibrate

@@ -1,22 +1,25 @@
-"""The timed kernels: ops on a grid of shapes of real networks, from 1x1 to 256x256 pixels.
+"""The timed kernels: ops on shapes of real networks, from 1x1 to 256x256 pixels, in all formats of the target's kernels.
 
 The numbers of channels include few, many, odd ones and ones that are no multiple of a block; images include single pixels.
-Every family is timed in the formats that plans use: blocked as the dialect `onnxruntime` lowers it, plain as stock onnxruntime
-runs it. onnxruntime runs a plain convolution as a blocked one between two reorders, which its time includes.
+onnxruntime runs a plain convolution as a blocked one between two reorders, which its time includes.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
+import onnx
+import onnx_ir
 
+from layoutopt import inference
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.roofline import formats_of
 from layoutopt.formats import Format
 from layoutopt.ir.graph import CAST, DOMAIN, is_cast
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
 from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
+from layoutopt.ops import canonical_signature, rule_of
 
 _OPSETS = {"": 20, "com.microsoft": 1, DOMAIN: 1}
 
@@ -35,8 +38,7 @@ _IMAGES = (
     (24, 56),
     (32, 8),
 )
-# images that first layers read: pixels per side
-_INPUTS = (224, 64, 160, 32, 128, 192, 256, 112)
+_INPUTS = (224, 64, 160, 32, 128, 192, 256, 112)  # pixels per side of images that first layers read
 # sequences: batch, tokens, channels
 _TOKENS = (
     (1, 197, 384),
@@ -62,14 +64,19 @@ _BATCHED = (
     (1, 196, 160, 640),
     (1, 8, 64, 64),
 )
-
-# element-wise ops that are bound by memory
-_MEMORY_BOUND_OPS = ("Relu", "Add", "Mul", "Clip", "Div", "HardSigmoid")
-# element-wise ops that are bound by arithmetic, each at another rate; the last two are those into which stock onnxruntime fuses
-# x * sigmoid(x) and Gelu by tanh
-_COMPUTE_BOUND_OPS = ("Sigmoid", "Tanh", "Erf", "Gelu", "HardSwish", "Sqrt", "Softplus", "QuickGelu", "FastGelu")
-_CONTRIB_OPS = ("QuickGelu", "FastGelu")
-_BINARY = {"Add", "Mul", "Div"}
+# element-wise ops; all from Sigmoid on are bound by arithmetic, each at another rate, and the last two are those into which
+# onnxruntime fuses x * sigmoid(x) and Gelu by tanh
+_ELEMENTWISE = (
+    *("Relu(X)", "Add(X, X)", "Mul(X, X)", "Clip(X, float[]{0})", "Div(X, X)", "HardSigmoid(X)"),
+    *("Sigmoid(X)", "Tanh(X)", "Erf(X)", "Gelu(X)", "HardSwish(X)", "Sqrt(X)", "Softplus(X)"),
+    *("com.microsoft.QuickGelu(X)", "com.microsoft.FastGelu(X)"),
+)
+_RESIZES = (
+    'mode = "nearest", nearest_mode = "floor", coordinate_transformation_mode = "asymmetric"',
+    'mode = "linear"',
+    'mode = "linear", coordinate_transformation_mode = "align_corners"',
+)
+_TENSOR = re.compile(r"(\*?)(float|int64)\[([\d,]*)\](\{[^}]*\})?")
 
 
 @dataclass(frozen=True)
@@ -77,11 +84,9 @@ class KernelCase:
     """A kernel to time, which the cost model prices.
 
     Attributes:
-        family: the family of kernels, a row of the agreement table.
         op: the op with its signature; CastData for a conversion.
     """
 
-    family: str
     op: Op
 
     @cached_property
@@ -108,34 +113,48 @@ class KernelCase:
         return model.conversion_seconds(x, source, target)
 
 
-def kernel_cases(block: int) -> list[KernelCase]:
-    """The grid for a machine with `block` channels per block."""
-    found = (*_convolutions(block), *_images(block), *_matrices(), *_elements(block), *_row_ops(), *_moves(block))
-    return list({case.key: case for case in found}.values())
+def kernel_cases(model: RooflineModel) -> list[KernelCase]:
+    """The kernels for a target: every op in the formats of each of its kernels, and conversions between them."""
+    cases = list(_conversions(model.spec.block(DType.FLOAT32)))
+    for op in _parsed([*_convolutions(), *_images(), *_rows(), *_elements()]):
+        rule = rule_of(op)
+        assert rule is not None
+        found = [rule.signature(op, dict(formats)) for formats in model.preferred_formats(op)]
+        for signature in [each for each in found if isinstance(each, Signature)] or [canonical_signature(op)]:
+            case = op.copy(op.inputs, op.outputs)
+            case.signature = signature
+            cases.append(KernelCase(case))
+    return list({case.key: case for case in cases}.values())
 
 
-def _tensor(shape: Sequence[int], format: str = "", *, is_constant: bool = False) -> Value:
-    """A float32 tensor; the letters N, C, H, W of a format are the axes in this order, also of filters."""
-    storage = Storage(Format.parse(format, "NCHW"[: len(shape)]) if format else Format.canonical(len(shape)))
-    data = RandomConstant(tuple(shape)) if is_constant else None
-    return Value("x", TensorType(DType.FLOAT32, tuple(shape)), storage=storage, data=data)
+def _parsed(calls: Iterable[str]) -> list[Op]:
+    """Ops from calls in ONNX's text with the types of the operands: constants begin with `*`, or have elements in braces."""
+    inputs: list[str] = []
+    constants: list[str] = []
+    nodes: list[str] = []
+    random: set[str] = set()
 
+    def declared(match: re.Match[str]) -> str:
+        name = f"v{len(inputs) + len(constants)}"
+        extents = f"[{match[3]}]" if match[3] else ""
+        if match[1]:
+            random.add(name)
+        (constants if match[4] else inputs).append(f"{match[2]}{extents} {name}{f' = {match[4]}' if match[4] else ''}")
+        return name
 
-def _image(channels: int, side: int, format: str = "") -> Value:
-    return _tensor((1, channels, side, side), format)
-
-
-def _numbers(*numbers: float) -> Value:
-    """A constant of given elements: axes or scales."""
-    array: Array = np.asarray(numbers, np.int64 if all(isinstance(each, int) for each in numbers) else np.float32)
-    return Value("x", TensorType(DType.of(array), array.shape), data=ArrayData(array))
-
-
-def _case(family: str, op_type: str, inputs: Sequence[Value | None], y: Value, **attributes: Attribute) -> KernelCase:
-    domain = DOMAIN if op_type == CAST else "com.microsoft" if op_type in _CONTRIB_OPS else ""
-    op = Op(op_type, tuple(inputs), (y,), domain=domain, version=_OPSETS[domain], attributes=attributes)
-    op.signature = Signature(tuple(None if each is None else each.storage for each in inputs), (y.storage,))
-    return KernelCase(family, op)
+    nodes += [f"y{number} = {_TENSOR.sub(declared, call)}" for number, call in enumerate(calls)]
+    imports = ", ".join(f'"{domain}" : {version}' for domain, version in _OPSETS.items())
+    model = onnx.parser.parse_model(
+        f"<ir_version: 10, opset_import: [{imports}]> "
+        f"kernels ({', '.join(inputs)}) => () <{', '.join(constants)}> {{ {' '.join(nodes)} }}"
+    )
+    for number in range(len(nodes)):
+        model.graph.output.add().name = f"y{number}"
+    graph = inference.lift(onnx_ir.from_proto(model))
+    for value in graph.inputs:
+        if value.name in random:
+            value.data = RandomConstant(tuple(map(int, value.shape or ())))
+    return list(graph.ops)
 
 
 def _convolution_shapes() -> Iterator[tuple[int, int, int, int, int, int]]:
@@ -154,124 +173,62 @@ def _convolution_shapes() -> Iterator[tuple[int, int, int, int, int, int]]:
             yield (3, 3, 1, 4)[number % 4], (32, 64, 24, 96)[(number + kernel) % 4], side, kernel, stride, 1
 
 
-def _convolutions(block: int) -> Iterator[KernelCase]:
-    b = f"NCHW{block}c"
-    dense, single = f"{b}{block}n", f"NCHW{block}n"
+def _convolutions() -> Iterator[str]:
     for c, o, side, kernel, stride, group in _convolution_shapes():
-        kind = " depthwise" if group == c > 1 else ""
-        blocked = (b, single, b) if kind else (b, dense, b)
-        choices = [(f"plain{kind}", ("", "", "")), (f"blocked{kind}", blocked)]
-        if c < 8:
-            choices[1] = ("first", ("", single, b))
-        elif not kind and group > 1 and c // group % block:
-            del choices[1]
         pad = kernel // 2 if kernel % 2 else 0
-        out = (side + 2 * pad - kernel) // stride + 1
-        for name, (x, w, y) in choices:
-            filter, bias = (
-                _tensor((o, c // group, kernel, kernel), w, is_constant=True),
-                _tensor((o,), is_constant=True),
-            )
-            yield _case(
-                f"convolution, {name}",
-                "Conv",
-                [_image(c, side, x), filter, bias],
-                _image(o, out, y),
-                group=group,
-                kernel_shape=(kernel,) * 2,
-                strides=(stride,) * 2,
-                pads=(pad,) * 4,
-            )
+        fields = f"group = {group}, pads = {[pad] * 4}, strides = {[stride] * 2}"
+        operands = f"float[1,{c},{side},{side}], *float[{o},{c // group},{kernel},{kernel}], *float[{o}]"
+        yield f"Conv <{fields}> ({operands})"
 
 
-def _images(block: int) -> Iterator[KernelCase]:
-    """Pooling and resampling."""
-    for name, format in (("blocked", f"NCHW{block}c"), ("plain", "")):
-        for number, (c, side) in enumerate(_IMAGES):
-            x, mean = _image(c, side, format), _image(c, 1, format)
-            yield _case(f"global pooling, {name}", "GlobalAveragePool", [x], mean)
-            kernel, out = 2 + number % 2, (side - 2 - number % 2) // 2 + 1
-            window: dict[str, Attribute] = {"kernel_shape": (kernel,) * 2, "strides": (2, 2)}
-            pool = ("MaxPool", "AveragePool")[number // 2 % 2]
-            yield _case(f"pooling, {name}", pool, [x], _image(c, out, format), **window)
-        for mode, coordinates in (("nearest", "asymmetric"), ("linear", "half_pixel"), ("linear", "align_corners")):
-            fields: dict[str, Attribute] = {"mode": mode, "coordinate_transformation_mode": coordinates}
-            if mode == "nearest":
-                fields["nearest_mode"] = "floor"
-            for c, side in _IMAGES[2::2]:
-                inputs = [_image(c, side, format), None, _numbers(1.0, 1.0, 2.0, 2.0)]
-                yield _case(f"resize {mode}, {name}", "Resize", inputs, _image(c, 2 * side, format), **fields)
+def _images() -> Iterator[str]:
+    """Pooling, resampling, Concat, normalisation and reduction of images, and their products with numbers per channel."""
+    for number, (c, side) in enumerate(_IMAGES):
+        x, kernel = f"float[1,{c},{side},{side}]", 2 + number % 2
+        yield f"GlobalAveragePool({x})"
+        yield f"{('MaxPool', 'AveragePool')[number // 2 % 2]} <kernel_shape = {[kernel] * 2}, strides = [2, 2]> ({x})"
+        yield f"Concat <axis = 1> ({x}, float[1,{c // 2},{side},{side}])"
+        if number % 2 == 0:
+            yield from (f"Resize <{fields}> ({x}, , float[4]{{1, 1, 2, 2}})" for fields in _RESIZES if number)
+            yield f"ReduceMean({x}, int64[2]{{2, 3}})"
+            yield f"InstanceNormalization({x}, *float[{c}], *float[{c}])"
+            yield f"{('Mul', 'Add')[number // 2 % 2]}({x}, float[1,{c},1,1])"
 
 
-def _matrices() -> Iterator[KernelCase]:
+def _rows() -> Iterator[str]:
+    """Products of matrices, normalisation, reduction and Softmax of rows."""
     for n, m, k in _TOKENS:
-        for o in (k, 4 * k if k < 768 else k // 4):
-            inputs = [_tensor((n, m, k)), _tensor((k, o), is_constant=True)]
-            yield _case("matrix product", "MatMul", inputs, _tensor((n, m, o)))
+        x = f"float[{n},{m},{k}]"
+        yield from (f"MatMul({x}, *float[{k},{o}])" for o in (k, 4 * k if k < 768 else k // 4))
+        yield f"LayerNormalization <axis = -1> ({x}, *float[{k}], *float[{k}])"
+        yield f"ReduceMean({x}, int64[1]{{-1}})"
     for h, m, k, o in _BATCHED:
-        for name, a, b in (
-            ("", "", ""),
-            (", first transposed", "NCWH", ""),
-            (", second transposed", "", "NCWH"),
-            (", both transposed", "NCWH", "NCWH"),
-        ):
-            inputs = [_tensor((1, h, m, k), a), _tensor((1, h, k, o), b)]
-            yield _case(f"matrix product{name}", "MatMul", inputs, _tensor((1, h, m, o)))
+        yield f"MatMul(float[1,{h},{m},{k}], float[1,{h},{k},{o}])"
+        yield f"Softmax <axis = -1> (float[1,{h},{m},{o}])"
 
 
-def _elements(block: int) -> Iterator[KernelCase]:
-    for number, op_type in enumerate((*_MEMORY_BOUND_OPS, *_COMPUTE_BOUND_OPS)):
-        for shape in (*((1, c, side, side) for c, side in _IMAGES[number % 2 :: 2]), *_TOKENS[number % 2 :: 2]):
-            others: list[Value | None] = [_tensor(shape)] if op_type in _BINARY else []
-            if op_type == "Clip":
-                others = [_tensor((), is_constant=True), None]
-            family = "element-wise, light" if op_type in _MEMORY_BOUND_OPS else f"element-wise, {op_type}"
-            yield _case(family, op_type, [_tensor(shape), *others], _tensor(shape))
-    for number, (c, side) in enumerate(_IMAGES[::2]):
-        for format in ("", "NHWC", f"NCHW{block}c"):
-            inputs = [_image(c, side, format), _image(c, 1, format)]
-            yield _case("per channel", ("Mul", "Add")[number % 2], inputs, _image(c, side, format))
+def _elements() -> Iterator[str]:
+    shapes = [*((1, c, side, side) for c, side in _IMAGES), *_TOKENS]
+    for number, call in enumerate(_ELEMENTWISE):
+        for shape in shapes[number % 2 :: 2]:
+            yield call.replace("X", f"float[{','.join(map(str, shape))}]")
 
 
-def _row_ops() -> Iterator[KernelCase]:
-    """Normalisation, Softmax, reductions."""
-
-    def with_parameters(x: Value, extent: int) -> list[Value]:
-        return [x, _tensor((extent,), is_constant=True), _tensor((extent,), is_constant=True)]
-
-    for shape in _TOKENS:
-        inputs = with_parameters(_tensor(shape), shape[-1])
-        yield _case("layer normalization", "LayerNormalization", inputs, _tensor(shape), axis=-1)
-        yield _case("reduction", "ReduceMean", [_tensor(shape), _numbers(-1)], _tensor((*shape[:-1], 1)))
-    for c, side in _IMAGES[::2]:
-        yield _case("reduction", "ReduceMean", [_image(c, side), _numbers(2, 3)], _image(c, 1))
-        inputs = with_parameters(_image(c, side), c)
-        yield _case("instance normalization", "InstanceNormalization", inputs, _image(c, side))
-    for h, m, _, o in _BATCHED:
-        yield _case("softmax", "Softmax", [_tensor((1, h, m, o))], _tensor((1, h, m, o)), axis=-1)
-
-
-def _moves(block: int) -> Iterator[KernelCase]:
+def _conversions(block: int) -> Iterator[KernelCase]:
     blocked = f"NCHW{block}c"
     for c, side in _IMAGES:
-        for name, format in (("blocked", blocked), ("plain", "")):
-            if not format or not c % (2 * block):
-                parts = [_image(c, side, format), _image(c // 2, side, format)]
-                yield _case(f"concat, {name}", "Concat", parts, _image(c + c // 2, side, format), axis=1)
-        for a, b, family in (
-            ("", "NHWC", "transpose NCHW to NHWC"),
-            ("NHWC", "", "transpose NHWC to NCHW"),
-            ("", blocked, "reorder NCHW to blocked"),
-            (blocked, "", "reorder blocked to NCHW"),
-            ("NHWC", blocked, "reorder NHWC to blocked"),
-            (blocked, "NHWC", "reorder blocked to NHWC"),
-        ):
-            if c != block or {a, b} != {"NHWC", blocked}:  # the same bytes
-                yield _cast(family, (1, c, side, side), a, b)
+        for pair in (("NCHW", "NHWC"), ("NCHW", blocked), ("NHWC", blocked)):
+            if c != block or pair != ("NHWC", blocked):  # the same bytes
+                yield _conversion((1, c, side, side), *pair)
+                yield _conversion((1, c, side, side), *reversed(pair))
     for h, m, k, _ in (each for each in _BATCHED if each[0] > 1):  # with one head, no byte moves
-        yield _cast("transpose of heads", (1, m, h, k), "", "NHCW")
-        yield _cast("transpose of keys", (1, m, h, k), "", "NHWC")
+        yield _conversion((1, m, h, k), "NCHW", "NHCW")
+        yield _conversion((1, m, h, k), "NCHW", "NHWC")
 
 
-def _cast(family: str, shape: Sequence[int], a: str, b: str) -> KernelCase:
-    return _case(family, CAST, [_tensor(shape, a)], _tensor(shape, b))
+def _conversion(shape: tuple[int, ...], a: str, b: str) -> KernelCase:
+    source, target = (Storage(Format.parse(each, "NCHW")) for each in (a, b))
+    x, y = (Value(name, TensorType(DType.FLOAT32, shape)) for name in "xy")
+    op = Op(CAST, (x,), (y,), domain=DOMAIN, version=_OPSETS[DOMAIN])
+    op.signature = Signature((source,), (target,))
+    return KernelCase(op)

@@ -28,7 +28,7 @@ _REMOVED = {
     "cache": "rm -r FOLDER, also of single entries: a removed outcome is computed again",
     "--no-config": "--config none",
     "--report": "--json=FILE",
-    "--dump-ir": "layoutopt inspect --dump-ir",
+    "--dump-ir": "layoutopt inspect --dump-ir FOLDER",
     "--least": "--config count-moves=true",
     **{f"--{key}": f"--config {key}=VALUE" for key in UNTYPED},
     **dict.fromkeys(("--tune", "--rounds", "--runs", "--warm-up", "--memory", "--quick"), "the command without it"),

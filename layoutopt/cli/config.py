@@ -317,5 +317,4 @@ def line_of(text: str, path: Sequence[str]) -> int:
     """
     from layoutopt.cost_models.target_files import line_of as line_of_key
 
-    lines = (line_of_key(text, tuple(path[:length])) for length in range(len(path), 0, -1))
-    return next(filter(None, lines), 1)
+    return line_of_key(text, tuple(path)) or 1

@@ -6,35 +6,35 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from layoutopt.batch.task import Outcome
 from layoutopt.cli.entry import described
 from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
-from layoutopt.cli.model_files import place
+from layoutopt.cli.model_files import find_models
 from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.output_files import STDIO, JsonRecord
 from layoutopt.cli.rendering.results import gate_rows, gates_document
 from layoutopt.cli.rendering.terminal import json_text, show_text
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.files import FileKind, external_files, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
 from layoutopt.gates.budgets import Budgets
-from layoutopt.gates.checks import SpeedUp, check_baseline, check_budgets, remaining_findings
+from layoutopt.gates.checks import SpeedUp, check_baseline, check_budgets
 from layoutopt.gates.github import annotations, summary
-from layoutopt.gates.report import Finding, GateReport, ModelResult, Numbers, Rule, model_uri, status_of
-from layoutopt.gates.sarif import sarif
+from layoutopt.gates.report import PLAN, Finding, GateReport, ModelResult, Numbers, status_of
 from layoutopt.version import VERSION
 
 _JUNIT = "layoutopt.gates.junit"  # its library is optional
 
 
-def run_ci(arguments: Sequence[Path], given: Given) -> int:
-    """Check the models that the arguments name.
+def ci(given: Given, models: Sequence[Path]) -> int:
+    """Check models against budgets and a baseline.
 
     Args:
-        arguments: files, folders and patterns.
         given: the options.
+        models: files, folders and patterns.
 
     Returns:
         The exit code of the first model that failed; the others are checked.
@@ -43,99 +43,92 @@ def run_ci(arguments: Sequence[Path], given: Given) -> int:
         OverBudgetError, RegressionError: a check has failed.
         LayoutoptError: an option is wrong.
     """
-    measured, is_updated, github = given.measured, given.update_baseline, given.github
-    placements = place(arguments, None if given.write is None else f"{given.write}{os.sep}", "--write")
-    models = [each.model for each in placements]
-    results = [each.output if given.write is not None else None for each in placements]
-    budgets = [given.budgets(model) for model in models]
-    verified = {"verify": measured or given.write is not None, "measure": measured, "calibrate": False}
-    settings = {model: given.settings(model).updated(**verified) for model in models}
+    path, is_updated = given.baseline, given.update_baseline
+    if is_updated and path is None:
+        raise UsageError("there is no baseline file", where="--update-baseline", hint="add --baseline FILE.json")
+    if given.github and given.json == STDIO:
+        raise UsageError("the annotations are on stdout", where="--json -", hint="write the JSON to a file")
+    files = list(find_models(models, None))
+    verified = {"verify": given.measured, "measure": given.measured, "calibrate": False}
+    settings = {file: given.settings(file).updated(**verified) for file in files}
     _require_one_target(settings)
+    budgets = [given.budgets(file) for file in files]
+    read = [*files, *([path] if path is not None and not is_updated else [])]
     reads = [each for one in settings.values() for each in one.reads]
-    read = [given.baseline] if given.baseline is not None and not is_updated else []
-    written = [each for each in results if each is not None]
-    record = JsonRecord("ci", given, *arguments, others=[*models, *read, *written], reads=[*models, *read, *reads])
+    record = JsonRecord("ci", given, *models, others=read, reads=[*read, *reads])
     record.add("--junit", given.junit, FileKind.JUNIT, lambda: import_module(_JUNIT).junit(report))
-    record.add("--sarif", given.sarif, FileKind.SARIF, lambda: json_text(sarif(report)))
-    path = given.baseline
-    record.add(
-        "--update-baseline",
-        path if is_updated else None,
-        FileKind.BASELINE,
-        lambda: _baseline(old, path, models, checked),
-    )
     if given.junit is not None:
         import_module(_JUNIT)
+    if is_updated:
+        record.add("--update-baseline", path, FileKind.BASELINE, lambda: _updated(old, path, files, checked))
 
-    first = settings[models[0]]
+    first = settings[files[0]]
     cost_model = cost_model_of(first.target)
     runtime, _ = runtime_and_dialect(first.runtime, first.dialect, cost_model)
-    old = None if path is None else (read_old_baseline if is_updated else read_baseline)(path)
-    if old is not None and path is not None and not is_updated:
-        old.check_target(cost_model.name, runtime.name, path)
-    tasks = [settings[model].task(model, result) for model, result in zip(models, results, strict=True)]
-    outcomes, code = run_batch(tasks, given)
-    root = Path((os.environ.get("GITHUB_WORKSPACE") if github else None) or ".")
+    old = Baseline() if path is None else (read_old_baseline if is_updated else read_baseline)(path)
+    compared = None if path is None or is_updated else path
+    if compared is not None:
+        old.check_target(cost_model.name, runtime.name, compared)
+    outcomes, code = run_batch([each.task(file, None) for file, each in settings.items()], given)
     checked = []
-    for task, outcome, limits in zip(tasks, outcomes, budgets, strict=True):
+    for file, outcome, limits in zip(files, outcomes, budgets, strict=True):
+        entry = old.entry(model_key(file, compared), cost_model.name, runtime.name) if compared is not None else None
         result = ModelResult(
-            model=path_text(task.model),
-            uri=model_uri(task.model, root),
+            model=path_text(file),
             status="error",
             target=cost_model.name,
             runtime=runtime.name,
             budgets=limits.limits,
-            is_compared=old is not None and not is_updated,
+            is_compared=compared is not None,
             seconds=round(outcome.seconds, 3),
         )
-        entry = None
-        if result.is_compared and old is not None and path is not None:
-            entry = old.entry(model_key(task.model, path), cost_model.name, runtime.name)
-        checked.append(result.model_copy(update=_checked(result, outcome, limits, entry, is_measured=measured)))
+        found = _checked(result, outcome, limits, entry, is_measured=given.measured)
+        checked.append(result.model_copy(update=found))
     report = GateReport(
         layoutopt_version=VERSION,
         target=cost_model.name,
         runtime=runtime.name,
         baseline=path_text(path) if path is not None else "",
-        baseline_version=old.written_by if old is not None else "",
+        baseline_version=old.written_by if path is not None else "",
         is_updated=is_updated,
         models=checked,
     )
 
     token = token_hex(16)  # a text that nobody can guess: a file name may look like a command
-    if github:
+    if given.github:
         show_text(f"::stop-commands::{token}\n")
     record.show(report, gates_document(report))
-    if github:
-        show_text("".join(f"{line}\n" for line in (f"::{token}::", *annotations(report))))
-    if github and (step_summary := os.environ.get("GITHUB_STEP_SUMMARY")):
-        with output_errors(Path(step_summary)), open(step_summary, "a", encoding="utf-8") as file:
-            file.write(summary(report, gate_rows(report)))
+    if given.github:
+        root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
+        show_text("".join(f"{line}\n" for line in (f"::{token}::", *annotations(report, root))))
+    if given.github and (step_summary := os.environ.get("GITHUB_STEP_SUMMARY")):
+        with output_errors(Path(step_summary)), open(step_summary, "a", encoding="utf-8") as text:
+            text.write(summary(report, gate_rows(report)))
     if not code:
         _raise_for_status(report)
     return code
 
 
-def _baseline(old: Baseline | None, path: Path | None, models: Sequence[Path], checked: Sequence[ModelResult]) -> str:
+def _updated(old: Baseline, path: Path, files: Sequence[Path], checked: Sequence[ModelResult]) -> str:
     """The baseline with the numbers of this run."""
-    assert path is not None
     entries = [
-        BaselineEntry.model_validate(each.model_dump() | {"model": model_key(model, path)})
-        for model, each in zip(models, checked, strict=True)
+        BaselineEntry.model_validate(each.model_dump() | {"model": model_key(file, path)})
+        for file, each in zip(files, checked, strict=True)
         if each.numbers is not None
     ]
-    return json_text((old or Baseline()).updated(entries, path.parent))
+    return json_text(old.updated(entries, path.parent))
 
 
 def _checked(
     result: ModelResult, outcome: Outcome, budgets: Budgets, entry: BaselineEntry | None, *, is_measured: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The fields of a result that depend on the outcome of the model."""
     report = outcome.report
     if report is None:
         _, kind, line = described(outcome.error or RuntimeError("failed"))
         line = line.removeprefix(f"{result.model}: ")
-        return {"findings": [Finding.of(Rule.MODEL_ERROR, line if kind == "error" else f"{kind}: {line}")]}
+        line = line if kind == "error" else f"{kind}: {line}"
+        return {"findings": [Finding(check=PLAN, level="error", message=line)]}
     numbers, speed_up = Numbers.of(report), SpeedUp.of(report, is_measured=is_measured)
     sha256 = file_hash(outcome.model)
     sizes = {each.name: (each.low, each.high) for each in report.dims}
@@ -153,8 +146,7 @@ def _checked(
         "baseline": entry.numbers if entry is not None else None,
         "is_rewritten": report.changed,
         "reason": report.reason,
-        "written": path_text(outcome.written.model) if outcome.written is not None else "",
-        "findings": [*findings, *remaining_findings(report)],
+        "findings": findings,
     }
 
 
@@ -179,13 +171,13 @@ def _raise_for_status(report: GateReport) -> None:
         OverBudgetError: a model is over a budget.
         RegressionError: a model is worse than its baseline.
     """
-    failed = [(each.model, found.message) for each in report.models for found in each.errors]
+    failed = [(each.model, message) for each in report.models for message in each.messages("error")]
     if not failed:
         return
     model, message = failed[0]
     more = len(failed) - 1
     what = f"{message}; {more} more {'check' if more == 1 else 'checks'} failed" if more else message
-    if report.count("over budget"):
+    if any(each.status == "over budget" for each in report.models):
         raise OverBudgetError(what, where=model, hint="change the model, or the budget")
     raise RegressionError(what, where=model, hint="change the model, or accept it with --update-baseline")
 

@@ -1,60 +1,91 @@
-"""The comparison of `verify`: two model files on the same inputs, with the differences of their outputs."""
+"""`verify` and `certify`: whether two models compute the same, by running them or by a proof."""
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from layoutopt import inference, onnx_io
-from layoutopt.cli.rendering.stderr import ProgressLine
+from layoutopt.certificate.checker.check import check, parse
+from layoutopt.certificate.checker.lemmas import BY_NAME
+from layoutopt.certificate.checker.model import read
+from layoutopt.certificate.producer import measure
+from layoutopt.cli.exit_codes import NotVerifiedError
+from layoutopt.cli.options import Given, parse_dims
+from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
+from layoutopt.cli.rendering.terminal import Document
+from layoutopt.errors import CertificateError, VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Dims
 from layoutopt.report.stamp import KEY
-from layoutopt.sample_inputs import InputSet, prepare_inputs
+from layoutopt.runtime.custom_ops import kernel_libraries
+from layoutopt.sample_inputs import prepare_inputs, read_inputs
 from layoutopt.verification import Verification
 from layoutopt.verification.difference import Difference
 from layoutopt.verification.file_comparison import verify_files
 from layoutopt.verification.runs import Request
 
 
-def compare_models(
-    original: Path,
-    rewritten: Path,
-    tolerance: float | None,
-    dims: Dims,
-    inputs: Sequence[InputSet] = (),
-    *,
-    strict: bool = False,
-) -> tuple[Verification, dict[Path, list[tuple[str, str]]]]:
-    """Compare two models on given inputs, or on random inputs.
-
-    Args:
-        original: the reference model.
-        rewritten: the model to compare with it.
-        tolerance: the largest accepted error; None to derive it from the rounding spread.
-        dims: sizes of symbolic dimensions.
-        inputs: sets of input arrays; empty for random inputs.
-        strict: reject a model with a fault that onnxruntime tolerates.
-
-    Returns:
-        The verdict, and the faults that the reader repaired, as (name, repair), by file.
+def verify(given: Given, original: Path, rewritten: Path) -> None:
+    """Compare two models on given inputs, or on random inputs: the verdict, and a row per output.
 
     Raises:
         ModelError: one of the files cannot be read.
-        DimensionError: the original has no such symbolic dimension.
-        InputError: the original does not take the inputs.
+        DimensionError, InputError: the original has no such symbolic dimension, or does not take the inputs.
+        VerificationError: the models differ.
+        NotVerifiedError: the original cannot be run.
     """
-    with ProgressLine() as progress:
+    settings, files = given.settings(original), (original, rewritten)
+    arrays = [read_inputs(path) for path in settings.inputs]
+    record = JsonRecord("verify", given, *files, reads=settings.reads)
+    with kernel_libraries(settings.custom_ops), ProgressLine() as progress:
         progress("reading")
-        models = [onnx_io.read(path, strict=strict) for path in (original, rewritten)]
-        graphs = [inference.lift(model, strict=strict) for model in models]  # an invalid model may crash onnxruntime
-        repairs = {path: graph.repairs for path, graph in zip((original, rewritten), graphs, strict=True)}
-        samples, _ = prepare_inputs(original, graphs[0], dims, inputs)
+        models = [onnx_io.read(path, strict=settings.strict) for path in files]
+        graphs = [inference.lift(each, strict=settings.strict) for each in models]  # invalid ones may crash onnxruntime
+        samples, _ = prepare_inputs(original, graphs[0], parse_dims(settings.dim), arrays)
         pins = recorded_pins(models[1].metadata_props, graphs[0])
         progress("verifying")
         verdict = verify_files(original, rewritten, Request(pins, (), samples), graphs)
-    return verdict if tolerance is None else with_tolerance(verdict, tolerance), repairs
+    if given.tolerance is not None and verdict.comparisons:
+        limit = Difference(given.tolerance, given.tolerance)
+        comparisons = (replace(each, limit=limit) for each in verdict.comparisons)
+        verdict = Verification.of(comparisons, verdict.depends_on_inputs, verdict.sizes)
+    found = _comparison_record(verdict)
+    record.show(found, Document(title=f"{original} and {rewritten}", record=found))
+    if verdict.status == "failed":
+        hint = f"compare with {original}, or set --tolerance" if verdict.comparisons else "correct the model"
+        raise VerificationError(verdict.reason, where=str(rewritten), hint=hint)
+    if verdict.status == "not verified":
+        hint = "give models that onnxruntime can run on this machine"
+        raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(original), hint=hint)
+    for path, graph in zip(files, graphs, strict=True):
+        warn_of_repairs(graph.repairs, str(path))
+
+
+def _comparison_record(verdict: Verification) -> dict[str, Any]:
+    outputs = [
+        {
+            "name": each.name,
+            "dtype": each.dtype,
+            "error": each.error if math.isfinite(each.error) else None,
+            "rounding": each.spread.largest,
+            "tolerance": each.tolerance,
+            "passed": each.passed,
+        }
+        for each in verdict.comparisons
+    ]
+    return {
+        "status": verdict.status,
+        "reason": verdict.reason,
+        "outputs_depend_on_inputs": verdict.depends_on_inputs,
+        "block_by_definition": verdict.defined_block or None,
+        "sizes": [dict(each) for each in verdict.sizes],
+        "outputs": outputs,
+    }
 
 
 def recorded_pins(metadata: Mapping[str, str], original: Graph) -> dict[str, Format]:
@@ -76,10 +107,35 @@ def recorded_pins(metadata: Mapping[str, str], original: Graph) -> dict[str, For
         return {}
 
 
-def with_tolerance(verdict: Verification, tolerance: float) -> Verification:
-    """The verdict on the same comparisons with a fixed tolerance."""
-    if not verdict.comparisons:
-        return verdict
-    limit = Difference(tolerance, tolerance)
-    comparisons = (replace(each, limit=limit) for each in verdict.comparisons)
-    return Verification.of(comparisons, verdict.depends_on_inputs, verdict.sizes)
+def certify(given: Given, original: Path, result: Path, certificate: Path) -> None:
+    """Check a certificate: how many ops are proven, by which lemmas, and the claims that are only tested.
+
+    Raises:
+        CertificateError: it is refused, or cannot be read.
+    """
+    record = JsonRecord("certify", given, original, result, certificate)
+    first, second = read(original), read(result)
+    try:
+        text = certificate.read_text(encoding="utf-8")
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or "it is no text"
+        raise CertificateError(f"cannot be read: {reason}", where=str(certificate)) from fault
+    found = check(parse(text, str(certificate)), first, second, allow_tested=given.allow_tested)
+    differences = measure(first, second, [claim for claim, _ in found.tested.values()])
+    lemmas = Counter(name for proof in found.proofs.values() for name in proof.lemmas)
+    tested = zip(found.tested.items(), differences, strict=True)
+    data = {
+        "status": f"proven except {len(found.tested)} tested" if found.tested else "proven",
+        "ops": found.nodes,
+        "proven_ops": len(found.proven_nodes),
+        "tested_ops": len(found.tested_nodes),
+        "proven_claims": len(found.proofs),
+        "lemmas": dict(sorted(lemmas.items())),
+        "tested": [
+            {"value": name, "ops": len(nodes), "largest_difference": error} for (name, (_, nodes)), error in tested
+        ],
+    }
+    rows = [
+        {"lemma": name, "claims": count, "statement": BY_NAME[name].statement} for name, count in sorted(lemmas.items())
+    ]
+    record.show(data, Document(title=f"{result} against {original}", record={**data, "lemmas": rows}))

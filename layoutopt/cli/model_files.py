@@ -10,7 +10,7 @@ from layoutopt.cli.app import is_pattern
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.output_files import STDIO
 from layoutopt.errors import ModelError
-from layoutopt.files import MARK, conflict, metadata, path_text, result_mark
+from layoutopt.files import conflict, mark_of_model, path_text, result_mark
 
 SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
 
@@ -53,7 +53,7 @@ def find_models(arguments: Sequence[Path], output: Path | None) -> dict[Path, Pa
 def _results(found: Collection[Path]) -> set[Path]:
     """The files that are results of other files found: they have the mark."""
     results: set[Path] = set()
-    marked = {each: mark for each in found if (mark := metadata(each).get(MARK))}
+    marked = {each: mark for each in found if (mark := mark_of_model(each))}
     for folder in {each.parent for each in marked}:
         of_folder = {result_mark(each, folder): each for each in found}
         results |= {each for each in marked if each.parent == folder and of_folder.get(marked[each], each) != each}
@@ -108,7 +108,7 @@ def with_output(arguments: Sequence[Path], output: str | None) -> tuple[Sequence
         return arguments, output
     model, second = arguments
     if os.path.lexists(second):
-        if metadata(second).get(MARK) != result_mark(model, second.parent):
+        if mark_of_model(second) != result_mark(model, second.parent):
             hint = f"write -o {second} --force to replace it, or -o FOLDER to optimise both"
             raise UsageError(f"exists and is no result of {path_text(model)}", where=path_text(second), hint=hint)
     elif second.suffix != SUFFIX:
@@ -116,13 +116,12 @@ def with_output(arguments: Sequence[Path], output: str | None) -> tuple[Sequence
     return [model], str(second)
 
 
-def place(arguments: Sequence[Path], output: str | None, option: str = "-o") -> list[Placement]:
+def place(arguments: Sequence[Path], output: str | None) -> list[Placement]:
     """The models that the arguments name, with the files of their results.
 
     Args:
         arguments: files, folders, patterns, or `-` alone.
         output: the folder or file of the results. For several models, a folder or a pattern it is a folder.
-        option: the option that names it.
 
     Raises:
         ModelError: a folder or a pattern leads to no model.
@@ -133,13 +132,13 @@ def place(arguments: Sequence[Path], output: str | None, option: str = "-o") -> 
     takes_folder = len(arguments) > 1 or any(is_several(each) for each in arguments)
     if takes_folder and target is not None and (target == STDIO or is_file_name(target)):
         what = "several models need a folder"
-        raise UsageError(what, where=f"{option} {output}", hint="name a folder")
+        raise UsageError(what, where=f"-o {output}", hint="name a folder")
     if takes_folder and STDIO in arguments:
         raise UsageError("stdin is one model", where="-", hint="give `-` alone, or model files")
     is_folder = takes_folder or (output is not None and (output.endswith(os.sep) or os.path.isdir(output)))
     found = find_models(arguments, target if is_folder else None)
     if is_folder and STDIO in found and output is not None:
-        raise UsageError("a model from stdin has no name", where=f"{option} {output}", hint=f"name a file in {output}")
+        raise UsageError("a model from stdin has no name", where=f"-o {output}", hint=f"name a file in {output}")
     placements = []
     for model, relative in found.items():
         result = target / relative if target is not None and is_folder else target

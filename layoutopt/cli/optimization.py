@@ -38,12 +38,12 @@ FOR_ONE_MODEL = ("pin", "inputs", "external_data", "html", "certificate")
 FOR_SEVERAL = ("cluster", "cache")
 
 
-def run_optimize(arguments: Sequence[Path], given: Given) -> int:
+def optimize(given: Given, models: Sequence[Path]) -> int:
     """Optimise the models that the arguments name.
 
     Args:
-        arguments: files, folders, patterns, or `-` for stdin.
         given: the options.
+        models: files, folders, patterns, or `-` for stdin.
 
     Returns:
         The exit code: that of the first failure of several models.
@@ -51,7 +51,7 @@ def run_optimize(arguments: Sequence[Path], given: Given) -> int:
     Raises:
         LayoutoptError: the arguments are wrong, or the only model failed.
     """
-    arguments, output = with_output(arguments, given.output)
+    arguments, output = with_output(models, given.output)
     is_alone = len(arguments) == 1 and not is_several(arguments[0])
     for name in FOR_SEVERAL if is_alone else FOR_ONE_MODEL:
         if getattr(given, name):

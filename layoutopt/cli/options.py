@@ -1,7 +1,7 @@
 """Options of the commands: made of the declarations, parsed, and merged with a configuration for each model.
 
-    @takes_options("target dim json force config")
-    def inspect(given: Given, model: ...) -> None: ...
+    @takes_options("inspection", "target dim json force config")
+    def inspect(model: ...) -> None: ...
 
 `layoutopt.driver.options` declares the options of the Python functions, `CommandOptions` those of the command line alone.
 """
@@ -9,17 +9,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from functools import cached_property, partial, wraps
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
-from typer import Context, Option
+from typer import Context, Exit, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.driver.options import (
     BASICS,
     CHECKS,
-    NAMES_OUTPUT,
     OUTPUT,
     BatchOptions,
     ModelOptions,
@@ -70,21 +70,13 @@ class CommandOptions:
     allow_tested: bool = option(
         False, "Accept values of a certificate that are compared on random inputs and not proven."
     )
-    dump_ir: tuple[str, ...] = option(
-        (),
-        "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER.",
-        kind=list[str],
-        metavar="WHAT",
-        group=OUTPUT,
-        refusal=NAMES_OUTPUT,
+    dump_ir: Path | None = written_file(
+        "Write the graph before the first pass and after every pass to this folder.", metavar="FOLDER"
     )
     new: Path | None = written_file(
         "Write the template of a target file, with all keys and their descriptions.", metavar="NAME"
     )
-    plot: Path | None = written_file("Draw the memory of the tensor as SVG.", metavar="OUT.svg")
-    write: Path | None = written_file("Write the optimised models, verified, to this folder.", metavar="FOLDER")
     junit: Path | None = written_file("Write a JUnit report.", metavar="FILE.xml")
-    sarif: Path | None = written_file("Write a SARIF 2.1.0 report.", metavar="FILE.sarif")
     baseline: Path | None = written_file("Compare with the numbers in this file.", metavar="FILE.json", group=CHECKS)
     dry_run: bool = _own(False, "Plan and verify, but write no model.", group=OUTPUT)
     quiet: bool = _own(False, "Print warnings and errors only.", "-q", group=OUTPUT)
@@ -106,12 +98,6 @@ class CommandOptions:
     shape: str | None = _own(None, "The logical shape of a tensor in the format.", metavar="1,17,5,4")
     dtype: str | None = _own(None, "The element type; some block sizes depend on it.", metavar="float16")
     system: str | None = _own(None, "List the formats of one system only, such as ascend.", metavar="S")
-    explain: bool = _own(False, "Print the estimated time of each kernel for an op, and its parts, too.")
-    op: str | None = _own(
-        None,
-        "The op, in ONNX's text syntax: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'.",
-        metavar="TEXT",
-    )
     family: str | None = _own(None, "List the operators of one family only, such as pooling.", metavar="F")
     verbose: bool | None = _own(
         None,
@@ -306,17 +292,22 @@ class Given:
 # --- typer -------------------------------------------------------------------------------------------------
 
 
-def takes_options(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator of a command `command(given, ...)`: adds the options of these names, whose values are in `given`."""
+def takes_options(module: str, names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command: it has the options of these names, and calls the function of its name in a module.
+
+    The function takes the options as `Given`, then the arguments of the command, and returns an exit code or None.
+    """
     chosen = names.split()
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
         def command(context: Context, **values: Any) -> None:
             shared = {name: values.pop(name) for name in chosen}
-            function(Given(context, shared), **values)
+            run = getattr(import_module(f"layoutopt.cli.{module}"), function.__name__)
+            if code := run(Given(context, shared), **values):
+                raise Exit(code)
 
-        own = [each for name, each in signature(function).parameters.items() if name != "given"]
+        own = signature(function).parameters.values()
         kinds = Parameter.KEYWORD_ONLY
         parameters = [Parameter("context", kinds, annotation=Context), *own, *map(_parameter, chosen)]
         command.__signature__ = Signature(  # type: ignore[attr-defined]

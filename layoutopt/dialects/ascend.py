@@ -26,7 +26,7 @@ import numpy as np
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
+from layoutopt.formats.ascend import C1HWNCoC0, FilterLayout, FractalZC04, GroupedFractalZ, pack_filter
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
@@ -160,6 +160,7 @@ def _entry_format(entry: Entry, block: int) -> Format:
 #
 # Only constants that the plan has reordered are packed; in training mode weights stay as they are.
 
+
 _STEPS_SINCE = 10  # the opset from which Slice takes steps
 
 
@@ -171,30 +172,19 @@ class PackedFilter:
         slot: the operand that is the filter.
         name: the name of its storage.
         storage: the positions of its elements.
-        shape: the shape (O, I, H, W) of the filter; H is 1 for signals.
+        shape: the shape of the filter as the storage counts it: (O, I, H, W), or (1, O, H, W) of a depthwise one; H is 1 for
+            signals.
     """
 
     slot: Slot
     name: str
-    storage: GroupedFractalZ | C1HWNCoC0 | FractalZC04
+    storage: FilterLayout
     shape: tuple[int, int, int, int]
-
-    @property
-    def stored_shape(self) -> tuple[int, int, int, int]:
-        """The shape as an argument of the storage, which has the channels of a depthwise filter as its second axis."""
-        outputs, inputs, height, width = self.shape
-        return (inputs, outputs, height, width) if isinstance(self.storage, C1HWNCoC0) else self.shape
 
     @property
     def physical_shape(self) -> tuple[int, ...]:
         """The extents of the packed array."""
-        return self.storage.physical_shape(self.stored_shape)
-
-    @property
-    def offsets(self) -> Array:
-        """The offsets in the packed array of the elements of the filter, in logical order."""
-        offsets = self.storage.offsets(self.stored_shape)
-        return (offsets.swapaxes(0, 1) if isinstance(self.storage, C1HWNCoC0) else offsets).ravel().astype(np.int32)
+        return self.storage.physical_shape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +202,7 @@ class PackedFilterData:
 
     def numpy(self) -> Array:
         """The physical array."""
-        array = self.data.numpy().reshape(self.filter.shape)
-        if isinstance(self.filter.storage, C1HWNCoC0):
-            array = array.swapaxes(0, 1)
-        return pack_filter(array, self.filter.storage)
+        return pack_filter(self.data.numpy().reshape(self.filter.shape), self.filter.storage)
 
 
 def packed_filter(op: Op) -> PackedFilter | None:
@@ -235,7 +222,7 @@ def packed_filter(op: Op) -> PackedFilter | None:
     shape = outputs, inputs, height, width
     match rule.variant(op), x_name:
         case "depthwise", "NC1HWC0":
-            return PackedFilter(slots[0], "C1HWNCoC0", C1HWNCoC0(block), shape)
+            return PackedFilter(slots[0], "C1HWNCoC0", C1HWNCoC0(block), (inputs, outputs, height, width))
         case "grouped", "NC1HWC0":
             return PackedFilter(slots[0], "FRACTAL_Z", GroupedFractalZ(op.integer("group", 1), block), shape)
         case "dense", "NC1HWC0_C04":
@@ -253,10 +240,8 @@ def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedF
     if isinstance(filter.storage, GroupedFractalZ):
         plain = _unpack_grouped(builder, packed, filter.storage, filter.shape)
     else:  # a table of the elements of such a filter is small
-        flat, offsets = (
-            builder.reshape(packed, (prod(packed.static_shape or ()),)),
-            builder.constant(filter.offsets, "offsets"),
-        )
+        flat = builder.reshape(packed, (prod(filter.physical_shape),))
+        offsets = builder.constant(filter.storage.offsets(filter.shape).ravel().astype(np.int32), "offsets")
         (plain,) = builder.op("Gather", [flat, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
     plain = builder.reshape(plain, logical.dims)
     order = builder.format(filter.slot)
@@ -298,23 +283,6 @@ def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ,
     value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
     return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)
 
-
-# The dialect `ascend`: functions with the operators and format names of Ascend's compiler. CastData is TransData.
-#
-#     y = layoutopt.ascend.TransData <src_format = "NCHW", dst_format = "NC1HWC0", src_subformat = 0, dst_subformat = 0,
-#                                     groups = 1, origin_format = "NCHW"> (x)
-#     z = layoutopt.ascend.Conv_NC1HWC0 <input_formats = ["NC1HWC0", "FRACTAL_Z"], output_formats = ["NC1HWC0"], ...> (y, w)
-#
-# Arrays have the published shapes, such as (C1 * H * W, N1, 16, C0) for FRACTAL_Z. Grouped filters, depthwise filters and
-# those of NC1HWC0_C04 include the zeros of their storages. Functions with different bodies are overloads, so that a node
-# has the name of its op. An op with a format that the compiler does not name is written as in `functions`.
-#
-# The attribute `origin_format` is an addition: in that compiler it is a property of the tensor. A TransData between
-# NC1HWC0 and FRACTAL_NZ is one node here and two in that compiler, through NCHW. A TransData in front of a Transpose that
-# moves no bytes is one node too, named by the axes behind the Transpose.
-#
-# Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataSrcFormat in Ascend ge
-# trans_op_creator.cc.
 
 ASCEND = f"{DOMAIN}.ascend"
 CAST = "TransData"

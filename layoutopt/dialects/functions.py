@@ -43,7 +43,7 @@ class Functions(Dialect):
     """Conv in NHWC  -->  layoutopt.Conv_NHWC."""
 
     name = "functions"
-    passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(only_views=True), *COMPACT)
+    passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(), *COMPACT)
 
     def label(self, op: Op) -> Label:
         """The label of a call: CastData with two formats; for other ops the first formats in the name, and the signature."""

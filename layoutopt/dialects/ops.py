@@ -22,7 +22,7 @@ class Ops(Dialect):
     name = "ops"
     passes = (
         EqualizeMatmulRanks(),
-        HoistFromQdqGroups(only_views=False),
+        HoistFromQdqGroups(),
         SimplifyReshapes(moves_past_elementwise=True),
         *COMPACT,
     )

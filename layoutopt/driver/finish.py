@@ -24,7 +24,6 @@ from layoutopt.report.builder import (
     dim_reports,
     graph_report,
     growth_report,
-    remaining_moves,
     size_notes,
 )
 from layoutopt.report.facts import facts_of, repairs_of, warnings_of
@@ -117,7 +116,6 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         inference.evaluate_extents(graph, sizes),
         keeps_qdq_groups=context.keeps_qdq_groups,
     )
-    moves = remaining_moves(graph, inference.evaluate_extents(graph, sizes)) if is_changed else job.moves
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     report = Report(
         layoutopt_version=VERSION,
@@ -131,8 +129,8 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         changed=is_changed,
         reason=reason,
         plan=plan_report(context.plan, context.least_moves) if context.plan is not None else None,
-        before=counts(job.moves),
-        after=counts(moves, casts if is_changed else ()),
+        before=job.counts,
+        after=counts(graph, inference.evaluate_extents(graph, sizes)) if is_changed else job.counts,
         moved_before=verdict.moved_before if verdict is not None else None,
         moved_after=verdict.moved_after if verdict is not None else None,
         dims=dim_reports(sizes),
@@ -141,7 +139,6 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         measurement=job.measurement,
         ops=ops,
         casts=casts,
-        moves=moves,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
         portable=job.portable,

@@ -28,7 +28,7 @@ from layoutopt.ir.sizes import Dims, as_range
 from layoutopt.passes import EXTENSIONS, CheckGain, default_pipeline, extensions_behind_lowering
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline
 from layoutopt.registry import package_of
-from layoutopt.report.schema import GainReport, MeasurementReport, PortableReport, PricesReport, RemainingMove
+from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.custom_ops import kernel_libraries
 from layoutopt.sample_inputs import InputSet, input_sets
@@ -97,7 +97,7 @@ class Job:
         pipeline: all passes, including lowering.
         context: the state that passes share.
         start: the time at which the call began, in seconds.
-        moves: the casts and transposes of the lifted model.
+        counts: the numbers of casts and transposes of the lifted model.
         passes: the result of each pass.
         verification: the verdict; None before verification.
         gain: the estimated gain of the plan, by cause; None before planning, and for several targets.
@@ -118,7 +118,7 @@ class Job:
     pipeline: Pipeline
     context: PassContext
     start: float = field(default_factory=perf_counter)
-    moves: list[RemainingMove] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
     passes: list[PassResult] = field(default_factory=list)
     verification: Verification | None = None
     gain: GainReport | None = None

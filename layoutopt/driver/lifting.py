@@ -19,7 +19,7 @@ from layoutopt.ir.sizes import as_range, symbols
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note
-from layoutopt.report.builder import remaining_moves
+from layoutopt.report.builder import counts
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.runtime.portable import portable_block
@@ -95,7 +95,7 @@ def lift(job: Job, model: onnx_ir.Model) -> Lifted:
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
     sizes = inference.evaluate_extents(graph, job.context.sizes)
-    job.moves = remaining_moves(graph, sizes)
+    job.counts = counts(graph, sizes)
     if not job.options.verify and not reason:
         _check_run(job, model, graph, samples)
     return Lifted(model, graph, samples, reason)
@@ -120,8 +120,6 @@ def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:
         return OPTIMISED_BEFORE
     if portable_block(node.name or "" for node in model.graph) is not None:
         return "it is a portable result; optimise its original"
-    if job.context.mode == "inference" and onnx_io.has_training(model):
-        return "its training information binds its weights by name"
     return ""
 
 

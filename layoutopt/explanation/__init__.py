@@ -1,23 +1,21 @@
-"""Explanation of plans: the reasons for conversions, the prices of alternatives, and the changes to a model that save most."""
+"""Explanation of plans: the reasons for conversions, the prices of alternatives, and what would remove a conversion."""
 
 from layoutopt.explanation.explain_model import explain
 from layoutopt.explanation.schema import (
     Alternative,
     ConversionReport,
     Explanation,
-    FormatChoice,
     ItemExplanation,
-    ModelChange,
     Participant,
+    Remedy,
 )
 
 __all__ = [
     "Alternative",
     "ConversionReport",
     "Explanation",
-    "FormatChoice",
     "ItemExplanation",
-    "ModelChange",
     "Participant",
+    "Remedy",
     "explain",
 ]

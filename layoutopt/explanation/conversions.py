@@ -1,14 +1,13 @@
 """The conversions of a plan, the most expensive first, and the alternatives to each, with the price of the best plan."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 
-from layoutopt.explanation.changes import remedies
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
-from layoutopt.explanation.schema import Alternative, AlternativeKind, ConversionReport
+from layoutopt.explanation.remedies import remedies
+from layoutopt.explanation.schema import Alternative, ConversionReport
 from layoutopt.formats import Format
-from layoutopt.ops import View, rule_of
-from layoutopt.planner import GRAPH_OUTPUT, Cast, ProblemEdit, Repriced
+from layoutopt.planner import GRAPH_OUTPUT, Cast, ProblemEdit
 
 _MAX_CONVERSIONS = 4  # conversions of an alternative that are listed
 _MAX_OPS = 6  # ops at a conversion whose formats are forced
@@ -23,49 +22,23 @@ def ranked_casts(view: PlanView) -> tuple[list[CastInPlan], int]:
 
 def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> ConversionReport:
     """A conversion of a plan; with `is_priced`, its alternatives and remedies."""
-    value = view.values[cast.tensor]
-    state = cast.state
-    base = view.view_base(cast.tensor, view.storage(cast.tensor, cast.source).format)
-    kind, name = _moving_op(view, cast, state)
+    value, tensor = view.values[cast.tensor], cast.tensor
+    base = view.view_base(tensor, view.storage(tensor, cast.source).format)
     return ConversionReport(
-        kind=kind,
-        name=name,
         tensor=value.name,
-        body=view.body_of(cast.tensor),
-        src=view.text(cast.tensor, cast.source),
-        dst=view.text(cast.tensor, state),
+        body=view.body_of(value),
+        src=view.text(tensor, cast.source),
+        dst=view.text(tensor, cast.state),
         axes=value.format_text(Format.canonical(value.rank or 0)),
-        nbytes=view.nbytes(cast.tensor, cast.source) + view.nbytes(cast.tensor, state),
+        bytes=view.nbytes(tensor, cast.source) + view.nbytes(tensor, cast.state),
         seconds=cast.seconds,
         percent=view.percent(cast.seconds),
-        producer=view.participant(
-            view.writers.get(base.tensor), base.tensor, view.produced(base.tensor), is_read=False
-        ),
         views=tuple(view.name(op) for op in base.views),
-        consumers=tuple(view.participant(op, cast.tensor, each, is_read=True) for op, each in cast.readers),
+        ops=(view.producer(base.tensor), *view.readers(tensor, cast.readers)),
         is_priced=is_priced,
         alternatives=tuple(alternatives(view, cast)) if is_priced else (),
         remedies=tuple(remedies(view, cast)) if is_priced else (),
     )
-
-
-def _moving_op(view: PlanView, cast: CastInPlan, state: int) -> tuple[str, str]:
-    """'cast' and the tensor; or the type and the name of the view op that the rewritten model has instead.
-
-    A view op whose result is converted to the canonical format at once, and whose input is canonical, is the op of the model
-    (the pass absorb-casts).
-    """
-    value, writer = view.values[cast.tensor], view.writers.get(cast.tensor)
-    unit = view.units[writer] if writer is not None else None
-    if writer is None or unit is None or not isinstance(rule_of(unit), View):
-        return "cast", value.name
-    operands = view.option(writer).operand_states
-    is_canonical = view.storage(cast.tensor, state).format.is_canonical and all(
-        view.storage(tensor, each).format.is_canonical for tensor, each in operands
-    )
-    others = [each for each in view.required(cast.tensor) if each not in cast.readers]
-    is_output = any(op == GRAPH_OUTPUT for op, _ in view.required(cast.tensor))
-    return (unit.kind, view.name(writer)) if is_canonical and not others and not is_output else ("cast", value.name)
 
 
 # --- alternatives ------------------------------------------------------------------------------------------
@@ -75,8 +48,7 @@ def alternatives(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
     """The alternatives to a cast: without it, and its ops in other formats."""
     views = view.view_tensors(cast.tensor) - {cast.tensor}
     condition = "no such conversion" + (", nor one on the other side of view ops" if views else "")
-    edit = ProblemEdit(forbidden_casts=_same_cast(view, cast) | _casts_of(view, views))
-    yield _alternative(view, "without the conversion", condition, edit)
+    yield alternative(view, condition, ProblemEdit(forbidden_casts=_same_cast(view, cast) | _casts_of(view, views)))
     yield from _other_formats(view, cast)
 
 
@@ -103,23 +75,31 @@ def _other_formats(view: PlanView, cast: CastInPlan) -> Iterator[Alternative]:
         for key, (format, options) in view.formats_of(op, tensor, is_read=is_read).items():
             if key != chosen:
                 text = view.values[tensor].format_text(format)
-                condition = f"{view.label(op, tensor)} {'reads' if is_read else 'produces'} {text}"
-                yield _alternative(view, "other format", condition, ProblemEdit(allowed_options={op: options}))
+                condition = f"{view.label(op)} {'reads' if is_read else 'produces'} {text}"
+                yield alternative(view, condition, ProblemEdit(allowed_options={op: options}))
 
 
-def _alternative(view: PlanView, kind: AlternativeKind, condition: str, edit: ProblemEdit) -> Alternative:
+def alternative(view: PlanView, condition: str, edit: ProblemEdit, kernel_seconds: float | None = None) -> Alternative:
+    """The best plan of an edited problem; `kernel_seconds` is the time of the op that the condition is about."""
     found = view.repricer.reprice(edit)
-    others = tuple(_other_conversions(view, found, edit)) if found.extra < inf else ()
-    return Alternative(kind=kind, condition=condition, other_conversions=others, **view.price(found))
+    is_possible = found.extra < inf
+    return Alternative(
+        condition=condition,
+        extra_seconds=found.extra if is_possible else None,
+        extra_percent=view.percent(found.extra) if is_possible else None,
+        is_proven=found.is_proven,
+        kernel_seconds=kernel_seconds,
+        other_conversions=_other_conversions(view, view.repricer.nearest(found, edit)) if is_possible else (),
+    )
 
 
-def _other_conversions(view: PlanView, found: Repriced, edit: ProblemEdit) -> list[str]:
-    """The most expensive conversions of a repriced plan that the plan does not have."""
+def _other_conversions(view: PlanView, choice: Sequence[int]) -> tuple[str, ...]:
+    """The most expensive conversions of another plan that the plan does not have."""
     known = {_text(view, each) for each in view.casts()}
-    casts = sorted(view.casts(view.repricer.nearest(found, edit)), key=lambda each: -each.seconds)
+    casts = sorted(view.casts(choice), key=lambda each: -each.seconds)
     others = [text for text in dict.fromkeys(_text(view, each) for each in casts) if text not in known]
     rest = len(others) - _MAX_CONVERSIONS
-    return [*others[:_MAX_CONVERSIONS], *([f"and {rest} more"] if rest > 0 else [])]
+    return (*others[:_MAX_CONVERSIONS], *([f"and {rest} more"] if rest > 0 else []))
 
 
 def _text(view: PlanView, cast: CastInPlan) -> str:

@@ -1,6 +1,6 @@
-"""The function `explain`: why a plan has each conversion, what the alternatives cost, and which changes would save most.
+"""The function `explain`: why a plan has each conversion, what the alternatives cost, and what would remove it.
 
-plan as `optimize` does -> casts of the integer program -> edits of this program, repriced -> further plans of changed models
+plan as `optimize` does -> casts of the integer program -> edits of this program, repriced
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,6 @@ from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.options import Options, PlanOptions, check, option, takes, values_of
 from layoutopt.driver.prices import calibrated_plan
 from layoutopt.errors import TargetError
-from layoutopt.explanation.changes import model_changes
 from layoutopt.explanation.conversions import conversion, ranked_casts
 from layoutopt.explanation.item import explain_item, find_item
 from layoutopt.explanation.plan_view import PlanView
@@ -35,10 +34,9 @@ class ExplainOptions(PlanOptions):
 
     Attributes:
         model: as for `optimize`.
-        item: the name of a tensor or node to explain; None for all conversions, and the changes to the model that save most.
+        item: the name of a tensor or node to explain; None for all conversions.
         target: as for `optimize`, but a single one.
-        limit: the largest number of conversions whose alternatives are priced, or of candidates of the item;
-            and of plans for changes of one kind.
+        limit: the largest number of conversions whose alternatives are priced, or of candidates of the item.
         calibrate: plan for this machine with kernels that are timed on it, as `optimize` does.
         progress: called with the name of every step as it begins.
     """
@@ -94,7 +92,7 @@ def explain(options: ExplainOptions) -> Explanation:
 
 
 def _conversions(view: PlanView, limit: int) -> dict[str, Any]:
-    """The fields of all conversions, and of the changes to the model that save most."""
+    """The fields of all conversions."""
     priced, free = ranked_casts(view)
     conversions = []
     view.job.progress("pricing alternatives")
@@ -102,8 +100,7 @@ def _conversions(view: PlanView, limit: int) -> dict[str, Any]:
     for number, cast in enumerate(priced):
         is_priced = has_time and number < limit and not view.repricer.is_out_of_time
         conversions.append(conversion(view, cast, is_priced=is_priced))
-    changes = tuple(model_changes(view, priced, limit)) if has_time else ()
-    return {"conversions": tuple(conversions), "free_conversions": free, "changes": changes}
+    return {"conversions": tuple(conversions), "free_conversions": free}
 
 
 def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:

@@ -3,20 +3,18 @@
 Ops, tensors and states are the numbers of the planning problem; `GRAPH_OUTPUT` is the number of the graph as a reader.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from math import inf
-from typing import Any
+from typing import Literal
 
 from layoutopt.driver.job import Job
-from layoutopt.errors import PinError
 from layoutopt.explanation.schema import Participant
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Storage, Value
 from layoutopt.ops import View, rule_of
-from layoutopt.planner import GRAPH_OUTPUT, FormulatedPlan, Option, PlanRequest, Repriced, Repricer, make_plan
+from layoutopt.planner import GRAPH_OUTPUT, FormulatedPlan, Option, PlanRequest, Repricer
 from layoutopt.planner.problem import connected
 from layoutopt.planner.propagation import Key, storage_key
 from layoutopt.report.builder import first_output, located_ops, physical_bytes
@@ -103,22 +101,6 @@ class PlanView:
         """Prices edits of the planning problem, in the time that the deadline of the request leaves."""
         return Repricer(self.problem, self.choice, self.request.deadline.remaining, self._limits)
 
-    @cached_property
-    def _bodies(self) -> Mapping[Graph, str]:
-        """The path of every graph with ops: the names of the enclosing ops and of their attributes."""
-        return {self.graph: ""} | {located.graph: located.body for located in located_ops(self.graph)}
-
-    def seconds_with_pins(self, pins: Mapping[Value, Format]) -> float | None:
-        """The estimated time of the plan with these pins; None if no plan meets them, or planning has no time left."""
-        if self.request.deadline.has_passed:
-            return None
-        self.job.progress("planning again")
-        try:
-            other = make_plan(replace(self.request, pins=pins))
-        except PinError:
-            return None
-        return None if other.stopped else other.seconds
-
     def storage(self, tensor: int, state: int) -> Storage:
         """The storage of a state."""
         return self.formulation.storages[self.values[tensor]][state]
@@ -134,12 +116,6 @@ class PlanView:
     def nbytes(self, tensor: int, state: int) -> int:
         """The bytes of a tensor in a state, the mean over the sizes of symbolic dimensions; 0 if its shape is unknown."""
         return physical_bytes(self.values[tensor], self.job.context.sizes, self.storage(tensor, state))
-
-    def price(self, found: Repriced) -> dict[str, Any]:
-        """The fields of `Price` of a repriced plan."""
-        extra = None if found.extra == inf else found.extra
-        percent = None if extra is None else self.percent(extra)
-        return {"extra_seconds": extra, "extra_percent": percent, "is_proven": found.is_proven}
 
     def percent(self, seconds: float) -> float:
         """Seconds in percent of the time of the plan."""
@@ -194,30 +170,11 @@ class PlanView:
 
     def view_tensors(self, tensor: int) -> set[int]:
         """The tensors that view ops connect with a tensor, which is one of them."""
-        return self._connected(tensor, lambda op: self._view_rule(op) is not None)
-
-    def neighbourhood(self, tensor: int) -> set[int]:
-        """The tensors that ops without formats of their own connect with a tensor, which is one of them.
-
-        In these tensors, a conversion can move past an op. Ops whose formats are those of kernels, and ops without a choice,
-        are the ends.
-        """
-        return self._connected(tensor, lambda op: len(self.problem.ops[op]) > 1 and not self.is_anchor(op))
-
-    def _connected(self, tensor: int, connects: Callable[[int], bool]) -> set[int]:
-        """The tensors that some ops connect with a tensor, which is one of them."""
-        groups = connected((op, self.tensors_of(op)) for op in range(len(self.units)) if connects(op))
-        return next((set(tensors) for _, tensors in groups if tensor in tensors), {tensor})
-
-    def tensors_of(self, op: int) -> set[int]:
-        """The tensors that an op reads or produces."""
-        option = self.problem.ops[op][0]
-        return {tensor for tensor, _ in (*option.result_states, *option.operand_states)}
-
-    def is_anchor(self, op: int) -> bool:
-        """Whether the formats of an op are those of the target's kernels, which the model does not determine."""
-        rule = rule_of(self.units[op])
-        return rule is not None and rule.is_anchor
+        options = ((op, self.problem.ops[op][0]) for op in range(len(self.units)) if self._view_rule(op) is not None)
+        tensors_of = (
+            (op, {tensor for tensor, _ in (*each.result_states, *each.operand_states)}) for op, each in options
+        )
+        return next((set(tensors) for _, tensors in connected(tensors_of) if tensor in tensors), {tensor})
 
     def keys_of(self, option: Option) -> tuple[Key, ...]:
         """The keys of the operands and results of an option: equal for options that differ in padding alone."""
@@ -237,21 +194,31 @@ class PlanView:
                     found.setdefault(self.key(tensor, state), (format, set()))[1].add(number)
         return {key: (format, frozenset(options)) for key, (format, options) in found.items()}
 
-    def participant(self, op: int | None, tensor: int, state: int, *, is_read: bool) -> Participant:
-        """The op that reads or produces a tensor in a state; the graph for `GRAPH_OUTPUT` and for graph inputs."""
-        value, text = self.values[tensor], self.text(tensor, state)
-        if op is None or op == GRAPH_OUTPUT:
-            scope = "body" if self.body_of(tensor) else "graph"
-            kind = f"{scope} output" if op == GRAPH_OUTPUT else "constant" if value.is_constant else f"{scope} input"
-            return Participant(name=value.name, kind=kind, format=text, candidates=(text,))
-        candidates = self.formats_of(op, tensor, is_read=is_read).values()
-        return Participant(
-            name=self.name(op),
-            kind=self.kind(op),
-            body=self.body_of_op(op),
-            format=text,
-            candidates=tuple(value.format_text(format) for format, _ in candidates),
-        )
+    def producer(self, tensor: int) -> Participant:
+        """The op that produces a tensor, or the graph input or constant that it is."""
+        state = self.produced(tensor)
+        if tensor in self.writers:
+            return self._participant("from", self.writers[tensor], tensor, state)
+        return self._end("from", "constant" if self.values[tensor].is_constant else "input", tensor, state)
+
+    def readers(self, tensor: int, required: Iterable[tuple[int, int]]) -> Iterator[Participant]:
+        """Some readers of a tensor, each with the state that it requires."""
+        for op, state in required:
+            is_output = op == GRAPH_OUTPUT
+            yield (
+                self._end("to", "output", tensor, state) if is_output else self._participant("to", op, tensor, state)
+            )
+
+    def _end(self, side: Literal["from", "to"], kind: str, tensor: int, state: int) -> Participant:
+        text, value = self.text(tensor, state), self.values[tensor]
+        kind = kind if kind == "constant" else f"{'body' if self.body_of(value) else 'graph'} {kind}"
+        return Participant(side=side, kind=kind, name=value.name, format=text, candidates=(text,))
+
+    def _participant(self, side: Literal["from", "to"], op: int, tensor: int, state: int) -> Participant:
+        candidates = self.formats_of(op, tensor, is_read=side == "to").values()
+        texts = tuple(self.values[tensor].format_text(format) for format, _ in candidates)
+        text = self.text(tensor, state)
+        return Participant(side=side, kind=self.kind(op), name=self.name(op), format=text, candidates=texts)
 
     def kind(self, op: int) -> str:
         """The type of an op."""
@@ -261,14 +228,11 @@ class PlanView:
         """The name of an op, or of its first output if it has none."""
         return self.units[op].name or first_output(self.units[op])
 
-    def label(self, op: int, tensor: int) -> str:
-        """An op with its type and name, or the graph output."""
-        return f"graph output {self.values[tensor].name}" if op == GRAPH_OUTPUT else f"{self.kind(op)} {self.name(op)}"
+    def label(self, op: int) -> str:
+        """An op with its type and name."""
+        return f"{self.kind(op)} {self.name(op)}"
 
-    def body_of_op(self, op: int) -> str:
-        """The path of the body that an op is in; empty in the main graph."""
-        return self._bodies.get(self.formulation.tree.graph_of[self.units[op]], "")
-
-    def body_of(self, tensor: int) -> str:
-        """The path of the body that a tensor is in; empty in the main graph."""
-        return self._bodies.get(self.formulation.tree.graph_of[self.values[tensor]], "")
+    def body_of(self, value: Value) -> str:
+        """The path of the body that a tensor is in: names of the enclosing ops and attributes; empty in the main graph."""
+        owner = self.formulation.tree.graph_of[value]
+        return next((located.body for located in located_ops(self.graph) if located.graph is owner), "")

@@ -10,9 +10,7 @@ Every other file is replaced only with `force`. Files are compared by `os.path.s
 links and names that differ in case do not matter.
 
 A mark contains the command, the kind and a hash of the sources: their paths from the folder of the file. It is stored
-in the metadata of a model, in the first key of each JSON object, and in a comment at the end of any other text. Metadata and
-locations of external data are found in the protobuf wire format, without reading the weights: only a few pages of a large file
-are read, where the protobuf package would copy the whole file.
+in the metadata at the end of a model, in the first key of each JSON object, and in a comment at the end of any other text.
 """
 
 import filecmp
@@ -20,54 +18,38 @@ import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeAlias
 
 from layoutopt.errors import OutputError
 from layoutopt.files.staging import Staging, check_writable, output_errors, path_text
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
-
-ByteRange: TypeAlias = tuple[int, int]
-"""The start and the end of a part of the file."""
-
-_GRAPH, _METADATA = 7, 14  # fields of ModelProto
-_LOCATION = (
-    b"\x0a\x08location\x12"  # the key of an entry of external data, as protobuf writes it, and the tag of its value
-)
-_SEARCHED = 1 << 20  # bytes; larger messages are divided into their fields, so that most weights are not read
+_LARGEST = 1 << 31  # bytes of a protobuf message
+_FIRST_BYTES = b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72"  # the tags of the fields of a ModelProto
+_LOCATION = re.compile(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", re.DOTALL)
+"""The key of an entry of external data, as protobuf writes it, and the length of its value."""
 
 
-def external_locations(path: Path) -> list[str] | None:
-    """The locations of external data in an ONNX file without duplicates; None if the file is not a readable ONNX model."""
+def external_locations(path: Path) -> list[str]:
+    """The locations of external data in an ONNX file, without duplicates; none if the file is not an ONNX model."""
+    content, locations = _content(path), dict[str, None]()
+    if len(content) <= _LARGEST and content[:1] in _FIRST_BYTES:
+        for entry in _LOCATION.finditer(content):
+            size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(entry[1]))
+            locations[content[entry.end() : entry.end() + size].decode("utf-8", "surrogateescape")] = None
+    return list(locations)
+
+
+def _content(path: Path) -> mmap.mmap | bytes:
+    """The mapped content of a file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return None
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return _locations(content)
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def metadata(path: Path) -> dict[str, str]:
-    """The metadata of an ONNX file; empty if the file is not a readable ONNX model."""
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            fields = _fields(content, (0, len(content)))
-            entries = [inner for number, inner in fields if number == _METADATA]
-            return {_text(content, each, 1): _text(content, each, 2) for each in entries}
-    except (OSError, ValueError, IndexError):  # ValueError also for an empty file
-        return {}
-
-
-def is_onnx_file(path: Path) -> bool:
-    """Whether a file consists of the fields of a protobuf message and has a ModelProto.graph; its nodes are not checked."""
-    return external_locations(path) is not None
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):  # ValueError for an empty file
+        return b""
 
 
 def external_files(path: Path) -> list[Path]:
@@ -76,89 +58,16 @@ def external_files(path: Path) -> list[Path]:
     Locations are relative to the folder of the path and, for a symbolic link, to the folder of its target.
     """
     folders = {os.path.realpath(each): each for each in (Path(os.path.realpath(path)).parent, path.parent)}.values()
-    locations = external_locations(path) or ()
-    return [folder / each for each in locations for folder in folders if _is_file(folder / each)]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _locations(content: mmap.mmap) -> list[str] | None:
-    """The locations in a message; None if it has no graph."""
-    fields = list(_fields(content, (0, len(content))))
-    if all(number != _GRAPH for number, _ in fields):
-        return None
-    locations: dict[str, None] = {}
-    pending = [inner for _, inner in fields]
-    while pending:
-        start, end = pending.pop()
-        if end - start > _SEARCHED:
-            with suppress(ValueError, IndexError):  # elements of a tensor
-                pending += [inner for _, inner in _fields(content, (start, end))]
-            continue
-        while (start := content.find(_LOCATION, start, end) + len(_LOCATION)) >= len(_LOCATION):
-            size, begin = _varint(content, start)
-            locations[content[begin : begin + size].decode("utf-8", "surrogateescape")] = None
-    return list(locations)
-
-
-def _text(content: mmap.mmap, message: ByteRange, number: int) -> str:
-    """The last string field of this number in a message; empty if there is none."""
-    found = [content[start:end] for each, (start, end) in _fields(content, message) if each == number]
-    return found[-1].decode("utf-8", "surrogateescape") if found else ""
-
-
-def _fields(content: mmap.mmap, byte_range: ByteRange) -> Iterator[tuple[int, ByteRange]]:
-    """Number and byte range of every length-delimited field of a message.
-
-    Raises:
-        ValueError, IndexError: the bytes are not a protobuf message.
-    """
-    position, end = byte_range
-    while position < end:
-        tag, position = _varint(content, position)
-        number, wire = tag >> 3, tag & 7
-        if number == 0 or wire not in (_VARINT, _FIXED64, _BYTES, _FIXED32):
-            raise ValueError("not a protobuf message")
-        if wire == _VARINT:
-            _, position = _varint(content, position)
-        elif wire == _BYTES:
-            length, start = _varint(content, position)
-            position = start + length
-            if position > end:
-                raise ValueError("a field is longer than its message")
-            yield number, (start, position)
-        else:
-            position += 8 if wire == _FIXED64 else 4
-    if position != end:
-        raise ValueError("a field is longer than its message")
-
-
-def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
-    """A varint and the position after it."""
-    value = shift = 0
-    while shift < 70:
-        byte = content[position]
-        value |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ValueError("a varint is longer than 10 bytes")
+    return [folder / each for each in external_locations(path) for folder in folders if os.path.isfile(folder / each)]
 
 
 MARK = "layoutopt_file"
 """The key of the mark."""
 
-_MAX_TEXT_BYTES = 1 << 28  # bytes of the largest text file that is read
-_WORDS = r"([a-z _]+ [0-9a-f]{16})"
-_FIRST_KEY = re.compile(rf'\{{(?:"properties": \{{)?"{MARK}": "{_WORDS}"')
-_COMMENT = re.compile(rf"^(?:<!--|#) {MARK}: {_WORDS}(?: -->)?$", re.MULTILINE)
-_RECORD = re.compile(r"^[^\s\]}].*", re.MULTILINE)
+_MARKED = re.compile(rf"{MARK}\W{{1,5}}([a-z _]+ [0-9a-f]{{16}})".encode())
+_TAIL = 200  # bytes; the mark of a model is at the end of the file
+_BASELINE = re.compile(rb'\{\s*"layoutopt_baseline"')
+"""The beginning of a file that a command continues, whatever its sources are; it has no mark."""
 
 
 class FileKind(Enum):
@@ -168,20 +77,15 @@ class FileKind(Enum):
     WEIGHTS = "external data"
     REPORT = "a JSON record"
     CERTIFICATE = "a certificate"
-    FIGURE = "a figure"
     PAGE = "a page"
     TARGET = "a target file"
     GRAPH_TEXT = "a dumped graph"
     JUNIT = "a JUnit report"
-    SARIF = "a SARIF report"
     BASELINE = "a baseline of ci"
 
 
-_KEYS = {FileKind.BASELINE: re.compile(r'\{\s*"layoutopt_baseline"')}
-"""The beginnings of files that a command continues, whatever their sources are; they have no mark."""
-
 _JSON = frozenset({FileKind.REPORT, FileKind.CERTIFICATE})
-_XML = frozenset({FileKind.FIGURE, FileKind.PAGE, FileKind.JUNIT})
+_XML = frozenset({FileKind.PAGE, FileKind.JUNIT})
 
 
 def mark_of(kind: FileKind, command: str, sources: Sequence[Path], folder: Path) -> str:
@@ -193,29 +97,29 @@ def mark_of(kind: FileKind, command: str, sources: Sequence[Path], folder: Path)
 
 def marked(content: str, kind: FileKind, mark: str) -> str:
     """The content of a text file with its mark."""
-    if kind in _KEYS:
+    if kind is FileKind.BASELINE:
         return content
     if kind in _JSON:
         return f'{{"{MARK}": "{mark}",{content[1:]}'
-    if kind is FileKind.SARIF:  # its schema permits other keys in a bag of properties only
-        return f'{{"properties": {{"{MARK}": "{mark}"}},{content[1:]}'
     begin, end = ("<!--", " -->") if kind in _XML else ("#", "")
     return f"{content.rstrip()}\n{begin} {MARK}: {mark}{end}\n"
 
 
-def has_kind(path: Path, kind: FileKind, marks: Sequence[str]) -> bool:
-    """Whether an existing text file has the kind and one of the marks.
+def mark_of_model(path: Path) -> str:
+    """The mark at the end of a model file; empty if it has none."""
+    return "".join(_marks(_content(path)[-_TAIL:])[-1:])
 
-    JSON lines have it if each line has another one of the marks.
-    """
-    if path.stat().st_size > _MAX_TEXT_BYTES:
-        return False
-    text = path.read_bytes().decode("utf-8", "replace")
-    if kind in _KEYS:
-        return _KEYS[kind].match(text) is not None
-    found = _COMMENT.findall(text)
-    if text.startswith("{"):
-        found = [mark for line in _RECORD.findall(text) for mark in _FIRST_KEY.findall(line) or [""]]
+
+def _marks(content: mmap.mmap | bytes) -> list[str]:
+    return [mark.decode() for mark in _MARKED.findall(content)]
+
+
+def has_kind(path: Path, kind: FileKind, marks: Sequence[str]) -> bool:
+    """Whether an existing text file is a baseline or has marks, all of them different and among these."""
+    content = _content(path)
+    if kind is FileKind.BASELINE:
+        return _BASELINE.match(content) is not None
+    found = _marks(content)
     return bool(found) and len({*found}) == len(found) and {*found} <= {*marks}
 
 
@@ -283,8 +187,6 @@ def _description(path: Path, kind: FileKind) -> str:
     """Why an existing file is replaced only with `force`."""
     if user := next(models_with_weights(path), None):
         return f"holds weights of {path_text(user)}"
-    if kind is not FileKind.MODEL and is_onnx_file(path):
-        return "is an ONNX model"
     return f"exists and is not {kind.value} that layoutopt wrote from the same source"
 
 
@@ -295,7 +197,7 @@ def result_mark(source: Path, folder: Path) -> str:
 
 def is_result(path: Path, source: Path) -> bool:
     """Whether an existing file is the result of a model: it has the mark for it, or is a copy of the model."""
-    if metadata(path).get(MARK) == result_mark(source, path.parent):
+    if mark_of_model(path) == result_mark(source, path.parent):
         return True
     try:
         return filecmp.cmp(path, source, shallow=False)

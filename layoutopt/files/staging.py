@@ -3,9 +3,6 @@
 A name is `.layoutopt-HOST-PID-RANDOM.tmp` for a file in an output folder and `layoutopt-HOST-PID-RANDOM` for a folder in the
 system's temporary folder. A process that is killed with SIGKILL leaves them behind. Later runs remove those whose process has
 ended, and those of another host, container or boot that are older than a day.
-
-Weights of zeros that take no space on the disk take none in a copy either: parts of zeros are holes, which the file system does
-not store.
 """
 
 import errno
@@ -24,42 +21,7 @@ from time import time
 from types import TracebackType
 from typing import BinaryIO
 
-import numpy as np
-import numpy.typing as npt
-
 from layoutopt.errors import OutputError
-
-_PIECE = 1 << 20  # bytes that are copied or compared with zero at a time
-
-
-def write_with_holes(content: npt.NDArray[np.uint8], file: BinaryIO) -> None:
-    """Append bytes to the end of a file; pieces of zeros become holes."""
-    is_hole = False
-    for start in range(0, content.size, _PIECE):
-        piece = content[start : start + _PIECE]
-        is_hole = piece.size == _PIECE and not piece.any()
-        if is_hole:
-            file.seek(_PIECE, os.SEEK_CUR)
-        else:
-            file.write(piece.data)
-    if is_hole:
-        file.truncate()
-
-
-def copy_range(source: BinaryIO, start: int, count: int, target: BinaryIO) -> None:
-    """Append `count` bytes of a file, from `start` on, to the end of another file; pieces of zeros become holes.
-
-    Raises:
-        OSError: a file cannot be read or written, or the source is too short.
-    """
-    source.seek(start)
-    while count > 0:
-        piece = source.read(min(_PIECE, count))
-        if not piece:
-            raise OSError(errno.EIO, "the file is shorter than its header declares")
-        write_with_holes(np.frombuffer(piece, np.uint8), target)
-        count -= len(piece)
-
 
 _STALE_AFTER = 24 * 3600.0  # seconds, for processes of other hosts
 _NAME = r"layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}"

@@ -1,14 +1,11 @@
-"""A Layout: a Format bound to a shape and to strides, a function from logical coordinates to offsets.
+"""A Layout: a Format bound to a shape, a function from logical coordinates to offsets in row-major memory without gaps.
 
     offset(x) = sum over the parts of  digit(x) * stride        digit(x) = x[axis] // span % extent
 
-The strides must nest: ordered by size, each is larger than the largest offset that the smaller ones reach
-together. Then no two elements share an offset, and dividing by the strides from the largest to the smallest
-inverts the function. Offsets, strides and capacities count elements, not bytes.
+Offsets, strides and capacities count elements, not bytes.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.extent import static_shape
-from layoutopt.formats.format import Digit, Format
+from layoutopt.formats.format import Format
 
 Index = NDArray[np.int64]
 
@@ -29,45 +26,15 @@ class Layout:
     Args:
         format: the order of the parts.
         shape: the logical shape, without symbolic extents.
-        strides: in elements, one per part.
-
-    Raises:
-        FormatError: the format does not fit the shape, or the strides do not nest.
     """
 
     format: Format
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        """Check that offsets are unique."""
-        if len(self.strides) != len(self.physical_shape):
-            raise FormatError(
-                f"{len(self.strides)} strides for {len(self.physical_shape)} parts", where=str(self.format)
-            )
-        largest_offset = 0
-        for stride, extent, _ in reversed(self._descending()):
-            if stride <= largest_offset:
-                raise FormatError(f"the strides {self.strides} overlap", where=str(self.format), hint="let them nest")
-            largest_offset += stride * (extent - 1)
 
     @classmethod
-    def packed(cls, format: Format, shape: Sequence[int]) -> Self:
-        """The layout without gaps: row-major over the parts."""
-        return cls.padded(format, shape, static_shape(format.physical_shape(tuple(shape))))
-
-    @classmethod
-    def padded(cls, format: Format, shape: Sequence[int], physical_extents: Sequence[int]) -> Self:
-        """The row-major layout of a larger array of `physical_extents`, one per part, that contains the tensor.
-
-        Raises:
-            FormatError: an extent is smaller than that of the tensor.
-        """
-        needed, given = static_shape(format.physical_shape(tuple(shape))), tuple(physical_extents)
-        if len(given) != len(needed) or any(have < need for have, need in zip(given, needed, strict=True)):
-            raise FormatError(f"the extents {given} do not hold {needed}", where=str(format), hint="enlarge them")
-        strides = tuple(math.prod(dim or 1 for dim in given[index + 1 :]) for index in range(len(given)))
-        return cls(format, tuple(shape), strides)
+    def packed(cls, format: Format, shape: tuple[int, ...]) -> Self:
+        """The layout of a tensor of this shape in a format."""
+        return cls(format, shape)
 
     @property
     def rank(self) -> int:
@@ -81,18 +48,23 @@ class Layout:
 
     @property
     def physical_shape(self) -> tuple[int, ...]:
-        """The extents of the parts, with padding and without gaps between them."""
+        """The extents of the parts, with padding.
+
+        Raises:
+            FormatError: the format does not fit the shape.
+        """
         return static_shape(self.format.physical_shape(self.shape))
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """The stride of each part."""
+        extents = self.physical_shape
+        return tuple(math.prod(dim or 1 for dim in extents[index + 1 :]) for index in range(len(extents)))
+
+    @property
     def capacity(self) -> int:
-        """Elements of the memory that holds the tensor, with padding and gaps, as in CUTLASS."""
-        if 0 in self.shape:
-            return 0
-        return max(
-            (stride * extent for stride, extent in zip(self.strides, self.physical_shape, strict=True)),
-            default=1,
-        )
+        """Elements of the memory that holds the tensor, with padding."""
+        return math.prod(self.physical_shape)
 
     def offset(self, *coords: ArrayLike) -> Index:
         """The offsets of the elements at the given coordinates.
@@ -110,49 +82,20 @@ class Layout:
             if np.any((coord < 0) | (coord >= dim)):
                 raise FormatError(f"a coordinate of axis {axis} is outside 0 .. {dim - 1}", where=str(self.format))
         total = np.zeros(np.broadcast_shapes(*(coord.shape for coord in arrays)), np.int64)
-        for digit, stride in zip(self._digits(), self.strides, strict=True):
+        for digit, stride in zip(self.format.digits(self.shape), self.strides, strict=True):
             total += arrays[digit.axis] // digit.span % max(1, int(digit.extent)) * stride
         return total
 
-    def inverse(self, offset: ArrayLike) -> tuple[Index, ...]:
-        """The coordinates of the elements at the given offsets, one array per logical axis.
-
-        Raises:
-            FormatError: an offset is that of padding or a gap, or is out of range; see `holds`.
-        """
-        coords, is_element = self.decode(offset)
-        if not is_element.all():
-            raise FormatError(
-                "an offset holds no element of the tensor", where=str(self.format), hint="check it with holds first"
-            )
-        return coords
-
-    def holds(self, offset: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each of the given offsets is that of a logical element, not of padding or a gap, and in range."""
-        return self.decode(offset)[1]
-
     def decode(self, offset: ArrayLike) -> tuple[tuple[Index, ...], NDArray[np.bool_]]:
-        """The coordinates at the given offsets, and whether each is the offset of a logical element."""
-        rest = np.asarray(offset, np.int64)
-        is_element = rest >= 0
-        coords = [np.zeros_like(rest) for _ in self.shape]
-        digits = self._digits()
-        for stride, extent, index in self._descending():
-            number, rest = np.divmod(rest, stride)
-            is_element &= number < extent
-            coords[digits[index].axis] += number * digits[index].span
-        is_element &= rest == 0
+        """The coordinates at the given offsets, and whether each is the offset of a logical element, not of padding."""
+        offsets = np.asarray(offset, np.int64)
+        is_element = (offsets >= 0) & (offsets < self.capacity)
+        coords = [np.zeros_like(offsets) for _ in self.shape]
+        for digit, stride in zip(self.format.digits(self.shape), self.strides, strict=True):
+            coords[digit.axis] += offsets // stride % max(1, int(digit.extent)) * digit.span
         for coord, dim in zip(coords, self.shape, strict=True):
             is_element &= coord < dim
         return tuple(coords), np.asarray(is_element)
-
-    def _digits(self) -> tuple[Digit, ...]:
-        return self.format.digits(self.shape)
-
-    def _descending(self) -> list[tuple[int, int, int]]:
-        """Stride, extent and index of the parts that have more than one element, the largest stride first."""
-        parts = zip(self.strides, self.physical_shape, range(len(self.strides)), strict=True)
-        return sorted((part for part in parts if part[1] > 1), reverse=True)
 
 
 # --- Packing of an array into the physical array of a Format, and unpacking ---

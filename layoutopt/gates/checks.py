@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from layoutopt.cost.size_growth import SLACK
 from layoutopt.gates.baseline import BaselineEntry
 from layoutopt.gates.budgets import Budgets
-from layoutopt.gates.report import Finding, Numbers, Rule
+from layoutopt.gates.report import BASELINE, Finding, Numbers
+from layoutopt.report.facts import range_text
 from layoutopt.report.schema import Report
 from layoutopt.report.units import size
 
@@ -55,32 +56,32 @@ def check_budgets(numbers: Numbers, speed_up: SpeedUp, budgets: Budgets) -> Iter
     for name in _COUNTED:
         count, limit = getattr(numbers, name), getattr(budgets, f"max_{name}")
         if limit is not None and count > limit:
-            rule = Rule[f"MAX_{name.upper()}"]
+            label = name.replace("_", " ")
             text = f"{count}, the budget is {limit}"
-            if rule is Rule.MAX_BYTES_MOVED:
+            if name == "bytes_moved":
                 text = f"{size(count)}, {size(count - limit)} above the budget of {size(limit)}"
-            yield Finding.of(rule, f"{name.replace('_', ' ')}: {text}")
+            yield _error(f"max-{label.replace(' ', '-')}", f"{label}: {text}")
     if budgets.min_speedup is not None:
         yield from _check_speed_up(speed_up, budgets.min_speedup)
     most = budgets.max_size_growth
     if most is not None and numbers.constants_after > most * numbers.constants_before + SLACK:
         change = f"from {numbers.constants_before} to {numbers.constants_after} bytes"
         text = f"constants grow {numbers.size_growth:.4g} times, {change}, the budget is {most:g}"
-        yield Finding.of(Rule.MAX_SIZE_GROWTH, text)
+        yield _error("max-size-growth", text)
 
 
 def _check_speed_up(found: SpeedUp, least: float) -> Iterator[Finding]:
+    check = "min-speedup"
     if found.value is None:
-        yield Finding.of(Rule.NOT_CHECKED, f"{Rule.MIN_SPEEDUP} is not checked: {found.reason}")
+        yield Finding(check=check, level="skipped", message=f"{check} is not checked: {found.reason}")
         return
     if found.reason:
-        text = f"{Rule.MIN_SPEEDUP} is checked on the estimate, since the result was not measured: {found.reason}"
-        yield Finding.of(Rule.NOT_MEASURED, text)
+        yield _warning(check, f"{check} is checked on the estimate, since the result was not measured: {found.reason}")
     if found.high is None and found.value < least:
-        yield Finding.of(Rule.MIN_SPEEDUP, f"estimated speed-up: {found.value:.4g}, the budget is {least:g}")
+        yield _error(check, f"estimated speed-up: {found.value:.4g}, the budget is {least:g}")
     elif found.high is not None and found.high < least:
         text = f"measured speed-up: {found.value:.4g}, at most {found.high:.4g}, the budget is {least:g}"
-        yield Finding.of(Rule.MIN_SPEEDUP, text)
+        yield _error(check, text)
 
 
 def check_baseline(
@@ -95,37 +96,36 @@ def check_baseline(
         entry: the entry of the baseline; None if it has none for the model.
     """
     if entry is None:
-        yield Finding.of(Rule.NOT_IN_BASELINE, "not in the baseline; add it with --update-baseline")
+        yield _warning(BASELINE, "not in the baseline; add it with --update-baseline")
         return
     if entry.sha256 != sha256:
         text = f"the model has changed since the baseline (SHA-256 {entry.sha256[:12]}, now {sha256[:12]})"
-        yield Finding.of(Rule.CHANGED_MODEL, f"{text}; it is compared all the same")
+        yield _warning(BASELINE, f"{text}; it is compared all the same")
     if entry.sizes != sizes:
         before, after = (_sizes_text(each) for each in (entry.sizes, sizes))
-        yield Finding.of(Rule.OTHER_SIZES, f"the baseline is for the sizes {before}, this plan for {after}")
+        yield _warning(BASELINE, f"the baseline is for the sizes {before}, this plan for {after}")
     then = entry.numbers
     for name, tolerance in _COUNTED.items():
         count, past = getattr(numbers, name), getattr(then, name)
         if count > past * (1 + tolerance):
-            yield Finding.of(Rule.REGRESSION, f"{name.replace('_', ' ')}: {count}, the baseline has {past}")
+            yield _error(BASELINE, f"{name.replace('_', ' ')}: {count}, the baseline has {past}")
     if then.speed_up is None:
         return
     if numbers.speed_up is None:
         text = "the estimated speed-up is not compared with the baseline: the model is optimised already"
-        yield Finding.of(Rule.NOT_COMPARED, text)
+        yield _warning(BASELINE, text)
     elif numbers.speed_up < then.speed_up * (1 - SPEED_UP_TOLERANCE):
         text = f"estimated speed-up: {numbers.speed_up:.4g}, the baseline has {then.speed_up:.4g}"
-        yield Finding.of(Rule.REGRESSION, text)
+        yield _error(BASELINE, text)
 
 
 def _sizes_text(sizes: Mapping[str, tuple[int, int]]) -> str:
-    texts = (f"{name}={low}" if low == high else f"{name}={low}:{high}" for name, (low, high) in sizes.items())
-    return ", ".join(texts) or "of the model"
+    return ", ".join(f"{name}={range_text(*range)}" for name, range in sizes.items()) or "of the model"
 
 
-def remaining_findings(report: Report) -> Iterator[Finding]:
-    """A note for each op of the result that moves bytes."""
-    rules = {"transpose": Rule.REMAINING_TRANSPOSE, "cast": Rule.REMAINING_CAST}
-    for each in report.moves:
-        text = f"{each.op_type} moves {each.bytes} bytes: {each.reason}"
-        yield Finding.of(rules[each.kind], text, node=each.name, body=each.body)
+def _error(check: str, message: str) -> Finding:
+    return Finding(check=check, level="error", message=message)
+
+
+def _warning(check: str, message: str) -> Finding:
+    return Finding(check=check, level="warning", message=message)

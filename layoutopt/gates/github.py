@@ -1,29 +1,30 @@
-"""The results of `ci` for GitHub: annotations as workflow commands, and the step summary as Markdown.
+"""The results of `ci` for GitHub: annotations as workflow commands, and the step summary as Markdown."""
 
-GitHub shows the first ten errors and the first ten warnings of a step, so ops that remain have no annotations.
-"""
-
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from layoutopt.gates.report import Finding, GateReport, ModelResult, is_in_repository, uri_path
+from layoutopt.files import path_text
+from layoutopt.gates.report import Finding, GateReport, ModelResult
 from layoutopt.report.printable import printable
 
 _MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&@")
 
 
-def annotations(report: GateReport) -> list[str]:
-    """One workflow command per failed check, then one per warning."""
-    errors = [_command("error", model, each) for model in report.models for each in model.errors]
-    warnings = [_command("warning", model, each) for model in report.models for each in model.warnings]
-    return errors + warnings
+def annotations(report: GateReport, root: Path) -> list[str]:
+    """One workflow command per failed check, then one per warning; files are named from the folder of the repository."""
+    found = [(model, each) for model in report.models for each in model.findings]
+    return [_command(model, each, root) for model, each in sorted(found, key=lambda pair: pair[1].level != "error")]
 
 
-def _command(name: str, model: ModelResult, finding: Finding) -> str:
-    properties = {"title": f"layoutopt {finding.rule}"}
-    if is_in_repository(model.uri):
-        properties = {"file": uri_path(model.uri), **properties}
+def _command(model: ModelResult, finding: Finding, root: Path) -> str:
+    properties = {"title": f"layoutopt {finding.check}"}
+    path, folder = (Path(os.path.abspath(each)) for each in (model.model, root))
+    if path.is_relative_to(folder):
+        properties = {"file": path_text(path.relative_to(folder)), **properties}
     pairs = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::{name} {pairs}::{_data(f'{model.model}: {finding.message}')}"
+    kind = "error" if finding.level == "error" else "warning"
+    return f"::{kind} {pairs}::{_data(f'{model.model}: {finding.message}')}"
 
 
 def _data(text: str) -> str:
@@ -53,7 +54,7 @@ def summary(report: GateReport, rows: Sequence[Mapping[str, str]]) -> str:
         *(
             f"- **{markdown(model.model)}**: {each.level}: {markdown(each.message)}"
             for model in report.models
-            for each in (*model.errors, *model.warnings)
+            for each in model.findings
         ),
     ]
     return "\n".join([*lines, ""])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from layoutopt.errors import LayoutoptError
-from layoutopt.gates.report import GateReport, ModelResult, Rule
+from layoutopt.gates.report import BASELINE, PLAN, GateReport, ModelResult
 from layoutopt.report.printable import printable
 
 try:
@@ -43,24 +43,17 @@ def _suite(model: ModelResult) -> TestSuite:
 
 
 def _cases(model: ModelResult) -> Iterator[TestCase]:
-    errors = [each for each in model.findings if each.rule is Rule.MODEL_ERROR]
-    case = TestCase("plan", printable(model.model))
-    case.time = round(model.seconds, 3)
-    case.result = [Error(printable(each.message), each.rule) for each in errors]
-    yield case
-    if errors:
-        return
-    for check in [*model.budgets, *(["baseline"] if model.is_compared else [])]:
-        yield _case(model, check)
+    yield _case(model, PLAN, seconds=round(model.seconds, 3))
+    if model.status != "error":
+        for check in [*model.budgets, *([BASELINE] if model.is_compared else [])]:
+            yield _case(model, check)
 
 
-def _case(model: ModelResult, name: str) -> TestCase:
-    findings = [each for each in model.findings if each.rule.check == name]
-    case = TestCase(name, printable(model.model))
-    failures = [Failure(printable(each.message), each.rule) for each in findings if each.level == "error"]
-    skipped = [Skipped(printable(each.message)) for each in findings if each.rule is Rule.NOT_CHECKED]
-    case.result = failures or skipped
-    warnings = [printable(each.message) for each in findings if each.level == "warning"]
-    if warnings:
-        case.system_out = "\n".join(warnings)
+def _case(model: ModelResult, check: str, seconds: float | None = None) -> TestCase:
+    case = TestCase(check, printable(model.model), seconds)
+    failure = Error if check == PLAN else Failure
+    failures = [failure(printable(each), check) for each in model.messages("error", check=check)]
+    case.result = failures or [Skipped(printable(each)) for each in model.messages("skipped", check=check)]
+    if warnings := model.messages("warning", check=check):
+        case.system_out = "\n".join(map(printable, warnings))
     return case

@@ -1,119 +1,27 @@
-"""The results of `ci`: findings by rule, the numbers of each model, and the schema of the JSON report."""
+"""The results of `ci`: findings, the numbers of each model, and the schema of the JSON report."""
 
-import os
 from collections.abc import Iterable
-from enum import StrEnum
-from pathlib import Path
 from typing import Literal, TypeAlias
-from urllib.parse import quote, unquote
 
 from pydantic import Field
 
 from layoutopt.report.schema import Report, ReportModel
 
-Level: TypeAlias = Literal["error", "warning", "note"]
+Level: TypeAlias = Literal["error", "skipped", "warning"]
 Status: TypeAlias = Literal["passed", "over budget", "regression", "error"]
 
-
-class Rule(StrEnum):
-    """The rules of findings, each with the level of its findings, the check that they belong to, and a description.
-
-    The rules of budgets have the keys of the budgets. A check is the planning, a budget, the comparison with the baseline, or
-    none.
-    """
-
-    level: Level
-    check: str
-    description: str
-
-    def __new__(cls, key: str, level: Level, check: str, description: str) -> "Rule":
-        """The member of a row of the table."""
-        rule = str.__new__(cls, key)
-        rule._value_, rule.level, rule.check, rule.description = key, level, check, description
-        return rule
-
-    MODEL_ERROR = "model-error", "error", "plan", "The model cannot be read, planned or written."
-    MAX_TRANSPOSES = (
-        "max-transposes",
-        "error",
-        "max-transposes",
-        "More Transposes and other view ops move bytes than the budget permits.",
-    )
-    MAX_CASTS = "max-casts", "error", "max-casts", "More layout conversions move bytes than the budget permits."
-    MAX_BYTES_MOVED = (
-        "max-bytes-moved",
-        "error",
-        "max-bytes-moved",
-        "Transposes and layout conversions move more bytes than the budget permits.",
-    )
-    MIN_SPEEDUP = "min-speedup", "error", "min-speedup", "The speed-up is below the budget."
-    MAX_SIZE_GROWTH = (
-        "max-size-growth",
-        "error",
-        "max-size-growth",
-        "The constants of the model grow more than the budget permits.",
-    )
-    REGRESSION = (
-        "regression",
-        "error",
-        "baseline",
-        "The result is worse than the baseline by more than the tolerance.",
-    )
-    NOT_IN_BASELINE = "not-in-baseline", "warning", "baseline", "The baseline has no entry for the model."
-    CHANGED_MODEL = "changed-model", "warning", "baseline", "The model file differs from the one of the baseline."
-    OTHER_SIZES = (
-        "other-sizes",
-        "warning",
-        "baseline",
-        "The baseline was planned for other sizes of symbolic dimensions.",
-    )
-    NOT_CHECKED = (
-        "not-checked",
-        "warning",
-        "min-speedup",
-        "The model has no speed-up that min-speedup could limit.",
-    )
-    NOT_MEASURED = (
-        "not-measured",
-        "warning",
-        "min-speedup",
-        "The budget min-speedup limits an estimate, where a measurement was requested.",
-    )
-    NOT_COMPARED = (
-        "not-compared",
-        "warning",
-        "baseline",
-        "The model has no estimated speed-up to compare with that of the baseline.",
-    )
-    REMAINING_TRANSPOSE = (
-        "remaining-transpose",
-        "note",
-        "",
-        "A Transpose or another view op of the result moves bytes.",
-    )
-    REMAINING_CAST = "remaining-cast", "note", "", "A layout conversion of the result moves bytes."
+PLAN, BASELINE = "plan", "baseline"
+"""The checks besides those of budgets, which have the keys of the budgets."""
 
 
 class Finding(ReportModel):
-    """A statement about one model."""
+    """A statement about one check of a model."""
 
-    rule: Rule
+    check: str = Field(description="`plan`, the key of a budget, or `baseline`")
     level: Level = Field(
-        description="`error`: a failed check; `warning`: about a check; `note`: an op that moves bytes"
+        description="`error`: the check failed; `skipped`: it could not be made; `warning`: about the check"
     )
     message: str
-    node: str = Field(default="", description="the name of the op that the finding is about")
-    body: str = Field(default="", description="the body that the op is in: op and attribute; empty in the main graph")
-
-    @classmethod
-    def of(cls, rule: Rule, message: str, *, node: str = "", body: str = "") -> "Finding":
-        """The finding of a rule, with the level of the rule."""
-        return cls(rule=rule, level=rule.level, message=message, node=node, body=body)
-
-    @property
-    def path(self) -> str:
-        """The name of the op behind the path of its body."""
-        return f"{self.body}/{self.node}" if self.body else self.node
 
 
 class Numbers(ReportModel):
@@ -158,7 +66,6 @@ class PlannedModel(ReportModel):
 class ModelResult(PlannedModel):
     """The results of one model."""
 
-    uri: str = Field(description="the path from the root of the repository, percent-encoded; file:// if it is outside")
     status: Status = Field(description="the outcome of all checks; `over budget` also if there is a regression as well")
     budgets: dict[str, float] = Field(default_factory=dict, description="by the key of the budget")
     numbers: Numbers | None = Field(default=None, description="null if the model could not be planned")
@@ -167,19 +74,12 @@ class ModelResult(PlannedModel):
     is_compared: bool = Field(default=False, description="whether the model was looked up in a baseline")
     is_rewritten: bool = Field(default=False, description="false if the original is the result")
     reason: str = Field(default="", description="the reason why the model is unchanged")
-    written: str = Field(default="", description="the file of the result; empty unless it was written")
     seconds: float = Field(default=0.0, description="wall time for the model")
     findings: list[Finding] = Field(default_factory=list)
 
-    @property
-    def errors(self) -> list[Finding]:
-        """The failed checks."""
-        return [each for each in self.findings if each.level == "error"]
-
-    @property
-    def warnings(self) -> list[Finding]:
-        """The warnings about checks."""
-        return [each for each in self.findings if each.level == "warning"]
+    def messages(self, *levels: Level, check: str = "") -> list[str]:
+        """The messages of some levels, of all checks or of one."""
+        return [each.message for each in self.findings if each.level in levels and check in ("", each.check)]
 
 
 class GateReport(ReportModel, extra="ignore"):
@@ -193,39 +93,12 @@ class GateReport(ReportModel, extra="ignore"):
     is_updated: bool = Field(default=False, description="whether the baseline was written, not compared")
     models: list[ModelResult]
 
-    def count(self, status: Status) -> int:
-        """The number of models with a status."""
-        return sum(each.status == status for each in self.models)
-
 
 def status_of(findings: Iterable[Finding]) -> Status:
     """The outcome of all checks of a model, from their findings."""
-    failed = {each.rule.check for each in findings if each.level == "error"}
-    if "plan" in failed:
+    failed = {each.check for each in findings if each.level == "error"}
+    if PLAN in failed:
         return "error"
-    if failed - {"baseline"}:
+    if failed - {BASELINE}:
         return "over budget"
     return "regression" if failed else "passed"
-
-
-# --- the place of a model in a repository ------------------------------------------------------------------
-
-_OUTSIDE = "file://"
-
-
-def model_uri(model: Path, root: Path) -> str:
-    """The path of a model from the root of the repository, percent-encoded; a file:// URI if it is outside."""
-    path, folder = (Path(os.path.abspath(each)) for each in (model, root))
-    if path.is_relative_to(folder):
-        return quote(os.fsencode(path.relative_to(folder).as_posix()))
-    return f"{_OUTSIDE}{quote(os.fsencode(path.as_posix()))}"
-
-
-def is_in_repository(uri: str) -> bool:
-    """Whether a URI of `model_uri` is relative to the root of the repository."""
-    return not uri.startswith(_OUTSIDE)
-
-
-def uri_path(uri: str) -> str:
-    """The path in a URI of `model_uri`; bytes that are not UTF-8 are replaced."""
-    return unquote(uri.removeprefix(_OUTSIDE), errors="replace")

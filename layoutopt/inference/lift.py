@@ -27,7 +27,7 @@ from layoutopt.onnx_io.emission import Emission
 from layoutopt.onnx_io.messages import contradict, display_name, nodes
 from layoutopt.onnx_io.repair import Repair, repairs_of
 from layoutopt.onnx_io.schema import (
-    check_ops,
+    check_operands,
     check_structure,
     find_schema,
     is_onnxruntime_op,
@@ -58,7 +58,7 @@ def lift(model: ir.Model, *, strict: bool = False) -> Graph:
     graph = Graph(model.graph.name or "", opsets_of(model.opset_imports), origin=model)
     graph.metadata = dict(model.metadata_props)
     build(model, model.graph, graph, names)
-    check_ops(model)
+    check_operands(model)
     add_runtime_types(graph, names)
     check_structure(weightless_message(Emission(graph).model))
     recorded = repairs_of(model)

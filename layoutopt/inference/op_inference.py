@@ -24,7 +24,6 @@ from layoutopt.ops.shape_functions import (
     ContradictionError,
     Dims,
     Elements,
-    Equivalent,
     Node,
     Operand,
     elements_of,
@@ -40,6 +39,8 @@ TYPE_ERROR = onnx.checker.ValidationError
 
 _MAX_CONSTANT_BYTES = 1024  # of a constant whose elements onnx reads: shapes, axes, pads and sizes are smaller
 _LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas and messages
+_WITH_INFERENCE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
+"""Operators without an inference function, and those of the same types that have one."""
 _KINDS = "iufb"  # numpy's kinds of the element types of such a constant
 
 
@@ -297,8 +298,9 @@ def infer_results(node: Node) -> tuple[list[InferredType], Exception | None]:
         TYPE_ERROR: as for `infer_node`.
     """
     fault: Exception | None = None
+    node = replace(node, op_type=_WITH_INFERENCE.get(node.op_type, node.op_type))
     if not has_inference(node):
-        found = [None if each is None else _found(each) for each in results_of(node)]
+        found = [None if each is None else as_inferred(each) for each in results_of(node)]
         return found if node.domain else _with_shapes(node, found), None
     try:
         found = infer_node(node)
@@ -338,22 +340,6 @@ def _results_or_none(function: Callable[[Node], list[T | None]], node: Node) -> 
         return function(node)
     except ContradictionError:
         return [None] * len(node.outputs)
-
-
-def _found(result: TensorType | OpaqueType | Equivalent) -> InferredType:
-    """The inferred type for a result of a type function; None if an equivalent node contradicts its operands."""
-    if not isinstance(result, Equivalent):
-        return as_inferred(result)
-    try:
-        (found,), fault = infer_results(result.node)
-    except TYPE_ERROR:
-        return None
-    if fault is not None or not isinstance(found, PartialType):
-        return None if fault is not None else found
-    shape = found.shape
-    if result.order and shape is not None:
-        shape = tuple(shape[axis] for axis in result.order)
-    return PartialType(result.dtype or found.dtype, shape)
 
 
 def _is_static(found: InferredType) -> bool:

@@ -5,7 +5,7 @@ none. Ops are priced at *points*: a point assigns a size to every dimension. Wit
 ranges at the low end, at the geometric middle and at the high end, and a price is the mean over them. The size of a dimension
 that is not given is inferred from the graph (`sample_inputs`), or without a graph from its name and position:
 
-    batch 1          height and width of an image 224          anything else 128
+    batch 1          height and width of an image 224          samples of audio 16000          anything else 128
 """
 
 import re
@@ -24,11 +24,12 @@ Range: TypeAlias = tuple[int, int]
 Dims: TypeAlias = Mapping[str, int | Range]
 """The sizes or ranges of dimensions that a caller gives, by name."""
 
-_BATCH, _IMAGE, _SEQUENCE = 1, 224, 128
+_BATCH, _IMAGE, _SEQUENCE, _AUDIO = 1, 224, 128, 16000
 _WORDS = {
     _BATCH: re.compile(r"batch|\bbs\b|^[nb]$", re.IGNORECASE),
     _IMAGE: re.compile(r"height|width|^[hw]$", re.IGNORECASE),
     _SEQUENCE: re.compile(r"seq|length|token|^[stl]$", re.IGNORECASE),
+    _AUDIO: re.compile(r"samples|audio|wave", re.IGNORECASE),
 }
 
 
@@ -136,11 +137,11 @@ def caller_name(dim: Extent) -> str:
 
 
 def default_size(name: str, axis: int, rank: int, is_float: bool) -> int:
-    """The size by the dimension's name; else 1 for axis 0, 224 for floating-point tensors of rank 4, otherwise 128."""
+    """The size by the dimension's name; else 1 for the first of several axes, 224 for images of rank 4, otherwise 128."""
     hint = size_by_name(name)
     if hint is not None:
         return hint
-    if axis == 0:
+    if axis == 0 and rank > 1:
         return _BATCH
     return _IMAGE if is_float and rank == 4 else _SEQUENCE
 

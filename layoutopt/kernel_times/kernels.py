@@ -21,11 +21,10 @@ from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.winograd import alternatives
 from layoutopt.dialects.onnxruntime.writers import BlockedArrays
 from layoutopt.formats import Format
-from layoutopt.ir.graph import CAST, DOMAIN, Graph
+from layoutopt.ir.graph import CAST, DOMAIN, Graph, to_text
 from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import (
     Array,
-    Attribute,
     DType,
     Op,
     Opaque,
@@ -133,18 +132,14 @@ class LoweredKernel:
 
     @cached_property
     def key(self) -> str:
-        """The op, its operands and attributes in one line, which is equal for equal kernels."""
-        op = self.op
-        operands = [_text(each, self.formats.get(Slot("in", index))) for index, each in enumerate(op.inputs)]
-        results = [_text(each, self.formats.get(Slot("out", index))) for index, each in enumerate(op.outputs)]
-        fields = " ".join(f"{name}={_attribute_text(each)}" for name, each in sorted(op.attributes.items()))
-        positions = {value: str(index) for index, value in reversed([*enumerate(op.inputs)])}
-        shared = "".join(positions[each] for each in op.inputs) if len(positions) < len(op.inputs) else ""
-        text = f"{op.kind}-{op.version} ({', '.join(operands)}) -> {', '.join(results)} {fields} {shared}".rstrip()
-        return f"layoutopt {VERSION}: {text}"
+        """The op on its operands in one line, equal for equal kernels, with a digest of the elements of integer constants."""
+        data = [each.data for each in self.op.inputs if each is not None and each.dtype is not DType.FLOAT32]
+        elements = b"".join(each.numpy().tobytes() for each in data if each is not None)
+        digest = f" {sha256(elements).hexdigest()[:16]}" if elements else ""
+        return f"layoutopt {VERSION}: opset {self.op.version}, {' '.join(to_text(self._graph()).split())}{digest}"
 
-    @cached_property
-    def _lowered(self) -> Graph:
+    def _graph(self) -> Graph:
+        """The op alone, not lowered."""
         graph = Graph("kernel", dict(self.opsets))
         graph.stage = "cast"
         op, added = self.op, dict[Value, Value]()
@@ -164,10 +159,14 @@ class LoweredKernel:
         )
         graph.add_op(alone)
         graph.outputs += [each for each in outputs if each is not None]
+        return graph
+
+    @cached_property
+    def _lowered(self) -> Graph:
         block = blocked_channels()
         # Without the dialect's passes: there is nothing to fuse, and the check of the block size would be timed too. Not by the
         # dialect's own `lower`, for which no array is blocked in a graph without blocked filters.
-        lowered = Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), graph)
+        lowered = Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), self._graph())
         _remove_interface_reshapes(lowered)
         return lowered
 
@@ -253,21 +252,3 @@ def _keeps_elements(value: Value) -> bool:
     """Whether the time of a kernel may depend on the elements of a constant: axes, sizes, bounds."""
     assert isinstance(value.type, TensorType) and value.shape is not None
     return value.dtype is not DType.FLOAT32 or prod(map(int, value.shape)) <= _KEPT
-
-
-def _text(value: Value | None, format: Format | None) -> str:
-    """Element type, shape and format of an operand, with a digest of the elements of a constant of integers."""
-    if value is None:
-        return "-"
-    assert isinstance(value.type, TensorType)
-    shape = "x".join(map(str, value.shape or ())) or "scalar"
-    text = f"{value.type.dtype.label} {shape}{'' if format is None or format.is_canonical else f':{format}'}"
-    if value.data is None:
-        return text
-    if value.dtype is DType.FLOAT32:
-        return f"constant {text}"
-    return f"constant {text} {sha256(value.data.numpy().tobytes()).hexdigest()[:16]}"
-
-
-def _attribute_text(value: Attribute) -> str:
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -9,7 +9,6 @@ a convolution for which Winograd is chosen by its estimate, since no tiling was 
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from math import exp, log
 
@@ -52,18 +51,22 @@ class StoredPrices(MeasuredPrices):
     Args:
         times: the requested times of kernels on this machine.
         opsets: the operator sets of the model.
+
+    Attributes:
+        priced: the kernels that were priced, in order.
+        is_cautious: whether the prices of kernels that were not timed are raised.
+        uses_alternatives: whether a convolution has the price of its fastest algorithm, or else of the default one.
     """
 
     def __init__(self, times: RequestedTimes, opsets: Mapping[str, int]) -> None:
         self._requested = times
         self._opsets = dict(opsets)
         self._corrections: dict[Hashable, float] = {}
-        self._op_type_corrections: dict[Hashable, float] = {}
-        self._caution = 1.0
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._kernels: dict[Hashable, LoweredKernel | None] = {}
-        self._uses_alternatives = True
-        self._priced: list[PricedKernel] | None = None
+        self.priced: list[PricedKernel] = []
+        self.is_cautious = False
+        self.uses_alternatives = True
 
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
         """Seconds of the kernel for an op on operands in given formats."""
@@ -82,28 +85,25 @@ class StoredPrices(MeasuredPrices):
 
     def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
         times = [] if kernel is None else self._times(kernel)
-        speed_up = kernel.estimated_speed_up if kernel is not None and self._uses_alternatives else 1.0
+        speed_up = kernel.estimated_speed_up if kernel is not None and self.uses_alternatives else 1.0
         if kernel is not None and times and min(times) > 0 and estimate > 0:
-            self._ratios[kind][kernel.key] = log(times[0] / estimate)
+            for each in (kind, _op_type(kind)):
+                self._ratios[each][kernel.key] = log(times[0] / estimate)
         if times:
             found = min(times) if len(times) > 1 else times[0] / speed_up
         else:
-            found = estimate * self._correction(kind) * self._caution / speed_up
-        if self._priced is not None:
-            is_timed = len(times) > 1 or (len(times) == 1 and speed_up == 1.0)
-            self._priced.append(PricedKernel(kernel, kind, found, is_timed))
+            correction = self._corrections.get(kind, self._corrections.get(_op_type(kind), 1.0))
+            found = estimate * correction * (_CAUTION if self.is_cautious else 1.0) / speed_up
+        is_timed = len(times) > 1 or (len(times) == 1 and speed_up == 1.0)
+        self.priced.append(PricedKernel(kernel, kind, found, is_timed))
         return found
-
-    def _correction(self, kind: Hashable) -> float:
-        """The factor of an estimate: that of its kind, or else that of its op type."""
-        return self._corrections.get(kind, self._op_type_corrections.get(_op_type(kind), 1.0))
 
     def _times(self, kernel: LoweredKernel) -> list[float]:
         """The times of the default algorithm and of the others that were timed; empty if the default one was not."""
         seconds = self._requested.get(kernel.key)
         if seconds is None:
             return []
-        others = (self._requested.get(each.key) for each in (kernel.alternatives if self._uses_alternatives else ()))
+        others = (self._requested.get(each.key) for each in (kernel.alternatives if self.uses_alternatives else ()))
         return [seconds, *(each for each in others if each is not None)]
 
     def has_all_times(self, kernel: LoweredKernel) -> bool:
@@ -112,45 +112,14 @@ class StoredPrices(MeasuredPrices):
         return all(self._requested.get(each) is not None for each in keys)
 
     def correct_estimates(self) -> None:
-        """Correct the estimates of all kinds by the times of the kernels that have been priced."""
-        self._corrections = _limited_means(self._ratios)
-        by_op_type: dict[Hashable, dict[str, float]] = defaultdict(dict)
-        for kind, ratios in self._ratios.items():
-            by_op_type[_op_type(kind)].update(ratios)
-        self._op_type_corrections = _limited_means(by_op_type)
-
-    def be_cautious(self, is_cautious: bool = True) -> None:
-        """Raise the prices of kernels that were not timed, or do so no longer."""
-        self._caution = _CAUTION if is_cautious else 1.0
-
-    @contextmanager
-    def default_algorithms(self) -> Iterator[None]:
-        """Price every op with its default algorithm: convolutions without Winograd."""
-        self._uses_alternatives = False
-        try:
-            yield
-        finally:
-            self._uses_alternatives = True
-
-    @contextmanager
-    def recording(self) -> Iterator[list[PricedKernel]]:
-        """Record the kernels that are priced, in the list that this yields."""
-        self._priced = []
-        try:
-            yield self._priced
-        finally:
-            self._priced = None
+        """Correct the estimates of all kinds and op types by the times of the kernels that have been priced."""
+        means = {kind: sum(each.values()) / len(each) for kind, each in self._ratios.items()}
+        self._corrections = {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
 
 
 def _op_type(kind: Hashable) -> Hashable:
     """The op type of a kind; a conversion has none in common with others."""
     return kind[0] if isinstance(kind, tuple) and isinstance(kind[1], tuple) else kind
-
-
-def _limited_means(ratios: Mapping[Hashable, Mapping[str, float]]) -> dict[Hashable, float]:
-    """The geometric mean of the ratios of each kind, within the largest correction; they are given as logarithms."""
-    means = {kind: sum(each.values()) / len(each) for kind, each in ratios.items()}
-    return {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
 
 
 # --- the kernels and conversions of a plan, with their prices ---
@@ -202,16 +171,14 @@ def plan_kernels(
         signatures: the plan.
     """
     at_sizes, runs = priced_with(model, sizes=sizes), expected_runs(graph)
-
-    def recording() -> AbstractContextManager[list[PricedKernel]]:
-        return nullcontext([]) if prices is None else prices.recording()
-
+    priced: Sequence[PricedKernel] = () if prices is None else prices.priced
     found: dict[Hashable, UsedKernel] = {}
-    recorded: dict[Hashable, list[PricedKernel]] = {}
+    recorded: dict[Hashable, Sequence[PricedKernel]] = {}
 
     def price(count: float, key: Hashable, action: Callable[..., float], *arguments: object, is_move: bool) -> None:
-        with recording() as priced_kernels:  # the first op of a structure has all of them, because prices are cached
-            seconds = action(*arguments)
+        start = len(priced)
+        seconds = action(*arguments)
+        priced_kernels = priced[start:]  # all those of its structure: the prices of its other ops are cached
         if seconds:  # an op that a convolution computes has no kernel
             priced_kernels = recorded.setdefault(key, priced_kernels)  # of fused ops and of others with this structure
         known = found.get((key, seconds)) or UsedKernel(seconds, 0.0, is_move, priced_kernels)

@@ -9,6 +9,7 @@ the result have the prices of the last plan.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from time import perf_counter
 
@@ -91,15 +92,16 @@ def refine_prices(
         progress: called with the name of each step.
     """
     begin = perf_counter()
-    refinement = _Refinement(graph, model, sizes, plan_with, times, progress)
+    refinement = _Refinement(graph, model, sizes, plan_with, times, progress, StoredPrices(times, graph.opsets))
     found = refinement.find_best_plan(first, original)
     if found is None:
         return None
     model_with_times, plan = found
-    with refinement.prices.default_algorithms():
-        original_kernels = refinement.default_kernels(original)
-        with_default_algorithms = refinement.kernels(plan.signatures)
-        folded, with_all_fusions = (refinement.default_kernels(graph, by_runtime=each) for each in (True, False))
+    refinement.prices.uses_alternatives = False
+    original_kernels = refinement.default_kernels(original)
+    with_default_algorithms = refinement.kernels(plan.signatures)
+    folded, with_all_fusions = (refinement.default_kernels(graph, by_runtime=each) for each in (True, False))
+    refinement.prices.uses_alternatives = True
     return RefinedPlan(
         model=model_with_times,
         plan=plan,
@@ -112,42 +114,37 @@ def refine_prices(
     )
 
 
+@dataclass(frozen=True)
 class _Refinement:
-    """Plans of one graph at kernel times, which are requested while it runs.
+    """Plans of one graph at kernel times, which are requested while it runs."""
 
-    Attributes:
-        prices: the measured prices.
-    """
+    graph: Graph
+    model: RooflineModel
+    sizes: Sizes
+    plan_with: PlanWith
+    times: RequestedTimes
+    progress: Callable[[str], None]
+    prices: StoredPrices
 
-    def __init__(
-        self,
-        graph: Graph,
-        model: RooflineModel,
-        sizes: Sizes,
-        plan_with: PlanWith,
-        times: RequestedTimes,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.prices = StoredPrices(times, graph.opsets)
-        self._graph, self._model, self._sizes = graph, model, sizes
-        self._plan_with, self._times, self._progress = plan_with, times, progress
-        self._fused_tensors = find_fused_tensors(graph)
+    @cached_property
+    def _fused_tensors(self) -> Mapping[str, float]:
+        return find_fused_tensors(self.graph)
 
     def _new_model(self) -> CostModel:
         """A cost model with the current prices, which has cached none."""
-        measured = self._model.with_measured(self.prices)
+        measured = self.model.with_measured(self.prices)
         return priced_with(measured, fused_tensors=self._fused_tensors, is_default_kernel=is_chosen_by_default)
 
     def kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
         """The kernels of a plan, or of the graph in canonical formats, at current prices."""
-        return plan_kernels(self._graph, self._new_model(), self._sizes, self.prices, signatures)
+        return plan_kernels(self.graph, self._new_model(), self.sizes, self.prices, signatures)
 
     def default_kernels(self, graph: Graph | None, *, by_runtime: bool = True) -> list[UsedKernel]:
         """The kernels of a graph in onnxruntime's default formats, with its own fusions or all, at current prices."""
         if graph is None:
             return []
         fused_tensors = find_fused_tensors(graph, by_runtime=by_runtime)
-        return kernels_in_default_formats(graph, self._model, fused_tensors, self._sizes, self.prices)
+        return kernels_in_default_formats(graph, self.model, fused_tensors, self.sizes, self.prices)
 
     def find_best_plan(self, first: Plan, original: Graph | None) -> tuple[CostModel, Plan] | None:
         """The last plan at measured prices, with its cost model; None if the time limit of planning ended the first one.
@@ -162,11 +159,11 @@ class _Refinement:
             self._request(self._untimed(used))
         found = None
         for number in range(_PLANS):
-            is_last = number == _PLANS - 1 or self._times.is_spent
-            self.prices.be_cautious(is_last)
+            is_last = number == _PLANS - 1 or self.times.is_spent
+            self.prices.is_cautious = is_last
             self.prices.correct_estimates()
             model = self._new_model()
-            plan = self._plan_with(model)
+            plan = self.plan_with(model)
             if plan.stopped:
                 return None
             found = model, plan
@@ -177,13 +174,13 @@ class _Refinement:
     def _request(self, kernels: Mapping[str, TimedModel]) -> bool:
         """Request the times of kernels, and return whether there were new requests."""
         if kernels:
-            self._progress(f"timing {len(kernels)} kernels")
-        return self._times.request(kernels.values())
+            self.progress(f"timing {len(kernels)} kernels")
+        return self.times.request(kernels.values())
 
     def _untimed(self, used: Sequence[UsedKernel]) -> dict[str, TimedModel]:
         """The models without times among those of kernels and of other algorithms for their ops."""
         models = _models(used, lambda each: each.kernel is not None and not self.prices.has_all_times(each.kernel))
-        return {key: each for key, each in models.items() if self._times.get(key) is None}
+        return {key: each for key, each in models.items() if self.times.get(key) is None}
 
 
 def _one_of_each_kind(used: Iterable[UsedKernel]) -> dict[str, TimedModel]:

@@ -6,8 +6,8 @@ file --read--> onnx_ir.Model    Graph --emit--> onnx_ir.Model --write--> file
 from layoutopt.onnx_io.emission import drop_output_shapes, emit
 from layoutopt.onnx_io.inlining import inline, inline_functions
 from layoutopt.onnx_io.interface import declared_inputs, inputs_of, one_op
-from layoutopt.onnx_io.messages import has_training, parse_message
-from layoutopt.onnx_io.reader import from_message, read, read_as_written
+from layoutopt.onnx_io.messages import parse_message
+from layoutopt.onnx_io.reader import from_message, read
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, check, fingerprint, to_bytes, weights
 from layoutopt.onnx_io.skeletons import filled_skeleton
 from layoutopt.onnx_io.writer import copy, has_external_data, write
@@ -23,14 +23,12 @@ __all__ = [
     "fingerprint",
     "from_message",
     "has_external_data",
-    "has_training",
     "inline",
     "inline_functions",
     "inputs_of",
     "one_op",
     "parse_message",
     "read",
-    "read_as_written",
     "to_bytes",
     "weights",
     "write",

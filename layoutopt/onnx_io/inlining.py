@@ -6,10 +6,9 @@ function that calls another one twice, which calls a third one twice and so on, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import TypeAlias
 
 import onnx_ir as ir
 from onnx_ir.passes import PreconditionError
@@ -19,7 +18,7 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.schema import find_schema, opsets_of
 from layoutopt.onnx_io.structure import build
-from layoutopt.onnx_io.vocabulary import DimNames, has_graphs, subgraphs
+from layoutopt.onnx_io.vocabulary import DimNames, subgraphs
 
 _RUNTIME_DOMAINS = (
     "ai.onnx",
@@ -50,7 +49,7 @@ def inline(model: ir.Model, domain: str) -> ir.Model:
     for function in found:
         if reason := incompatibility(function, model):
             raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
-    return _inlined(model, found, removes_barriers=True)
+    return _inlined(model, found)
 
 
 def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
@@ -79,7 +78,7 @@ def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bo
     if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIME_DOMAINS):
         return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
     calls = (node for node in _all_nodes(model) if node.op_identifier() == function.identifier())
-    if any(has_graphs(attr) for node in calls for attr in node.attributes.values()):
+    if any(map(subgraphs, calls)):
         return "a call has a graph as an attribute"
     return incompatibility(function, model)
 
@@ -98,8 +97,8 @@ def incompatibility(function: ir.Function, model: ir.Model) -> str:
     return ""
 
 
-def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers: bool = False) -> ir.Model:
-    """The model with calls of these functions inlined; `removes_barriers` for layoutopt's own functions."""
+def _inlined(model: ir.Model, functions: list[ir.Function]) -> ir.Model:
+    """The model with calls of these functions inlined."""
     if not functions:
         return model
     inlined = {function.identifier() for function in functions}
@@ -108,10 +107,7 @@ def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers:
     for identifier in inlined:  # every op has the same semantics at the model's opsets
         imports = copy.functions[identifier].opset_imports
         imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
-        if removes_barriers:
-            _remove_propagation_barriers(copy.functions[identifier])
-        else:
-            _drop_types(copy.functions[identifier])
+        _drop_types(copy.functions[identifier])
     try:
         InlinePass(lambda function: function.identifier() in inlined)(copy)
     except (PreconditionError, ValueError) as error:
@@ -137,19 +133,6 @@ def _drop_types(function: ir.Function) -> None:
                 value.type = value.shape = None
 
 
-def _remove_propagation_barriers(function: ir.Function) -> None:
-    """Remove every x -> Flatten -> Reshape to the shape of x: only `dialects.qdq_propagation` writes it into our functions."""
-    for flat in [node for node in function if (node.domain, node.op_type) == ("", "Flatten")]:
-        source, readers = flat.inputs[0], flat.outputs[0].consumers()
-        given = [value for node in (flat, *readers) for value in node.outputs]
-        if source is None or any(value in function.outputs for value in given):
-            continue
-        if all(each.op_type == "Reshape" for each in readers):
-            for each in readers:
-                each.outputs[0].replace_all_uses_with(source)
-            function.remove([*readers, flat], safe=True)
-
-
 def _copy(model: ir.Model) -> ir.Model:
     """A copy of a model.
 
@@ -160,7 +143,7 @@ def _copy(model: ir.Model) -> ir.Model:
         return model.clone()
     except Exception as error:  # onnx_ir raises several types
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
-            build(model, graph, Graph(graph.name or ""), DimNames())
+            build(model, graph, Graph(graph.name or "", opsets_of(graph.opset_imports)), DimNames())
         hint = "put the nodes in the order in which they run"
         raise ModelError("a value is read before it is computed", where="model", hint=hint) from error
 
@@ -178,7 +161,7 @@ def _rename_shadowing_values(graph: ir.Graph) -> None:
             value.name = f"{value.name}_{number}"
             names.add(value.name)
         visible = outer | names
-        pending += [(inner, visible) for node in each for inner in subgraphs(node)]
+        pending += [(inner, visible) for node in each for inner in subgraphs(node).values()]
 
 
 def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -203,49 +186,21 @@ MAX_NAMES_TRIED = 10_000_000
 """onnx_ir names the copies of a node x, x_2, x_3 and so on, and tries all of these for each copy, which takes seconds."""
 
 MAX_INFERRED_OPS = 10_000
-"""The largest number of ops of a call that is inferred, since onnx infers the body of a function again for each call."""
-
-_Calls: TypeAlias = Mapping[ir.OperatorIdentifier, Sequence[ir.OperatorIdentifier]]
-"""The operators of the nodes of each function, subgraphs included."""
+"""The largest number of ops after inlining with which onnx infers functions, since it infers a body again for each call."""
 
 
-def _calls(model: ir.Model) -> _Calls:
-    return {each: [node.op_identifier() for node in function.all_nodes()] for each, function in model.functions.items()}
-
-
-def _call_order(calls: _Calls) -> list[ir.OperatorIdentifier]:
-    """The functions, each behind those that it calls; empty if functions call each other recursively."""
-    known = {each: [callee for callee in body if callee in calls] for each, body in calls.items()}
+def is_too_large(model: ir.Model, functions: Collection[ir.OperatorIdentifier], max_ops: int = MAX_INLINED_OPS) -> bool:
+    """Whether inlining some functions would lead to more ops than a limit, or to too many copies of one op."""
+    calls = {each: [node.op_identifier() for node in model.functions[each].all_nodes()] for each in functions}
     try:
-        return list(TopologicalSorter(known).static_order())
+        known = {each: [callee for callee in body if callee in calls] for each, body in calls.items()}
+        order = [*TopologicalSorter(known).static_order()]
     except CycleError:
-        return []
-
-
-def _sizes(calls: _Calls, order: Iterable[ir.OperatorIdentifier], limit: int) -> dict[ir.OperatorIdentifier, int]:
-    """The number of ops of each function after its calls are inlined, at most the limit plus one."""
-    sizes: dict[ir.OperatorIdentifier, int] = {}
-    for each in order:
-        sizes[each] = min(limit + 1, sum(sizes.get(callee, 1) for callee in calls[each]))
-    return sizes
-
-
-def is_too_large(model: ir.Model, functions: Collection[ir.OperatorIdentifier]) -> bool:
-    """Whether inlining some functions would lead to more ops, or to more copies of one op, than the limits."""
-    calls = {each: body for each, body in _calls(model).items() if each in functions}
-    order = _call_order(calls)
-    sizes = _sizes(calls, order, MAX_INLINED_OPS)
-    main = Counter(node.op_identifier() for node in model.graph.all_nodes())
-    copies = Counter({each: count for each, count in main.items() if each in calls})
-    for each in reversed(order):
+        return False
+    copies = Counter(node.op_identifier() for node in model.graph.all_nodes())
+    for each in reversed(order):  # those that call others first
         for callee, count in Counter(calls[each]).items():
-            copies[callee] += min(copies[each], MAX_INLINED_OPS) * count
-    tried = sum(len(calls[each]) * copies[each] ** 2 // 2 for each in order)
-    return sum(count * sizes.get(each, 1) for each, count in main.items()) > MAX_INLINED_OPS or tried > MAX_NAMES_TRIED
-
-
-def large_functions(model: ir.Model) -> set[ir.OperatorIdentifier]:
-    """The functions whose calls have more than `MAX_INFERRED_OPS` ops."""
-    calls = _calls(model)
-    sizes = _sizes(calls, _call_order(calls), MAX_INFERRED_OPS)
-    return {each for each, size in sizes.items() if size > MAX_INFERRED_OPS}
+            copies[callee] += min(copies[each], max_ops) * count
+    num_ops = sum(len(calls[each]) * copies[each] for each in order)
+    num_tried = sum(len(calls[each]) * copies[each] ** 2 // 2 for each in order)
+    return num_ops > max_ops or num_tried > MAX_NAMES_TRIED

@@ -1,10 +1,8 @@
-"""Messages of ONNX: parsing, iteration, content that onnx_ir would lose, and content that is stored next to its model.
+"""Messages of ONNX: parsing, iteration, content that onnx_ir would lose, and map types, which are stored next to their model.
 
-onnx_ir drops or merges some content without an error, such as a second attribute of one name, fields that ONNX does not define
-and text that is not UTF-8. Models with such content are refused here, by name. Two parts that onnx_ir cannot represent are
-side-car metadata (`Sidecar`): map types at the interface, which are the results of ZipMap, and training information. It is
-removed from a message before the conversion, and restored when a message is written. Training information names initializers
-and graph outputs, and is invalid if these have changed.
+onnx_ir drops or merges some content without an error, such as a second attribute of one name, and text that is not UTF-8.
+Models with such content are refused here, by name. Map types at the interface, which are the results of ZipMap, are removed
+from a message before the conversion, and restored when a message is written.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,17 +13,26 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import Descriptor, FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
-from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import Op
 
 _HINT = "export the model again"
+_UNSUPPORTED = {
+    onnx.AttributeProto.SPARSE_TENSOR: "a sparse tensor",
+    onnx.AttributeProto.SPARSE_TENSORS: "sparse tensors",
+    onnx.AttributeProto.GRAPHS: "a list of graphs",
+}
 _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", onnx.AttributeProto.TYPE_PROTO: "tp"}
 
 
 def refuse_losses(proto: onnx.ModelProto) -> None:
     """Raise ModelError for the first part of a model that onnx_ir would lose."""
+    if proto.training_info:
+        raise ModelError(
+            "training information is not supported", where="model", hint="remove it, or export for inference"
+        )
+    _refuse_bytes(proto)
     refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
     refuse_twice((each.key for each in proto.metadata_props), "metadata key", "model")
     for function in proto.functions:
@@ -45,6 +52,8 @@ def refuse_losses(proto: onnx.ModelProto) -> None:
 
 def _check_graph(graph: onnx.GraphProto) -> None:
     where = f"graph {graph.name!r}"
+    if graph.sparse_initializer:
+        raise ModelError("sparse initializers are not supported", where=where, hint="make them dense")
     if not all(tensor.name for tensor in graph.initializer):
         raise ModelError("an initializer has no name", where=where, hint=_HINT)
     refuse_twice((info.name for info in graph.input), "input", where)
@@ -52,6 +61,10 @@ def _check_graph(graph: onnx.GraphProto) -> None:
     refuse_twice((each.tensor_name for each in graph.quantization_annotation), "annotation", where)
     taken = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     _refuse_outputs_twice(taken, graph.node, where)
+    inputs = {info.name: info.type for info in graph.input}
+    for tensor in (tensor for tensor in graph.initializer if tensor.name in inputs):
+        if contradict(inputs[tensor.name], onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))):
+            raise ModelError("is declared with another type than its data has", where=tensor.name, hint=_HINT)
     if "" in taken:
         raise ModelError("an input has no name", where=where, hint=_HINT)
     for info in (*graph.input, *graph.output, *graph.value_info):
@@ -93,8 +106,10 @@ def _check_node(node: onnx.NodeProto) -> None:
     where = display_name(node)
     refuse_twice((attr.name for attr in node.attribute), "attribute", where)
     for attr in node.attribute:
-        if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
-            raise ModelError(f"attribute {attr.name!r} is a sparse tensor", where=where, hint="make it dense")
+        if attr.type in _UNSUPPORTED:
+            raise ModelError(f"attribute {attr.name!r} has {_UNSUPPORTED[attr.type]}", where=where, hint=_HINT)
+        if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in (attr.t, *attr.tensors)):
+            raise ModelError(f"attribute {attr.name!r} is external data", where=where, hint="make it an initializer")
         if attr.type == onnx.AttributeProto.UNDEFINED:
             raise ModelError(f"attribute {attr.name!r} has no type", where=where, hint=_HINT)
         if attr.type in _MESSAGES and not attr.ref_attr_name and not attr.HasField(_MESSAGES[attr.type]):
@@ -146,7 +161,6 @@ def inner_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
         for attr in node.attribute:
             if attr.HasField("g"):
                 yield attr.g
-            yield from attr.graphs
 
 
 def _produced(nodes: Iterable[onnx.NodeProto]) -> set[str]:
@@ -179,33 +193,24 @@ def _function_name(function: onnx.FunctionProto) -> str:
     return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
 
 
-def examine_fields(proto: Any) -> list[str]:
-    """The parts of a message with fields that ONNX does not define, by the name of the part or of an enclosing part.
-
-    Raises:
-        ModelError: some text is not UTF-8.
-    """
-    undefined = []
+def _refuse_bytes(proto: Any) -> None:
+    """Raise ModelError for text that is not UTF-8, with the name of the part or of an enclosing part."""
     pending = [(proto, "model")]
     while pending:
-        message, parent = pending.pop()
+        message, where = pending.pop()
         texts, parts = _fields(message.DESCRIPTOR)
-        where = parent
         for name in texts:
             value = getattr(message, name)
             if isinstance(value, bytes) or any(isinstance(text, bytes) for text in value):
                 raise ModelError(f"field {name!r} is not UTF-8 text", where=where, hint=_HINT)
             if name == "name" and value:
                 where = value
-        if len(UnknownFieldSet(message)):
-            undefined.append(where)
         for name in parts:
             value = getattr(message, name)
             if not isinstance(value, Message):
                 pending.extend((part, where) for part in value)
             elif message.HasField(name):
                 pending.append((value, where))
-    return undefined
 
 
 @lru_cache(maxsize=64)
@@ -260,77 +265,26 @@ def keep_messages(field: Any, kept: Sequence[Any]) -> None:
         field.extend(copies)
 
 
-_TYPE = "layoutopt.type"  # key in the meta of a value: its type as in the message
-_TRAINING = "layoutopt.training"  # key in the meta of the main graph
+MAP_TYPES = "layoutopt.map_types"
+"""The key in the meta of a main graph: the types with maps of its inputs and outputs, by name."""
 
 
-class Sidecar:
-    """The parts of one message that are stored next to its model.
-
-    Attributes:
-        types: the types with maps of the main graph's inputs and outputs, by name.
-        training: the training information.
-    """
-
-    def __init__(self, proto: onnx.ModelProto) -> None:
-        """Remove the parts from a message. Map types of inner values are dropped, since inference finds them again."""
-        graph = proto.graph
-        self.types: dict[str, onnx.TypeProto] = {}
-        for info in (*graph.input, *graph.output):
-            if has_map(info.type):
-                self.types[info.name] = onnx.TypeProto.FromString(info.type.SerializeToString())
-                info.ClearField("type")
-        keep_messages(graph.value_info, [info for info in graph.value_info if not has_map(info.type)])
-        self.training = [onnx.TrainingInfoProto.FromString(each.SerializeToString()) for each in proto.training_info]
-        proto.ClearField("training_info")
-
-    def attach(self, model: ir.Model) -> None:
-        """Add the parts to the model that was converted from the message."""
-        for value in (*model.graph.inputs, *model.graph.outputs):
-            if value.name in self.types:
-                value.meta[_TYPE] = self.types[value.name]
-        if self.training:
-            model.graph.meta[_TRAINING] = self.training
+def remove_map_types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+    """Remove the types with maps from a main graph, and return those of its inputs and outputs by name."""
+    types: dict[str, onnx.TypeProto] = {}
+    for info in (*graph.input, *graph.output):
+        if has_map(info.type):
+            types[info.name] = onnx.TypeProto.FromString(info.type.SerializeToString())
+            info.ClearField("type")
+    keep_messages(graph.value_info, [info for info in graph.value_info if not has_map(info.type)])  # they are inferred
+    return types
 
 
-def has_training(model: ir.Model) -> bool:
-    """Whether a model has training information."""
-    return bool(model.graph.meta.get(_TRAINING))
-
-
-def copy_map_type(value: ir.Value, origin: ir.Value) -> None:
-    """Copy the map type of `origin` to a value that replaces it."""
-    if _TYPE in origin.meta:
-        value.meta[_TYPE] = origin.meta[_TYPE]
-
-
-def copy_sidecar(model: ir.Model, origin: ir.Model) -> None:
-    """Copy the side-car metadata of `origin` to a model that was derived from it."""
-    for before, after in ((origin.graph.inputs, model.graph.inputs), (origin.graph.outputs, model.graph.outputs)):
-        for old, new in zip(before, after, strict=False):
-            copy_map_type(new, old)
-    if has_training(origin):
-        model.graph.meta[_TRAINING] = origin.graph.meta[_TRAINING]
-
-
-def write_sidecar(proto: onnx.ModelProto, model: ir.Model) -> None:
-    """Add the side-car metadata of a model to its message."""
-    write_map_types(proto.graph, model.graph)
-    if has_training(model):
-        proto.training_info.extend(model.graph.meta[_TRAINING])
-
-
-def write_map_types(proto: onnx.GraphProto, graph: ir.Graph) -> None:
-    """Set the map types of a graph's inputs and outputs in its message."""
-    for info, value in _pairs(proto, graph):
-        if _TYPE in value.meta:
-            info.type.CopyFrom(value.meta[_TYPE])
-
-
-def _pairs(proto: onnx.GraphProto, graph: ir.Graph) -> Iterator[tuple[onnx.ValueInfoProto, ir.Value]]:
-    """The inputs and outputs of a message, each with the value of the graph that it was serialised from."""
-    values = {value.name: value for value in (*graph.inputs, *graph.outputs)}
-    return ((info, values[info.name]) for info in (*proto.input, *proto.output) if info.name in values)
+def restore_map_types(proto: onnx.GraphProto, graph: ir.Graph) -> None:
+    """Set the types with maps of a graph's inputs and outputs in its message."""
+    for info in (*proto.input, *proto.output):
+        if (type_ := graph.meta.get(MAP_TYPES, {}).get(info.name)) is not None:
+            info.type.CopyFrom(type_)
 
 
 def has_map(type_: onnx.TypeProto) -> bool:

@@ -15,17 +15,11 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from layoutopt.errors import ModelError
 from layoutopt.files import MARK
-from layoutopt.onnx_io.messages import (
-    Sidecar,
-    examine_fields,
-    graphs,
-    parse_message,
-    refuse_losses,
-)
+from layoutopt.onnx_io.messages import MAP_TYPES, parse_message, refuse_losses, remove_map_types
 from layoutopt.onnx_io.repair import Repair, Repairs, attach, repair
 from layoutopt.onnx_io.schema import check_versions
 from layoutopt.onnx_io.serialize import weights
-from layoutopt.onnx_io.tensors import DataFolder, check_and_embed_tensors, make_dense
+from layoutopt.onnx_io.tensors import DataFolder, check_tensors
 from layoutopt.runtime.errors import raise_if_out_of_memory
 
 _EXPORT = "export the model again"
@@ -69,17 +63,16 @@ def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
 
 def _convert(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs, *, strict: bool) -> ir.Model:
     """The model of a message, which is repaired and modified."""
-    repairs.found += repair(proto, examine_fields(proto))
+    repairs.found += repair(proto)
     if strict and repairs.found:
         raise ModelError(repairs.found[0].fault, where=repairs.found[0].where, hint=_EXPORT)
-    has_training = bool(proto.training_info)  # onnxruntime does not save it
     try:
         return _converted(proto, folder, repairs)
     except ModelError as error:
-        saved = None if strict or has_training else repairs.saved_by_onnxruntime()
+        saved = None if strict else repairs.saved_by_onnxruntime()
         if saved is None:
             raise
-        repair(saved, ())
+        repair(saved)
         repairs.found.append(Repair(error.where, error.what, "the model is read as onnxruntime saves it"))
         return _converted(saved, folder, repairs)
 
@@ -91,11 +84,9 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
         ModelError: it is no valid model, or contains something that would be lost.
     """
     check_versions(proto)
-    _complete_outputs(proto)
-    sidecar = Sidecar(proto)
-    make_dense(proto)
+    map_types = remove_map_types(proto.graph)
     refuse_losses(proto)
-    check_and_embed_tensors(proto, folder)
+    check_tensors(proto, folder)
     try:
         model = ir.from_proto(proto)
     except MemoryError:
@@ -104,32 +95,15 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
         where = str(repairs.source) if isinstance(repairs.source, Path) else "model"
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
-    sidecar.attach(model)
+    model.graph.meta[MAP_TYPES] = map_types
     folder.locate(model)
+    for value, _ in weights(model):
+        if not value.is_graph_input():  # onnx_ir gives it the type of its tensor, and writes that
+            value.type = value.shape = None
     attach(model, repairs)
     model.metadata_props.pop(MARK, None)  # it is that of this file
     _sort(model)
     return model
-
-
-def _complete_outputs(proto: onnx.ModelProto) -> None:
-    """Give an output that an input, or an earlier output, shares its name with the extents that only that one declares.
-
-    onnx_ir gives a value the type with which it is declared last.
-    """
-    for graph in graphs(proto):
-        types = {info.name: info.type for info in graph.input}
-        for info in graph.output:
-            known = types.setdefault(info.name, info.type)
-            if known is info.type or not known.WhichOneof("value"):
-                continue
-            if not (info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")):
-                info.type.CopyFrom(known)
-                continue
-            dims, known_dims = info.type.tensor_type.shape.dim, known.tensor_type.shape.dim
-            for dim, known_dim in zip(dims, known_dims, strict=False):
-                if not dim.HasField("dim_value") and known_dim.WhichOneof("value"):
-                    dim.CopyFrom(known_dim)
 
 
 def _sort(model: ir.Model) -> None:
@@ -168,23 +142,3 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:197] + "..."
-
-
-def read_as_written(path: Path) -> ir.Model:
-    """A model without the types of initializers that its file does not declare.
-
-    onnx_ir gives initializers the types of their tensors when it reads a file, and writes these as `value_info`.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ModelError: the model cannot be read.
-    """
-    model = read(path)
-    message = onnx.load(path, load_external_data=False)
-    declared = {each.name for graph in graphs(message) for each in graph.value_info}
-    for value, _ in weights(model):
-        if value.name not in declared:
-            value.type = value.shape = None
-    return model

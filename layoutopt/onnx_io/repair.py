@@ -1,14 +1,13 @@
 """Repairs of faults in a model file that ONNX Runtime tolerates.
 
-The ONNX standard forbids these faults, and ONNX Runtime loads and runs the model all the same. Each rule in `RULES` detects one
-kind of fault, changes the message to standard ONNX with the semantics that it has in ONNX Runtime, and yields a `Repair` for
-every change. Wrong declared shapes are repaired later, by `inference.lift`, because inference detects them. All other faults,
+The ONNX standard forbids these faults, and ONNX Runtime loads and runs the model all the same. Contradicting declarations are
+dropped here. Wrong declared shapes are repaired later, by `inference.lift`, because inference detects them. All other faults,
 such as two initializers of one name, are repaired by ONNX Runtime itself: it saves the model that it has loaded.
 
 A repair needs a confirmation: ONNX Runtime has to load the original model (`Repairs.is_confirmed`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,7 +18,6 @@ import onnx_ir as ir
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.messages import contradict, graphs, keep_messages, nodes
 from layoutopt.onnx_io.schema import MIN_IR_VERSION
-from layoutopt.onnx_io.tensors import DATA_FIELDS, KNOWN_TYPES, data_field, tensors
 from layoutopt.runtime.session import load_failure
 
 _META = "layoutopt.repairs"  # in the meta of the main graph
@@ -108,31 +106,10 @@ def repairs_of(model: ir.Model) -> Repairs | None:
     return found
 
 
-def repair(message: onnx.ModelProto, undefined: Sequence[str]) -> list[Repair]:
-    """Repair a message in place.
-
-    Args:
-        message: the message.
-        undefined: the names of the parts with fields that ONNX does not define, which are dropped.
-    """
+def repair(message: onnx.ModelProto) -> list[Repair]:
+    """Repair a message in place. Fields that ONNX does not define are dropped."""
     message.DiscardUnknownFields()
-    fault = "has a field that ONNX does not define"
-    found = [Repair(where, fault, "the field is dropped") for where in dict.fromkeys(undefined)]
-    return [*found, *(each for rule in RULES for each in rule(message))]
-
-
-def _keep_one_data_field(message: onnx.ModelProto) -> Iterator[Repair]:
-    """ONNX Runtime reads external data before `raw_data`, and that before the field that belongs to the element type."""
-    for where, tensor in tensors(message):
-        if tensor.data_type not in KNOWN_TYPES:
-            continue
-        is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
-        own = "external_data" if is_external else data_field(tensor)
-        others = [each for each in DATA_FIELDS if each != own and len(getattr(tensor, each))]
-        if others and len(getattr(tensor, own)):
-            yield Repair(where, f"has data in {own} and in {others[0]}", f"{own} is used")
-            for each in others:
-                tensor.ClearField(each)
+    return [*_drop_contradicting_declarations(message)]
 
 
 def _drop_contradicting_declarations(message: onnx.ModelProto) -> Iterator[Repair]:
@@ -154,12 +131,5 @@ def _drop_contradicting_declarations(message: onnx.ModelProto) -> Iterator[Repai
             if contradict(types[info.name], info.type):
                 wrong.add(info.name)
                 yield Repair(info.name, "is declared twice, as different types", "the type of its definition is used")
-                info.type.CopyFrom(types[info.name])
+            info.type.CopyFrom(types[info.name])  # onnx_ir gives a value the type that is declared last
         keep_messages(graph.value_info, [info for info in graph.value_info if info.name not in wrong & defined])
-
-
-RULES: tuple[Callable[[onnx.ModelProto], Iterator[Repair]], ...] = (
-    _keep_one_data_field,
-    _drop_contradicting_declarations,
-)
-"""The rules, in the order in which they are applied."""

@@ -1,7 +1,7 @@
 """Schemas of operators in onnx's registry, checks of nodes against them, and onnx's checker with one-line errors."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.messages import display_name, refuse_twice
-from layoutopt.onnx_io.vocabulary import subgraphs
 
 _HINT = "export the model again"
 
@@ -99,51 +98,20 @@ def check_versions(proto: onnx.ModelProto) -> None:
                 raise ModelError(what, where="model", hint=hint)
 
 
-def check_ops(model: ir.Model) -> None:
-    """Check that the operators of onnx's domains exist at the imported opset; other domains are not checked.
+def check_operands(model: ir.Model) -> None:
+    """Check properties of nodes that onnx and onnxruntime assume: both read beyond C++ arrays if they do not hold.
 
     Raises:
-        ModelError: an operator does not exist; the error names the node.
+        ModelError: a property does not hold; the error names the node.
     """
-    local = {(function.domain, function.name) for function in model.functions.values()}
-    _check(model.graph, opsets_of(model.opset_imports), local)
-    for function in model.functions.values():
-        _check(function, opsets_of(function.opset_imports), local)
-
-
-def _check(nodes: Iterable[ir.Node], opsets: dict[str, int], local: set[tuple[str, str]]) -> None:
-    newest = opsets_of_onnx()
-    pending = list(nodes)[::-1]
-    while pending:
-        node = pending.pop()
-        pending.extend(inner for graph in subgraphs(node) for inner in graph)
-        version = opsets.get(node.domain)
-        if version is not None and is_onnxruntime_op(node.domain, node.op_type, version):
-            continue
-        if node.domain in newest and (node.domain, node.op_type) not in local:
-            _check_node(node, version)
-
-
-def _check_node(node: ir.Node, version: int | None) -> None:
-    domain = node.domain or "ai.onnx"
-    if version is None:
-        raise ModelError(f"the model imports no opset of {domain}", where=display_name(node), hint=_HINT)
-    schema = find_schema(node.op_type, node.domain, version)
-    if schema is not None and not schema.deprecated:
-        _check_operands(node, schema)
-        return
-    if schema is not None:
-        what = f"operator {node.op_type} is deprecated in opset {version} of {domain}"
-    elif onnx.defs.has(node.op_type, node.domain):
-        what = f"operator {node.op_type} does not exist yet in opset {version} of {domain}"
-    else:
-        what = f"there is no operator {node.op_type!r} in {domain}"
-    hint = "declare the opset that the model was written for, or put the node in a domain of its own"
-    raise ModelError(what, where=display_name(node), hint=hint)
+    for part in (model.graph, *model.functions.values()):
+        opsets = opsets_of(part.opset_imports)
+        for node in part.all_nodes():
+            if (schema := find_schema(node.op_type, node.domain, opsets.get(node.domain, 0))) is not None:
+                _check_operands(node, schema)
 
 
 def _check_operands(node: ir.Node, schema: Any) -> None:
-    """Check properties that onnx and onnxruntime assume: both read beyond C++ arrays if they do not hold."""
     for index, value in enumerate(node.inputs):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
         if value is None and parameter is not None and parameter.option != _OPTIONAL:

@@ -4,12 +4,11 @@ onnx_ir writes an external tensor as a reference to the file that it was read fr
 in one folder. Here the caller determines the file of each tensor; all other tensors are stored in the message.
 
 onnx's C++ functions take a serialised model, which may not be larger than 2 GB, and copy it. In a weightless model an
-initializer or Constant node above a threshold becomes an input of the main graph with its type and shape. A weight of a
-subgraph becomes an input of the main graph as well, whose values a subgraph can read, unless another value has its name.
+initializer above a threshold becomes an input of the main graph with its type and shape, also one of a subgraph, which can read
+the values of the main graph.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,21 +16,19 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from google.protobuf.message import EncodeError, Message  # type: ignore[import-untyped]
 
 from layoutopt.errors import LayoutoptError, OutputError
-from layoutopt.onnx_io.inlining import incompatibility, large_functions
+from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, incompatibility, is_too_large
 from layoutopt.onnx_io.messages import (
     display_name,
     graphs,
     keep_messages,
     nested,
     nodes,
-    write_map_types,
-    write_sidecar,
+    restore_map_types,
 )
 from layoutopt.onnx_io.schema import check_inference, check_structure, is_onnxruntime_op, opsets_of
-from layoutopt.onnx_io.structure import constant_tensor
 from layoutopt.runtime.errors import raise_if_out_of_memory
 
 _LIMIT = 2**31 - 1  # bytes, the largest message of protobuf
@@ -79,7 +76,7 @@ def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
     with _temporary_tensors(placed):
         try:
             proto = ir.serde.serialize_model(model)
-            write_sidecar(proto, model)
+            restore_map_types(proto.graph, model.graph)
         except ir.serde.SerdeError as error:
             raise _innermost(error) from error
     for graph in graphs(proto):
@@ -136,89 +133,47 @@ _SMALL = 1024  # bytes; shapes, axes, pads and sizes, which data propagation rea
 
 def weightless_message(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
     """The message of a model without its large weights. All graphs and nodes have names, for errors."""
-    proto = onnx.ModelProto(ir_version=model.ir_version)
-    for domain, version in model.opset_imports.items():
-        proto.opset_import.add(domain=domain, version=version)
-    _fill(proto.graph, model.graph, small)
-    for function in model.functions.values():
-        # onnx's checker refuses an operator that differs between the opsets of function and model. Without the function, its
-        # calls are operators of a domain without schemas in onnx.
-        if not incompatibility(function, model):
-            ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
-    write_map_types(proto.graph, model.graph)
-    _hoist(proto, small)
+    large = [(value, tensor) for value, tensor in weights(model) if tensor.nbytes > small]
+    placeholders = {
+        value: ir.ExternalTensor(
+            "", None, None, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=value.name or ""
+        )
+        for value, tensor in large
+    }
+    proto = to_proto(model, placeholders)
+    # onnx's checker refuses an operator that differs between the opsets of function and model. Without the function, its calls
+    # are operators of a domain without schemas in onnx. So are calls of large functions, which onnx infers again for each call.
+    is_large = is_too_large(model, model.functions, MAX_INFERRED_OPS)
+    dropped = [key for key, function in model.functions.items() if is_large or incompatibility(function, model)]
+    functions = [each for each in proto.functions if (each.domain, each.name, each.overload) not in dropped]
+    keep_messages(proto.functions, functions)
+    inputs = {info.name for info in proto.graph.input}
+    for graph in nested([proto.graph]):
+        kept = []
+        for tensor in graph.initializer:
+            if tensor.data_location != onnx.TensorProto.EXTERNAL:
+                kept.append(tensor)
+            elif tensor.name not in inputs:
+                inputs.add(tensor.name)
+                proto.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        keep_messages(graph.initializer, kept)
     for graph in graphs(proto):
         graph.name = graph.name or "graph"
     for node in nodes(proto):
         node.name = display_name(node)
-    _move_unknown_ops(proto, model)
+    _move_unknown_ops(proto)
     return proto
 
 
-def _move_unknown_ops(proto: onnx.ModelProto, model: ir.Model) -> None:
-    """Move operators of ai.onnx without an onnx schema, and large function calls, to a domain that onnx does not check."""
-    version, large = opsets_of(model.opset_imports).get("", 0), large_functions(model)
-    moved = [
-        node
-        for node in nodes(proto)
-        if is_onnxruntime_op(node.domain, node.op_type, version) or (node.domain, node.op_type, node.overload) in large
-    ]
+def _move_unknown_ops(proto: onnx.ModelProto) -> None:
+    """Move operators of ai.onnx without an onnx schema to a domain that onnx does not check."""
+    version = opsets_of({each.domain: each.version for each in proto.opset_import}).get("", 0)
+    moved = [node for node in nodes(proto) if is_onnxruntime_op(node.domain, node.op_type, version)]
     for node in moved:
         node.domain = UNCHECKED_DOMAIN
     for importer in (proto, *proto.functions) if moved else ():
         if all(opset.domain != UNCHECKED_DOMAIN for opset in importer.opset_import):
             importer.opset_import.add(domain=UNCHECKED_DOMAIN, version=1)
-
-
-def _fill(proto: onnx.GraphProto, graph: ir.Graph, small: int) -> None:
-    proto.name = graph.name or ""
-    for value in graph.inputs:
-        ir.serde.serialize_value_into(proto.input.add(), value)
-    listed = {value.name for value in graph.inputs}
-    for name, value in graph.initializers.items():
-        if value.const_value is None or value.const_value.nbytes > small:
-            if name not in listed and value.const_value is not None:
-                _declare(proto, name, value.const_value)
-            continue
-        ir.serde.serialize_tensor_into(proto.initializer.add(), embedded(value.const_value))
-        proto.initializer[-1].name = name
-    for node in graph:
-        tensor = constant_tensor(node)
-        if tensor is not None and tensor.nbytes > small:
-            _declare(proto, node.outputs[0].name or "", tensor)
-            continue
-        ir.serde.serialize_node_into(proto.node.add(), node)
-        for value in node.outputs:
-            if value.name and value.type is not None and not value.is_graph_output():
-                ir.serde.serialize_value_into(proto.value_info.add(), value)
-    for value in graph.outputs:
-        ir.serde.serialize_value_into(proto.output.add(), value)
-
-
-def _declare(proto: onnx.GraphProto, name: str, tensor: ir.TensorProtocol) -> None:
-    """An input of the type and shape of a tensor."""
-    proto.input.append(onnx.helper.make_tensor_value_info(name, int(tensor.dtype), tensor.shape.numpy()))
-
-
-def _hoist(proto: onnx.ModelProto, small: int) -> None:
-    """Make the large weights of subgraphs inputs of the main graph; not those in functions, which cannot read them."""
-    inner = [graph for graph in nested([proto.graph]) if graph is not proto.graph]
-    taken = Counter(name for graph in (proto.graph, *inner) for name in _names(graph))
-    for graph in inner:
-        kept = []
-        for tensor in graph.initializer:
-            external = tensor.data_location == onnx.TensorProto.EXTERNAL
-            if (external or tensor.ByteSize() > small) and taken[tensor.name] == 1:
-                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-                proto.graph.input.append(info)
-            else:
-                kept.append(tensor)
-        keep_messages(graph.initializer, kept)
-
-
-def _names(graph: onnx.GraphProto) -> list[str]:
-    outputs = [name for node in graph.node for name in node.output]
-    return [*(info.name for info in graph.input), *(tensor.name for tensor in graph.initializer), *outputs]
 
 
 _WITH_WEIGHTS = 1 << 22  # bytes; the checker copies the message, and takes 1.7 s for 106 MB
@@ -245,27 +200,18 @@ def fingerprint(model: ir.Model) -> str:
     count, nor do types of intermediate values, as they follow from the rest.
     """
     proto = weightless_message(model, small=_CONTENT_UP_TO)
-    for graph in graphs(proto):
-        _strip_graph(graph)
-    for function in proto.functions:
-        _strip(function, "value_info")
-        for node in function.node:
-            _strip(node)
+    _strip(proto)
     return hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _strip_graph(graph: onnx.GraphProto) -> None:
-    _strip(graph, "value_info", "quantization_annotation", "name")
-    for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
-        _strip(part)
-    for tensor in graph.initializer:
-        if tensor.data_type != onnx.TensorProto.STRING and not tensor.HasField("raw_data"):
-            packed = ir.serde.TensorProtoTensor(tensor).tobytes()
-            name, dims, dtype = tensor.name, list(tensor.dims), tensor.data_type
-            tensor.Clear()
-            tensor.MergeFrom(onnx.TensorProto(name=name, dims=dims, data_type=dtype, raw_data=packed))
+_NOT_COUNTED = frozenset({"doc_string", "metadata_props", "quantization_annotation", "value_info"})
 
 
-def _strip(message: Any, *fields: str) -> None:
-    for field in ("doc_string", "metadata_props", *fields):
-        message.ClearField(field)
+def _strip(message: Any) -> None:
+    """Clear the fields that do not count in a message and the messages in it."""
+    for field, value in message.ListFields():
+        if field.name in _NOT_COUNTED:
+            message.ClearField(field.name)
+        elif field.message_type is not None:
+            for part in [value] if isinstance(value, Message) else value:
+                _strip(part)

@@ -15,9 +15,10 @@ import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Op, OpaqueType, TensorType, Value
+from layoutopt.ir.types import Op, Value
 from layoutopt.onnx_io.messages import display_name
-from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, has_graphs, keyed_subgraphs, subgraphs
+from layoutopt.onnx_io.schema import opsets_of_onnx
+from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, subgraphs
 
 HINT = "export the model again"
 
@@ -70,8 +71,12 @@ class _Lifter:
             self._add(output)
         self._captures(lifting.captures)
         for position, node in enumerate(self._source):
-            if not self._set_constant(position, node):
+            if (tensor := constant_tensor(node)) is None:
                 self._op(position, node)
+            else:
+                value = self._visible[node.outputs[0].name or ""]
+                value.give_type(self._names.type(ir.TensorType(tensor.dtype), tensor.shape))
+                value.data = tensor
         self.graph.outputs = [self._find(output.name or "", "the graph's outputs") for output in self._source.outputs]
 
     def _inputs(self) -> None:
@@ -86,12 +91,9 @@ class _Lifter:
             tensor = value.const_value
             if tensor is None:
                 raise ModelError("initializer without data", where=name, hint=HINT)
-            actual = self._names.type(ir.TensorType(tensor.dtype), tensor.shape)
-            declared = self._names.type(value.type, value.shape)
-            if not _is_compatible(declared, actual):
-                raise ModelError(f"declared as {declared}, but its data is {actual}", where=name, hint=HINT)
             if name not in self._visible:
-                self._visible[name] = self.graph.add_value(Value(name, actual, data=tensor, origin=value))
+                type = self._names.type(ir.TensorType(tensor.dtype), tensor.shape)
+                self._visible[name] = self.graph.add_value(Value(name, type, data=tensor, origin=value))
 
     def _captures(self, captures: tuple[tuple[str, Value], ...]) -> None:
         """Add the captured inputs; the name of one that this body does not read may be that of another value here."""
@@ -100,23 +102,14 @@ class _Lifter:
             self.graph.inputs.append(formal)
             self._visible.setdefault(name, formal)
 
-    def _set_constant(self, position: int, node: ir.Node) -> bool:
-        """Set the elements of the output of a Constant node; returns whether the node was one."""
-        tensor = constant_tensor(node)
-        if tensor is None:
-            return False
-        value = self._visible[node.outputs[0].name or ""]
-        value.give_type(self._names.type(ir.TensorType(tensor.dtype), tensor.shape))
-        value.data, value.origin = NodeData(node, tensor, position), node
-        return True
-
     def _op(self, position: int, node: ir.Node) -> None:
         where = display_name(node)
+        if node.domain in opsets_of_onnx() and node.domain not in self.graph.opsets:
+            raise ModelError(f"the model imports no opset of {node.domain or 'ai.onnx'}", where=where, hint=HINT)
         captures = captures_of(node)
         captured = self._captured(captures, where)
-        sources = dict(keyed_subgraphs(node))
+        sources = subgraphs(node)
         bodies = {key: Graph(source.name or "", origin=source, root=self.graph.root) for key, source in sources.items()}
-        plain = {name: attr for name, attr in node.attributes.items() if not has_graphs(attr)}
         op = Op(
             node.op_type,
             (*(None if value is None else self._find(value.name or "", where) for value in node.inputs), *captured),
@@ -124,7 +117,7 @@ class _Lifter:
             domain=node.domain,
             version=self.graph.opsets.setdefault(node.domain, 1),
             name=node.name or "",
-            attributes={name: attribute_from_ir(attr) for name, attr in plain.items()},
+            attributes={name: attribute_from_ir(attr) for name, attr in node.attributes.items() if name not in sources},
             bodies=bodies,
             captured=len(captured),
             order=(position,),
@@ -158,18 +151,6 @@ class _Lifter:
         return self._visible.setdefault(name, value)
 
 
-def _is_compatible(declared: TensorType | OpaqueType, actual: TensorType | OpaqueType) -> bool:
-    """Whether a declared shape fits a tensor; a named dimension fits every size."""
-    if not isinstance(declared, TensorType) or not isinstance(actual, TensorType):
-        return True
-    if declared.dtype is not actual.dtype:
-        return False
-    if declared.shape is None or actual.shape is None:
-        return True
-    pairs = zip(declared.shape, actual.shape, strict=False)
-    return len(declared.shape) == len(actual.shape) and all(not isinstance(a, int) or a == b for a, b in pairs)
-
-
 def _shorten(names: list[str]) -> str:
     shown = names if len(names) <= 8 else [*names[:4], "...", *names[-3:]]
     return " -> ".join(shown)
@@ -181,46 +162,16 @@ def captures_of(node: ir.Node) -> dict[str, ir.Node | None]:
     The node is None for a value that no node of a subgraph reads, but that is an output of one.
     """
     found: dict[str, ir.Node | None] = {}
-    pending: list[tuple[ir.Graph, frozenset[str]]] = [(graph, frozenset()) for graph in subgraphs(node)]
-    for graph, outer in pending:  # extended in the loop
-        local = _defined(graph)
-        visible = outer | local
-        for inner in graph:
-            for value in inner.inputs:
-                if value is not None and value.name and value.name not in visible:
-                    found.setdefault(value.name, inner)
-            pending.extend((child, visible) for child in subgraphs(inner))
-        for value in graph.outputs:
-            if value.name and value.name not in visible:
-                found.setdefault(value.name, None)
+    inner = [*subgraphs(node).values()]
+    for graph in inner:  # extended in the loop
+        inner += [child for each in graph for child in subgraphs(each).values()]
+    for graph in inner:
+        reads = [(value, reader) for reader in graph for value in reader.inputs if value is not None]
+        for value, reader in [*reads, *((value, None) for value in graph.outputs)]:
+            is_defined = value.producer() is not None or value.is_graph_input() or value.is_initializer()
+            if value.name and not (is_defined and value.graph in inner):
+                found.setdefault(value.name, reader)
     return found
-
-
-def _defined(graph: ir.Graph) -> frozenset[str]:
-    inputs = (value.name for value in graph.inputs)
-    outputs = (value.name for node in graph for value in node.outputs)
-    return frozenset(name for name in (*inputs, *graph.initializers, *outputs) if name)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeData:
-    """The elements of a Constant node, which is emitted as the same node at the same position.
-
-    `position` is the position of the node in the file, as in `Op.order`.
-    """
-
-    node: ir.Node
-    tensor: ir.TensorProtocol
-    position: int
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return int(self.tensor.nbytes)
-
-    def numpy(self) -> Array:
-        """The elements as an array."""
-        return self.tensor.numpy()
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:

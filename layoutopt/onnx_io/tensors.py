@@ -1,8 +1,7 @@
 """Checks of the tensors in a file: the number of elements, their type, and the location of external data.
 
-Only sizes are read, except for tensors of attributes in external data: their elements are copied into the message, because
-attributes are written unchanged, and the model may be written to another folder than their file. Sparse tensors become dense,
-as in onnxruntime, since formats and onnx_ir support dense tensors only.
+Only sizes are read. Sparse tensors are refused, since formats and onnx_ir support dense tensors only; so are tensors of
+attributes in external data, because attributes are written unchanged, and the model may be written to another folder.
 
 A location of external data is a path relative to the folder of the model file, and must be inside of it. The file at that path
 may be a symbolic link, because a model hub stores a model as links into one cache folder:
@@ -20,16 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx.checker
 import onnx_ir as ir
-from onnx import numpy_helper
 
 from layoutopt.errors import ModelError
-from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import display_name, graphs, nodes
-from layoutopt.onnx_io.schema import model_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,42 +110,31 @@ _MAX_ELEMENTS = 2**59  # of 16 bytes each, in an address space of 63 bits
 _HINT = "export the model again"
 
 
-def check_and_embed_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
-    """Check every tensor of a model, and copy empty external tensors and those of attributes into the message.
+def check_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
+    """Check every tensor of a model, and embed empty external tensors.
 
     Raises:
         ModelError: data does not match the shape, or external data is missing, short or outside `folder`.
     """
     for where, tensor in tensors(proto):
         check_tensor(tensor, where, folder)
-    for node in nodes(proto):
-        for tensor in _attribute_tensors(node):
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                _embed_external(tensor, folder)
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Every initializer, dense or sparse, and every tensor in an attribute, with its name or that of its node."""
+    """Every initializer and every tensor in an attribute, with its name or that of its node."""
     for graph in graphs(proto):
-        for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
-            yield tensor.name, tensor
+        yield from ((tensor.name, tensor) for tensor in graph.initializer)
     for node in nodes(proto):
-        for tensor in _attribute_tensors(node):
-            yield tensor.name or display_name(node), tensor
-
-
-def _attribute_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
-    for attr in node.attribute:
-        if attr.HasField("t"):
-            yield attr.t
-        yield from attr.tensors
+        for attr in node.attribute:
+            found = [attr.t, *attr.tensors] if attr.HasField("t") else attr.tensors
+            yield from ((tensor.name or display_name(node), tensor) for tensor in found)
 
 
 def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> None:
     """Check one tensor, whose elements may be in a file of `folder`.
 
     Raises:
-        ModelError: as for `check_and_embed_tensors`.
+        ModelError: as for `check_tensors`.
     """
     if tensor.data_type not in KNOWN_TYPES:
         raise ModelError(f"element type {tensor.data_type} is unknown", where=where, hint="upgrade the onnx package")
@@ -159,40 +143,30 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
     if any(dim < 0 for dim in tensor.dims):
         raise ModelError(f"shape {list(tensor.dims)} is negative", where=where, hint=_HINT)
     dtype, count = ir.DataType(tensor.data_type), math.prod(tensor.dims)
-    if (
-        math.prod(max(dim, 1) for dim in tensor.dims) > _MAX_ELEMENTS
-    ):  # numpy limits this product, even if an extent is 0
+    if math.prod(max(dim, 1) for dim in tensor.dims) > _MAX_ELEMENTS:  # numpy limits it, even if an extent is 0
         raise ModelError(f"shape {list(tensor.dims)} is too large for any memory", where=where, hint=_HINT)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, dtype, _nbytes(dtype, count), where, folder)
         return
     if any(len(getattr(tensor, name)) for name in DATA_FIELDS if name != data_field(tensor)):
         raise ModelError(f"{dtype.name.lower()} data is in a field for other types", where=where, hint=_HINT)
-    expected, found = _expected_and_found(tensor, dtype, count)
+    field = data_field(tensor)
+    expected, found = _expected(dtype, count, field), len(getattr(tensor, field))
     if expected != found:
-        raise ModelError(
-            f"{dtype.name.lower()}{list(tensor.dims)} needs {expected} {_unit(tensor)} of data, has {found}",
-            where=where,
-            hint=_HINT,
-        )
+        unit = "bytes" if field == "raw_data" else "elements"
+        what = f"{dtype.name.lower()}{list(tensor.dims)} needs {expected} {unit} of data, has {found}"
+        raise ModelError(what, where=where, hint=_HINT)
 
 
 def _nbytes(dtype: ir.DataType, count: int) -> int:
     return math.ceil(count * dtype.bitwidth / 8) if dtype != ir.DataType.STRING else 0
 
 
-def _unit(tensor: onnx.TensorProto) -> str:
-    return "bytes" if tensor.HasField("raw_data") else "elements"
-
-
-def _expected_and_found(tensor: onnx.TensorProto, dtype: ir.DataType, count: int) -> tuple[int, int]:
-    """The size of the data by the shape, and the size found, in bytes or in elements of the data field."""
-    field = data_field(tensor)
-    if field == "raw_data":
-        return _nbytes(dtype, count), len(tensor.raw_data)
-    packed = dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4)
-    expected = _nbytes(dtype, count) if packed else count * (2 if "COMPLEX" in dtype.name else 1)
-    return expected, len(getattr(tensor, field))
+def _expected(dtype: ir.DataType, count: int, field: str) -> int:
+    """The length of a data field by the number of elements: the bytes of `raw_data`, the entries of any other field."""
+    if field == "raw_data" or (dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4)):
+        return _nbytes(dtype, count)
+    return count * (2 if "COMPLEX" in dtype.name else 1)
 
 
 def data_field(tensor: onnx.TensorProto) -> str:
@@ -224,62 +198,6 @@ def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, w
         what = f"external data {entries['location']!r} has {size} bytes, {offset + nbytes} are needed"
         raise ModelError(what, where=where, hint="the file is truncated or of another model: copy it again")
     if nbytes == 0:  # nothing to map; onnx_ir cannot read an empty external tensor
-        _embed(tensor, b"")
-
-
-def _embed_external(tensor: onnx.TensorProto, folder: DataFolder) -> None:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    nbytes = _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims))
-    with (folder.path / entries["location"]).open("rb") as file:
-        file.seek(int(entries.get("offset") or 0))
-        _embed(tensor, file.read(nbytes))
-
-
-def _embed(tensor: onnx.TensorProto, data: bytes) -> None:
-    tensor.ClearField("external_data")
-    tensor.ClearField("data_location")
-    tensor.raw_data = data
-
-
-_MAX_DENSE_ELEMENTS = 1 << 28  # of a dense tensor, which is stored in the message
-_SPARSE_CONSTANT = ("Constant", "sparse_value")
-
-
-def make_dense(proto: onnx.ModelProto) -> None:
-    """Replace sparse initializers and sparse values of Constant nodes by dense tensors, in place.
-
-    Raises:
-        ModelError: a tensor has no name, is too large, or is refused by onnx's checker.
-    """
-    for graph in graphs(proto):
-        for sparse in graph.sparse_initializer:
-            if not sparse.values.name:
-                raise ModelError("a sparse initializer has no name", where=f"graph {graph.name!r}", hint=_HINT)
-            dense = numpy_helper.from_array(_dense(sparse, sparse.values.name), sparse.values.name)
-            dense.doc_string = sparse.values.doc_string
-            graph.initializer.append(dense)
-        graph.ClearField("sparse_initializer")
-    for node in nodes(proto):
-        for attr in node.attribute:
-            if attr.type == onnx.AttributeProto.SPARSE_TENSOR and (node.op_type, attr.name) == _SPARSE_CONSTANT:
-                dense = numpy_helper.from_array(_dense(attr.sparse_tensor, display_name(node)))
-                attr.Clear()
-                attr.CopyFrom(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=dense))
-
-
-def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
-    shape = tuple(sparse.dims)
-    if math.prod(shape) > _MAX_DENSE_ELEMENTS:
-        raise ModelError(f"shape {list(shape)} is too large to be made dense", where=where, hint="use a smaller model")
-    parts = (sparse.values, sparse.indices)
-    if sparse.values.data_type == onnx.TensorProto.STRING or any(part.data_location for part in parts):
-        raise ModelError("sparse values have to be numbers in the model file itself", where=where, hint=_HINT)
-    try:
-        onnx.checker.check_sparse_tensor(sparse)
-    except onnx.checker.ValidationError as error:
-        raise model_error(error, where) from error
-    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
-    positions = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), shape)
-    dense = np.zeros(shape, values.dtype)
-    dense.reshape(-1)[positions] = values
-    return dense
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+        tensor.raw_data = b""

@@ -5,7 +5,7 @@ dimensions may differ. Emitted models contain names of the original model only.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import count
 from typing import Any
@@ -16,7 +16,6 @@ import onnx_ir as ir
 from layoutopt.errors import InvariantError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, quoted, unquoted
 from layoutopt.ir.types import Attribute, Data, DType, Opaque, OpaqueType, ReferenceAttribute, TensorType, Value
-from layoutopt.onnx_io.messages import copy_map_type
 
 _RENAMED = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
 _DTYPES = {dtype.name: dtype for dtype in DType} | _RENAMED
@@ -25,13 +24,10 @@ FROM_IR = {ir_dtype: dtype for dtype, ir_dtype in TO_IR.items()}
 
 _GENERATED = re.compile(r"unk__\d+")  # a name that onnx's shape inference generates
 
-_ITEM = re.compile(r"(.*)\[\d+\]")
 _PLAIN = {"INT", "FLOAT", "STRING", "INTS", "FLOATS", "STRINGS"}
 _KINDS = {
     "TENSOR": "tensor",
     "TENSORS": "tensors",
-    "GRAPH": "graph",
-    "GRAPHS": "graphs",
     "TYPE_PROTO": "type",
     "TYPE_PROTOS": "types",
     "STRING": "bytes",  # a string that is not UTF-8
@@ -114,39 +110,10 @@ def is_same_attribute(attr: ir.Attr, value: Attribute) -> bool:
     return type(lifted) is type(value) and lifted == value
 
 
-def has_graphs(attr: ir.Attr) -> bool:
-    """Whether an attribute is a graph or a list of graphs."""
-    if attr.is_ref() or attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-        return False
-    return attr.type == ir.AttributeType.GRAPH or bool(attr.as_graphs())
-
-
-def keyed_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """The graphs in the attributes of a node by attribute, `name[0]`, `name[1]`... for a list, without those nested in them."""
-    for name, attr in node.attributes.items():
-        if not has_graphs(attr):
-            continue
-        if attr.type == ir.AttributeType.GRAPH:
-            yield name, attr.as_graph()
-        else:
-            yield from ((f"{name}[{number}]", graph) for number, graph in enumerate(attr.as_graphs()))
-
-
-def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+def subgraphs(node: ir.Node) -> dict[str, ir.Graph]:
     """The graphs in the attributes of a node, without those nested in them."""
-    return (graph for _, graph in keyed_subgraphs(node))
-
-
-def graph_attributes(graphs: Mapping[str, ir.Graph]) -> dict[str, ir.Attr]:
-    """The attributes with graphs, from graphs with the keys of `keyed_subgraphs`."""
-    found: dict[str, ir.Attr] = {}
-    lists: dict[str, list[ir.Graph]] = {}
-    for key, graph in graphs.items():
-        if item := _ITEM.fullmatch(key):
-            lists.setdefault(item[1], []).append(graph)
-        else:
-            found[key] = ir.AttrGraph(key, graph)
-    return found | {name: ir.AttrGraphs(name, graphs) for name, graphs in lists.items()}
+    graphs = {name: attr for name, attr in node.attributes.items() if attr.type == ir.AttributeType.GRAPH}
+    return {name: attr.as_graph() for name, attr in graphs.items() if not attr.is_ref()}
 
 
 TENSORS = (
@@ -163,8 +130,6 @@ _MISDECLARED = "layoutopt.misdeclared"  # the key in the meta of an onnx_ir valu
 
 def source(value: Value) -> ir.Value | None:
     """The onnx_ir value from which a value was lifted; None for values that layoutopt created."""
-    if isinstance(value.origin, ir.Node):
-        return value.origin.outputs[0]
     return value.origin if isinstance(value.origin, ir.Value) else None
 
 
@@ -187,7 +152,6 @@ def declare(value: Value, name: str) -> ir.Value:
         result.metadata_props.update(origin.metadata_props)
         if _ANNOTATION in origin.meta:
             result.meta[_ANNOTATION] = origin.meta[_ANNOTATION]
-        copy_map_type(result, origin)
     return result if value.data is not None else set_type(result, value)
 
 

@@ -28,13 +28,11 @@ from layoutopt.files import (
     Overwrite,
     Staging,
     check_writable,
-    copy_range,
     external_files,
     is_same_file,
     models_with_weights,
     output_errors,
     result_mark,
-    write_with_holes,
 )
 from layoutopt.ir.constants import chunks
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weight_bytes, weights
@@ -101,19 +99,27 @@ def write(
     name = external_data or _needed_name(model, path)
     with output_errors(path), Staging(path.parent) as staging:
         replaced = external_files(path)
-        staged = None
+        renames: list[tuple[BinaryIO, Path]] = []
+        is_new = False
+        placed: dict[ir.Value, ir.ExternalTensor] = {}
         if name is not None:
-            requested = path.with_name(name)
-            may_replace = force and external_data is not None and not _is_any(requested, replaced)
-            staged = _stage_weights(model, staging.open(), requested, may_replace=may_replace)
-        _map(model, [path, *([staged.target] if staged else [])])
+            file, target = staging.open(), path.with_name(name)
+            tensors = place_weights(model, file)
+            if not (force and external_data is not None and not _is_any(target, replaced)):
+                target = _free_name(file, target)
+            renames.append((file, target))
+            is_new = not os.path.lexists(target)
+            placed = references(tensors, target.name)
         message = staging.open()
-        message.write(to_bytes(model, staged.placed if staged else None) + _mark(source, path))
-        if staged is not None and staged.renames and not staged.may_replace and os.path.lexists(staged.target):
+        renames.append((message, path))
+        _map(model, [target for _, target in renames])
+        message.write(to_bytes(model, placed) + _mark(source, path))
+        if is_new and os.path.lexists(renames[0][1]):
             raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
-        staging.commit(*(staged.renames if staged else ()), (message, path))
+        staging.commit(*renames)
         needed = external_files(Path(source)) if source is not None else []
-        return WrittenFiles(path, staged.target if staged else None, _unused(replaced, needed))
+        written = [target for _, target in renames[:-1]]
+        return WrittenFiles(path, written[0] if written else None, _unused(replaced, [*needed, *written]))
 
 
 def copy(
@@ -167,29 +173,6 @@ def _mark(source: str | os.PathLike[str] | None, path: Path) -> bytes:
     return bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString())
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """Weights in a temporary file.
-
-    Attributes:
-        target: the file that they become.
-        renames: the pairs of a temporary file and a path to rename; empty if the target has that content already.
-        may_replace: whether the target may exist.
-        placed: the tensors of the message, which refer to the target.
-    """
-
-    target: Path
-    renames: tuple[tuple[BinaryIO, Path], ...]
-    may_replace: bool
-    placed: dict[ir.Value, ir.ExternalTensor]
-
-
-def _stage_weights(model: ir.Model, file: BinaryIO, requested: Path, *, may_replace: bool) -> _Weights:
-    tensors = place_weights(model, file)
-    target, is_there = free_name(file, requested, may_replace=may_replace)
-    return _Weights(target, () if is_there else ((file, target),), may_replace, references(tensors, target.name))
-
-
 def _unused(replaced: Sequence[Path], needed: Sequence[Path]) -> tuple[Path, ...]:
     """The external data of a model that was replaced, without files that are needed or that a model in their folder uses."""
     return tuple(each for each in replaced if not _is_any(each, needed) and not any(models_with_weights(each)))
@@ -197,8 +180,7 @@ def _unused(replaced: Sequence[Path], needed: Sequence[Path]) -> tuple[Path, ...
 
 def _needed_name(model: ir.Model, path: Path) -> str | None:
     """The name of external data for a model that is too large for one file, or for a message in memory."""
-    size, memory = weight_bytes(model), available_bytes()
-    is_too_large = size > IN_ONE_FILE or (memory is not None and size > memory // _COPIES)
+    is_too_large = weight_bytes(model) > min(IN_ONE_FILE, available_bytes() // _COPIES)
     return default_name(path) if is_too_large else None
 
 
@@ -271,21 +253,15 @@ def place_weights(model: ir.Model, file: BinaryIO) -> dict[ir.Value, tuple[ir.Te
 
 
 def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
-    """Write the elements of a tensor, in pieces where it is a part of a file or is packed; pieces of zeros become holes.
-
-    numpy's `tofile`, which onnx_ir uses for arrays, reports a full disk without its error number.
-    """
+    """Write the elements of a tensor, in pieces where it is a part of a file or is packed."""
     stored = tensor.data if isinstance(tensor, StreamedTensor) else tensor
     if isinstance(stored, ir.ExternalTensor) and os.path.isfile(stored.path):  # it may be mapped, and removed since
-        with open(stored.path, "rb") as source:
-            copy_range(source, stored.offset or 0, stored.nbytes, file)
-    elif tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
-        file.write(tensor.tobytes())
-    elif isinstance(tensor, StreamedTensor):
+        stored.tofile(file)
+    elif isinstance(tensor, StreamedTensor) and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
         for chunk in chunks(tensor.data):
-            write_with_holes(chunk.reshape(-1).view(np.uint8), file)
+            file.write(chunk.reshape(-1).view(np.uint8))
     else:
-        write_with_holes(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8), file)
+        file.write(tensor.tobytes())
 
 
 def references(
@@ -307,31 +283,16 @@ def references(
     }
 
 
-def free_name(file: BinaryIO, requested: Path, *, may_replace: bool) -> tuple[Path, bool]:
-    """The path for a temporary file of weights, and whether a file with its content is at that path already.
-
-    The path is `requested`, or has a hash of the content in its name if a file with other weights is there.
-
-    Args:
-        file: the temporary file.
-        requested: the path that the caller requested.
-        may_replace: whether an existing file of that name may be replaced.
-    """
+def _free_name(file: BinaryIO, requested: Path) -> Path:
+    """The path for a temporary file of weights: with a hash of the content in its name if another file is at `requested`."""
     file.flush()
-    if may_replace or not os.path.lexists(requested):
-        return requested, False
-    if _has_content(requested, file):
-        return requested, True
-    fresh = requested.with_name(f"{requested.stem}-{_hash(file)}{requested.suffix}")
-    return fresh, _has_content(fresh, file)
-
-
-def _has_content(path: Path, file: BinaryIO) -> bool:
-    return path.is_file() and filecmp.cmp(path, file.name, shallow=False)
+    if not os.path.lexists(requested) or (requested.is_file() and filecmp.cmp(requested, file.name, shallow=False)):
+        return requested
+    return requested.with_name(f"{requested.stem}-{_hash(file)}{requested.suffix}")
 
 
 def _is_hashed(path: Path, requested: Path) -> bool:
-    """Whether a path has the form that `free_name` derives from `requested` with a hash."""
+    """Whether a path has the form that `_free_name` derives from `requested` with a hash."""
     pattern = rf"{re.escape(requested.stem)}-[0-9a-f]{{{_DIGITS}}}{re.escape(requested.suffix)}"
     return re.fullmatch(pattern, path.name) is not None
 

@@ -390,16 +390,7 @@ def _bound(op: Op, name: str, index: int, default: float) -> Array | None:
     return op.constant(index) if op.input(index) is not None else np.asarray(op.attributes.get(name, default))
 
 
-@register
-class SwiGlu(Elementwise):
-    """SwiGLU: a tensor times the Swish of another one."""
-
-    ops = ("SwiGLU",)
-    padding = PaddingTransfer(ZERO, ANY, ANY, "zero if one operand is")
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Zero if one factor is zero and the other one finite."""
-        return ZERO if ZERO in inputs and max(inputs) is not ANY else super().result_padding(op, signature, inputs)
+add_rule(Elementwise("SwiGLU", padding=PaddingTransfer(ZERO, ANY, ANY)))
 
 
 class Nary(Elementwise):

@@ -275,8 +275,8 @@ class LayoutRule:
         """The modes of a contraction with its operands in these formats; None where no kernel could read them."""
         return None
 
-    def is_transposed(self, op: Op, slot: Slot) -> bool | None:
-        """Whether the last two axes of an operand of a contraction are a transposed matrix; None if they are not a matrix."""
+    def is_transposed(self, op: Op, slot: Slot) -> bool:
+        """Whether the last two axes of an operand of a matrix product are a transposed matrix."""
         return False
 
     # --- facts that passes read ---

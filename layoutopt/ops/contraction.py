@@ -1,7 +1,5 @@
-"""Contractions: products of two tensors, summed over the axes that both have and the result has not."""
+"""Modes and collapsed batches of matrix products, and formats of one operand that follow from those of another."""
 
-import re
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,23 +8,10 @@ from itertools import pairwise
 from math import prod
 from typing import Literal, TypeAlias
 
-from typing_extensions import override
-
 from layoutopt.formats import Format, Part, Shape, quotient
-from layoutopt.ir.types import Op, Signature, Slot
+from layoutopt.ir.types import Slot
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import LayoutRule, padded_axes_of, register
-from layoutopt.ops.signatures import (
-    ZERO,
-    Inapplicable,
-    OperandFormats,
-    PaddingTransfer,
-    Y,
-    estimated_extent,
-    format_text,
-    shape_of,
-    signature_of,
-)
+from layoutopt.ops.signatures import OperandFormats, Y
 
 # --- contraction modes ---
 #
@@ -139,11 +124,6 @@ def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...])
     return ContractionModes(counts["rows"], counts["columns"], counts["summed"], counts["batches"], innermost)
 
 
-def kind_of(axes: Mapping[Slot, Sequence[int]], axis: int) -> AxisKind | None:
-    """The kind of an iteration axis; None if only one operand has it."""
-    return _AXIS_KINDS.get(frozenset(slot for slot in (A, B, Y) if axis in axes[slot]))
-
-
 def digits_of(
     axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
 ) -> dict[Slot, list[AxisDigit]] | None:
@@ -237,97 +217,6 @@ def collapse_batch(
     return CollapsedBatch(tuple(longest), inner, all(order in ([], longest) for order in orders.values()))
 
 
-_KINDS = {A: ("rows", "summed"), B: ("summed", "columns"), Y: ("rows", "columns")}
-
-
-class Contraction(LayoutRule):
-    """A product of two tensors; each operand has a format of its own."""
-
-    family = "matmul"
-    formats = "a format for each operand, in any order of any digits"
-    padding = PaddingTransfer(ZERO, None, None)
-    has_independent_operands = True
-
-    @abstractmethod
-    def axes(self, op: Op) -> Axes:
-        """The iteration axes of a, b and y, for an op that has others than the canonical signature."""
-
-    def iteration_axes(self, op: Op) -> Axes | Inapplicable:
-        """The axes, or the reason why there are none, for any op."""
-        reason = self.canonical_reason(op)
-        return Inapplicable(reason) if reason else self.axes(op)
-
-    @override
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        return {"a": A, "b": B, "y": Y}
-
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The known formats, canonical for the other operands.
-
-        If one operand is a matrix without shared batches, the result takes the order of axes of the other operand, and so does
-        the matrix if it is a constant.
-        """
-        axes, shapes = self.axes(op), _shapes(op)
-        formats = {slot: Format.canonical(len(shape)) for slot, shape in shapes.items()} | dict(known)
-        matrix = self._matrix(op, axes, shapes)
-        if matrix is not None:
-            data = A if matrix == B else B
-            source = next((slot for slot in (data, Y) if slot in known), data)
-            format, shape = known.get(source), shapes[source]
-            if format is not None and format.fits(shape) and not format.has_padding(shape):
-                constant = op.inputs[matrix.index]
-                slots = (data, Y, matrix) if constant is not None and constant.is_constant else (data, Y)
-                others = [slot for slot in slots if slot not in known]
-                formats |= {slot: aligned_format(format, source, slot, axes, shapes[slot]) for slot in others}
-        return signature_of(op, formats)
-
-    def misfit(self, op: Op, signature: Signature) -> str:
-        """The reason if an operand would have padding outside of its `padded_axes`."""
-        for slot in (A, B, Y):
-            storage = signature[slot]
-            padded = set(padded_axes_of(op.operand(slot), storage)).difference(self.padded_axes(op, slot))
-            if storage is not None and padded:
-                return f"{slot} would have padding in {format_text(op, slot, storage.format)}"
-        return ""
-
-    def _matrix(self, op: Op, axes: Axes, shapes: Mapping[Slot, Shape]) -> Slot | None:
-        """The slot of the operand without shared batches, preferably a constant; None if both have some."""
-        shared = {
-            axis
-            for slot, other in ((A, B), (B, A))
-            for axis, dim in zip(axes[slot], shapes[slot], strict=True)
-            if dim != 1 and axis in axes[Y] and axis in axes[other]
-        }
-        single = [
-            slot
-            for slot in (B, A)
-            if not any(dim != 1 and axis in shared for axis, dim in zip(axes[slot], shapes[slot], strict=True))
-        ]
-        constants = [slot for slot in single if (value := op.inputs[slot.index]) is not None and value.is_constant]
-        return next(iter(constants + single), None)
-
-    def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
-        """The axes of an operand that may have padding."""
-        return ()
-
-    @override
-    def is_transposed(self, op: Op, slot: Slot) -> bool | None:
-        axes = self.iteration_axes(op)
-        if isinstance(axes, Inapplicable) or len(axes[slot]) < 2:
-            return None
-        kinds = [kind_of(axes, axis) for axis in axes[slot][-2:]]
-        matrix = list(_KINDS[slot])
-        return kinds == matrix[::-1] if kinds in (matrix, matrix[::-1]) else None
-
-    def modes(self, op: Op, formats: OperandFormats) -> ContractionModes | None:
-        """The modes of the iteration axes."""
-        axes = self.iteration_axes(op)
-        if isinstance(axes, Inapplicable):
-            return None
-        shapes = _shapes(op)
-        return modes_of(axes, formats, shapes) if all(slot in formats for slot in shapes) else None
-
-
 def aligned_format(format: Format, source: Slot, target: Slot, axes: Axes, shape: Shape) -> Format:
     """The format of operand `target` with its axes in the positions that they have in operand `source`.
 
@@ -348,101 +237,3 @@ def aligned_format(format: Format, source: Slot, target: Slot, axes: Axes, shape
     if target == A and source == B:
         at = 0
     return Format((*parts[:at], *missing, *parts[at:]))
-
-
-def _shapes(op: Op) -> dict[Slot, Shape]:
-    """The shapes of a, b and y."""
-    values = {slot: op.operand(slot) for slot in (A, B, Y)}
-    return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
-
-
-# --- einsum ---
-#
-# Einsum of two tensors: a contraction whose equation names the iteration axes. Each letter is one iteration axis.
-#
-# An Einsum of one tensor that permutes its axes is a Transpose (`patterns.permuted_axes`); all others run in canonical
-# format.
-#
-#     bhsd, bhtd -> bhst      rows s, columns t, summed d, batches b and h
-#     ...ij, jk  -> ...ik
-
-
-_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
-
-
-@register
-class Einsum(Contraction):
-    """An Einsum of two operands without repeated letters in one operand and without letters that only one operand has."""
-
-    ops = ("Einsum",)
-
-    def _operand_terms(self, op: Op) -> list[list[str]] | None:
-        """The axis names of a, b and y; None if the equation does not fit."""
-        if len(op.inputs) != 2:
-            return None
-        return _terms(str(op.attributes.get("equation", "")), [shape_of(op.operand(slot)) for slot in (A, B, Y)])
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        terms = self._operand_terms(op)
-        if terms is None:
-            return "a letter occurs twice in an operand, or the number of letters or operands does not fit"
-        a, b, y = map(set, terms)
-        is_summed = not a | b >= y or (a | b) - (a & b) - y
-        return "an axis of only one operand is summed" if is_summed else ""
-
-    def axes(self, op: Op) -> Axes:
-        """A number for every letter; axes under an ellipsis are counted from the right."""
-        terms = self._operand_terms(op)
-        if terms is None:
-            return {}
-        numbers = {name: number for number, name in enumerate(dict.fromkeys((*terms[2], *terms[0], *terms[1])))}
-        return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
-
-    def flops(self, op: Op) -> float:
-        """Two for every element of the iteration."""
-        axes = self.iteration_axes(op)
-        if isinstance(axes, Inapplicable):
-            return super().flops(op)
-        extents: dict[int, int] = {}
-        for slot, numbers in axes.items():
-            for axis, dim in zip(numbers, shape_of(op.operand(slot)), strict=True):
-                extents[axis] = max(extents.get(axis, 1), estimated_extent(dim))
-        return 2.0 * prod(extents.values())
-
-
-def permutation(op: Op) -> tuple[int, ...] | None:
-    """The `perm` of the Transpose that an Einsum of one operand computes; None if it computes anything else."""
-    x, y = op.inputs[0], op.outputs[0]
-    if len(op.inputs) != 1 or x is None or x.shape is None or y is None or y.shape is None:
-        return None
-    terms = _terms(str(op.attributes.get("equation", "")), (x.shape, y.shape))
-    if terms is None or sorted(terms[0]) != sorted(terms[1]):
-        return None
-    return tuple(terms[0].index(name) for name in terms[1])
-
-
-def _terms(equation: str, shapes: Sequence[Shape]) -> list[list[str]] | None:
-    """The axis names of each operand and, last, of the result; None if the equation does not fit the shapes.
-
-    Without an arrow the result has the axes of an ellipsis, then the letters that occur once, in alphabetical order.
-    """
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    texts = left.split(",")
-    if not arrow:
-        letters = [letter for letter in sorted(set(left) - set(".,")) if left.count(letter) == 1]
-        right = ("..." if "..." in left else "") + "".join(letters)
-    texts.append(right)
-    if len(texts) != len(shapes) or not all(map(_TERM.fullmatch, texts)):
-        return None
-    terms = [_names(text, len(shape)) for text, shape in zip(texts, shapes, strict=True)]
-    if any(len(set(term)) != len(term) or len(term) != len(shape) for term, shape in zip(terms, shapes, strict=True)):
-        return None
-    return terms
-
-
-def _names(text: str, rank: int) -> list[str]:
-    """The axis names of one operand: its letters, and the axes of an ellipsis counted from the right."""
-    before, ellipsis, behind = text.partition("...")
-    count = rank - len(before) - len(behind) if ellipsis else 0
-    return [*before, *(f"...{position}" for position in range(count, 0, -1)), *behind]

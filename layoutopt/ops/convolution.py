@@ -9,15 +9,14 @@ multiplied by zero weights, so it may be any finite number. Padding of y is the 
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage
-from layoutopt.ops.base import LayoutRule, add_rule, has_padding, register, state_of
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot
+from layoutopt.ops.base import LayoutRule, add_rule, has_padding, register
 from layoutopt.ops.interfaces import (
     FEATURE_MAPS,
     Affine,
@@ -29,7 +28,6 @@ from layoutopt.ops.interfaces import (
 from layoutopt.ops.qdq import is_absent_or_zero
 from layoutopt.ops.signatures import (
     ANY,
-    FINITE,
     PADDING_REFUSED,
     ZERO,
     Inapplicable,
@@ -285,72 +283,30 @@ class ConvTranspose(TransposedConvolution, AffineFoldingConvolution):
     ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
 
 
-# --- Activations that onnxruntime has fused into the preceding op: attributes with the name and the parameters ---
-
-
-_KEEP = frozenset({"", "HardSwish", "Relu", "Tanh"})  # |f(x)| is at most |x|
-_BOUNDED = frozenset({"HardSigmoid", "Sigmoid"})
+# --- Fused convolutions of onnxruntime, y = activation(Conv(x, w, b)): nothing behind the activation can be folded ---
 
 
 def padding_after_activation(op: Op, state: Padding) -> Padding:
     """The padding state after the fused activation of an op, for padding of the given state before it."""
-    kind = str(op.attributes.get("activation", ""))
-    if kind in _KEEP:
-        return state
-    if state is ANY:
-        return ANY
-    if kind in _BOUNDED:
-        return FINITE
-    numbers = op.attributes.get("activation_params", ())
-    first = numbers[0] if isinstance(numbers, tuple) and numbers else op.attributes.get("activation_alpha")
-    if kind == "LeakyRelu" and isinstance(first, float | int):
-        return state if abs(first) <= 1 or not state else ANY
-    if kind == "Clip" and isinstance(numbers, tuple) and len(numbers) == 2:
-        low, high = np.asarray(numbers, dtype=np.float64)
-        return max(state, state_of(np.clip(0.0, low, high)))
-    return ANY
-
-
-# --- Fused convolutions of onnxruntime: a convolution with a residual and an activation ---
-#
-#     y = activation(Conv(x, w, b) + sum)
-#
-# The sum has the format of y. The activation is not linear, so nothing behind the op can be folded into it.
-
-
-_SUM = Slot("in", 3)
+    return state if op.attributes.get("activation", "") in ("", "HardSwish", "Relu", "Tanh") else ANY
 
 
 @register
 class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
-    """FusedConv: a convolution whose sum has the format of y."""
+    """FusedConv: a convolution with an activation."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
     has_activation = True
-    padding = PaddingTransfer(ZERO, ZERO, None, "the activation of zero and the sum")
+    padding = PaddingTransfer(ZERO, ZERO, None, "any behind an activation of zero that is not zero")
 
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The signature of the convolution, with the format of y for the sum; a known format of the sum is that of y."""
-        others = {slot: format for slot, format in known.items() if slot != _SUM}
-        if _SUM in known:
-            others.setdefault(Y, known[_SUM])
-        signature = super().complete(op, others)
-        added = op.input(3)
-        if isinstance(signature, Inapplicable) or added is None:
-            return signature
-        y, storage = op.outputs[0], signature.outputs[0]
-        if y is None or storage is None or added.shape is None or added.shape != y.shape:
-            return Inapplicable("the shape of the sum may differ from that of the result")
-        if _SUM in known and not known[_SUM].fits(added.shape):
-            return Inapplicable("the sum has no fixed extent to be blocked")
-        if _SUM in known and not known[_SUM].same_bytes(storage.format, added.shape):
-            return Inapplicable("the sum must have the format of the result")
-        return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
+    @override
+    def inapplicability(self, op: Op) -> str:
+        return "it adds a tensor to the result" if op.input(3) is not None else ""
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The activation of zero, or of the padding of the sum."""
-        state = super().result_padding(op, signature, inputs[:3])
-        return None if state is None else padding_after_activation(op, max((state, *inputs[3:])))
+        """The transfer of the convolution, then of the activation."""
+        state = super().result_padding(op, signature, inputs)
+        return None if state is None else padding_after_activation(op, state)
 
 
 # --- Convolutions of integers: QLinearConv, ConvInteger ---

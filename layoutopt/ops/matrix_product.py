@@ -11,16 +11,25 @@ Axes outside of the matrices may be in any order that is the same in all operand
 large matrix if b has no batches (`collapsed_batch`).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
+from layoutopt.formats import Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, state_of
-from layoutopt.ops.contraction import A, B, CollapsedBatch, Contraction, collapse_batch
+from layoutopt.ops.contraction import (
+    A,
+    B,
+    CollapsedBatch,
+    ContractionModes,
+    aligned_format,
+    collapse_batch,
+    modes_of,
+)
 from layoutopt.ops.convolution import ConstantWeight, MixedAxes, padding_after_activation
 from layoutopt.ops.interfaces import float_constant
 from layoutopt.ops.signatures import (
@@ -36,6 +45,7 @@ from layoutopt.ops.signatures import (
     Y,
     chosen_signature,
     estimated_extent,
+    format_text,
     is_canonical,
     present,
     present_type,
@@ -94,13 +104,14 @@ def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
     return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
 
 
-class MatrixProduct(ConstantWeight, ProductOfTwo, Contraction):
-    """A batch of matrix products, whose constant b absorbs affine maps.
+class MatrixProduct(ConstantWeight, ProductOfTwo):
+    """A batch of matrix products, whose constant b absorbs affine maps. Each operand has a format of its own.
 
     Attributes:
         is_linear: whether the op is a linear map over the last axis of a, with b as its matrix.
     """
 
+    formats = "a format for each operand, in any order of any digits"
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
     is_linear: ClassVar[bool] = True
 
@@ -128,10 +139,51 @@ class MatrixProduct(ConstantWeight, ProductOfTwo, Contraction):
             Y: tuple(range(rank)),
         }
 
+    def iteration_axes(self, op: Op) -> Axes | Inapplicable:
+        """The axes, or the reason why there are none, for any op."""
+        reason = self.canonical_reason(op)
+        return Inapplicable(reason) if reason else self.axes(op)
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The known formats, canonical for the other operands.
+
+        If one operand is a matrix without shared batches, the result takes the order of axes of the other operand, and so does
+        the matrix if it is a constant.
+        """
+        axes, shapes = self.axes(op), {slot: shape_of(op.operand(slot)) for slot in (A, B, Y)}
+        formats = {slot: Format.canonical(len(shape)) for slot, shape in shapes.items()} | dict(known)
+        shared = min(len(shapes[A]), len(shapes[B])) - 2
+        single = [slot for slot in (B, A) if all(dim == 1 for dim in shapes[slot][-2 - shared : -2])]
+        constants = {slot for slot in single if present(op.operand(slot)).is_constant}
+        matrix = next((slot for slot in single if slot in constants or not constants), None)
+        if matrix is not None:
+            data = A if matrix == B else B
+            source = next((slot for slot in (data, Y) if slot in known), data)
+            format, shape = known.get(source), shapes[source]
+            if format is not None and format.fits(shape) and not format.has_padding(shape):
+                slots = (data, Y, matrix) if constants else (data, Y)
+                others = [slot for slot in slots if slot not in known]
+                formats |= {slot: aligned_format(format, source, slot, axes, shapes[slot]) for slot in others}
+        return signature_of(op, formats)
+
+    def misfit(self, op: Op, signature: Signature) -> str:
+        """The reason if an operand would have padding of batch axes."""
+        for slot in (A, B, Y):
+            value, storage = op.operand(slot), signature[slot]
+            if storage is not None and any(axis < rank_of(value) - 2 for axis in padded_axes_of(value, storage)):
+                return f"{slot} would have padding in {format_text(op, slot, storage.format)}"
+        return ""
+
     @override
-    def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
-        rank = rank_of(op.operand(slot))
-        return range(rank - 2, rank)
+    def is_transposed(self, op: Op, slot: Slot) -> bool:
+        return bool(op.integer({A: "transA", B: "transB"}.get(slot, "")))
+
+    def modes(self, op: Op, formats: OperandFormats) -> ContractionModes | None:
+        """The modes of the iteration axes."""
+        axes = self.iteration_axes(op)
+        if isinstance(axes, Inapplicable) or not axes.keys() <= formats.keys():
+            return None
+        return modes_of(axes, formats, {slot: shape_of(op.operand(slot)) for slot in axes})
 
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """The formats with collapsed axes in logical order."""
@@ -332,7 +384,7 @@ add_rule(IntegerProduct("MatMulInteger"))
 
 
 @register
-class PackedProduct(LayoutRule):
+class PackedProduct(ProductOfTwo):
     """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale: canonical formats only."""
 
     family = "packed_matmul"
@@ -342,13 +394,9 @@ class PackedProduct(LayoutRule):
     )
     formats = "canonical"
     padding = PADDING_REFUSED
+    has_independent_operands = False
     is_quantized = True
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
         return {"x": X, "y": Y}
-
-    @override
-    def flops(self, op: Op) -> float:
-        a = op.inputs[0]
-        return 2.0 * volume_of(op.outputs[0]) * estimated_extent(a.shape[-1]) if a is not None and a.shape else 0.0

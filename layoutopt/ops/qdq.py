@@ -3,30 +3,27 @@
     q = saturate(round(x / scale) + zero)        x = (q - zero) * scale
 
 Scale and zero point are scalars (per tensor), vectors along one axis (per axis), or tensors of the rank of x that are shorter
-along one axis by a factor (blocked quantisation). A vector has the format and the padding of its axis of x.
+along one axis by a factor (blocked quantisation: canonical formats). A vector has the format and the padding of its axis of x.
 
 With a scale per tensor, QuantizeLinear makes zero padding the zero point, and DequantizeLinear makes it -zero * scale. Where
 the scale is padded with zeros, DequantizeLinear makes any integer zero, since integers are finite.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
-from layoutopt.ops.along_axis import OneAxis, Softmax
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
-from layoutopt.ops.base import Builder, padded_axes_of, register, rule_of
-from layoutopt.ops.feature_maps import SpatialRule
-from layoutopt.ops.rearrangement import Slice
+from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, rule_of
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
-    PADDING_BECOMES_FINITE,
+    PADDING_REFUSED,
     ZERO,
     Inapplicable,
     PaddingTransfer,
@@ -68,13 +65,10 @@ class QdqOp(AxiswiseRule):
     """A conversion between floating point and integers with a scale."""
 
     family = "quantization"
-    formats = (
-        "any; scales follow their axis; with blocked quantisation x must be constant and the axis must not be blocked"
-    )
+    formats = "any; scales follow their axis; canonical with blocked quantisation"
     is_quantized = True
     operands = ()
     least_rank = 1
-    whole_reason = "an axis with blocked quantisation cannot be blocked"
 
     def axis(self, op: Op) -> int | None:
         """The axis of x that the scale runs along; None for a scale per tensor."""
@@ -84,36 +78,16 @@ class QdqOp(AxiswiseRule):
     def roles(self, op: Op) -> Mapping[str, Slot]:
         return {"x": X, "y": Y}
 
-    def is_per_axis(self, op: Op) -> bool:
-        """Whether the scale is a vector along one axis."""
-        scale = op.inputs[SCALE]
-        return scale is not None and scale.rank == 1 and not op.integer("block_size")
-
     @override
     def inapplicability(self, op: Op) -> str:
-        x, scale = op.x, rank_of(op.inputs[SCALE])
-        if self.axis(op) is None:
-            return ""
-        if not self.is_per_axis(op) and not x.is_constant:
-            # The default optimisations of onnxruntime move a Transpose of x past the op, which then has x and the
-            # scales in different orders of axes.
-            return "onnxruntime moves Transposes past blocked quantisation, but not past its scales"
-        is_fitting = scale == (1 if self.is_per_axis(op) else rank_of(x))
-        return "" if is_fitting else "the scale is neither a scalar, a vector nor a tensor of the same rank"
+        is_vector = rank_of(op.inputs[SCALE]) == 1 and not op.integer("block_size")
+        return "" if self.axis(op) is None or is_vector else "the scale is neither a scalar nor a vector"
 
     def axes(self, op: Op) -> Axes:
-        """y has the axes of x; the scale and the zero point have one of them if per axis, all of them if blocked."""
+        """y has the axes of x; the scale and the zero point have one of them if per axis."""
         axis, all_axes = self.axis(op), tuple(range(rank_of(op.x)))
         axes = {X: all_axes, Y: all_axes}
-        if axis is not None:
-            own = (axis,) if self.is_per_axis(op) else all_axes
-            axes |= {slot: own for slot in op.slots() if slot not in axes}
-        return axes
-
-    def whole_axes(self, op: Op) -> Collection[int]:
-        """The axis of blocked quantisation."""
-        axis = self.axis(op)
-        return () if axis is None or self.is_per_axis(op) else (axis,)
+        return axes if axis is None else {**dict.fromkeys(op.slots(), (axis,)), **axes}
 
     def is_one_op(self, op: Op, signature: Signature) -> bool:
         """Whether the scale runs along an axis of one physical dimension, or is per tensor."""
@@ -124,15 +98,6 @@ class QdqOp(AxiswiseRule):
     def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
         axis = self.axis(op)
         return {} if axis is None else {"axis": positions(build.format(X), (axis,))[0]}
-
-    def is_scale_padded(self, op: Op, signature: Signature) -> bool:
-        """Whether every padded axis of x is the axis of a per-axis scale, so that the scale is padded, too."""
-        axis = self.axis(op)
-        return (
-            axis is not None
-            and self.is_per_axis(op)
-            and set(padded_axes_of(op.inputs[0], signature.inputs[0])) <= {axis}
-        )
 
 
 @register
@@ -165,9 +130,10 @@ class Dequantize(QdqOp):
         """Zero where the scale is padded, or zero is dequantised with zero point 0; else at least finite, by the state of x."""
         if any(inputs[1:]):
             return None
-        x = op.inputs[0]
+        x, axis = op.inputs[0], self.axis(op)
         is_integer = x is not None and x.dtype is not None and not x.dtype.is_float
-        if self.is_scale_padded(op, signature) and (is_integer or inputs[0] is not ANY):
+        is_scale_padded = axis is not None and {axis}.issuperset(padded_axes_of(x, signature.inputs[0]))
+        if is_scale_padded and (is_integer or inputs[0] is not ANY):
             return ZERO
         if inputs[0] is ZERO and is_absent_or_zero(op, ZERO_POINT):
             return ZERO
@@ -186,74 +152,19 @@ class DynamicQuantize(Elementwise):
     is_quantized = True
 
 
-# --- Quantised (QLinear) ops of com.microsoft: element-wise, along an axis, pooling; and NhwcMaxPool ---
-#
-# In the inputs of a QLinear op, the scale and zero point of each quantised tensor are scalars, which have no format. Padding
-# elements are integers of 8 bits, so they are always finite.
-
-
-@register
-class IntegerElementwise(Elementwise):
-    """Element-wise ops on one or two quantised tensors, with broadcasting; QLinearWhere also on a boolean condition."""
-
-    padding = PADDING_BECOMES_FINITE
-    is_quantized = True
-    _TENSOR_OPERANDS: ClassVar[dict[str, tuple[int, ...]]] = {
-        "QLinearAdd": (0, 3),
-        "QLinearMul": (0, 3),
-        "QLinearWhere": (0, 1, 4),
-        "QLinearSigmoid": (0,),
-        "QLinearLeakyRelu": (0,),
-    }
-    ops: ClassVar[tuple[str, ...]] = tuple(f"com.microsoft::{kind}" for kind in _TENSOR_OPERANDS)
-
-    @override
-    def slots(self, op: Op) -> list[Slot]:
-        return [*(Slot("in", index) for index in self._TENSOR_OPERANDS[op.op_type]), Y]
-
-
-@register
-class IntegerConcat(OneAxis):
-    """Concatenation of inputs with a scale and zero point each."""
-
-    family = "rearrangement"
-    padding = PADDING_BECOMES_FINITE
-    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
-    ranked = Y
-    default_axis = 0
-    is_quantized = True
-
-    def slots(self, op: Op) -> list[Slot]:
-        """The result and the concatenated inputs, each of which is followed by its scale and zero point."""
-        return [Y, *(Slot("in", index) for index in range(2, len(op.inputs), 3))]
-
-
-@register
-class IntegerSoftmax(Softmax):
-    """Quantised Softmax; attribute `opset` is the opset whose definition of Softmax it has."""
-
-    padding = PADDING_BECOMES_FINITE
-    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
-    is_quantized = True
-
-    @override
-    def opset(self, op: Op) -> int:
-        return op.integer("opset", 13)
-
-
-@register
-class IntegerPooling(SpatialRule):
-    """Average pooling of integers, with a quantised result; overlapping windows read more, which costs little."""
-
-    family = "pooling"
-    padding = PADDING_BECOMES_FINITE
-    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
-    is_quantized = True
-    operations = (1.0, X)
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        return "it is channels-last already" if self.is_channels_last(op) else super().inapplicability(op)
+add_rule(
+    LayoutRule(  # onnxruntime, which alone has them, has kernels for canonical formats only
+        *(
+            f"com.microsoft::QLinear{kind}"
+            for kind in ("Add", "Mul", "Where", "Sigmoid", "LeakyRelu", "Concat", "Softmax")
+        ),
+        *("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool"),
+        family="quantization",
+        formats="canonical",
+        padding=PADDING_REFUSED,
+        is_quantized=True,
+    )
+)
 
 
 # --- QDQ groups: DequantizeLinear -> op -> QuantizeLinear, which runtimes compute as one op on integers ---
@@ -358,63 +269,41 @@ def _group(graph: Graph, op: Op) -> _Group | None:
     rule = rule_of(op)
     if rule is None or isinstance(rule, View) or is_quantizer(op) or is_dequantizer(op):
         return None
-    dequantizers = {index: qdq_op for index, qdq_op in enumerate(_dequantizers(graph, op)) if qdq_op is not None}
-    computed = [index for index, value in enumerate(op.inputs) if value is not None and not value.is_constant]
+    producers = {index: graph.producer(value) for index, value in enumerate(op.inputs) if value is not None}
+    dequantizers = {index: each for index, each in producers.items() if each is not None and is_dequantizer(each)}
     if not dequantizers:
         return None
-    epilogues = list(_epilogues(graph, op)) if all(index in dequantizers for index in computed) else []
+    computed = {index for index, value in enumerate(op.inputs) if value is not None and not value.is_constant}
+    is_whole = len(op.outputs) == 1 and computed <= dequantizers.keys()
+    epilogue = _epilogue(graph, op.y) if is_whole else []
     roles = rule.roles(op)
     if "b" in roles or rule.is_anchor:
         first, second = (roles[role].index for role in ("ab" if "b" in roles else "xw"))
         if second not in dequantizers:
             return None
         if first not in dequantizers:
-            dequantizers, epilogues = {second: dequantizers[second]}, []
-    elif not epilogues:
+            dequantizers, epilogue = {second: dequantizers[second]}, []
+    elif not epilogue:
         return None
-    inputs, outputs = list(op.inputs), list(op.outputs)
-    for index, qdq_op in dequantizers.items():
-        inputs[index] = qdq_op.inputs[0]
-    for number, chain in epilogues:
-        outputs[number] = chain[-1].outputs[0]
-    integer = op.copy(tuple(inputs), tuple(outputs))
-    return _Group(integer, tuple(dequantizers), tuple(each for _, chain in epilogues for each in chain))
+    integers = {index: each.inputs[0] for index, each in dequantizers.items()}
+    inputs = tuple(integers.get(index, value) for index, value in enumerate(op.inputs))
+    outputs = epilogue[-1].outputs if epilogue else op.outputs
+    return _Group(op.copy(inputs, outputs), tuple(dequantizers), tuple(epilogue))
 
 
-def _dequantizers(graph: Graph, op: Op) -> Iterator[Op | None]:
-    """The DequantizeLinear of every input, or None."""
-    for value in op.inputs:
-        producer = graph.producer(value) if value is not None else None
-        yield producer if is_dequantizer(producer) else None
-
-
-def _epilogues(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
-    """The index of every output, with its activations and QuantizeLinear; empty if an output has none."""
-    epilogues = []
-    for number, value in enumerate(op.outputs):
-        if value is None:
-            continue
-        chain = _epilogue(graph, value)
-        if chain is None:
-            return
-        epilogues.append((number, chain))
-    yield from epilogues
-
-
-def _epilogue(graph: Graph, value: Value) -> list[Op] | None:
-    """The ops from a value to its QuantizeLinear; None if another op than ACTIVATIONS, or another reader, is between."""
+def _epilogue(graph: Graph, value: Value) -> list[Op]:
+    """The ops from a value to its QuantizeLinear; none if another op than ACTIVATIONS, or another reader, is between."""
     chain: list[Op] = []
     while True:
-        use: Use | None = graph.uses(value)[0] if graph.has_one_use(value) else None
-        if use is None or use.index != 0:
-            return None
-        chain.append(use.op)
-        if is_quantizer(use.op):
+        reader = graph.only_reader(value)
+        if reader is None or reader.inputs[0] is not value:
+            return []
+        chain.append(reader)
+        if is_quantizer(reader):
             return chain
-        result = use.op.outputs[0]
-        if use.op.kind not in ACTIVATIONS or result is None:
-            return None
-        value = result
+        if reader.kind not in ACTIVATIONS:
+            return []
+        value = reader.y
 
 
 def with_unified_formats(
@@ -463,100 +352,37 @@ def _with_padding_of(
     )
 
 
-# --- Commutes Q/DQ ops with adjacent data-movement ops ---
+# --- Q/DQ ops and adjacent view ops ---
 #
 # DequantizeLinear(axis = 0) -> Transpose(1, 0)      =       Transpose(1, 0) -> DequantizeLinear(axis = 1)
-# DequantizeLinear(zero = 3) -> Pad(0)               =       Pad(3) -> DequantizeLinear(zero = 3)
 
 
 _BYTE_BITS = 8
 _EXACT_BITS = 16  # integers of up to 16 bits are unchanged by a multiplication by a float32 and a division by it
 _ALL_TYPES_TRANSPOSE_OPSET = 21  # since this opset Transpose supports all quantised element types
-_INTEGER_PAD_OPSET = 11  # since this opset Pad supports integers
-_PAD_VALUE = 2  # index of the input of Pad that is the pad value
 
 
-@dataclass(frozen=True, slots=True)
-class Commuted:
-    """The changes that exchange a Q/DQ op and an adjacent data-movement op.
+def commuted_attributes(qdq_op: Op, view: Op) -> dict[str, Attribute] | None:
+    """The attributes of a Q/DQ op that is exchanged with an adjacent view op.
 
-    Attributes:
-        attributes: the new attributes of the Q/DQ op.
-        moved_inputs: the indices of the scale and zero point, if the data-movement op applies to them too.
-        pad_value: the index and the new value of an input of the data-movement op; Pad fills integers with their zero point.
+    None if the two do not commute: the view op splits or merges the axis of the scale, quantisation is blocked, or a runtime
+    may lack the view op for the integers.
     """
-
-    attributes: dict[str, Attribute]
-    moved_inputs: tuple[int, ...] = ()
-    pad_value: tuple[int, Value] | None = None
-
-
-def commute(qdq_op: Op, data_movement: Op) -> Commuted | None:
-    """The changes that exchange a Q/DQ op and an adjacent data-movement op; None if the two do not commute."""
-    rule, other = rule_of(qdq_op), rule_of(data_movement)
-    if not isinstance(rule, QdqOp) or other is None or not data_movement.inputs:
+    rule, view_rule = rule_of(qdq_op), rule_of(view)
+    if not isinstance(rule, QdqOp) or not isinstance(view_rule, View) or rule.canonical_reason(qdq_op):
         return None
-    source, x = data_movement.inputs[0], qdq_op.inputs[0]
-    if source is None or source.rank is None or x is None or not x.rank or qdq_op.inputs[SCALE] is None:
+    integers = qdq_op.x if isinstance(rule, Dequantize) else qdq_op.y
+    is_byte = integers.dtype is not None and integers.dtype.bits >= _BYTE_BITS and not integers.dtype.is_float
+    if not is_byte and not (view.op_type == "Transpose" and view.version >= _ALL_TYPES_TRANSPOSE_OPSET):
         return None
-    integers = qdq_op.inputs[0] if isinstance(rule, Dequantize) else qdq_op.outputs[0]
-    dtype = integers.dtype if integers is not None else None
-    if dtype is None or not _supports_type(data_movement, dtype):
-        return None
-    if isinstance(other, View):
-        return _commute_with_view(qdq_op, rule, data_movement, other)
-    if rule.axis(qdq_op) is not None:
-        return None
-    if isinstance(other, Slice):
-        return Commuted(dict(qdq_op.attributes))
-    return _commute_with_pad(qdq_op, data_movement, dtype) if other.zero_pads(data_movement) is not None else None
-
-
-def _commute_with_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Commuted | None:
-    """The changes for a view op, which maps the axis of the scale.
-
-    None if the scale is per axis and the view op splits or merges that axis, or if there is a scale per block of an axis
-    (`block_size`) and the op is a QuantizeLinear or the view op does more than permute axes.
-    """
     axis = rule.axis(qdq_op)
     if axis is None:
-        return Commuted(dict(qdq_op.attributes))
-    source = view.inputs[0]
-    assert source is not None and source.rank is not None
-    if rule.is_per_axis(qdq_op):
-        axis_map = {before: view_rule.unmerged_axis(view, before) for before in range(source.rank)}
-        if isinstance(rule, Quantize):
-            axis_map = {after: before for before, after in axis_map.items() if after is not None}
-        new_axis = axis_map.get(axis)
-        return None if new_axis is None else Commuted({**qdq_op.attributes, "axis": new_axis})
-    axes = [view_rule.permuted_axis(view, before) for before in range(source.rank)]
-    if isinstance(rule, Quantize) or None in axes:
-        return None
-    moved_inputs = tuple(index for index in (SCALE, ZERO_POINT) if qdq_op.input(index) is not None)
-    return Commuted({**qdq_op.attributes, "axis": axes[axis] or 0}, moved_inputs)
-
-
-def _commute_with_pad(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
-    """The changes for a Pad with zeros; None unless it pads 8-bit integers, because runtimes pad no others.
-
-    The Pad of the integers fills with the zero point, which must be a scalar.
-    """
-    if dtype.bits != _BYTE_BITS or dtype.is_float or pad.version < _INTEGER_PAD_OPSET:
-        return None
-    if is_absent_or_zero(qdq_op, ZERO_POINT):
-        has_pad_value = pad.input(_PAD_VALUE) is not None
-        return None if has_pad_value else Commuted(dict(qdq_op.attributes))
-    zero = qdq_op.inputs[ZERO_POINT]
-    if zero is None or zero.rank != 0:
-        return None
-    return Commuted(dict(qdq_op.attributes), (), (_PAD_VALUE, zero))
-
-
-def _supports_type(data_movement: Op, dtype: DType) -> bool:
-    """Whether every runtime has the data-movement op for elements of this type, an integer or float of few bits."""
-    if dtype.bits >= _BYTE_BITS and not dtype.is_float:
-        return True
-    return data_movement.op_type == "Transpose" and data_movement.version >= _ALL_TYPES_TRANSPOSE_OPSET
+        return dict(qdq_op.attributes)
+    axes = {before: view_rule.unmerged_axis(view, before) for before in range(view.x.rank or 0)}
+    if isinstance(rule, Quantize):
+        axes = {after: before for before, after in axes.items() if after is not None}
+    new_axis = axes.get(axis)
+    return None if new_axis is None else {**qdq_op.attributes, "axis": new_axis}
 
 
 def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:

@@ -155,19 +155,25 @@ def _runs_per_region(op: Op) -> float:
     """The expected number of runs of each region per run of the op."""
     if op.kind == "If":
         return 1 / len(_BRANCHES)
-    trips = trip_count(op)
-    return min(float(trips), MAX_TRIP_COUNT) if isinstance(trips, int) else DEFAULT_TRIP_COUNT
+    trips, limit = trip_count(op), _trip_limit(op)
+    if isinstance(trips, int):
+        return min(float(trips), MAX_TRIP_COUNT)
+    return DEFAULT_TRIP_COUNT if limit is None else min(float(limit), DEFAULT_TRIP_COUNT)
 
 
 def trip_count(op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
     """The number of iterations of a Loop or Scan: of a Loop if the condition stays true and M is constant; None if unknown."""
     if op.kind == "Loop":
-        limit = op.constant(0)
-        is_counted = limit is not None and limit.size == 1 and _is_counted_loop(op)
-        return max(int(limit.reshape(-1)[0]), 0) if limit is not None and is_counted else None
+        return _trip_limit(op) if _is_counted_loop(op) else None
     shapes = ((each, shape_of(each.operand)) for each in boundary(op) or () if each.operand is not None)
     extents = [extent for link, shape in shapes if (extent := link.at_scan_axis(shape or ())) is not None]
     return next((each for each in extents if isinstance(each, int)), next(iter(extents), None))
+
+
+def _trip_limit(op: Op) -> int | None:
+    """The largest number of iterations M of a Loop; None if it is not constant."""
+    limit = op.constant(0) if op.kind == "Loop" else None
+    return max(int(limit.reshape(-1)[0]), 0) if limit is not None and limit.size == 1 else None
 
 
 def _is_counted_loop(op: Op) -> bool:

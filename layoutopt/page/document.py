@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
@@ -37,7 +38,7 @@ def page_html(
     after: PageGraph,
     *,
     is_plan: bool = False,
-    prices: Mapping[str, Sequence[str]] | None = None,
+    prices: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> str:
     """The page as HTML text.
 
@@ -46,17 +47,18 @@ def page_html(
         before: the graph before planning; None if no pass has run.
         after: the graph after planning.
         is_plan: whether the run only planned, as `inspect` does.
-        prices: lines about the alternatives of a conversion, by the name of its tensor or op.
+        prices: lines about the alternatives of a conversion, by the name of its tensor.
     """
-    scripts = [*(each.script for each in libraries()), _own_script()]
+    scripts = [*(each["script"] for each in libraries()), _own_script()]
     remaining = _remaining(after)
+    of_casts = {each.name: prices[each.tensor] for each in report.casts if each.tensor in prices}
     style = (_FOLDER / "page.css").read_text("utf-8")
     return _template().render(
         mark=Markup(f'<meta name="generator" content="layoutopt {VERSION}">'),
         policy=_policy(scripts, style),
         scripts=[Markup(each) for each in scripts],
         style=Markup(style),
-        data=page_data(before, after, _by_node(report, prices or {})),
+        data=page_data(before, after, {**prices, **of_casts}),
         version=VERSION,
         report=report,
         is_plan=is_plan,
@@ -66,14 +68,9 @@ def page_html(
         legend=_legend(before, after),
         moving=Counter(kind for _, kind, _ in remaining),
         remaining=remaining,
-        totals=_totals(before, after),
+        graphs=[each for each in (before, after) if each is not None],
         libraries=libraries(),
     )
-
-
-def _by_node(report: Report, prices: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-    """The lines about conversions by the name of the op: a conversion has the lines of its tensor."""
-    return {**prices, **{each.name: prices[each.tensor] for each in report.casts if each.tensor in prices}}
 
 
 def _after_title(before: PageGraph | None, report: Report) -> str:
@@ -86,9 +83,7 @@ def _after_title(before: PageGraph | None, report: Report) -> str:
 # --- the data of the graphs --------------------------------------------------------------------------------
 
 
-def page_data(
-    before: PageGraph | None, after: PageGraph, prices: Mapping[str, Sequence[str]] | None = None
-) -> dict[str, Any]:
+def page_data(before: PageGraph | None, after: PageGraph, prices: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The graphs as lists of numbers and one list of texts: a text is its position there."""
     texts: dict[str, int] = {}
 
@@ -111,8 +106,9 @@ def page_data(
         }
         for name, (graph, other) in sides.items()
     }
-    moving = [(number, node.name) for number, node in enumerate(after.nodes) if node.kind in ("cast", "move")]
-    shown = {number: packed(prices[name]) for number, name in moving if prices and prices.get(name)}
+    moving = [(number, node) for number, node in enumerate(after.nodes) if node.kind in ("cast", "move")]
+    lines = {number: prices.get(node.name) or prices.get(node.outputs[0].name) for number, node in moving}
+    shown = {number: packed(each) for number, each in lines.items() if each}
     return {"formats": packed(formats), "sides": packed_sides, "prices": shown, "texts": list(texts)}
 
 
@@ -140,17 +136,6 @@ def _remaining(graph: PageGraph) -> list[tuple[int, str, Node]]:
         if node.kind in ("cast", "move"):
             rows.append((number, kind, node))
     return sorted(rows, key=lambda row: (-row[2].seconds, -row[2].nbytes, row[0]))
-
-
-def _totals(*graphs: PageGraph | None) -> list[tuple[str, list[list[float]]]]:
-    """Per op type, the number, estimated seconds and bytes of its ops in each graph; the longest time first."""
-    totals: dict[str, list[list[float]]] = {}
-    for side, graph in enumerate(graphs):
-        for node in graph.nodes if graph is not None else ():
-            if node.kind not in ("input", "output"):
-                row = totals.setdefault(node.op_type, [[0, 0.0, 0] for _ in graphs])[side]
-                row[:] = row[0] + 1, row[1] + node.seconds, row[2] + node.nbytes
-    return sorted(totals.items(), key=lambda each: -max(seconds for _, seconds, _ in each[1]))
 
 
 # --- the text ----------------------------------------------------------------------------------------------

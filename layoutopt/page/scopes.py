@@ -1,15 +1,13 @@
-"""Module names of ops, which exporters leave in node names, in node metadata or in the names of weights.
+"""Module names of ops, which exporters leave in node names or in node metadata.
 
 /layer1/layer1.0/conv1/Conv                       node name              layer1, layer1.0, conv1
 pkg.torch.onnx.name_scopes: ['', 'encoder.0', x]  metadata of the node   encoder, 0
-encoder.layers.0.attention.weight                 name of a weight       encoder, layers, 0, attention
 """
 
 import ast
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.report.builder import LocatedOp
 
@@ -28,7 +26,7 @@ def op_scopes(ops: Sequence[LocatedOp], known: Mapping[Op, Scope] | None = None)
         ops: the ops in topological order.
         known: the paths of ops as they were in the original.
     """
-    found = [(known or {}).get(located.op) or op_scope(located.op, located.graph) for located in ops]
+    found = [(known or {}).get(located.op) or op_scope(located.op) for located in ops]
     if sum(map(bool, found)) < _MIN_SHARE * len(found):
         return [()] * len(found)
     scopes: list[Scope] = []
@@ -41,15 +39,11 @@ def op_scopes(ops: Sequence[LocatedOp], known: Mapping[Op, Scope] | None = None)
     return scopes
 
 
-def op_scope(op: Op, graph: Graph) -> Scope:
-    """The path of module names of an op of a graph; empty if the model does not have it."""
+def op_scope(op: Op) -> Scope:
+    """The path of module names of an op; empty if the model does not have it."""
     parts = _parts(op.name, "/")
     if len(parts) >= _MIN_PATH:
         return parts[:-1]
-    return _from_metadata(op) or _from_weights(op, graph)
-
-
-def _from_metadata(op: Op) -> Scope:
     properties = getattr(op.origin, "metadata_props", None) or {}
     try:
         scopes = ast.literal_eval(properties.get(_NAME_SCOPES, "[]"))
@@ -57,17 +51,6 @@ def _from_metadata(op: Op) -> Scope:
         return ()
     names = [each for each in scopes if isinstance(each, str)] if isinstance(scopes, list) else []
     return _parts(names[-2], ".") if len(names) >= _MIN_PATH else ()
-
-
-def _from_weights(op: Op, graph: Graph) -> Scope:
-    """The module of the first weight that no other op reads: weights that modules share do not determine one."""
-    for value in op.inputs:
-        if value is not None and value.is_constant and graph.use_count(value) == 1:
-            separator = "/" if "/" in value.tensor else "."
-            parts = _parts(value.tensor, separator)
-            if len(parts) > _MIN_PATH:
-                return parts[:-1]
-    return ()
 
 
 def _parts(name: str, separator: str) -> Scope:

@@ -1,5 +1,6 @@
 """Builder of the report of a planned graph: the formats and costs of ops and casts, and the reason for each cast."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,7 +23,6 @@ from layoutopt.report.schema import (
     GrowthReport,
     GrowthRequestReport,
     OpReport,
-    RemainingMove,
 )
 
 Storages: TypeAlias = Sequence[Storage | None]
@@ -212,49 +212,29 @@ def _readers(graph: Graph, value: Value) -> str:
     return ", ".join(readers) or "no op"
 
 
-def remaining_moves(graph: Graph, sizes: Sizes = NO_SIZES) -> list[RemainingMove]:
-    """The casts and view ops that move the bytes of activations, in order; those in bodies once.
+def counts(graph: Graph, sizes: Sizes = NO_SIZES) -> Counts:
+    """The numbers and bytes of casts and view ops that move bytes; those in bodies count once, their bytes once per run.
 
     Args:
         graph: a planned graph, or one without signatures, whose ops count as canonical.
         sizes: sizes of symbolic dimensions, over which bytes are means.
     """
-    return list(_moves(located_ops(graph), sizes))
-
-
-def _moves(found: Sequence[LocatedOp], sizes: Sizes) -> Iterator[RemainingMove]:
-    for located in found:
+    found, nbytes = Counter[str](), 0
+    for located in located_ops(graph):
         op = located.op
         source, result = (op.inputs or (None,))[0], (op.outputs or (None,))[0]
-        if source is None or result is None or all(value is None or value.is_constant for value in op.inputs):
+        if source is None or result is None:
             continue
+        is_weight = all(value is None or value.is_constant for value in op.inputs)
         if is_cast(op):
-            if result.storage is None or not moves(source, result.storage):
-                continue
-            reason = cast_reason(located.graph, source, result)
-        elif moves_data(op):
-            reason = move_reason(located.graph, op, op.signature or canonical_signature(op))
+            found["weight_casts"] += is_weight
+            is_moving = result.storage is not None and moves(source, result.storage)
         else:
-            continue
-        yield RemainingMove(
-            kind="cast" if is_cast(op) else "transpose",
-            op_type=op.op_type,
-            name=op.name or first_output(op),
-            body=located.body,
-            bytes=round((physical_bytes(source, sizes) + physical_bytes(result, sizes)) * located.runs),
-            reason=reason,
-        )
-
-
-def counts(moves: Sequence[RemainingMove], casts: Sequence[CastReport] = ()) -> Counts:
-    """The numbers and bytes of casts and view ops that move bytes; those in bodies count once."""
-    moved = sum(each.kind == "cast" for each in moves)
-    return Counts(
-        casts=moved,
-        transposes=len(moves) - moved,
-        weight_casts=sum(each.is_weight for each in casts),
-        bytes=sum(each.bytes for each in moves),
-    )
+            is_moving = moves_data(op)
+        if is_moving and not is_weight:
+            found["casts" if is_cast(op) else "transposes"] += 1
+            nbytes += round((physical_bytes(source, sizes) + physical_bytes(result, sizes)) * located.runs)
+    return Counts(**found, bytes=nbytes)
 
 
 def physical_bytes(value: Value, sizes: Sizes, storage: Storage | None = None) -> int:

@@ -5,21 +5,18 @@ operators of onnxruntime. The block size of the machine and its kernels are quer
 processor is reported too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
-from layoutopt.dialects.onnxruntime.tables import Kernel, kernels
 from layoutopt.errors import TargetError
 from layoutopt.runtime.kernel_queries import (
     BLOCKED_DOMAIN,
     RUNTIME_VERSION,
-    Support,
     blocked_channels,
-    op_support,
 )
 from layoutopt.runtime.operator_usage import Usage, usages
 from layoutopt.runtime.portable import portable_block
@@ -90,26 +87,6 @@ class Compatibility:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class KernelCheck:
-    """The check of a row of the kernel table for one choice of element types.
-
-    Attributes:
-        kernel: the row.
-        binding: the element types.
-        support: the support of the installed onnxruntime.
-    """
-
-    kernel: Kernel
-    binding: Mapping[str, str]
-    support: Support
-
-    @property
-    def is_present(self) -> bool:
-        """Whether the installed onnxruntime has the kernel."""
-        return self.support.status == "kernel"
-
-
 def op_name(usage: Usage) -> str:
     """An operator with its element types, such as `Relu(float32)` or `my.domain::Op(float32, int64)`."""
     name = f"{usage.domain}::{usage.op_type}" if usage.domain else usage.op_type
@@ -147,12 +124,3 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     progress("running")
     error = "" if failure else run_failure(path, model, SampleInputs.of(graph))
     return Compatibility(this_machine(), branch or packed_block(names), branch is not None, found, failure, error)
-
-
-def check_kernels(rows: Sequence[Kernel] | None = None) -> list[KernelCheck]:
-    """Check rows of the kernel table, by default all, with the installed onnxruntime."""
-    choices = ((row, binding) for row in (kernels() if rows is None else rows) for binding in row.types)
-    return [
-        KernelCheck(row, binding, op_support(row.op, row.domain, row.dtypes(binding), row.attributes))
-        for row, binding in choices
-    ]

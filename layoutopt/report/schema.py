@@ -7,6 +7,7 @@ New fields keep the schema version; a removed field or a changed meaning increme
     3    one system of prices: without the comparison of plans at two
     4    with the list of facts; the ops in which targets differ are a number
     5    without the numbers of ops in which targets agree and differ, and without preferred formats
+    6    without the list of ops that move bytes, which `ops` and `casts` mark
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 _BEFORE = (
     "of the graph after the passes before planning, every op in canonical formats, with the fusions of the runtime; the "
@@ -273,26 +274,15 @@ class NoteReport(ReportModel):
 class Counts(ReportModel):
     """The numbers of ops that move data."""
 
-    casts: int = Field(description="CastData on activations that move bytes")
-    transposes: int = Field(description="Transposes and Reshapes on activations that move bytes")
-    weight_casts: int = Field(description="CastData on constants at run time")
+    casts: int = Field(default=0, description="CastData on activations that move bytes")
+    transposes: int = Field(default=0, description="Transposes and Reshapes on activations that move bytes")
+    weight_casts: int = Field(default=0, description="CastData on constants at run time")
     bytes: int = Field(default=0, description="physical bytes that the casts and transposes read and write in one run")
 
     @property
     def moves(self) -> int:
         """The number of casts and transposes."""
         return self.casts + self.transposes
-
-
-class RemainingMove(ReportModel):
-    """An op that moves the bytes of an activation: one of those that `Counts` counts."""
-
-    kind: Literal["cast", "transpose"] = Field(description="`transpose` is a Transpose or another view op")
-    op_type: str
-    name: str = Field(description="the name of the op, or of its first output")
-    body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
-    bytes: int = Field(description="physical bytes read and written in one run of the model")
-    reason: str = Field(description="the format of its input and the required one")
 
 
 class DataMovementReport(ReportModel):
@@ -341,9 +331,6 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
     measurement: MeasurementReport | None = Field(default=None, description="null if nothing was rewritten")
     ops: list[OpReport]
     casts: list[CastReport]
-    moves: list[RemainingMove] = Field(
-        default_factory=list, description="the ops that `after` counts; of the original if it is unchanged"
-    )
     portable: PortableReport | None = Field(
         default=None, description="null unless the result has a native branch and one of standard operators"
     )

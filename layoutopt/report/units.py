@@ -4,7 +4,7 @@
 def seconds(value: float) -> str:
     """A duration with three significant digits, in s, ms, µs or ns."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= scale * 0.9995:
+        if abs(value) >= scale * 0.9995:
             return f"{_digits(value / scale)} {unit}"
     return f"{_digits(value / 1e-9)} ns" if value else "0"
 

@@ -1,15 +1,16 @@
 """Memory that this process may still allocate: the least of what the machine, control groups and resource limits leave."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
 
 
-def available_bytes(proc: Path = _PROC, groups: Path = _GROUPS) -> int | None:
-    """The bytes that this process may still allocate without swapping; None if the system does not report it.
+def available_bytes(proc: Path = _PROC, groups: Path = _GROUPS) -> int:
+    """The bytes that this process may still allocate without swapping.
 
     Pages of files that the kernel can drop count as available.
 
@@ -17,20 +18,7 @@ def available_bytes(proc: Path = _PROC, groups: Path = _GROUPS) -> int | None:
         proc: the folder of the process file system.
         groups: the folder of the control groups.
     """
-    found = [*_machine(proc), *_groups(proc, groups), *_limits(proc)]
-    return max(0, min(found)) if found else None
-
-
-def _machine(proc: Path) -> Iterator[int]:
-    """The memory of the machine that is available; on systems other than Linux the memory that it has."""
-    fields = _fields(proc / "meminfo")
-    if "MemAvailable" in fields:
-        yield fields["MemAvailable"] * 1024
-        return
-    try:
-        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return
+    return max(0, min([psutil.virtual_memory().available, *_groups(proc, groups), *_limits()]))
 
 
 def _groups(proc: Path, groups: Path) -> Iterator[int]:
@@ -48,32 +36,22 @@ def _groups(proc: Path, groups: Path) -> Iterator[int]:
         for each in (folder, *folder.parents) if folder.is_dir() else (root,):
             top, taken = _text(each / limit).strip(), _text(each / used).strip()
             if top.isdigit() and taken.isdigit():
-                yield int(top) - int(taken) + _fields(each / "memory.stat").get("inactive_file", 0)
+                _, _, rest = _text(each / "memory.stat").partition("inactive_file ")
+                yield int(top) - int(taken) + int((rest.split() or [0])[0])
             if each == root:
                 break
 
 
-def _limits(proc: Path) -> Iterator[int]:
-    """The rest of the limits of this process on data and on address space (`ulimit -d`, `ulimit -v`)."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
+def _limits() -> Iterator[int]:
+    """The rest of the limits of this process on data and on address space (`ulimit -d`, `ulimit -v`), on Linux."""
+    process = psutil.Process()
+    if not hasattr(process, "rlimit"):
         return
-    fields = _fields(proc / "self/status")
-    for kind, used in ((resource.RLIMIT_DATA, "VmData"), (resource.RLIMIT_AS, "VmSize")):
-        limit, _ = resource.getrlimit(kind)
-        if limit != resource.RLIM_INFINITY:
-            yield limit - fields.get(used, 0) * 1024
-
-
-def _fields(path: Path) -> dict[str, int]:
-    """The numbers of a file with one name and number per line; empty if there is no such file."""
-    found = {}
-    for line in _text(path).splitlines():
-        name, *values = line.replace(":", " ").split()
-        if values and values[0].isdigit():
-            found[name] = int(values[0])
-    return found
+    memory = process.memory_info()
+    for kind, used in ((psutil.RLIMIT_DATA, memory.data), (psutil.RLIMIT_AS, memory.vms)):
+        limit, _ = process.rlimit(kind)
+        if limit != psutil.RLIM_INFINITY:
+            yield limit - used
 
 
 def _text(path: Path) -> str:

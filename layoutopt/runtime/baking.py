@@ -21,7 +21,6 @@ from layoutopt.onnx_io.baked import (
     share_initializers,
     sort_nodes,
 )
-from layoutopt.onnx_io.messages import copy_sidecar
 from layoutopt.onnx_io.reader import read
 from layoutopt.onnx_io.serialize import to_bytes, weight_bytes, weights
 from layoutopt.onnx_io.writer import write
@@ -96,7 +95,6 @@ def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
     sort_nodes(baked)
     rename_generated(model, baked)
     _restore_metadata(model, baked)
-    copy_sidecar(baked, model)
     if any(node.op_type in _REWRITTEN_TWICE for node in baked.graph.all_nodes()):
         _load(baked, to_bytes(baked), disabled)
     return baked
@@ -149,22 +147,7 @@ def _restore_metadata(model: ir.Model, baked: ir.Model) -> None:
     baked.metadata_props.update(model.metadata_props)
     baked.graph.name, baked.graph.doc_string = model.graph.name, model.graph.doc_string
     known = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
-    if baked.ir_version < 4:
-        _list_initializers(baked.graph, model.graph)
-        known = {name: value for name, value in known.items() if name not in baked.graph.initializers}
     for new in (*baked.graph.inputs, *baked.graph.outputs):
         if (old := known.get(new.name)) is not None:
             new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
     RemoveUnusedOpsetsPass(process_functions=False)(baked)
-
-
-def _list_initializers(graph: ir.Graph, before: ir.Graph) -> None:
-    """List all initializers as inputs, as IR versions before 4 require; onnxruntime does not for those that it adds."""
-    constants = {*before.initializers, *graph.initializers}
-    inputs = [value for value in graph.inputs if value.name not in constants]
-    for value in graph.initializers.values():
-        tensor = value.const_value
-        assert tensor is not None
-        value.shape, value.type = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)
-        inputs.append(value)
-    graph.inputs[:] = inputs

@@ -61,7 +61,7 @@ def usages(model: ir.Model) -> list[Usage]:
             types[present[0].name or ""] = type_name(ir.TensorType(tensor.dtype))
             continue
         support = _support(node, types, opsets, functions if node.op_identifier() in model.functions else (), supports)
-        if support.status == "missing" and not failing.isdisjoint(subgraphs(node)):
+        if support.status == "missing" and not failing.isdisjoint(subgraphs(node).values()):
             support = Support("unknown", "an op in its body cannot be run")
         if support.status in ("missing", "unknown"):
             failing.add(node.graph)
@@ -81,7 +81,7 @@ def _in_execution_order(graph: ir.Graph) -> Iterable[ir.Node]:
     found, pending = list[ir.Node](), list(graph)
     while pending:
         found.append(pending.pop())
-        pending += [node for inner in subgraphs(found[-1]) for node in inner]
+        pending += [node for inner in subgraphs(found[-1]).values() for node in inner]
     return reversed(found)
 
 
@@ -99,7 +99,7 @@ def _support(
     if unknown:
         return Support("unknown", f"the type of {unknown[0]} is not known")
     proto = ir.serde.serialize_node(node)
-    if next(subgraphs(node), None) is None:
+    if not subgraphs(node):
         known = _anonymize(proto, known)
     else:
         known |= {name: types[name] for name in _remove_external(proto)}

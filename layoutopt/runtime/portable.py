@@ -19,7 +19,6 @@ from onnx_ir.passes.common import LiftSubgraphInitializersToMainGraphPass
 
 from layoutopt.errors import InvariantError
 from layoutopt.onnx_io.baked import share_initializers
-from layoutopt.onnx_io.messages import copy_map_type
 from layoutopt.runtime.definitions import placeholder
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 
@@ -85,7 +84,6 @@ def _copy(value: ir.Value, *, has_default: bool = True) -> ir.Value:
     """A new value with the name, the type and the default of another one."""
     result = ir.Value(name=value.name, shape=value.shape, type=value.type, doc_string=value.doc_string)
     result.const_value = value.const_value if has_default else None
-    copy_map_type(result, value)
     return result
 
 

@@ -96,30 +96,24 @@ class Session:
 
     Args:
         model: the model, as bytes or a file.
-        is_optimised: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
         threads: the number of threads per op; None for onnxruntime's default.
-        disabled: names of optimisers to disable.
         folder: the folder of the external data of a model in bytes.
         prepacks: whether kernels may keep packed copies of weights.
-        has_arena: whether memory that a run frees is kept for the next one.
         polls: whether idle threads poll for work, as by default: that takes a fifth of the processor time of a verification.
         trace: the prefix of the file to which onnxruntime writes a trace of the first run that succeeds; None for no trace.
-        saved: the file to which onnxruntime writes the model that it has loaded.
+        options: further arguments of `inference_session`.
     """
 
     def __init__(
         self,
         model: bytes | str | os.PathLike[str],
         *,
-        is_optimised: bool = True,
         threads: int | None = None,
-        disabled: Sequence[str] = (),
         folder: os.PathLike[str] | None = None,
         prepacks: bool = True,
-        has_arena: bool = True,
         polls: bool = False,
         trace: Path | None = None,
-        saved: Path | None = None,
+        **options: Any,
     ) -> None:
         config = {
             "session.intra_op.allow_spinning": "1" if polls else "0",
@@ -131,16 +125,7 @@ class Session:
         ):
             if folder is not None:
                 config[DATA_FOLDER] = data
-            self._session = inference_session(
-                source,
-                is_optimised=is_optimised,
-                threads=threads,
-                disabled=disabled,
-                config=config,
-                trace=trace,
-                has_arena=has_arena,
-                saved=saved,
-            )
+            self._session = inference_session(source, threads=threads, config=config, trace=trace, **options)
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
         self._is_traced = trace is not None
 

@@ -22,7 +22,7 @@ def utf8_path(path: str | os.PathLike[str]) -> Iterator[str]:
     with scratch_folder() as folder:
         link = folder / ("folder" if path.is_dir() else "model.onnx")
         link.symlink_to(path.absolute())
-        for location in () if path.is_dir() else filter(_is_inside, external_locations(path) or ()):
+        for location in () if path.is_dir() else filter(_is_inside, external_locations(path)):
             (folder / location).parent.mkdir(parents=True, exist_ok=True)
             (folder / location).symlink_to(path.absolute().parent / location)
         yield str(link)

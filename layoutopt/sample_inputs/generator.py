@@ -18,7 +18,7 @@ import numpy as np
 
 from layoutopt import inference, onnx_io
 from layoutopt.errors import InputError, LayoutoptError, ModelError
-from layoutopt.formats import Dim
+from layoutopt.formats import Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Range, Sizes, Symbol, as_range, checked_ranges, default_size
 from layoutopt.ir.types import Array, DType
@@ -26,14 +26,14 @@ from layoutopt.onnx_io.interface import dimension_name, inputs_of
 from layoutopt.runtime.errors import error_message
 from layoutopt.runtime.session import Session
 from layoutopt.runtime.type_names import short_name, tensor_name
-from layoutopt.sample_inputs.dimensions import Dimensions, Role, RunError, TrialRunner, plausible_sizes
+from layoutopt.sample_inputs.dimensions import Dimensions, RunError, TrialRunner, plausible_sizes
 from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange, value_ranges
 
 _LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
 _INDICES = (0, 2)  # range of integers that may be indices
 _MAX_ELEMENTS = 1 << 40  # no memory is large enough for more
 _CHUNK = 1 << 20  # elements that are drawn at a time
-_LARGEST_SIZE = 4  # of an extent that is the value of an input
+_LARGEST_SIZE = 4  # of an extent that is the value of an input, and of a length without a known limit
 _RANGES = {
     DType.INT8: (-100, 100),
     DType.UINT8: (0, 256),
@@ -97,12 +97,7 @@ def random_values(
         return _simple_values(dtype, shape, generator, style)
     if range is None:
         return _unrestricted_values(dtype, shape, generator)
-    values = _values_in_range(range, shape, generator, at or {}, is_first, dtype.is_float)
-    if range.kind in (RangeKind.INDEX, RangeKind.BYTE, RangeKind.CHOICE):
-        values = (values - range.shift) / range.scale
-    if not dtype.is_float:
-        values = np.round(values)
-    return np.asarray(values).astype(dtype.numpy)
+    return np.asarray(_values_in_range(range, shape, generator, at or {}, is_first)).astype(dtype.numpy)
 
 
 def _simple_values(dtype: DType, shape: Sequence[int], generator: np.random.Generator, style: Style) -> Array:
@@ -133,60 +128,29 @@ def _drawn(draw: Callable[[int], Array], shape: Sequence[int], dtype: DType) -> 
 
 
 def _values_in_range(
-    range: ValueRange,
-    shape: Sequence[int],
-    generator: np.random.Generator,
-    at: Mapping[str, int],
-    is_first: bool,
-    is_float: bool,
+    range: ValueRange, shape: Sequence[int], generator: np.random.Generator, at: Mapping[str, int], is_first: bool
 ) -> Array:
-    """Values in a range, as floating-point numbers."""
-    high = _number(range.high, at)
+    """Values in a range; a row of a mask has both values, whichever of them masks."""
+    high = None if range.high is None else Extent.of(range.high).at(at)
     match range.kind:
         case RangeKind.INDEX:
-            return generator.integers(0, max(1 if high is None else high, 0) + 1, shape).astype(np.float64)
-        case RangeKind.BYTE:
-            whole = generator.integers(0, 256, shape).astype(np.float64)
-            return whole if range.is_integer or not is_float else generator.uniform(0, 255, shape)
+            return generator.integers(0, max(1 if high is None else high, 0) + 1, shape)
         case RangeKind.CHOICE:
             return np.full(shape, range.choices[0] if is_first else generator.choice(range.choices))
         case RangeKind.LENGTH:
-            return _lengths(shape, generator, high or max(at.values(), default=_LARGEST_SIZE), is_first)
+            longest = high or max(at.values(), default=_LARGEST_SIZE)
+            lengths = np.asarray(generator.integers(max(1, longest // 2), longest + 1, shape))
+            lengths.reshape(-1)[:1] = longest
+            return lengths
         case RangeKind.SIZE:
-            return generator.integers(1, _LARGEST_SIZE + 1, shape).astype(np.float64)
+            return generator.integers(1, _LARGEST_SIZE + 1, shape)
         case RangeKind.MASK:
-            mask = np.ones(shape) if is_first else _suffix_of_zeros(shape, generator)
-            is_one = (range.unmasked_value == 1) == (range.scale > 0)
-            return mask if is_one else 1 - mask
+            mask = np.asarray(generator.integers(0, 2, shape))
+            rows = mask.reshape(-1, shape[-1] if shape else 1)
+            rows[:, -1:], rows[:, :1] = 0, 1
+            return mask
         case RangeKind.POSITIVE:
             return np.abs(generator.normal(size=shape)) + 0.1
-        case RangeKind.UNIT:
-            return generator.uniform(-1, 1, shape)
-        case RangeKind.FACTOR:
-            return generator.uniform(0.8, 1.2, shape)
-
-
-def _number(dim: Dim | None, at: Mapping[str, int]) -> int | None:
-    return dim if dim is None or isinstance(dim, int) else dim.at(at)
-
-
-def _lengths(shape: Sequence[int], generator: np.random.Generator, longest: int, is_first: bool) -> Array:
-    """Random lengths, the first of which is the longest."""
-    lengths = generator.integers(max(1, longest // 2), longest + 1, shape).astype(np.float64)
-    if is_first:
-        return np.full(shape, float(longest))
-    if lengths.size:
-        lengths.reshape(-1)[0] = longest
-    return lengths
-
-
-def _suffix_of_zeros(shape: Sequence[int], generator: np.random.Generator) -> Array:
-    """Ones followed by zeros along the last axis, with at least one 1."""
-    if not shape:
-        return np.ones(())
-    length = shape[-1]
-    kept = generator.integers(min(1, length), length + 1, (*shape[:-1], 1))
-    return np.asarray(np.arange(length) < kept, dtype=np.float64)
 
 
 def perturbed(value: Array, generator: np.random.Generator) -> Array:
@@ -353,12 +317,14 @@ def sizes_to_compare(
     low = {name: range[0] for name, range in ranges.items()}
     high = {name: range[1] for name, range in ranges.items()}
     uneven = {name: _uneven(range, index) for index, (name, range) in enumerate(ranges.items())}
-    even = {name: _even(range, index) for index, (name, range) in enumerate(ranges.items())}
+    even, turned = ({name: _even(range, at + odd) for at, (name, range) in enumerate(ranges.items())} for odd in (0, 1))
     small = {name: range[0] if name in given else _SMALL for name, range in ranges.items()}
-    proposals = [low, uneven, high, even, small]
+    proposals = [low, uneven, high, even, turned, small]
     if dimensions is not None:
-        proposals = [low, *(_related(dimensions, proposed, given) for proposed in proposals), *proposals]
-        proposals[3:3] = _without_past(dimensions, low)
+        past = {each.name: 0 for each in dimensions.symbols if each.dim in dimensions.past and each.name not in given}
+        first = [low | past] if past else []
+        related = [_related(dimensions, each, given) for each in (low, uneven, *first, *proposals[2:])]
+        proposals = [low, *related, *proposals]
     found: list[Mapping[str, int]] = []
     for sizes in proposals:
         if sizes not in found:
@@ -367,23 +333,12 @@ def sizes_to_compare(
 
 
 def _related(dimensions: Dimensions, proposed: Mapping[str, int], given: Mapping[str, Range]) -> dict[str, int]:
-    """Sizes near the proposed ones that satisfy the relations, clamped to given ranges."""
+    """The proposed sizes with those of computed dimensions, clamped to given ranges."""
     texts = {each.name: each.dim for each in dimensions.symbols}
-    point = dimensions.solved({texts[name]: size for name, size in proposed.items() if name in texts})
-    sizes = {**proposed, **dimensions.named(point)}
+    sizes = dimensions.named(dimensions.complete({texts[name]: size for name, size in proposed.items()}))
     return {
         name: min(max(size, given[name][0]), given[name][1]) if name in given else size for name, size in sizes.items()
     }
-
-
-def _without_past(dimensions: Dimensions, proposed: Mapping[str, int]) -> list[dict[str, int]]:
-    """The sizes with empty caches, as in the first step of a decoder; empty for a model without caches."""
-    names = {each.name: each.dim for each in dimensions.symbols if each.name in proposed}
-    past = [dim for dim in names.values() if dimensions.roles[dim].role is Role.PAST and dim not in dimensions.fixed]
-    if not past:
-        return []
-    point = {dim: proposed[name] for name, dim in names.items()} | dict.fromkeys(past, 0)
-    return [dimensions.named(dimensions.constraints.complete(point))]
 
 
 def _uneven(range: Range, index: int) -> int:
@@ -466,7 +421,7 @@ class SampleInputs:
         if sets:
             requested = given_ranges(inputs_of(graph), sets, requested)
             found = Dimensions.of(graph, requested)
-        planned = found.named(found.solved(found.default_sizes())) if found.symbols else {}
+        planned = found.named(next(found.candidates())) if found.symbols else {}
         return cls(value_ranges(graph), requested, planned, found, sets)
 
     def with_sizes(self, sizes: Sizes) -> "SampleInputs":

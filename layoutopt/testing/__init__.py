@@ -1,7 +1,7 @@
-"""The laws of extensions: properties that every extension of a kind must have, for the tests of packages that extend layoutopt.
+"""The laws of layout rules and passes, for the tests of packages that extend layoutopt.
 
-Each function asserts the laws of one kind of extension on the samples of its caller, and raises AssertionError with the case
-that breaks a law. The tests of layoutopt apply the same functions to its own ops, passes, dialects, formats and cost models:
+Each function asserts the laws of an extension on the samples of its caller, and raises AssertionError with the case that breaks
+a law. The tests of layoutopt apply the same functions to its own ops and passes:
 
     from layoutopt.testing import check_rule, make_sample
 
@@ -11,28 +11,7 @@ that breaks a law. The tests of layoutopt apply the same functions to its own op
 The names of this module follow semantic versioning, as those of `layoutopt.extend` do.
 """
 
-from layoutopt.testing.laws import (
-    check_conversion,
-    check_cost_model,
-    check_dialect,
-    check_format,
-    check_format_system,
-    check_pass,
-    check_pattern,
-)
+from layoutopt.testing.laws import check_pass
 from layoutopt.testing.rules import Feed, Sample, check_rule, make_sample, random_array
 
-__all__ = [
-    "Feed",
-    "Sample",
-    "check_conversion",
-    "check_cost_model",
-    "check_dialect",
-    "check_format",
-    "check_format_system",
-    "check_pass",
-    "check_pattern",
-    "check_rule",
-    "make_sample",
-    "random_array",
-]
+__all__ = ["Feed", "Sample", "check_pass", "check_rule", "make_sample", "random_array"]

@@ -72,8 +72,7 @@ def is_too_large(*models: onnx_ir.Model) -> bool:
         sum(2 * tensor.nbytes * (3 if tensor.dtype in narrow else 2) for _, tensor in onnx_io.weights(model))
         for model in models
     ]
-    memory = available_bytes()
-    return memory is not None and max(sizes) > memory
+    return max(sizes) > available_bytes()
 
 
 def without_weights(

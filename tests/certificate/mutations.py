@@ -7,7 +7,7 @@ refused for its hash.
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -15,11 +15,12 @@ from fuzz.choices import Seeded
 from fuzz.mutations import MUTATIONS, Edit, NoSuchPart, change_field
 from onnx import helper, numpy_helper
 
-from layoutopt.certificate.checker.check import Certificate, check, parse
+from layoutopt.certificate.checker.check import Certificate, Claim, check, parse
 from layoutopt.certificate.checker.model import Model, of_message
 from layoutopt.certificate.producer import to_json
-from layoutopt.certificate.testing import run
 from layoutopt.errors import LayoutoptError
+from layoutopt.runtime.errors import RUN_ERRORS
+from layoutopt.runtime.session import Session
 from layoutopt.verification.difference import difference
 
 Random = random.Random
@@ -158,24 +159,23 @@ MODEL_MUTATIONS: tuple[Callable[[onnx.ModelProto, Random], bool], ...] = (
 
 def mutated_certificate(certificate: Certificate, choose: Random) -> tuple[str, Certificate]:
     """A certificate with one change, and the name of the change."""
-    claims = list(certificate.claims)
+    claims = [each.model_dump() for each in certificate.claims]
     place = choose.randrange(len(claims))
     claim, other = claims[place], choose.choice(claims)
     change = choose.choice(("of", "value", "axes", "lemma", "dropped", "moved", "twice", "block", "hash", "stride"))
     if change == "of":
-        claims[place] = replace(claim, of=other.of)
+        claim["of"] = other["of"]
     elif change == "value":
-        claims[place] = replace(claim, value=other.value)
+        claim["value"] = other["value"]
     elif change == "axes":
-        axes = list(claim.axes)
+        axes = list(claim["axes"])
         choose.shuffle(axes)
-        claims[place] = replace(claim, axes=tuple(axes))
+        claim["axes"] = tuple(axes)
     elif change == "stride":
-        digits = [(axis, stride * 2, extent) for group in claim.axes for axis, stride, extent in group]
-        claims[place] = replace(claim, axes=(tuple(digits),))
+        digits = [(axis, stride * 2, extent) for group in claim["axes"] for axis, stride, extent in group]
+        claim["axes"] = (tuple(digits),)
     elif change == "lemma":
-        names = claim.lemmas[1:] if claim.lemmas else ("scale-into-filters",)
-        claims[place] = replace(claim, lemmas=names)
+        claim["lemmas"] = claim["lemmas"][1:] or ("scale-into-filters",)
     elif change == "dropped":
         del claims[place]
     elif change == "moved":
@@ -183,10 +183,10 @@ def mutated_certificate(certificate: Certificate, choose: Random) -> tuple[str, 
     elif change == "twice":
         claims.append(claim)
     elif change == "block":
-        return change, replace(certificate, block=certificate.block * 2)
+        return change, certificate.model_copy(update={"block": certificate.block * 2})
     elif change == "hash":
-        return change, replace(certificate, original=certificate.result)
-    return change, replace(certificate, claims=tuple(claims))
+        return change, certificate.model_copy(update={"original": certificate.result})
+    return change, certificate.model_copy(update={"claims": tuple(Claim(**each) for each in claims)})
 
 
 def outcomes(subject: Subject, count: int, seed: int) -> Iterator[Outcome]:
@@ -219,9 +219,9 @@ def outcomes(subject: Subject, count: int, seed: int) -> Iterator[Outcome]:
             yield Outcome(kind, "refused", str(error))
             continue
         if part == "result":
-            yield _verdict(kind, replace(subject.certificate, result=changed.digest), original, changed)
+            yield _verdict(kind, subject.certificate.model_copy(update={"result": changed.digest}), original, changed)
         else:
-            yield _verdict(kind, replace(subject.certificate, original=changed.digest), changed, result)
+            yield _verdict(kind, subject.certificate.model_copy(update={"original": changed.digest}), changed, result)
 
 
 def _verdict(kind: str, certificate: Certificate, original: Model, result: Model, *, is_same: bool = False) -> Outcome:
@@ -231,7 +231,7 @@ def _verdict(kind: str, certificate: Certificate, original: Model, result: Model
         return Outcome(kind, "refused", str(refusal))
     try:
         error = 0.0 if is_same else largest_difference(original, result)
-    except LayoutoptError as fault:  # onnxruntime does not run the result
+    except RUN_ERRORS as fault:  # onnxruntime does not run the result
         return Outcome(kind, "does not run", str(fault))
     return Outcome(kind, "equal" if error <= EQUAL else "WRONG", f"largest difference {error:.1e}")
 
@@ -246,12 +246,17 @@ def largest_difference(original: Model, result: Model) -> float:
         try:
             feeds = random_inputs(original)
             scaled = {name: array * array.dtype.type(scale) for name, array in feeds.items()}
-            first = run(original, scaled, original.outputs)
-        except LayoutoptError:
+            first = run(original, scaled)
+        except RUN_ERRORS:
             return 0.0
-        second = run(result, scaled, result.outputs)
-        worst = max(worst, *(difference(first[name], second[name]).largest for name in original.outputs))
+        second = run(result, scaled)
+        worst = max(worst, *(difference(a, b).largest for a, b in zip(first, second, strict=True)))
     return worst
+
+
+def run(model: Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs, computed without optimisations of onnxruntime."""
+    return Session(model.message.SerializeToString(), is_optimised=False).run(None, feeds)
 
 
 def random_inputs(model: Model) -> dict[str, np.ndarray]:

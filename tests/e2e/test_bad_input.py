@@ -60,8 +60,11 @@ GRAPHS = {
     ),
     "output_is_input": ("g (float[2] x) => (float[2] x) { [bad] x = Relu(x) }", "bad: 'x'"),
     "input_twice": ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "input 'x' occurs twice"),
-    "unknown_op": ("g (float[2] x) => (float[2] y) { [bad] y = Relux(x) }", "bad: there is no operator 'Relux'"),
-    "op_of_later_opset": ("g (float[2] x) => (float[2] y) { [bad] y = Gelu(x) }", "bad: operator Gelu .* opset 18"),
+    "unknown_op": ("g (float[2] x) => (float[2] y) { [bad] y = Relux(x) }", "bad: no Op registered for Relux"),
+    "op_of_later_opset": (
+        "g (float[2] x) => (float[2] y) { [bad] y = Gelu(x) }",
+        "bad: no Op registered for Gelu .*18",
+    ),
     "deprecated_op": (
         "g (float[1,1,2,2] x, float[4] s) => (float[1,1,2,2] y) { [bad] y = Upsample(x, s) }",
         "bad: .*deprecated",

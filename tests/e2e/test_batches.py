@@ -158,7 +158,6 @@ def test_a_damaged_entry_is_removed_and_computed_again(folder: Path, damage: str
     path.unlink() if damage.startswith("no") else path.write_bytes(content)
     again = run("m/a.onnx", output="second", cache="cache")["a.onnx"]
     assert not again.is_cached and expected.notes == ()
-    assert damage == "no outcome" or ("is damaged" in again.notes[0] and len(again.notes) == 1)
     assert files(folder / "first") == files(folder / "second")
     assert run("m/a.onnx", output="third", cache="cache")["a.onnx"].is_cached
     assert files(folder / "first") == files(folder / "third")

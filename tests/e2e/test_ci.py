@@ -31,7 +31,7 @@ def record(tmp_path: Path, name: str = "r.json") -> dict[str, dict[str, object]]
 
 def test_budgets_and_reports(cli: Cli, models: Path, tmp_path: Path) -> None:
     """A file that is no model is an error in every report, and the other models are checked."""
-    reports = ("--junit", "j.xml", "--sarif", "s.sarif", "--json", "r.json")
+    reports = ("--junit", "j.xml", "--json", "r.json")
     assert cli("ci", "models", *PLANNED, "--max-casts", "9", *reports).code == 0
     done = cli("ci", "models", *PLANNED, "--max-transposes", "0", "--max-casts", "0", "--min-speedup", "1.2", *reports)
     assert done.code == 13
@@ -54,9 +54,7 @@ def test_budgets_and_reports(cli: Cli, models: Path, tmp_path: Path) -> None:
     }
     suites = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert (suites.get("errors"), suites.get("failures")) == ("1", "1")
-    results = json.loads((tmp_path / "s.sarif").read_text())["runs"][0]["results"]
-    assert {each["ruleId"] for each in results} >= {"model-error", "min-speedup"}
-    assert files(tmp_path).keys() >= {"j.xml", "s.sarif", "r.json"} and len(files(tmp_path)) == 6
+    assert files(tmp_path).keys() >= {"j.xml", "r.json"} and len(files(tmp_path)) == 5
 
 
 @pytest.mark.parametrize("arguments", [("--target", "gpu-hopper"), ("--target", "cpu-avx2")])
@@ -72,11 +70,10 @@ def test_numbers_are_those_of_the_report_of_optimize(
         numbers = found["numbers"]
         assert isinstance(numbers, dict)
         assert (numbers["transposes"], numbers["casts"]) == (report.after.transposes, report.after.casts)
-        nodes = {each["node"] for each in found["findings"] if each["level"] == "note"}  # type: ignore[attr-defined]
-        moving = {each.name for each in (*report.ops, *report.casts) if each.moves_data}
-        assert nodes == moving
+        moving = [each for each in (*report.ops, *report.casts) if each.moves_data]
+        assert numbers["transposes"] + numbers["casts"] == len(moving)
         casts = sum(each.bytes for each in report.casts if each.moves_data)
-        assert numbers["bytes_moved"] >= casts and bool(numbers["bytes_moved"]) == bool(nodes)
+        assert numbers["bytes_moved"] >= casts and bool(numbers["bytes_moved"]) == bool(moving)
 
 
 def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
@@ -93,7 +90,7 @@ def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
     regressed = cli("ci", "models", *PLANNED, *BASELINE)
     assert regressed.code == 14
     assert_one_line(regressed.err)
-    assert "has changed since the baseline" in regressed.out and "(9.00x)" in regressed.out
+    assert "has changed since the baseline" in regressed.out and "(9.00x estimated)" in regressed.out
     assert cli("ci", "models", *PLANNED, *BASELINE, "--min-speedup", "5").code == 13
 
     other = cli("ci", "models", "-t", "ascend-310", *BASELINE)
@@ -101,17 +98,6 @@ def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
     assert_one_line(other.err)
     assert cli("ci", "models/net.onnx", *PLANNED, *BASELINE, "--update-baseline").code == 0
     assert cli("ci", "models", *PLANNED, *BASELINE).code == 0
-
-
-def test_results_are_written_where_requested(cli: Cli, models: Path, tmp_path: Path) -> None:
-    before = files(tmp_path)
-    assert cli("ci", "models", *PLANNED, "--write", "out").code == 0
-    assert files(tmp_path).keys() - before.keys() == {"out/net.onnx", "out/sub/relu.onnx"}
-    assert all(files(tmp_path)[name] == content for name, content in before.items())
-    assert cli("verify", "models/net.onnx", "out/net.onnx").code == 0
-    done = cli("ci", "out", *PLANNED, "--min-speedup", "1.1", "--json", "r.json")  # optimised before
-    assert done.code == 13 and "out/net.onnx: min-speedup is not checked" in done.out
-    assert cli("ci", "out/net.onnx", *PLANNED, "--write", "out").code == 2
 
 
 def test_github(cli: Cli, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +118,9 @@ REFUSED = {
     "ci empty": 3,
     "ci none*.onnx": 3,
     "ci models --junit models/net.onnx": 2,
-    "ci models --sarif a.json --json a.json": 2,
+    "ci models --junit a.json --json a.json": 2,
     "ci models --baseline base.json --junit base.json": 2,
-    "ci models --sarif note.txt": 8,
+    "ci models --junit note.txt": 8,
     "ci models --json=note.txt": 8,
     "ci models --baseline note.txt": 2,
     "ci models --baseline note.txt --update-baseline": 8,
@@ -143,8 +129,6 @@ REFUSED = {
     "ci models --min-speedup nan": 2,
     "ci models --max-casts -1": 2,
     "ci models --github --json -": 2,
-    "ci models --write note.txt": 2,
-    "ci models --write out --sarif out/net.onnx --force": 2,
     "ci models -t nowhere": 4,
     "ci models --dim x": 2,
 }
@@ -170,7 +154,7 @@ def test_models_are_found_once_and_names_may_contain_anything(cli: Cli, models: 
     for name in (".hidden/h.onnx", "sub/a%::b,\nc.onnx"):
         onnx.save(relu(), models / name)
     (tmp_path / "link.onnx").symlink_to(models / "net.onnx")
-    done = cli("ci", "models", "models/**/*.onnx", "link.onnx", *PLANNED, "--json", "r.json", "--sarif", "s.sarif")
+    done = cli("ci", "models", "models/**/*.onnx", "link.onnx", *PLANNED, "--json", "r.json")
     assert done.code == 0 and len(done.out.splitlines()) == 4 + 4
     found = ["models/net.onnx", "models/sub/a%::b,\nc.onnx", "models/sub/relu.onnx", "link.onnx"]
     assert list(record(tmp_path)) == found

@@ -79,11 +79,12 @@ def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
 
 def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
     command = ("inspect", model, *PLANNED, "--dump-ir")
-    before = cli(*command, "before:insert-casts").err
-    after = cli(*command, "after:insert-casts").err
-    assert before.startswith("# ") and "graph net(" in before
-    assert "CastData" in after and "CastData" not in before
-    assert cli(*command, "all=dumps").err == ""
+    assert cli(*command, "dumps").err == ""
+    before, after = (
+        next((tmp_path / "dumps").glob(f"*-after-{name}.txt")) for name in ("assign-formats", "insert-casts")
+    )
+    assert "graph net(" in before.read_text()
+    assert "CastData" in after.read_text() and "CastData" not in before.read_text()
     dumps = sorted(path.name for path in (tmp_path / "dumps").iterdir())
     passes = json.loads(cli("list", "passes", "--json").out)
     steps = [step["name"] for step in (*passes["inference"], *passes["dialects"]["functions"])]
@@ -102,7 +103,7 @@ def test_inspect(cli: Cli, model: str) -> None:
     for output in ("conv0", "conv1", "to_nhwc", "produces", "requires"):
         assert output in long.out
     found = json.loads(cli("inspect", model, *PLANNED, "--json").out)
-    assert found["improves"] and found["counts"]["before"]["transposes"] == 3
+    assert found["changed"] and found["before"]["transposes"] == 3
     names = [(each["before"] or each["after"])["name"] for each in found["ops"]]
     assert names == ["to_nchw", "conv0", "relu", "to_nhwc", "tanh", "back", "conv1"]
 
@@ -110,7 +111,7 @@ def test_inspect(cli: Cli, model: str) -> None:
 def test_inspect_what_we_wrote(cli: Cli, model: str, tmp_path: Path) -> None:
     cli("optimize", model, "-o", "out.onnx", *PLANNED, "-q")
     output = cli("inspect", "out.onnx").out
-    for part in ("written by", TARGET, "unchanged since it was written", "Conv_NHWC"):
+    for part in ("version", TARGET, "unchanged since it was written"):
         assert part in output
     assert json.loads(cli("inspect", "out.onnx", "--json").out)["stamp"]["target"] == TARGET
     assert cli("inspect", "out.onnx", *PLANNED).out == output
@@ -162,7 +163,7 @@ def test_formats(cli: Cli) -> None:
 def test_one_format(cli: Cli) -> None:
     command = ("formats", "NC1HWC0", "--shape", "1,17,5,4", "--dtype", "float16")
     output = cli(*command).out
-    for part in ("1 2 5 4 16", "300", "1.28 kB", "x[0, 15, 0, 3]"):
+    for part in ("1 2 5 4 16", "300", "1.28 kB", "0 15 0 3"):
         assert part in output
     record = json.loads(cli(*command, "--json").out)
     assert record["strides"] == [640, 320, 64, 16, 1]

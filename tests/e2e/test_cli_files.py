@@ -42,11 +42,9 @@ KEPT = {
     "weights as a page": "optimize a.onnx -o b.onnx --html w.bin",
     "another page": "optimize a.onnx -o b.onnx --html site.html",
     "one file as report and page": "optimize a.onnx --json=new --html new",
-    "another figure": "formats NCHW4c --shape 1,6,3,4 --plot logo.svg",
-    "a model as the figure of a format": "formats NCHW4c --shape 1,6,3,4 --plot a.onnx",
     "the model as a record": "check a.onnx --json=a.onnx",
     "weights as a record": "bench a.onnx --json=w.bin",
-    "a dump": "inspect a.onnx --dump-ir before:fold-constants=dumps",
+    "a dump": "inspect a.onnx --dump-ir dumps",
     "somebody's target": "calibrate -o mine.toml",
 }
 NEVER = (
@@ -70,7 +68,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     texts = {
         "notes.txt": "precious",
         "config.json": "{}",
-        "logo.svg": "<svg/>",
         "site.html": "<!DOCTYPE html><title>mine</title>",
         "mine.toml": "a = 1",
     }
@@ -99,10 +96,9 @@ def test_what_belongs_to_somebody_is_kept(cli: Cli, folder: Path, case: str) -> 
 def test_every_command_replaces_what_it_wrote(cli: Cli, folder: Path) -> None:
     for command in (
         f"optimize a.onnx -o b.onnx --external-data u.bin --json r.json -t {TARGET} --runtime compiler",
-        f"inspect a.onnx -t {TARGET} --runtime compiler --dump-ir all=graphs",
+        f"inspect a.onnx -t {TARGET} --runtime compiler --dump-ir graphs",
         f"optimize a.onnx --html h.html -t {TARGET} --runtime compiler",
         f"inspect a.onnx -t {TARGET} --runtime compiler --html i.html",
-        "formats NCHW4c --shape 1,6,3,4 --plot f.svg",
         "check a.onnx --json c.json",
     ):
         for _ in range(2):
@@ -167,7 +163,7 @@ TOO_LONG = (
     f"optimize model.onnx -o {LONG}",
     f"optimize model.onnx -o out.onnx --json={LONG}",
     f"optimize model.onnx -o out.onnx --external-data {LONG}",
-    f"inspect model.onnx --dump-ir all={LONG}",
+    f"inspect model.onnx --dump-ir {LONG}",
     f"bench model.onnx --json={LONG}",
     f"check model.onnx --json={LONG}",
     f"calibrate -o {LONG}.toml",
@@ -229,7 +225,7 @@ PRINTING = {
     f"optimize model.onnx -o out.onnx --json r.json -t {TARGET} --runtime compiler": ["out.onnx", "r.json"],
     f"optimize model.onnx -o out.onnx --json - -t {TARGET} --runtime compiler": ["out.onnx"],
     f"inspect model.onnx -t {TARGET} --runtime compiler": [],
-    "formats NCHW4c --shape 1,6,3,4 --plot f.svg": ["f.svg"],
+    "formats NCHW4c --shape 1,6,3,4": [],
     "verify model.onnx model.onnx": [],
     "check model.onnx --json c.json": ["c.json"],
     "targets": [],

@@ -16,13 +16,10 @@ def test_explain_names_both_sides_of_each_conversion_and_prices_the_alternatives
     found = cli("explain", model, *ASCEND)
     assert (found.code, found.err) == (0, "")
     assert "proven optimal" in found.out
-    assert "cast of y: NCHW16c to NCHW" in found.out
+    assert ". y: NCHW16c to NCHW" in found.out
     lines = [" ".join(line.split()) for line in found.out.splitlines()]
-    assert (
-        "from Conv conv1 produces NCHW16c (could produce NCHW)" in lines and "to graph output y requires NCHW" in lines
-    )
-    assert "best other plans" in found.out and "what would remove it" in found.out
-    assert "changes to the model" in found.out and "planned again" in found.out
+    assert "from Conv conv1 NCHW16c NCHW NCHW16c" in lines and "to graph output y NCHW NCHW" in lines
+    assert "alternatives" in lines and "remedies" in lines
 
 
 def test_the_record_is_the_explanation(cli: Cli, model: str) -> None:
@@ -31,23 +28,21 @@ def test_the_record_is_the_explanation(cli: Cli, model: str) -> None:
     assert found.conversions and all(each.is_priced for each in found.conversions)
     few = json.loads(cli("explain", model, *ASCEND, "--json", "--limit", "0").out)
     assert [each["is_priced"] for each in few["conversions"]] == [False] * len(found.conversions)
-    assert "more conversions" in cli("explain", model, *ASCEND, "--limit", "0").out
+    assert "alternatives" not in cli("explain", model, *ASCEND, "--limit", "0").out
 
 
 def test_a_tensor_and_a_node(cli: Cli, model: str) -> None:
     for name in ("b", "conv0"):
         found = cli("explain", model, name, *ASCEND)
         assert found.code == 0
-        assert "candidates" in found.out and "chosen" in found.out
+        assert "alternatives" in found.out and "kernel" in found.out
         assert json.loads(cli("explain", model, name, *ASCEND, "--json").out)["item"]["name"] == name
 
 
 def test_a_model_without_conversions_takes_one_line(cli: Cli, tmp_path: Path) -> None:
     onnx.save(relu(), tmp_path / "relu.onnx")
     lines = cli("explain", "relu.onnx", *ASCEND).out.splitlines()
-    assert [line for line in lines if "conversions" in line] == [
-        "  conversions     none that costs anything: no two ops of the plan disagree about a format"
-    ]
+    assert [line for line in lines if "conversions" in line] == ["  conversions     0"]
     assert len(lines) == 3
 
 
@@ -55,7 +50,7 @@ def test_a_model_that_was_optimised_has_no_plan_to_explain(cli: Cli, model: str)
     assert cli("optimize", model, "-o", "out.onnx", *ASCEND, "--no-verify").code == 0
     found = cli("explain", "out.onnx", *ASCEND)
     assert found.code == 0
-    assert "there is no plan to explain: it has been optimised like this before" in found.out
+    assert "no plan  it has been optimised like this before" in found.out
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_configuration_sets_no_option_that_is_marked(cli: Cli, table: str, key
 
 def test_options_with_files_and_code_are_marked() -> None:
     marked = {"custom-ops", "cluster", "cache", "external-data", "output", "json", "html", "certificate", "dump-ir"}
-    assert marked | {"plot", "write", "junit", "sarif", "baseline"} <= refusals().keys()
+    assert marked | {"junit", "baseline"} <= refusals().keys()
     assert refusals().keys().isdisjoint({*keys(ConfigTable), *keys(ModelTable)})
 
 

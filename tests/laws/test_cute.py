@@ -14,27 +14,18 @@ from layoutopt.formats import Conversion, Format, Part, pack
 from layoutopt.systems.cute import (
     CuteLayout,
     IntTuple,
-    Swizzle,
-    blocked_product,
     coalesce,
-    compatible,
     complement,
     composition,
-    flat_divide,
+    flatten,
     from_format,
     index_map,
     left_inverse,
-    logical_divide,
-    logical_product,
     make_layout,
-    raked_product,
+    nested,
     right_inverse,
-    tiled_divide,
     to_format,
-    zipped_divide,
-    zipped_product,
 )
-from layoutopt.systems.cute.layout import flatten, nested
 
 EXTENTS = (1, 2, 2, 3, 4, 4, 6, 8)
 SHAPES: st.SearchStrategy[IntTuple] = st.recursive(
@@ -103,7 +94,7 @@ def test_coordinates_of_any_depth_agree(layout: CuteLayout) -> None:
 @given(layouts())
 def test_the_notation_is_read_back(layout: CuteLayout) -> None:
     assert CuteLayout.parse(str(layout)) == layout
-    assert CuteLayout.parse(re.sub("([0-9]+)", " _\\1 ", str(layout))) == layout
+    assert CuteLayout.parse(re.sub("([0-9]+)", " \\1 ", str(layout))) == layout
     assert hash(CuteLayout.parse(str(layout))) == hash(layout)
 
 
@@ -116,18 +107,14 @@ def test_coalesce_keeps_the_function(layout: CuteLayout) -> None:
     simple = coalesce(layout)
     assert (simple.values() == layout.values()).all()
     assert coalesce(simple) == simple and not any(isinstance(mode.shape, tuple) for mode in simple)
-    by_mode = coalesce(layout, (1,) * layout.rank)
-    assert (by_mode.values() == layout.values()).all()
-    assert [mode.size for mode in by_mode] == [mode.size for mode in layout]
 
 
 @given(layouts(), layouts())
 def test_composition(outer: CuteLayout, inner: CuteLayout) -> None:
-    """R(i) = A(B(i)), also where B leaves the domain of A; and every coordinate of B is one of R."""
+    """R(i) = A(B(i)), also where B leaves the domain of A."""
     small(inner)
     result = defined(composition, outer, inner)
     assert (result.values() == outer(inner.values())).all()
-    assert compatible(inner.shape, result.shape)
 
 
 # --- complement, inverses ----------------------------------------------------------------------------------
@@ -155,76 +142,6 @@ def test_right_inverse(layout: CuteLayout) -> None:
 def test_left_inverse(layout: CuteLayout) -> None:
     small(layout)
     assert (left_inverse(layout)(layout.values()) == np.arange(layout.size)).all()
-
-
-# --- division, product -------------------------------------------------------------------------------------
-
-
-@given(injective(), injective())
-def test_logical_divide(layout: CuteLayout, tiler: CuteLayout) -> None:
-    """A o (B, B*): mode by mode, and all elements of A once where the tiles fit."""
-    small(layout)
-    result = defined(logical_divide, layout, tiler)
-    tile, rest = result
-    assert (tile.values() == layout(tiler.values())).all()
-    assert (rest.values() == layout(complement(tiler, layout.size).values())).all()
-    if result.size == layout.size:
-        assert sorted(result.values().tolist()) == sorted(layout.values().tolist())
-
-
-@given(injective(), layouts(st.sampled_from(EXTENTS)))
-def test_logical_product(layout: CuteLayout, tiler: CuteLayout) -> None:
-    """(A, A* o B): A, and copies of it that do not touch each other unless B repeats itself."""
-    small(layout)
-    result = defined(logical_product, layout, tiler)
-    block, copies = result
-    assert block == layout and compatible(tiler.shape, copies.shape)
-    reachable = complement(layout, layout.size * tiler.cosize)
-    assert (copies.values() == reachable(tiler.values())).all()
-    assert len(np.unique(result.values())) == layout.size * len(np.unique(tiler.values()))
-
-
-@given(injective(gaps=False), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 3)))
-def test_the_names_of_division_arrange_the_same_modes(layout: CuteLayout, first: int, second: int) -> None:
-    middle = CuteLayout(layout.shape, nested([12 * stride for stride in flatten(layout.stride)], layout.shape))
-    layout = make_layout(CuteLayout(12), small(middle), CuteLayout(6, 12 * layout.size))
-    tiler = (first, None, second)
-    logical, zipped = logical_divide(layout, tiler), zipped_divide(layout, tiler)
-    assert zipped[0][0] == logical[0][0] and zipped[1][0] == logical[0][1]
-    assert zipped[0][2] == logical[2][0] and zipped[1][2] == logical[2][1] and zipped[1][1] == logical[1]
-    assert list(tiled_divide(layout, tiler)) == [zipped[0], *zipped[1]]
-    assert list(flat_divide(layout, tiler)) == [*zipped[0], *zipped[1]]
-    assert sorted(zipped.values().tolist()) == list(range(layout.size))
-
-
-@given(st.lists(st.sampled_from((1, 2, 3, 5)), min_size=4, max_size=4), st.booleans())
-def test_blocked_and_raked_products(extents: list[int], rows: bool) -> None:
-    m, n, p, q = extents
-    block, tiler = CuteLayout((m, n), (n, 1) if rows else (1, m)), CuteLayout((p, q))
-    blocked, raked = blocked_product(block, tiler), raked_product(block, tiler)
-    i, j, a, b = np.ix_(range(m), range(n), range(p), range(q))
-    wanted = block(i, j) + block.size * tiler(a, b)
-    assert (blocked(i + m * a, j + n * b) == wanted).all()
-    assert (raked(a + p * i, b + q * j) == wanted).all()
-    assert blocked.size == raked.size == math.prod(extents) and zipped_product(block, tiler).size == blocked.size
-
-
-# --- swizzles ----------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 4), st.integers(0, 4), st.integers(-6, 6))
-def test_a_swizzle_undoes_itself(bits: int, base: int, shift: int) -> None:
-    assume(abs(shift) >= bits)
-    swizzle = Swizzle(bits, base, shift)
-    numbers = np.arange(swizzle.size * 2)
-    assert sorted(swizzle(numbers).tolist()) == numbers.tolist()
-    assert (swizzle(swizzle(numbers)) == numbers).all()
-    assert (swizzle(numbers[: swizzle.size]) + swizzle.size == swizzle(numbers[swizzle.size :])).all()
-    assert Swizzle.parse(str(swizzle)) == swizzle
-    mask = (1 << bits) - 1
-    for number in numbers[:: max(1, len(numbers) // 64)].tolist():
-        yyy = (number >> base + max(0, shift)) & mask
-        assert swizzle(number) == number ^ yyy << base + max(0, -shift)
 
 
 # --- formats -----------------------------------------------------------------------------------------------

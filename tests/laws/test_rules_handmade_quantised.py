@@ -70,19 +70,6 @@ def _along(domain: str, opset: int) -> Iterator[Sample]:
 
 
 @family
-def _in_blocks() -> Iterator[Sample]:
-    shape = (2, 16, 3, 4)
-    for axis, size in ((1, 4), (3, 2), (0, 2)):
-        parts = tuple(-(-dim // size) if place == axis else dim for place, dim in enumerate(shape))
-        s = scales(int(np.prod(parts))).reshape(parts)
-        for z in (np.zeros(parts, np.int8), points(s.size, np.int8).reshape(parts)):
-            text = f"y = DequantizeLinear <axis={axis}, block_size={size}> (x, s, z)"
-            yield made(text, x=whole(shape, np.int8), s=s, z=z, opset=21)
-            text = f"y = QuantizeLinear <axis={axis}, block_size={size}> (x, s, z)"
-            yield made(text, x=shape, s=s, z=z, out=INT8, opset=21)
-
-
-@family
 def _halves() -> Iterator[Sample]:
     shape, s = (2, 17, 3, 5), np.float16(0.02)
     for opset in (19, 21):
@@ -172,40 +159,3 @@ def _packed() -> Iterator[Sample]:
         yield made(text, a=shape, b=whole((19, 1, 8)), t=scales(19))
     text = "y = com.microsoft.MatMulBnb4 <K=16, N=8, block_size=16, quant_type=1> (a, b, t)"
     yield made(text, a=(2, 5, 16), b=whole((64,)), t=scales(8))
-
-
-@family
-def _with_scales() -> Iterator[Sample]:
-    shape = (2, 17, 3, 5)
-    pairs = [(shape, shape), (shape, (17, 1, 1)), ((2, 16, 3, 3), (1,)), ((3, 1, 5), (3, 8, 5))]
-    numbers = {"s": np.float32(0.02), "t": np.float32(0.03), "e": np.float32(0.04)}
-    for kind in ("QLinearAdd", "QLinearMul"):
-        for a, b in pairs:
-            for zero in (np.uint8(0), np.uint8(100)):
-                text = f"y = com.microsoft.{kind} (a, s, d, b, t, z, e, f)"
-                given = {"a": whole(a), "b": whole(b, seed="b"), "d": zero, "z": zero, "f": zero}
-                yield made(text, out=UINT8, **given, **numbers)
-    text = "y = com.microsoft.QLinearWhere (c, a, s, d, b, t, z, e, f)"
-    given = {"a": whole(shape), "b": whole(shape, seed="b"), "d": np.uint8(9), "z": np.uint8(4), "f": np.uint8(7)}
-    yield made(text, c=random(shape, "where") > 0, out=UINT8, **given, **numbers)
-    for kind in ("QLinearSigmoid", "QLinearLeakyRelu <alpha=0.1>"):
-        for zero in (np.int8(0), np.int8(-11)):
-            text = f"y = com.microsoft.{kind} (x, s, d, e, f)"
-            given = {"d": zero, "f": zero, "s": np.float32(0.02), "e": np.float32(0.02)}
-            yield made(text, x=whole(shape, np.int8), out=INT8, **given)
-    for axis in (1, -1, 0):
-        text = f"y = com.microsoft.QLinearConcat <axis={axis}> (e, f, a, s, d, b, t, z)"
-        given = {"a": whole(shape), "b": whole(shape, seed="b"), "d": np.uint8(1), "z": np.uint8(4), "f": np.uint8(7)}
-        yield made(text, out=UINT8, **given, **numbers)
-    for opset in (11, 13):
-        for axis, x in ((1, shape), (-1, shape), (2, (4, 17, 3, 1))):
-            text = f"y = com.microsoft.QLinearSoftmax <axis={axis}, opset={opset}> (x, s, d, e, f)"
-            given = {"d": np.uint8(120), "f": np.uint8(0), "s": np.float32(0.05), "e": np.float32(0.004)}
-            yield made(text, x=whole(x), out=UINT8, **given)
-    given = {"s": np.float32(0.02), "d": np.uint8(120), "e": np.float32(0.03), "f": np.uint8(110)}
-    for last in (0, 1):
-        text = f"y = com.microsoft.QLinearGlobalAveragePool <channels_last={last}> (x, s, d, e, f)"
-        yield made(text, x=whole(shape), out=UINT8, **given)
-        window = f"kernel_shape=[2,2], pads=[1,1,0,0], channels_last={last}"
-        text = f"y = com.microsoft.QLinearAveragePool <{window}> (x, s, d, e, f)"
-        yield made(text, x=whole(shape), out=UINT8, **given)

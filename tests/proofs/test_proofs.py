@@ -120,8 +120,6 @@ def integers(names: str) -> list[Any]:
 IDENTITIES = {
     "batch-normalization": "(x - m) / r s + b = x (s / r) + (b - m s / r)",
     "layer-normalization": "a quotient is a product with the reciprocal; var = mean(x²) - mean(x)²",
-    "rms-normalization": "x / r s = s (x (1 / r))",
-    "group-normalization": "(z s + t) u + v = z (s u) + (t u + v), s and t per group, u and v per channel",
     "gated-activations": "Gelu, Gelu by Tanh, SiLU and HardSwish with their factors in any order",
 }
 """Identities that the checker has in its definitions of operators."""
@@ -134,7 +132,6 @@ _erf, _tanh, _sigmoid, _root = (
 _x, _c, _d, _mean, _scale, _bias = reals("x c d mean scale bias")
 _EQUALITIES: dict[str, tuple[Callable[[int], Claim], Sequence[Claim]]] = {
     "product-with-one": (lambda k: _x * 1 == k * _x, ()),
-    "product-of-factors": (lambda k: (_x * _d) * _c == k * _x * (_d * _c), ()),
     "factor-of-shift": (lambda k: (_x + _d) * _c == _x * _c + k * (_d * _c), ()),
     "sum-of-shifts": (lambda k: (_x + _d) + _c == _x + (_d + k * _c), ()),
     "zero-shift": (lambda k: _x + 0 == k * _x, ()),
@@ -193,23 +190,6 @@ def layer_normalization(k: int) -> Iterator[Obligation]:
     yield Obligation("variance", claim, known)
 
 
-@proof("rms-normalization")
-def rms_normalization(k: int) -> Iterator[Obligation]:
-    """x / root * scale = x * (1 / root) * scale, in any order of the factors."""
-    x, mean, scale, epsilon = reals("x mean scale epsilon")
-    root = _root(mean + epsilon)
-    yield Obligation("reciprocal", (x / root) * scale == scale * (x * (1 / _root(epsilon + k * mean))), [root > 0])
-
-
-@proof("group-normalization")
-def group_normalization(k: int) -> Iterator[Obligation]:
-    """(z * s + t) * u + v for parameters s, t of a group and u, v of a channel: one scale and one shift per channel."""
-    z, s, t, u, v, x, mean, root = reals("z s t u v x mean root")
-    yield Obligation("parameters per channel", (z * s + t) * u + v == z * (s * u) + (k * t * u + v))
-    centred = x + (-mean)
-    yield Obligation("scaled by a filter", (x - mean) / root * u + v == centred * (u / root) + k * v, [root > 0])
-
-
 w, x, g = (family(name) for name in "wxg")
 
 
@@ -222,22 +202,6 @@ def scale_into_filters(k: int) -> Iterator[Obligation]:
         lambda total: s * total("x w", lambda i: x(i) * w(i)) == total("x (w s)", lambda i: x(i) * (k * w(i) * s)),
     )
     yield Obligation("scale and shift", s * (one + b) + t == other + (k * b * s + t), [s * one == other])
-
-
-@proof("gate-into-filter")
-def gate_into_filter(k: int) -> Iterator[Obligation]:
-    """sum (x g) w = sum x (w g); a zero of the padding stays one."""
-
-    def inside(i: Index) -> Real:
-        return z3.Bool(f"inside[{i}]")
-
-    yield from induction(
-        "scaled input",
-        lambda total: (
-            total("pad(x g) w", lambda i: z3.If(inside(i), x(i) * g(i), 0) * w(i))
-            == total("pad(x) (w g)", lambda i: z3.If(inside(i), x(i), 0) * (k * w(i) * g(i)))
-        ),
-    )
 
 
 @proof("zero-filter")

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 from math import prod
 
+from layoutopt.calibrate.fit import with_rows
 from layoutopt.calibrate.grid import KernelCase, kernel_cases
+from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.kernel_times import Machine
 from layoutopt.kernel_times.timer import REFERENCE, TimedModel
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -18,11 +20,17 @@ def nbytes(case: KernelCase) -> int:
     return 4 * sum(prod(each.shape or ()) for each in (*case.op.inputs, *case.op.outputs) if each is not None)
 
 
+def calibrated_kernels(target: str = "") -> list[KernelCase]:
+    """The kernels of calibration; by default in blocks of this machine."""
+    target = target or ("cpu-avx512" if blocked_channels() == 16 else "cpu-avx2")
+    return kernel_cases(RooflineModel(with_rows(load_target(target).spec)))
+
+
 def families() -> list[KernelCase]:
-    """The smallest kernel of every family of calibration."""
+    """The smallest kernel of every op type of calibration in each of its formats."""
     first: dict[str, KernelCase] = {}
-    for case in sorted(kernel_cases(blocked_channels() or 8), key=nbytes):
-        first.setdefault(case.family, case)
+    for case in sorted(calibrated_kernels(), key=nbytes):
+        first.setdefault(f"{case.op.kind} {case.op.signature}", case)
     return list(first.values())
 
 

@@ -29,29 +29,6 @@ keras (float[2,16,16,8] image) => (float[2,16,16,16] y)
 }"""
 
 
-ATTENTION = """
-<ir_version: 8, opset_import: ["" : 17]>
-encoder (float[2,49,32] tokens) => (float[2,49,32] y)
-<float[32,32] wq, float[32,32] wk, float[32,32] wv, float scale = {0.35},
- int64[4] split = {2, 49, 4, 8}, int64[3] merge = {2, 49, 32}>
-{
-   q1 = MatMul (tokens, wq)
-   q2 = Reshape (q1, split)
-   q = Transpose <perm = [0, 2, 1, 3]> (q2)
-   k1 = MatMul (tokens, wk)
-   k2 = Reshape (k1, split)
-   k = Transpose <perm = [0, 2, 3, 1]> (k2)
-   v1 = MatMul (tokens, wv)
-   v2 = Reshape (v1, split)
-   v = Transpose <perm = [0, 2, 1, 3]> (v2)
-   products = MatMul (q, k)
-   scores = Mul (products, scale)
-   weights = Softmax <axis = -1> (scores)
-   heads = MatMul (weights, v)
-   rows = Transpose <perm = [0, 2, 1, 3]> (heads)
-   y = Reshape (rows, merge)
-}"""
-
 LOOP = """
 <ir_version: 8, opset_import: ["" : 17]>
 steps (float[2,16,16,8] image, bool go) => (float[2,16,16,8] y)
@@ -81,15 +58,6 @@ def test_a_channels_last_model_has_channels_last_letters_outside_of_its_transpos
         ("image", "last", "sum", "y", "shift"), "NHWC"
     )
     assert letters["first"] == letters["conv"] == "NCHW"
-
-
-def test_attention_names_heads_and_sequences() -> None:
-    _, letters = letters_of(text_model(ATTENTION))
-    assert letters["q"] == letters["v"] == letters["heads"] == "NHSD"
-    assert letters["k"] == "NHDS"
-    assert letters["q2"] == letters["k2"] == letters["v2"] == letters["rows"] == "NSHD"
-    assert letters["products"] == letters["scores"] == letters["weights"] == "NHST"
-    assert letters["tokens"] == letters["k1"] == letters["y"] == "NSC"
 
 
 def test_letters_spread_through_the_boundary_of_a_loop() -> None:

@@ -80,24 +80,24 @@ def _assert_ended(folder: Path) -> None:
 
 
 def test_tasks_are_interrupted_when_the_iterator_is_closed(tmp_path):
-    with open_cluster(None, 2) as cluster:
-        with closing(cluster.map_unordered(partial(wait, tmp_path), [0.0, 60.0, 60.0])) as outcomes:
-            assert next(outcomes) == (0, None)
-            while len(list(tmp_path.iterdir())) < 2:
-                sleep(0.01)
-        assert list(cluster.map_unordered(abs, [-1])) == [(0, 1)]
+    with (
+        open_cluster(None, 2) as cluster,
+        closing(cluster.map_unordered(partial(wait, tmp_path), [0.0, 60.0, 60.0])) as outcomes,
+    ):
+        assert next(outcomes) == (0, None)
+        while len(list(tmp_path.iterdir())) < 2:
+            sleep(0.01)
     _assert_ended(tmp_path)
 
 
 @pytest.mark.usefixtures("default_ctrl_c")
 def test_ctrl_c_ends_the_processes(tmp_path):
+    begin = monotonic()
     with open_cluster(None, 1) as cluster:
         Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             list(cluster.map_unordered(partial(wait, tmp_path), [300.0]))
-        begin = monotonic()
-        assert list(cluster.map_unordered(abs, [-1])) == [(0, 1)]
-        assert monotonic() - begin < 250
+    assert monotonic() - begin < 250
     _assert_ended(tmp_path)
 
 

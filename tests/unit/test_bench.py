@@ -10,14 +10,14 @@ import pytest
 from onnx import parser
 
 from layoutopt.bench import BenchReport, bench
-from layoutopt.bench.bench_inputs import feeds, resolve_dimension_sizes
-from layoutopt.bench.bench_report import MachineReport, ModelReport, PeakMemory
-from layoutopt.bench.benchmark import machine_caveats, ratio_caveats
+from layoutopt.bench.bench_report import MachineReport
+from layoutopt.bench.benchmark import machine_caveats, same_inputs, speed_caveats
 from layoutopt.bench.runtimes import traced_reorder_share
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
-from layoutopt.timing.statistics import estimate, is_quiet, null_ratio, ratio
+from layoutopt.timing.speed_up import Block
+from layoutopt.timing.statistics import is_quiet, null_ratio, ratio
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
 PLAIN = "g (float[1,4,8,8] x) => (float[1,8,4,8] y) { r = Relu(x) y = Transpose <perm = [0, 2, 1, 3]> (r) }"
@@ -42,7 +42,7 @@ def test_a_report_has_every_number(save) -> None:
     steps: list[str] = []
     report = bench([save("a.onnx", PLAIN), save("b.onnx", SHORT)], seconds=0.01, progress=steps.append)
     assert BenchReport.model_validate_json(report.model_dump_json()) == report
-    assert report.schema_version == 4 and report.blocks in (12, 24, 36)
+    assert report.schema_version == 5 and report.blocks in (12, 24, 36)
     a, b = report.models
     assert (a.label, b.label) == ("A", "B")
     assert a.speed_up is None and b.speed_up is not None and b.creation_speed_up is not None
@@ -51,7 +51,6 @@ def test_a_report_has_every_number(save) -> None:
         assert model.time.count == report.rounds and model.creation.count == len(model.samples) == report.blocks
         for spread in (model.time, model.creation):
             assert 0 < spread.low <= spread.value <= spread.high
-        assert model.memory.peak_bytes >= model.memory.bytes_before > 0
         assert [each.shape for each in model.inputs] == [[1, 4, 8, 8]]
     assert 0 < a.reorder_share < 1
     assert b.reorder_share == 0
@@ -60,22 +59,22 @@ def test_a_report_has_every_number(save) -> None:
 
 
 def test_symbolic_dimensions(save) -> None:
-    found = read_interface(save("a.onnx", SYMBOLIC))
-    guessed, asked = resolve_dimension_sizes([found], {}, {}), resolve_dimension_sizes([found], {"batch": 5}, {})
-    assert (guessed.sizes, guessed.inferred) == ({"batch": 2}, ("batch",))
-    assert (asked.sizes, asked.inferred) == ({"batch": 5}, ())
-    (feed,) = feeds([found], asked.sizes, 0, {})
+    path = save("a.onnx", SYMBOLIC)
+    found = read_interface(path)
+    assert same_inputs([path], [found], {}, {}, 0)[:2] == ({"batch": 1}, {"batch": 1})
+    sizes, inferred, (feed,) = same_inputs([path], [found], {"batch": 5}, {}, 0)
+    assert (sizes, inferred) == ({"batch": 5}, {})
     assert feed["x"].shape == (5, 3) and feed["i"].dtype == np.int64
     with pytest.raises(DimensionError, match="there are batch"):
-        resolve_dimension_sizes([found], {"bach": 5}, {})
+        same_inputs([path], [found], {"bach": 5}, {}, 0)
 
 
 def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
-    found = [read_interface(save(f"{name}.onnx", SYMBOLIC)) for name in "ab"]
+    paths = [save(f"{name}.onnx", SYMBOLIC) for name in "ab"]
     x = np.ones((7, 3), np.float32)
-    dimensions = resolve_dimension_sizes(found, {}, {"x": x})
-    assert (dimensions.sizes, dimensions.inferred) == ({"batch": 7}, ())
-    for feed in feeds(found, dimensions.sizes, 0, {"x": x}):
+    sizes, inferred, feeds = same_inputs(paths, [read_interface(path) for path in paths], {}, {"x": x}, 0)
+    assert (sizes, inferred) == ({"batch": 7}, {})
+    for feed in feeds:
         assert feed["x"] is x and feed["i"].shape == (1,)
 
 
@@ -121,7 +120,7 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     target = tmp_path / "out.json"
     assert main(["bench", a, b, "--seconds", "0.01", "--json", str(target)]) == 0
     shown = capsys.readouterr().out
-    for part in ("A/B", "95% interval", "peak", "x float32 1x3", "--dim batch=N"):
+    for part in ("A / model", "95 % confidence", "session", "float32", "--dim batch=N"):
         assert part in shown
     assert BenchReport.model_validate_json(target.read_text()).dims == {"batch": 1}
     np.savez(tmp_path / "i.npz", i=np.array([3]))
@@ -214,45 +213,24 @@ def test_a_busy_machine_has_a_wide_null_interval(factor: float, is_quiet_machine
     assert null is not None and is_quiet(null) == is_quiet_machine
 
 
-QUIET = MachineReport(cpu="", cpus=2, threads=1, pinned_to=0)
-
-
-def model(label: str, samples: list[list[float]], baseline: list[list[float]] | None = None) -> ModelReport:
-    return ModelReport(
-        label=label,
-        model="m.onnx",
-        runtime="onnxruntime",
-        runtime_version="1",
-        inputs=[],
-        time=estimate(samples),
-        speed_up=ratio(baseline, samples) if baseline else None,
-        creation=estimate(samples),
-        creation_speed_up=None,
-        memory=PeakMemory(peak_bytes=2, bytes_before=1),
-        reorder_share=0.0,
-        samples=samples,
-    )
+def caveats(first: list[list[float]], second: list[list[float]]) -> list[str]:
+    blocks = [Block([[1.0], [1.0]], [[one], [other]]) for one, other in zip(first, second, strict=True)]
+    return list(speed_caveats(blocks, 1, "AB"))
 
 
 def test_a_clear_effect_raises_no_doubt() -> None:
-    first = [[2.0, 2.02]] * 6
-    assert list(ratio_caveats([model("A", first), model("B", [[1.0, 1.0]] * 6, first)])) == []
+    assert caveats([[2.0, 2.02]] * 6, [[1.0, 1.0]] * 6) == []
 
 
 def test_an_interval_that_includes_one() -> None:
-    first = [[0.97], [1.0], [1.03], [1.0], [1.0]]
-    (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 5, first)])
+    (caveat,) = caveats([[0.99, 0.99], [1.0, 1.0], [1.01, 1.01]] * 4, [[1.0, 1.0]] * 12)
     assert caveat == "B against A: no difference is shown, the confidence interval includes 1"
 
 
 def test_a_machine_that_is_not_quiet() -> None:
-    noisy = null_ratio([[1.0, 1.2]] * 4)
-    assert noisy is not None
-    (busy,) = machine_caveats(QUIET, [model("A", [[1.0, 1.2]] * 4)], noisy)
-    assert busy.startswith("the machine is busy: A is 0.") and busy.endswith(" times as fast as itself")
-    even, quiet = model("A", [[1.0]] * 6), null_ratio([[1.0, 1.0]] * 6)
-    assert quiet is not None
+    (busy,) = caveats([[1.0, 1.2]] * 4, [[0.5, 0.5]] * 4)
+    assert busy.startswith("B against A: the machine is busy: the original is 0.") and busy.endswith("as itself")
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None)
-    assert list(machine_caveats(machine, [even], quiet)) == ["this system cannot pin the process to one CPU"]
+    assert list(machine_caveats(machine)) == ["this system cannot pin the process to one CPU"]
     crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None)
-    assert list(machine_caveats(crowded, [even], quiet)) == ["4 threads share 2 CPUs"]
+    assert list(machine_caveats(crowded)) == ["4 threads share 2 CPUs"]

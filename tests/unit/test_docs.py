@@ -311,7 +311,7 @@ def test_the_step_of_the_action(tmp_path: Path, bin_folder: Path) -> None:
         "MODELS": "the models/$(touch run) a.onnx\n",
         "TARGET": "gpu-hopper",
         "OPTIONS": "--max-transposes=0\n--json=r.json\n",
-        "SARIF": "s.sarif",
+        "JUNIT": "j.xml",
     }
     variables = {name: values.get(name, "") for name in step["env"]}
     assert values.keys() <= variables.keys()
@@ -324,7 +324,7 @@ def test_the_step_of_the_action(tmp_path: Path, bin_folder: Path) -> None:
     assert (tmp_path / "OUTPUT").read_text() == "exit-code=13\n"
     assert "### layoutopt ci" in (tmp_path / "STEP_SUMMARY").read_text()
     assert json.loads((tmp_path / "r.json").read_text())["models"][0]["status"] == "over budget"
-    assert (tmp_path / "s.sarif").exists() and not (tmp_path / "run").exists()
+    assert (tmp_path / "j.xml").exists() and not (tmp_path / "run").exists()
 
 
 def test_the_job_of_gitlab(tmp_path: Path, bin_folder: Path) -> None:
@@ -333,7 +333,7 @@ def test_the_job_of_gitlab(tmp_path: Path, bin_folder: Path) -> None:
     (job,) = jobs.values()
     (bin_folder / "layoutopt").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 13\n')
     code, printed = run_step(["sh", "-ec", "\n".join(job["script"])], tmp_path, bin_folder, job["variables"])
-    reports = ["--junit", job["artifacts"]["reports"]["junit"], "--sarif", *job["artifacts"]["paths"]]
+    reports = ["--junit", job["artifacts"]["reports"]["junit"]]
     limits = ["--target", "cpu-avx2", "--max-transposes", "0"]
     assert (code, printed.splitlines()) == (13, ["ci", *reports, *limits, "--", "models"])
 

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -14,22 +12,9 @@ import pytest
 from test_graphs import RELUS, DropRepeats
 
 from layoutopt import dialects, testing
-from layoutopt.cost_models import load_target
 from layoutopt.driver.job import lowering_passes
 from layoutopt.errors import ExtensionError, LayoutoptError, VerificationError
-from layoutopt.extend import (
-    CostModel,
-    Format,
-    FusionPattern,
-    Graph,
-    Match,
-    OneAxis,
-    Op,
-    Pass,
-    PassContext,
-    format_system,
-    register,
-)
+from layoutopt.extend import Graph, OneAxis, Op, Pass, PassContext, format_system, register
 from layoutopt.formats import catalog
 from layoutopt.ops import base
 from layoutopt.passes import EXTENSIONS as PASSES
@@ -191,40 +176,6 @@ def test_an_op_without_a_rule_or_without_a_run() -> None:
         testing.check_rule(broken)
 
 
-def test_formats() -> None:
-    rows = (("A4", "NCHW4c", "NCHW", ""), ("F", "OIHW4i4o", "OIHW", ""), ("D", "NC{C0}c", "NC", ""))
-    testing.check_format_system(format_system("Test", "Test manual", *rows))
-    with pytest.raises(AssertionError, match="two formats have one name"):
-        testing.check_format_system(format_system("Test", "Test manual", *rows, rows[0]))
-    with pytest.raises(AssertionError, match="needs a system and a source"):
-        testing.check_format_system(format_system("Test", "", *rows))
-    testing.check_conversion(Format.parse("NCHW"), Format.parse("NCHW4c"), (2, 3, 4, 5))
-
-
-def changed(**members: object) -> CostModel:
-    """A built-in cost model with other members."""
-    model = load_target("gpu-hopper")
-    own = {
-        name: getattr(model, name)
-        for name in ("name", "dialect", "preferred_formats", "kernel_seconds", "conversion_seconds")
-    }
-    return SimpleNamespace(**(own | members))  # type: ignore[return-value]
-
-
-@pytest.mark.parametrize(
-    ("members", "expected"),
-    [
-        ({"conversion_seconds": lambda value, src, dst: 0.0}, "from NCHW to NHWC in 0.0 s"),
-        ({"conversion_seconds": lambda value, src, dst: 1.0}, "from NCHW to NCHW in 1.0 s"),
-        ({"kernel_seconds": lambda op, signature: float("inf")}, "Conv with .*: inf s"),
-        ({"name": ""}, "needs a name"),
-    ],
-)
-def test_cost_models(members: dict[str, object], expected: str) -> None:
-    with pytest.raises(AssertionError, match=expected):
-        testing.check_cost_model(changed(**members))
-
-
 @dataclass(frozen=True)
 class Placed(DropRepeats):
     """A pass with a position in the pipeline."""
@@ -258,33 +209,3 @@ def test_passes() -> None:
         testing.check_pass(Restless(), MODEL)
     with pytest.raises(AssertionError, match="drop-repeats changes none of the 0 models"):
         testing.check_pass(Placed())
-
-
-class Doubled(FusionPattern):
-    """Neg of Relu; the class variable is the fault of its matches."""
-
-    name, fused_op, root_ops = "doubled", "test::Doubled", ("Neg",)
-    fault: ClassVar[str] = ""
-
-    def match(self, graph: Graph, op: Op) -> Match | None:
-        x, y = op.inputs[0], op.outputs[0]
-        relu = graph.producer(x) if x is not None else None
-        if relu is None or x is None or y is None:
-            return None
-        return {
-            "": Match(y, (op, relu), relu.inputs),
-            "root op": Match(x, (relu,), relu.inputs),
-            "cycle": Match(y, (op, relu), op.inputs),
-            "result": Match(graph.inputs[0], (op, relu), relu.inputs),
-        }[self.fault]
-
-
-@pytest.mark.parametrize(
-    ("fault", "expected"),
-    [("root op", "the root op is not"), ("cycle", "read a value that it replaces"), ("result", "no op of")],
-)
-def test_patterns(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert testing.check_pattern(Doubled(), MODEL, MODEL) == 2
-    monkeypatch.setattr(Doubled, "fault", fault)
-    with pytest.raises(AssertionError, match=expected):
-        testing.check_pattern(Doubled(), MODEL)

@@ -1,8 +1,5 @@
-"""Formats by name, known conversions and reshapes, error messages, and figures of the memory."""
+"""Formats by name, known conversions and reshapes, and error messages."""
 
-from xml.etree import ElementTree
-
-import drawsvg
 import numpy as np
 import pytest
 
@@ -22,7 +19,6 @@ from layoutopt.formats import (
     propagate_reshape,
     unpack,
 )
-from layoutopt.plot import draw_memory
 
 PARSE = Format.parse
 
@@ -128,10 +124,7 @@ def refusals() -> dict[str, object]:
         "no chain": lambda: Conversion(matrix, matrix).then(Conversion(PARSE("NM"), matrix)),
         "wrong memory": lambda: Conversion(matrix, PARSE("NM")).apply(np.zeros((3, 2)), (2, 3)),
         "elements lost": lambda: propagate_reshape(matrix, (2, 3), (7,)),
-        "overlap": lambda: Layout(matrix, (2, 3), (2, 1)),
-        "too small": lambda: Layout.padded(matrix, (2, 3), (2, 2)),
         "outside": lambda: Layout.packed(matrix, (2, 3)).offset(2, 0),
-        "gap": lambda: Layout.padded(matrix, (2, 3), (2, 4)).inverse(3),
     }
 
 
@@ -145,46 +138,3 @@ def test_errors_are_one_line(case: str) -> None:
 def test_a_near_miss_is_named() -> None:
     with pytest.raises(FormatError, match=r"did you mean FRACTAL_NZ\?"):
         lookup("FRACTL_NZ")
-
-
-SVG = "{http://www.w3.org/2000/svg}"
-TENSORS = [
-    ("NCHW4c", (1, 6, 3, 4), None),
-    ("NHWC", (2, 3, 3, 4), None),
-    ("FRACTAL_NZ", (20, 33), "float16"),
-    ("NC1HWC0", (1, 17, 2, 2), "float16"),
-    ("RowMajorInterleaved<4>", (7, 6), None),
-    ("CHWN4", (3, 5, 2, 2), None),
-    ("W", (7,), None),
-]
-
-
-def read(figure: drawsvg.Drawing) -> ElementTree.Element:
-    return ElementTree.fromstring(figure.as_svg())
-
-
-def texts(figure: drawsvg.Drawing) -> list[str]:
-    return ["".join(each.itertext()) for each in read(figure).iter(f"{SVG}text")]
-
-
-@pytest.mark.parametrize(("name", "shape", "dtype"), TENSORS)
-def test_every_offset_and_every_element_is_there(name: str, shape: tuple[int, ...], dtype: str | None) -> None:
-    layout = Layout.packed(lookup(name, dtype), shape)
-    figure = draw_memory(layout, name)
-    cells = [each for each in read(figure).iter(f"{SVG}rect") if each.get("width") == each.get("height") == "30.0"]
-    assert len(cells) == layout.size + layout.capacity
-    lanes = [each for each in cells if each.get("fill") == "#e8e8e8"]
-    assert len(lanes) == layout.capacity - layout.size
-    offsets = np.asarray(layout.offset(*np.meshgrid(*map(np.arange, shape), indexing="ij"))).reshape(-1)
-    found = texts(figure)
-    assert all(str(offset) in found for offset in offsets)
-    used = [axis for axis, dim in enumerate(shape) if dim > 1]
-    separator = "" if max(shape) <= 10 else ","
-    for index in np.ndindex(*shape):
-        assert separator.join(str(index[axis]) for axis in used) in found
-
-
-@pytest.mark.parametrize("shape", [(1, 64, 64, 64), (0, 1, 1, 1)])
-def test_what_cannot_be_drawn(shape: tuple[int, ...]) -> None:
-    with pytest.raises(FormatError, match="cannot be drawn"):
-        draw_memory(Layout.packed(lookup("NHWC"), shape))

@@ -16,8 +16,6 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.ir.graph import Graph
 from layoutopt.passes import FoldConstants, FusePatterns, RemoveDead, RemoveIdentities
 from layoutopt.passes.base import PassContext, Pipeline
-from layoutopt.patterns import fusion_patterns
-from layoutopt.testing import check_pattern
 from layoutopt.verification import verify_models
 
 NATIVE = DIALECTS["onnxruntime"]
@@ -49,8 +47,6 @@ def fused(proto: onnx.ModelProto) -> Graph:
         None,  # type: ignore[arg-type]
         kernels=NATIVE.kernels,
     )
-    for pattern in fusion_patterns():
-        check_pattern(pattern, proto)
     Pipeline((RemoveIdentities(), FoldConstants(), FusePatterns(), RemoveDead())).run(graph, context)
     emitted = onnx_io.to_bytes(onnx_io.emit(graph))
     verdict = verify_models(proto.SerializeToString(), emitted)

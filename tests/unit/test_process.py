@@ -1,4 +1,4 @@
-"""The process and its machine: memory, processor, collector, telemetry, logger, files with holes, a checkout."""
+"""The process and its machine: memory, processor, collector, telemetry, logger, a checkout."""
 
 import gc
 import logging
@@ -11,17 +11,15 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import onnx
 import onnx.parser
+import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import layoutopt
 from layoutopt.driver.garbage_collection import reduced_garbage_collection
-from layoutopt.files import copy_range, staging, write_with_holes
 from layoutopt.kernel_times import Machine
 from layoutopt.runtime import processor
 from layoutopt.runtime.available_memory import available_bytes
@@ -31,12 +29,11 @@ KB = 1024
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with 8,000 kB available; the process has 300 kB of data."""
+    """A machine with 8,000 kB available; the process has no limits."""
     (tmp_path / "self").mkdir()
-    (tmp_path / "meminfo").write_text("MemTotal: 16000 kB\nMemAvailable: 8000 kB\n")
-    (tmp_path / "self/status").write_text("Name:\tpython\nVmSize:\t 900 kB\nVmData:\t 300 kB\n")
     (tmp_path / "self/cgroup").write_text("")
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8000 * KB))
+    monkeypatch.setattr(psutil.Process, "rlimit", lambda process, kind: (psutil.RLIM_INFINITY,) * 2)
     return tmp_path
 
 
@@ -59,10 +56,13 @@ def test_a_group_around_the_process(system: Path, line: str, folder: str, limit:
     assert available_bytes(system, groups) == 3500 * KB
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are read on Linux")
 @pytest.mark.parametrize(("kind", "left"), [(resource.RLIMIT_DATA, 1700), (resource.RLIMIT_AS, 1100)])
 def test_limits_of_the_process(system: Path, monkeypatch: pytest.MonkeyPatch, kind: int, left: int) -> None:
-    limits = {kind: (2000 * KB, 2000 * KB)}
-    monkeypatch.setattr(resource, "getrlimit", lambda asked: limits.get(asked, (resource.RLIM_INFINITY,) * 2))
+    used = SimpleNamespace(data=300 * KB, vms=900 * KB)
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda process: used)
+    limit = (2000 * KB if asked == kind else psutil.RLIM_INFINITY for asked in (psutil.RLIMIT_DATA, psutil.RLIMIT_AS))
+    monkeypatch.setattr(psutil.Process, "rlimit", lambda process, asked: (next(limit),) * 2)
     assert available_bytes(system, system) == left * KB
 
 
@@ -176,60 +176,6 @@ def test_warnings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "layoutopt"):
         layoutopt.optimize(wrong, verify=False, measure=False, calibrate=False)
     assert any(record.getMessage().startswith("model: y: ") for record in caplog.records)
-
-
-PIECE = 1 << 12
-
-
-@given(parts=st.lists(st.tuples(st.booleans(), st.integers(1, 3 * PIECE)), min_size=1, max_size=6), data=st.data())
-def test_a_copy_of_a_range_has_its_bytes(
-    parts: list[tuple[bool, int]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("copies")
-    content = b"".join((b"\1" if is_stored else b"\0") * size for is_stored, size in parts)
-    with (folder / "source").open("wb") as file:
-        for is_stored, size in parts:
-            file.write(b"\1" * size) if is_stored else file.seek(size, os.SEEK_CUR)
-        file.truncate()
-    start = data.draw(st.integers(0, len(content)))
-    count = data.draw(st.integers(0, len(content) - start))
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        (folder / "source").open("rb") as source,
-        (folder / "target").open("x+b") as target,
-    ):
-        patch.setattr(staging, "_PIECE", PIECE)
-        target.write(b"head")
-        copy_range(source, start, count, target)
-        target.write(b"tail")
-    assert (folder / "target").read_bytes() == b"head" + content[start : start + count] + b"tail"
-
-
-@given(parts=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3 * PIECE)), max_size=6))
-def test_bytes_with_zeros_are_written_as_they_are(
-    parts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("files") / "file"
-    content = np.concatenate([np.zeros(0, np.uint8), *(np.full(size, value, np.uint8) for value, size in parts)])
-    with pytest.MonkeyPatch.context() as patch, path.open("x+b") as file:
-        patch.setattr(staging, "_PIECE", PIECE)
-        write_with_holes(content, file)
-        write_with_holes(content, file)
-    assert path.read_bytes() == 2 * content.tobytes()
-
-
-def test_holes_take_no_space(tmp_path: Path) -> None:
-    size = 1 << 25
-    with (tmp_path / "source").open("x+b") as source:
-        source.truncate(size)
-        if os.fstat(source.fileno()).st_blocks:
-            pytest.skip("this file system stores holes")
-        with (tmp_path / "target").open("x+b") as target:
-            copy_range(source, 0, size, target)
-            write_with_holes(np.zeros(size, np.uint8), target)
-            target.flush()
-            info = os.fstat(target.fileno())
-    assert info.st_size == 2 * size and info.st_blocks * 512 < size // 100
 
 
 CHECKOUT = Path(__file__).parents[2]

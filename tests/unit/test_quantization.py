@@ -16,7 +16,6 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.integer import (
-    AbsorbPads,
     Tabulate,
     WidenRows,
 )
@@ -275,35 +274,6 @@ def test_rows_of_floating_point_operands_are_merged(ops: str) -> None:
         }}"""
     )
     assert check(model, WidenRows(), SimplifyReshapes()).count("Reshape") == 2
-
-
-@pytest.mark.parametrize(
-    ("mode", "value", "scale", "is_absorbed"),
-    [
-        ("constant", "", "xs", True),
-        ("edge", "", "xs", False),
-        ("constant", ", one", "xs", False),
-        ("constant", "", "ys", False),
-    ],
-    ids=["zeros", "mode", "value", "scale"],
-)
-def test_a_pad_becomes_pads_of_the_convolution(mode: str, value: str, scale: str, is_absorbed: bool) -> None:
-    model = text_model(
-        f"""{HEADER} agraph (uint8[1,7,7,8] q) => (uint8[1,8,8,8] p, float[1,8,8,8] f)
-        <float xs = {{0.02}}, float ys = {{0.3}}, uint8 xz = {{11}}, int8 wz = {{0}}, float one = {{1}}, int8[8,1,2,2] w,
-         int64[8] widths = {{0, 1, 0, 0, 0, 0, 1, 0}}> {{
-            a = DequantizeLinear (q, xs, xz)
-            b = Pad <mode = "{mode}"> (a, widths{value})
-            c = QuantizeLinear (b, {scale}, xz)
-            p = com.microsoft.QLinearConv <channels_last = 1, group = 8, kernel_shape = [2, 2], pads = [0, 1, 1, 0]>
-                (c, xs, xz, w, xs, wz, ys, xz)
-            f = DequantizeLinear (p, ys, xz)
-        }}"""
-    )
-    assert ("Pad" in check(model, AbsorbPads())) is not is_absorbed
-    if is_absorbed:
-        graph, _ = rewritten(model, AbsorbPads())
-        assert graph.ops[0].attributes["pads"] == (1, 1, 1, 1)
 
 
 def test_affine_ops_that_change_the_scale_only_are_removed() -> None:

@@ -20,7 +20,7 @@ from layoutopt.inference import lift
 from layoutopt.onnx_io import from_message
 from layoutopt.ops import OPS_WITHOUT_RULE, rules
 from layoutopt.ops.ops_without_rule import NO_RULE, reason_without_signature
-from layoutopt.report.builder import remaining_moves
+from layoutopt.report.builder import counts
 from layoutopt.report.operators import UNKNOWN, known_operators
 from layoutopt.report.units import seconds, size
 
@@ -117,9 +117,8 @@ def permuted() -> onnx.ModelProto:
 
 
 def test_the_bytes_of_a_body_count_once_per_run() -> None:
-    (found,) = remaining_moves(inference.lift(onnx_io.from_message(permuted())))
-    assert (found.op_type, found.body, found.name) == ("Transpose", "loop/body", "turn")
-    assert found.bytes == 5 * 2 * 4 * 6 * 4
+    found = counts(inference.lift(onnx_io.from_message(permuted())))
+    assert (found.transposes, found.casts, found.bytes) == (1, 0, 5 * 2 * 4 * 6 * 4)
 
 
 def output_of(*arguments: str) -> str:
@@ -170,26 +169,20 @@ def explained(given: onnx.ModelProto, item: str | None = None, **options: object
     return explain(given, item, TARGET, **options)  # type: ignore[arg-type]
 
 
-def test_an_op_without_a_rule_is_a_remedy_and_a_change_with_a_bound() -> None:
+def test_an_op_without_a_rule_is_a_remedy_with_a_bound() -> None:
     found = explained(declared())
     conversions = {each.tensor: each for each in found.conversions}
     remedy = next(each for each in conversions["a"].remedies if "strange" in each.what)
-    assert remedy.kind == "rule" and remedy.reason == "there is no layout rule for its op type"
-    change = next(each for each in found.changes if each.kind == "rule")
-    assert change.method == "bound" and "strange" in change.what
-    assert remedy.saved_seconds is not None
-    assert change.saved_seconds >= remedy.saved_seconds > 0
-    # Without the op, the plan is at least as slow as the bound allows.
-    other = explained(text_model(DECLARED.replace("other.Strange", "Identity"))).plan
-    assert found.plan is not None and other is not None
-    assert found.plan.seconds_after - change.saved_seconds >= other.seconds_after * (1 - 1e-6)
+    assert remedy.reason == "there is no layout rule for its op type"
+    assert found.plan is not None and remedy.saved_seconds is not None
+    assert 0 < remedy.saved_seconds < found.plan.seconds_after
 
 
 def test_items_without_a_choice_have_a_note() -> None:
     item = explained(declared(), "x").item
     assert item is not None and item.note.startswith("an input: --pin gives it another format")
     fixed = explained(declared(), "b").item
-    assert fixed is not None and not fixed.choices
+    assert fixed is not None and not fixed.alternatives
     assert fixed.note == "other::Strange strange produces one format only: there is no layout rule for its op type"
     weight = explained(declared(), "w").item
     assert weight is not None and weight.note.startswith("a constant")
@@ -204,19 +197,6 @@ def test_a_node_that_is_folded_has_no_choices() -> None:
         explained(text_model(folded), "scale")
 
 
-def test_a_mask_is_removed_by_channels_that_fill_the_blocks() -> None:
-    masked = f"""{HEADER} net (float[1,16,56,56] x) => (float[1,16,56,56] y) <float[12,16,3,3] v, float[16,12,3,3] w> {{
-        [in] a = Conv <pads = [1, 1, 1, 1]> (x, v)
-        b = Log (a)
-        [out] y = Conv <pads = [1, 1, 1, 1]> (b, w)
-    }}"""
-    found = explained(text_model(masked))
-    mask = next(each for each in found.conversions if each.tensor == "b")
-    assert (mask.src, mask.dst) == ("NCHW16c(any padding)", "NCHW16c(finite padding)")
-    (remedy,) = (each for each in mask.remedies if each.kind == "channels")
-    assert remedy.what == "16 in place of 12 channels in axis 1 of b"
-
-
 def test_conversions_in_bodies_and_symbolic_sizes() -> None:
     looped = text_model(
         f"""{HEADER} net (float[1,16,H,12] x, int64 m) => (float[1,16,H,12] y) <bool t = {{1}}, float[16,16,3,3] v> {{
@@ -229,9 +209,9 @@ def test_conversions_in_bodies_and_symbolic_sizes() -> None:
     found = explained(looped, dims={"H": 6})
     assert [(each.name, each.low, each.high) for each in found.dims] == [("H", 6, 6)]
     first = next(each for each in found.conversions if each.tensor == "s")
-    assert (first.producer.kind, first.consumers[0].kind) == ("body input", "Conv")
-    assert first.nbytes == 2 * 16 * 6 * 12 * 4  # read and written once
+    assert [each.kind for each in first.ops] == ["body input", "Conv"]
+    assert first.bytes == 2 * 16 * 6 * 12 * 4  # read and written once
     item = explained(looped, "inner", dims={"H": 6}).item
-    assert item is not None and item.body == "loop/body" and len(item.choices) > 1
+    assert item is not None and item.body == "loop/body" and len(item.alternatives) > 1
     loop = explained(looped, "loop", dims={"H": 6}).item
     assert loop is not None and "boundary of bodies" in loop.note

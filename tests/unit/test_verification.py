@@ -14,7 +14,7 @@ from tiers import covering
 
 import layoutopt
 from layoutopt import onnx_io
-from layoutopt.dialects.onnxruntime.winograd import MACHINE_RATES, Algorithm, MachineRates, WinogradRewriter
+from layoutopt.dialects.onnxruntime.winograd import MACHINE_RATES, MachineRates, Tiles, WinogradRewriter
 from layoutopt.errors import UnverifiedError, VerificationError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -645,8 +645,8 @@ def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypat
 
         monkeypatch.setattr(WinogradRewriter, "_transformed_filter", filter)
     elif faulty == "all transforms":
-        rows = Algorithm.window
-        monkeypatch.setattr(Algorithm, "window", lambda *a: (rows(*a)[0], tuple(2 * each for each in rows(*a)[1])))
+        taps = Tiles.taps
+        monkeypatch.setattr(Tiles, "taps", lambda *a: (2 * taps(*a)[0], *taps(*a)[1:]))
     else:
         emit = onnx_io.emit
 

@@ -1,23 +1,21 @@
 """The check of a certificate: its JSON form, the proof of each claim, and what all claims together must cover."""
 
-import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.model import NCHWC, Model
 from layoutopt.certificate.checker.normal import USED, view
 from layoutopt.certificate.checker.operators import Translator
-from layoutopt.certificate.checker.terms import Extent, Shape, Term, UnprovableError, difference, leaf
+from layoutopt.certificate.checker.terms import Shape, Term, UnprovableError, difference, leaf
 from layoutopt.errors import CertificateError
 
-VERSION = 1
-_FIELDS = {"layoutopt_version", "certificate", "original", "result", "block", "claims"}
+VERSION: Literal[1] = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(BaseModel):
     """A value of the result is a value of the original, with its elements in another order.
 
     Attributes:
@@ -25,36 +23,45 @@ class Claim:
         of: the name in the original.
         axes: for every axis of the value the digits of coordinates of the original that it consists of.
         lemmas: the names of the lemmas that the proof uses.
-        is_tested: whether the values are only compared on random inputs.
+        tested: whether the values are only compared on random inputs.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     value: str
     of: str
-    axes: Axes
+    axes: tuple[tuple[tuple[NonNegativeInt, PositiveInt, PositiveInt | str], ...], ...]
     lemmas: tuple[str, ...] = ()
-    is_tested: bool = False
+    tested: bool = False
 
     @classmethod
-    def identity(cls, name: str, shape: Shape) -> "Claim":
+    def identity(cls, name: str, shape: Shape, *, tested: bool = False) -> "Claim":
         """The value of that name is the value of that name."""
-        return cls(name, name, maps.identity(shape))
+        return cls(value=name, of=name, axes=maps.identity(shape), tested=tested)
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(BaseModel):
     """A certificate.
 
     Attributes:
+        layoutopt_version: the version that wrote it.
+        certificate: the version of this format.
         original: the SHA-256 of the original.
         result: the SHA-256 of the result.
         block: channels per block of onnxruntime's blocked operators, for which the claims hold.
         claims: in the order in which they are proven.
+        layoutopt_file: the mark of a file that layoutopt wrote.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    layoutopt_version: str
+    certificate: Literal[1]
     original: str
     result: str
-    block: int
+    block: PositiveInt
     claims: tuple[Claim, ...]
+    layoutopt_file: Any = None
 
 
 def parse(text: str, where: str = "certificate") -> Certificate:
@@ -64,47 +71,13 @@ def parse(text: str, where: str = "certificate") -> Certificate:
         CertificateError: the text has another form.
     """
     try:
-        record = json.loads(text)
-        if record["certificate"] != VERSION or set(record) - {"layoutopt_file"} != _FIELDS:
-            raise ValueError(f"it is no certificate of version {VERSION}")
-        claims = tuple(_claim(entry) for entry in record["claims"])
-        block = record["block"]
-        if not isinstance(block, int) or isinstance(block, bool) or block < 1:
-            raise ValueError("`block` is no positive number")
-        return Certificate(_text(record["original"]), _text(record["result"]), block, claims)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
-        raise CertificateError(f"is not a certificate that layoutopt reads: {fault}", where=where) from fault
-
-
-def _claim(entry: dict[str, Any]) -> Claim:
-    if set(entry) not in ({"value", "of", "axes", "tested"}, {"value", "of", "axes", "lemmas"}):
-        raise ValueError(f"a claim has the fields {sorted(entry)}")
-    axes = tuple(tuple(_digit(digit) for digit in digits) for digits in entry["axes"])
-    if axes != maps.canonical(axes):
-        raise ValueError("axes are not in canonical form")
-    lemmas = tuple(_text(name) for name in entry.get("lemmas", ()))
-    if entry.get("tested", True) is not True:
-        raise ValueError("`tested` is true or absent")
-    return Claim(_text(entry["value"]), _text(entry["of"]), axes, lemmas, "tested" in entry)
-
-
-def _digit(entry: Any) -> maps.Digit:
-    axis, stride, extent = entry
-    if any(isinstance(each, bool) or not isinstance(each, int) for each in (axis, stride)) or axis < 0 or stride < 1:
-        raise ValueError("a digit is [axis, stride, extent]")
-    return axis, stride, _extent(extent)
-
-
-def _extent(extent: Any) -> Extent:
-    if isinstance(extent, bool) or not isinstance(extent, int | str) or (isinstance(extent, int) and extent < 1):
-        raise ValueError("an extent is a positive number or a name")
-    return extent
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
-    return value
+        return Certificate.model_validate_json(text)
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the text"
+        raise CertificateError(
+            f"is not a certificate that layoutopt reads: {place}: {first['msg']}", where=where
+        ) from fault
 
 
 BLOCKS = (8, 16)  # channels per block of onnxruntime's blocked operators
@@ -169,7 +142,11 @@ def claimed_view(claim: Claim, source: Term) -> Term:
         UnprovableError: the map is no bijection of elements.
     """
     back = maps.inverse(claim.axes, source.shape)
-    if back is None or maps.inverse(back, maps.shape_of(claim.axes)) is None:
+    if (
+        claim.axes != maps.canonical(claim.axes)
+        or back is None
+        or maps.inverse(back, maps.shape_of(claim.axes)) is None
+    ):
         raise UnprovableError(f"the map of {claim.value} is no bijection on the elements of {claim.of}")
     return view(source, claim.axes)
 
@@ -237,7 +214,7 @@ def check(certificate: Certificate, original: Model, result: Model, *, allow_tes
     context = Context(original, result, certificate.block)
     for name in result.inputs:
         context.accept(Claim.identity(name, original.types[name][0]))
-    if not allow_tested and (open_claims := [claim.value for claim in certificate.claims if claim.is_tested]):
+    if not allow_tested and (open_claims := [claim.value for claim in certificate.claims if claim.tested]):
         raise CertificateError(
             f"is not proven, and neither are {len(open_claims) - 1} other values of {len(certificate.claims)}",
             where=open_claims[0],
@@ -255,7 +232,9 @@ def check(certificate: Certificate, original: Model, result: Model, *, allow_tes
 
 def _check_claim(context: Context, claim: Claim, verdict: Verdict) -> None:
     try:
-        if claim.is_tested:
+        if claim.tested:
+            if claim.axes != maps.identity(context.original_leaf(claim.of).shape):
+                raise UnprovableError("only values in the same order of elements are tested")
             verdict.tested[claim.value] = claim, segment(context, claim.value)
             context.accept(claim)
             return
@@ -302,8 +281,8 @@ def check_interface(original: Model, result: Model) -> None:
         values += model.message.graph.output
         return [(each.name, each.type.SerializeToString(deterministic=True)) for each in values]
 
-    if interface(original) != interface(result) or original.defaults != result.defaults:
-        raise CertificateError("inputs or outputs have other names, types or defaults than in the original")
+    if interface(original) != interface(result):
+        raise CertificateError("inputs or outputs have other names or types than in the original")
     if unknown := {name for name, _ in interface(original)} - original.types.keys():
         raise CertificateError("is no tensor, or has no shape", where=min(unknown))
 

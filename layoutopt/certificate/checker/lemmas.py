@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutopt.certificate.checker import index_map as maps
-from layoutopt.certificate.checker.index_map import Axes
 from layoutopt.certificate.checker.normal import make, present, reshaped, split_view, transposed, view
-from layoutopt.certificate.checker.terms import CONSTANT, RANDOM, Array, Term, constant
+from layoutopt.certificate.checker.terms import CONSTANT, Array, Term, constant
 
 ALGEBRAIC = (1, 11)  # float32 and double; values of narrower types overflow too easily
 SMALLEST_FACTOR, LARGEST_FACTOR = 2.0**-64, 2.0**16
@@ -65,19 +64,6 @@ def _product_with_one(term: Term) -> Term | None:
     return x if is_one else None
 
 
-def _product_of_factors(term: Term) -> Term | None:
-    """Mul(Mul(x, d), c) = Mul(x, d c)."""
-    x, factor = operands(term)
-    if x.op != "Mul" or not is_factor(factor) or not is_factor(x.args[1]):
-        return None
-    x, other = operands(x)
-    if x.op == "Mul" and x.args[1] is not None and x.args[1].op == CONSTANT:
-        return None  # a product that is too large or too small to be one factor
-    elements = product(other, factor)
-    combined = None if elements is None else constant(elements, term.dtype)
-    return make("Mul", x, combined) if is_factor(combined) else None
-
-
 def _factor_of_shift(term: Term) -> Term | None:
     """Mul(Add(x, d), c) = Add(Mul(x, c), d c)."""
     total, factor = operands(term)
@@ -131,10 +117,9 @@ def _quotient_by_constant(term: Term) -> Term | None:
 
 
 def _scaled(weights: Term, factor: Term) -> Term | None:
-    """Weights times numbers or a gate; None if a product of constants is beyond the range."""
-    if weights.op != CONSTANT or factor.op != CONSTANT:
-        return make("Mul", weights, factor)
-    elements = product(weights, factor) if is_factor(factor) else None
+    """Constant weights times numbers; None if a product is beyond the range."""
+    is_product = weights.op == CONSTANT and is_factor(factor)
+    elements = product(weights, factor) if is_product else None
     return None if elements is None else constant(elements, weights.dtype)
 
 
@@ -168,38 +153,14 @@ def _pad_into_convolution(term: Term) -> Term | None:
 def _zero_filter(term: Term) -> Term | None:
     """Conv(x, 0) = 0, for random x, which is finite."""
     x, filters = operands(term)
-    if split_view(x)[0].op not in RANDOM or filters.op != CONSTANT or np.any(filters.elements) or not term.is_static:
+    if (
+        split_view(x)[0].op != "RandomUniform"
+        or filters.op != CONSTANT
+        or np.any(filters.elements)
+        or not term.is_static
+    ):
         return None
     return constant(np.zeros([int(extent) for extent in term.shape]), term.dtype)
-
-
-def _gate_into_filter(term: Term) -> Term | None:
-    """Conv(Mul(x, g), W) = Conv(x, Mul(W, g)), g over channels and for one sample."""
-    x, filters = operands(term)
-    core, axes = split_view(x)
-    if core.op != "Mul" or maps.permutation(axes, core.shape) is None or maps.inverse(axes, core.shape) is None:
-        return None
-    group, channels, rank = term["group"], x.shape[1], len(x.shape)
-    if term.dtype not in ALGEBRAIC or group not in (1, channels) or (group != 1 and filters.shape[0] != channels):
-        return None
-    for place in (1, 0):
-        gate = _as_operand(operands(core)[place], axes, core)
-        if gate is None or operands(core)[1 - place].shape != core.shape:
-            continue
-        if all(extent == 1 for axis, extent in enumerate(gate.shape) if axis != 1):
-            shape = (gate.shape[1], 1) if group != 1 else (1, gate.shape[1])
-            scaled = _scaled(filters, reshaped(gate, (*shape, *(1,) * (rank - 2))))
-            kept = view(operands(core)[1 - place], axes)
-            return None if scaled is None else make("Conv", kept, scaled, **dict(term.attributes))
-    return None
-
-
-def _as_operand(factor: Term, axes: Axes, core: Term) -> Term | None:
-    """A factor of `core` as a factor of its view by `axes`; None if it has the full shape."""
-    if factor.shape == core.shape:
-        return None
-    own = (1,) * (len(core.shape) - len(factor.shape)) + factor.shape
-    return view(reshaped(factor, own), tuple(tuple(digit for digit in group if own[digit[0]] != 1) for group in axes))
 
 
 def _depthwise_as_product(term: Term) -> Term | None:
@@ -244,8 +205,12 @@ def _scale_into_rows(term: Term) -> Term | None:
     core, axes = split_view(x)
     if core.op != "Mul" or matrix.op != CONSTANT or len(matrix.shape) != 2 or operands(core)[0].shape != core.shape:
         return None
-    gate = _as_operand(operands(core)[1], axes, core)
-    if gate is None or gate.op != CONSTANT or any(extent != 1 for extent in gate.shape[:-1]):
+    gate = operands(core)[1]
+    own = (1,) * (len(core.shape) - len(gate.shape)) + gate.shape
+    if gate.op != CONSTANT or own == core.shape:
+        return None
+    gate = view(reshaped(gate, own), tuple(tuple(digit for digit in group if own[digit[0]] != 1) for group in axes))
+    if any(extent != 1 for extent in gate.shape[:-1]):
         return None
     scaled = _scaled(matrix, reshaped(gate, (gate.shape[-1], 1)))
     return None if scaled is None else make("MatMul", view(operands(core)[0], axes), scaled)
@@ -255,7 +220,6 @@ _CONV, _MUL, _ADD = frozenset({"Conv"}), frozenset({"Mul"}), frozenset({"Add"})
 
 LEMMAS = (
     Lemma("product-with-one", _MUL, "x 1 = x", _product_with_one),
-    Lemma("product-of-factors", _MUL, "(x d) c = x (d c), d and c constant", _product_of_factors),
     Lemma("factor-of-shift", _MUL, "(x + d) c = x c + d c, d and c constant", _factor_of_shift),
     Lemma("sum-of-shifts", _ADD, "(x + d) + c = x + (d + c), d and c constant, without cancellation", _sum_of_shifts),
     Lemma("zero-shift", _ADD, "W x + 0 = W x", _zero_shift),
@@ -263,7 +227,6 @@ LEMMAS = (
     Lemma("depthwise-as-product", _CONV, "Conv(x, W) = x W, one filter of one tap per channel", _depthwise_as_product),
     Lemma("pad-into-convolution", _CONV, "Conv(Pad(x), pads = p) = Conv(x, pads = p + q)", _pad_into_convolution),
     Lemma("zero-filter", _CONV, "Conv(x, 0) = 0, for random x", _zero_filter),
-    Lemma("gate-into-filter", _CONV, "Conv(g x, W) = Conv(x, g W), g over channels, one sample", _gate_into_filter),
     Lemma("scale-into-filters", _MUL, "s Conv(x, W) = Conv(x, s W), s over output channels", _scale_into_filters),
     Lemma("pointwise-as-product", _CONV, "a convolution of one tap is a matrix product", _pointwise_as_product),
     Lemma("scale-into-rows", frozenset({"MatMul"}), "(g x) W = x (g W), g along the summed axis", _scale_into_rows),

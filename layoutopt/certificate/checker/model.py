@@ -31,7 +31,6 @@ class Model:
         digest: the SHA-256 of its content.
         producers: the index of the node that computes a value.
         constants: initializers, by name.
-        defaults: initializers that a caller can override, by name.
         opsets: versions of operator sets, by domain.
         types: inferred shapes and element types; an extent that is not known has a name of its own.
         blocked: the values that are arrays in blocks, which standard operators see as images of four axes.
@@ -42,7 +41,6 @@ class Model:
     digest: str
     producers: dict[str, int] = field(default_factory=dict)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-    defaults: dict[str, tuple[int, Shape, bytes]] = field(default_factory=dict)
     opsets: dict[str, int] = field(default_factory=dict)
     types: dict[str, tuple[Shape, int]] = field(default_factory=dict)
     blocked: set[str] = field(default_factory=set)
@@ -96,13 +94,9 @@ def of_message(message: onnx.ModelProto) -> Model:
     model.producers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
     if clash := model.producers.keys() & {*inputs}:
         raise CertificateError("is computed by a node, and is an input too", where=min(clash))
-    is_overridable = message.ir_version >= FIRST_OVERRIDABLE
-    for tensor in graph.initializer:
-        if is_overridable and tensor.name in inputs:
-            array = array_of(tensor)
-            model.defaults[tensor.name] = tensor.data_type, array.shape, array.tobytes()
-        else:
-            model.constants[tensor.name] = tensor
+    model.constants = {tensor.name: tensor for tensor in graph.initializer}
+    if message.ir_version >= FIRST_OVERRIDABLE and (defaults := model.constants.keys() & {*inputs}):
+        raise CertificateError("is an input with a default, which has no proof", where=min(defaults))
     versions = [("" if each.domain == "ai.onnx" else each.domain, each.version) for each in message.opset_import]
     model.opsets = dict(versions)
     if len(model.opsets) < len(versions) or model.opsets.get("", 0) < FIRST_OPSET:
@@ -167,7 +161,6 @@ def _types(message: onnx.ModelProto) -> Iterator[tuple[str, tuple[Shape, int]]]:
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     graph = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True).graph
-    constants = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     for value in (*graph.input, *graph.value_info, *graph.output):
         dims = value.type.tensor_type.shape.dim
         extents: list[Extent] = [
@@ -176,7 +169,7 @@ def _types(message: onnx.ModelProto) -> Iterator[tuple[str, tuple[Shape, int]]]:
             else _extent_name(dim.dim_param) or f"{value.name}[{axis}]"
             for axis, dim in enumerate(dims)
         ]
-        if 0 in extents and value.name not in constants:
+        if 0 in extents:
             raise CertificateError("has no elements; such values have no proofs", where=value.name)
         if value.type.tensor_type.HasField("shape"):
             yield value.name, (tuple(extents), value.type.tensor_type.elem_type)

@@ -39,8 +39,6 @@ def make(op: str, *args: Term | None, **attributes: Any) -> Term:
         term = _along_axis(op, present(args), attributes)
     elif op == "MatMul":
         term = _product(present(args), present(args, 1))
-    elif op in ("Concat", "Pad"):
-        term = _permuted(op, args, attributes)
     else:
         term = general(op, args, attributes)
     return _rewritten(term)
@@ -96,8 +94,6 @@ def view(term: Term, axes: Axes) -> Term:
         return constant(elements, core.dtype, bound)
     if composed == maps.identity(core.shape) and shape == core.shape:
         return core
-    if core.op in NARY and (inside := _view_of_operands(core, composed, shape)) is not None:
-        return inside
     return apply(VIEW, (core,), shape, core.dtype, axes=composed)
 
 
@@ -118,8 +114,6 @@ def reshaped(term: Term, shape: Shape) -> Term:
     """The term in another shape of the same volume."""
     if maps.volume(shape) != maps.volume(term.shape):
         raise UnprovableError(f"a reshape of {term.shape} to {shape} is not proven for all sizes")
-    if term.op == "Reshape":
-        term = present(term.args)
     if shape == term.shape:
         return term
     if term.op == CONSTANT:
@@ -129,22 +123,8 @@ def reshaped(term: Term, shape: Shape) -> Term:
     core, inner = split_view(term)
     axes = maps.reshape(inner, shape)
     if axes is None or maps.shape_of(axes) != shape:
-        flat = maps.canonical([[digit for digits in inner for digit in digits]])
-        return apply("Reshape", (view(core, flat),), shape, term.dtype)
+        raise UnprovableError(f"a reshape of {term.shape} to {shape} across the order of axes")
     return view(core, axes)
-
-
-def _view_of_operands(term: Term, axes: Axes, shape: Shape) -> Term | None:
-    """view(f(c, y)) = f(view(c), view(y)), if no operand but constants has the full shape."""
-    if any(arg.shape == term.shape and arg.op != CONSTANT for arg in term.args if arg):
-        return None
-    back = maps.inverse(axes, term.shape)
-    if back is None:
-        return None
-    args = [None if arg is None else _laid_out(arg, back, shape, term.shape) for arg in term.args]
-    if any(new is None and old is not None for new, old in zip(args, term.args, strict=True)):
-        return None
-    return make(term.op, *args, **dict(term.attributes))
 
 
 def _laid_out(term: Term, axes: Axes, core_shape: Shape, shape: Shape) -> Term | None:
@@ -175,13 +155,12 @@ def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, An
         args.sort(key=lambda arg: (arg is None or arg.op == CONSTANT, "" if arg is None else split_view(arg)[0].key))
     terms = [arg for arg in args if arg is not None]
     shape = broadcast([arg.shape for arg in terms])
-    if (pivot := next((arg for arg in terms if arg.shape == shape and arg.op == VIEW), None)) is not None:
-        first = next(arg for arg in terms if arg.shape == shape and arg.op != CONSTANT)
+    pivot = next((arg for arg in terms if arg.shape == shape and arg.op != CONSTANT), None)
+    if pivot is not None and pivot.op == VIEW:
         core, axes = split_view(pivot)
-        if first is pivot and maps.inverse(axes, core.shape) is not None:
-            inside = [None if arg is None else _laid_out(arg, axes, core.shape, shape) for arg in args]
-            if all(new is not None or old is None for new, old in zip(inside, args, strict=True)):
-                return view(make(op, *inside, **attributes), axes)
+        inside = [None if arg is None else _laid_out(arg, axes, core.shape, shape) for arg in args]
+        if all(new is not None or old is None for new, old in zip(inside, args, strict=True)):
+            return view(make(op, *inside, **attributes), axes)
     operand = present(args, 1) if op == "Where" else present(args)
     if any(term.dtype != operand.dtype for term in terms[op == "Where" :]) and op != "Pow":
         raise UnprovableError(f"{op} of two element types")
@@ -237,35 +216,6 @@ def _along_axis(op: str, term: Term, attributes: dict[str, Any]) -> Term:
     if len(group) == 1 and group[0][1:] == (1, core.shape[group[0][0]]):
         return view(apply(op, (core,), core.shape, core.dtype, axis=group[0][0]), outer)
     return apply(op, (term,), term.shape, term.dtype, axis=attributes["axis"])
-
-
-def _permuted(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
-    """Concat or Pad, on the cores of views that permute axes in the same way."""
-    terms = [arg for arg in args if arg is not None]
-    views = {split_view(arg)[1] for arg in terms if arg.op == VIEW}
-    pivot = next((arg for arg in terms if arg.op == VIEW), None)
-    if pivot is None or (op == "Concat" and any(arg.op not in (VIEW, CONSTANT) for arg in terms)):
-        return general(op, args, attributes)
-    orders = {maps.permutation(split_view(arg)[1], split_view(arg)[0].shape) for arg in terms if arg.op == VIEW}
-    order = orders.pop()
-    if orders or order is None or not views:
-        return general(op, args, attributes)
-    back = [order.index(axis) for axis in range(len(order))]
-    inside = general(op, [_moved_operand(arg, back) for arg in args], _moved(op, attributes, order))
-    return transposed(_rewritten(inside), order)
-
-
-def _moved_operand(term: Term | None, order: Sequence[int]) -> Term | None:
-    return transposed(term, order) if term is not None and len(term.shape) == len(order) else term
-
-
-def _moved(op: str, attributes: dict[str, Any], order: Sequence[int]) -> dict[str, Any]:
-    """The attributes for operands whose axis order[k] is the axis k."""
-    if op == "Concat":
-        return {**attributes, "axis": order[attributes["axis"]]}
-    back = [list(order).index(axis) for axis in range(len(order))]
-    pads, rank = attributes["pads"], len(order)
-    return {**attributes, "pads": tuple(pads[axis] for axis in back) + tuple(pads[rank + axis] for axis in back)}
 
 
 def _product(x: Term, y: Term) -> Term:

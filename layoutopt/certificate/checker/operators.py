@@ -6,19 +6,16 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from layoutopt.certificate.checker import index_map as maps
 from layoutopt.certificate.checker.lemmas import ALGEBRAIC
 from layoutopt.certificate.checker.model import MICROSOFT, NCHWC, Model, array_of, attributes
-from layoutopt.certificate.checker.normal import LARGEST_CONSTANT, broadcast, general, make, reshaped, transposed
+from layoutopt.certificate.checker.normal import general, make, reshaped, transposed
 from layoutopt.certificate.checker.terms import (
     CONSTANT,
     FLOATS,
     GENERAL,
     NARY,
-    RANDOM,
     REDUCTIONS,
     SAME_IN_BLOCKS,
     UNARY,
@@ -27,9 +24,8 @@ from layoutopt.certificate.checker.terms import (
     UnprovableError,
     apply,
     constant,
+    inferred,
 )
-
-INT64 = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class Call:
         attributes: all attributes, with the defaults of the opset.
         opset: the version of the domain.
         block: channels per block of onnxruntime's blocked operators.
-        outputs: the number of outputs.
+        is_blocked: whether the result is an array in blocks, which standard operators see as an image of four axes.
     """
 
     op: str
@@ -50,7 +46,7 @@ class Call:
     attributes: dict[str, Any]
     opset: int
     block: int
-    outputs: int
+    is_blocked: bool
 
     def __getitem__(self, index: int) -> Term:
         if (term := self.optional(index)) is None:
@@ -104,12 +100,11 @@ def _identity(call: Call) -> Term:
     return call[0]
 
 
-@meaning("Cast")
-def _cast(call: Call) -> Term:
-    x, to = call[0], call.attributes["to"]
-    if x.op == CONSTANT and x.dtype not in FLOATS and to in ALGEBRAIC:
-        return constant(np.asarray(x.elements, np.float32 if to == 1 else np.float64), to)
-    return x if x.dtype == to else make("Cast", x, **frozen(call.attributes))
+@meaning("Constant")
+def _constant(call: Call) -> Term:
+    if (value := call.attributes.get("value")) is None:
+        raise UnprovableError("a Constant that is no tensor")
+    return constant(array_of(value), value.data_type)
 
 
 @meaning("Transpose")
@@ -139,56 +134,22 @@ def _reshape(call: Call) -> Term:
 
 @meaning("Squeeze", "Unsqueeze", "Flatten")
 def _reshape_by_axes(call: Call) -> Term:
-    x, shape = call[0], list(call[0].shape)
-    if call.op == "Flatten":
-        axis = call.attributes["axis"] + (len(shape) if call.attributes["axis"] < 0 else 0)
-        return reshaped(x, (maps.volume(shape[:axis]), maps.volume(shape[axis:])))
-    axes = call.integers(1, "axes")
-    if call.op == "Squeeze":
-        if axes is None:
-            raise UnprovableError("a Squeeze without axes")
-        chosen = [normal_axis(k, len(shape)) for k in axes]
-        return reshaped(x, tuple(extent for k, extent in enumerate(shape) if k not in chosen))
-    rank = len(shape) + len(axes or ())
-    places = {normal_axis(axis, rank) for axis in axes or ()}
-    rest = iter(shape)
-    return reshaped(x, tuple(1 if k in places else next(rest) for k in range(rank)))
+    shape, _ = inferred(call.op, call.args, {**frozen(call.attributes), "opset": call.opset})
+    return reshaped(call[0], shape)
 
 
-@meaning("Shape")
-def _shape(call: Call) -> Term:
-    if not call[0].is_static:
-        raise UnprovableError("the Shape of a value with symbolic extents")
-    stop = call.attributes.get("end")
-    return constant(np.asarray(call[0].shape[call.attributes.get("start") or 0 : stop], np.int64), INT64)
-
-
-@meaning("Sub", "Neg", "Sum", "Pow", "Max", "Min")
-def _arithmetic(call: Call) -> Term:
+@meaning("Sub")
+def _difference(call: Call) -> Term:
     x = call[0]
-    if call.op in ("Sum", "Max", "Min"):
-        for index in range(1, len(call.args)):
-            x = make("Add" if call.op == "Sum" else call.op, x, call[index])
-        return x
-    if x.dtype not in FLOATS:
-        return make(call.op, *call.args)
-    if call.op == "Sub":
-        return make("Add", x, make("Mul", call[1], number(-1, x)))
-    if call.op == "Neg":
-        return make("Mul", x, number(-1, x))
-    exponent = call[1]
-    is_two = exponent.op == CONSTANT and bool(np.all(exponent.elements == 2))
-    is_square = x.dtype in ALGEBRAIC and is_two and broadcast([x.shape, exponent.shape]) == x.shape
-    return make("Mul", x, x) if is_square else make("Pow", x, exponent)
+    return make("Add", x, make("Mul", call[1], number(-1, x))) if x.dtype in FLOATS else make("Sub", *call.args)
 
 
-@meaning("ConstantOfShape")
-def _constant_of_shape(call: Call) -> Term:
-    value = call.attributes.get("value")
-    array, shape = np.zeros(1, np.float32) if value is None else array_of(value), call.integers(0, "shape") or ()
-    if min(shape, default=1) < 1 or np.prod(shape, dtype=float) > LARGEST_CONSTANT:
-        raise UnprovableError("a ConstantOfShape without elements, or with too many")
-    return constant(np.broadcast_to(array, shape), 1 if value is None else value.data_type)
+@meaning("Sum")
+def _sum(call: Call) -> Term:
+    x = call[0]
+    for index in range(1, len(call.args)):
+        x = make("Add", x, call[index])
+    return x
 
 
 def scaled_by(x: Term, factor: float) -> Term:
@@ -198,10 +159,9 @@ def scaled_by(x: Term, factor: float) -> Term:
 
 @meaning("Clip")
 def _clip(call: Call) -> Term:
-    bounds = [call.optional(1), call.optional(2)]
     if call.opset < 11:
-        bounds = [number(call.attributes[name], call[0]) for name in ("min", "max")]
-    return make("Clip", call[0], *bounds)
+        return make("Clip", call[0], *(number(call.attributes[name], call[0]) for name in ("min", "max")))
+    return make("Clip", *call.args)
 
 
 @meaning("HardSwish")
@@ -214,10 +174,10 @@ def hard_swish(x: Term) -> Term:
     return make("Mul", x, make("HardSigmoid", x, alpha=float(np.float32(1 / 6)), beta=0.5))
 
 
-@meaning("Gelu")
-def gelu(call: Call) -> Term:
+@meaning("Gelu", f"{MICROSOFT}.Gelu", f"{MICROSOFT}.BiasGelu")
+def _gelu(call: Call) -> Term:
     """x (1 + erf(x / sqrt 2)) / 2."""
-    x = call[0]
+    x = make("Add", call[0], call[1]) if call.op.endswith("BiasGelu") else call[0]
     if call.attributes.get("approximate", "none") != "none" or x.dtype not in ALGEBRAIC:
         raise UnprovableError("a Gelu by Tanh, or in 16 bits")
     error = make("Erf", make("Mul", x, number(2**-0.5, x)))
@@ -227,7 +187,7 @@ def gelu(call: Call) -> Term:
 @meaning("BatchNormalization")
 def _batch_normalization(call: Call) -> Term:
     x = call[0]
-    if call.outputs > 1 or call.attributes.get("training_mode") or not call.attributes.get("spatial", 1):
+    if call.attributes.get("training_mode") or not call.attributes.get("spatial", 1):
         raise UnprovableError("a BatchNormalization in training mode")
     ones = (1,) * (len(x.shape) - 2)
     scale, shift, mean, variance = (reshaped(call[k], (1, *call[k].shape, *ones)) for k in range(1, 5))
@@ -265,18 +225,18 @@ def _reduce(call: Call) -> Term:
 @meaning("Softmax")
 def _softmax(call: Call) -> Term:
     x, axis = call[0], normal_axis(call.attributes["axis"], len(call[0].shape))
-    if call.opset >= 13 or axis == len(x.shape) - 1:
-        return make(call.op, x, axis=axis)
+    if call.opset >= 13:
+        return make("Softmax", x, axis=axis)
     rows = reshaped(x, (maps.volume(x.shape[:axis]), maps.volume(x.shape[axis:])))
-    return reshaped(make(call.op, rows, axis=1), x.shape)
+    return reshaped(make("Softmax", rows, axis=1), x.shape)
 
 
 @meaning("LayerNormalization")
 def _layer_normalization(call: Call) -> Term:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias."""
     x, epsilon = call[0], call.attributes["epsilon"]
-    if call.outputs > 1 or epsilon <= 0 or x.dtype not in ALGEBRAIC:
-        raise UnprovableError("a LayerNormalization with three outputs, without epsilon, or in 16 bits")
+    if epsilon <= 0 or x.dtype not in ALGEBRAIC:
+        raise UnprovableError("a LayerNormalization without epsilon, or in 16 bits")
     axes = tuple(range(normal_axis(call.attributes["axis"], len(x.shape)), len(x.shape)))
     centred = make("Add", x, make("Mul", make("ReduceMean", x, axes=axes), number(-1, x)))
     variance = make("ReduceMean", make("Mul", centred, centred), axes=axes)
@@ -286,103 +246,81 @@ def _layer_normalization(call: Call) -> Term:
 
 @meaning("Concat")
 def _concat(call: Call) -> Term:
+    if call.is_blocked:
+        return blocked(make("Concat", *(plain(call[k], call.block) for k in range(len(call.args))), axis=1), call.block)
     return make("Concat", *call.args, axis=normal_axis(call.attributes["axis"], len(call[0].shape)))
 
 
 @meaning("Pad")
 def _pad(call: Call) -> Term:
-    x, pads, axes = call[0], call.integers(1, "pads") or (), call.integers(3, "axes")
-    rank = len(x.shape)
-    value = call.optional(2)
-    if call.opset < 11:
-        value = number(call.attributes["value"], x)
-    if axes is not None:
-        full = [0] * 2 * rank
-        for place, axis in enumerate(axes):
-            full[normal_axis(axis, rank)], full[rank + normal_axis(axis, rank)] = pads[place], pads[len(axes) + place]
-        pads = tuple(full)
+    if call.opset < 11 or call.optional(3) is not None:
+        raise UnprovableError("a Pad of an opset before 11, or with axes")
+    pads, value = call.integers(1, "pads"), call.optional(2)
     is_zero = value is None or (value.op == CONSTANT and not np.any((value.elements != 0) | np.signbit(value.elements)))
-    return make("Pad", x, *([] if is_zero else [value]), mode=call.attributes["mode"], pads=tuple(pads))
-
-
-@meaning("Slice")
-def _slice(call: Call) -> Term:
-    x, starts, ends = call[0], call.integers(1, "starts") or (), call.integers(2, "ends") or ()
-    axes = tuple(normal_axis(axis, len(x.shape)) for axis in call.integers(3, "axes") or range(len(starts)))
-    steps = call.integers(4, "steps") or (1,) * len(starts)
-    if not len(axes) == len(starts) == len(ends) == len(steps) == len(set(axes)) or 0 in steps:
-        raise UnprovableError("a Slice of other axes than it has numbers for")
-    return make("Slice", x, axes=axes, starts=starts, ends=ends, steps=steps)
+    return make("Pad", call[0], *([] if is_zero else [value]), mode=call.attributes["mode"], pads=pads)
 
 
 def frozen(attributes: dict[str, Any]) -> dict[str, Any]:
     """All attributes, hashable."""
-    return {name: _hashable(value) for name, value in attributes.items() if value is not None}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
 
 
-def _hashable(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_hashable(each) for each in value)
-    return value.SerializeToString(deterministic=True) if isinstance(value, onnx.TensorProto) else value
-
-
-@meaning("Conv")
+@meaning("Conv", f"{MICROSOFT}.FusedConv")
 def _conv(call: Call) -> Term:
-    return convolution(call[0], call[1], call.optional(2), call.attributes)
+    y = convolution(call[0], call[1], call.optional(2), call.attributes)
+    if call.optional(3) is not None:
+        y = make("Add", y, call[3])
+    return _activated(y, call)
 
 
 def convolution(x: Term, filters: Term, bias: Term | None, attributes: dict[str, Any]) -> Term:
     """A convolution without bias, and the bias as a sum."""
-    window: dict[str, Any] = {**windows(x, filters.shape[2:], attributes)}
+    window = windows(filters.shape[2:], attributes)
+    del window["kernel_shape"]
     group = attributes.get("group", 1)
     is_fitting = group > 0 and maps.volume([filters.shape[1], group]) == x.shape[1]
     if not is_fitting or maps.quotient(filters.shape[0], group) is None:
         raise UnprovableError(f"filters of {filters.shape} in {group} groups do not fit {x.shape}")
-    y = make("Conv", x, filters, group=group, **{name: window[name] for name in ("strides", "pads", "dilations")})
+    y = make("Conv", x, filters, group=group, **window)
     if bias is None:
         return y
     return make("Add", y, reshaped(bias, (1, *bias.shape, *(1,) * (len(x.shape) - 2))))
 
 
-def windows(x: Term, kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Kernel shape, strides, dilations and pads, with the pads of `auto_pad` as numbers."""
+def windows(kernel: tuple[Extent, ...], attributes: dict[str, Any]) -> dict[str, Any]:
+    """Kernel shape, strides, dilations and pads."""
     rank = len(kernel)
-    extents = [int(extent) for extent in kernel if isinstance(extent, int)]
-    if len(extents) < rank or tuple(attributes.get("kernel_shape") or kernel) != kernel:
+    if tuple(attributes.get("kernel_shape") or kernel) != kernel:
         raise UnprovableError("the kernel shape is not that of the filters")
-    strides = tuple(attributes.get("strides") or (1,) * rank)
-    dilations = tuple(attributes.get("dilations") or (1,) * rank)
-    pads = tuple(attributes.get("pads") or (0,) * 2 * rank)
-    mode = attributes.get("auto_pad", "NOTSET")
-    if mode != "NOTSET" and "pads" in attributes:
-        raise UnprovableError("auto_pad and pads are both given")
-    if mode not in ("NOTSET", "VALID"):
-        before, after = [], []
-        for size, extent, stride, dilation in zip(x.shape[2:], extents, strides, dilations, strict=True):
-            if not isinstance(size, int):
-                raise UnprovableError("auto_pad of a symbolic extent")
-            total = max((-(-size // stride) - 1) * stride + dilation * (extent - 1) + 1 - size, 0)
-            before.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
-            after.append(total - before[-1])
-        pads = (*before, *after)
-    return {"kernel_shape": tuple(extents), "strides": strides, "dilations": dilations, "pads": pads}
+    if attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        raise UnprovableError("pads by auto_pad")
+    defaults: dict[str, Any] = {
+        "kernel_shape": kernel,
+        "strides": (1,) * rank,
+        "dilations": (1,) * rank,
+        "pads": (0,) * 2 * rank,
+    }
+    return {name: tuple(attributes.get(name) or default) for name, default in defaults.items()}
 
 
-@meaning("MaxPool", "AveragePool")
-def pooling(call: Call) -> Term:
-    """A pooling with pads as numbers."""
-    if call.outputs > 1 or (call.op == "AveragePool" and call.attributes.get("ceil_mode")):
-        raise UnprovableError(f"a {call.op} with indices, or with windows beyond the pads")
-    window: dict[str, Any] = {**windows(call[0], tuple(call.attributes["kernel_shape"]), call.attributes)}
-    extra = {name: 1 for name in ("ceil_mode", "count_include_pad") if call.attributes.get(name)}
-    dilations = window.pop("dilations")
-    return make(call.op, call[0], **window, **extra, **({"dilations": dilations} if set(dilations) != {1} else {}))
-
-
-@meaning("GlobalAveragePool", "GlobalMaxPool")
-def _global_pool(call: Call) -> Term:
-    op = "ReduceMean" if call.op == "GlobalAveragePool" else "ReduceMax"
-    return make(op, call[0], axes=tuple(range(2, len(call[0].shape))))
+@meaning(
+    *(f"{domain}{name}" for domain in ("", f"{NCHWC}.") for name in ("MaxPool", "AveragePool")),
+    *(f"{domain}{name}" for domain in ("", f"{NCHWC}.") for name in ("GlobalMaxPool", "GlobalAveragePool")),
+)
+def _pooling(call: Call) -> Term:
+    domain, _, op = call.op.rpartition(".")
+    x = plain(call[0], call.block) if domain else call[0]
+    if op.startswith("Global"):
+        y = make("ReduceMax" if op == "GlobalMaxPool" else "ReduceMean", x, axes=tuple(range(2, len(x.shape))))
+    elif op == "AveragePool" and call.attributes.get("ceil_mode"):
+        raise UnprovableError("an AveragePool with windows beyond the pads")
+    else:
+        window = windows(tuple(call.attributes["kernel_shape"]), call.attributes)
+        if set(window["dilations"]) == {1}:
+            del window["dilations"]  # which AveragePool has since opset 19
+        window |= {name: 1 for name in ("ceil_mode", "count_include_pad") if call.attributes.get(name)}
+        y = make(op, x, **window)
+    return blocked(y, call.block) if domain else y
 
 
 def _blocks(extent: Extent, block: int) -> Extent:
@@ -442,15 +380,6 @@ def _activated(y: Term, call: Call) -> Term:
 _ACTIVATIONS = {"Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 
 
-@meaning(*(f"{NCHWC}.{name}" for name in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")))
-def _pool(call: Call) -> Term:
-    x = plain(call[0], call.block)
-    name = call.op.rpartition(".")[2]
-    if name.startswith("Global"):
-        return blocked(make("ReduceMax" if "Max" in name else "ReduceMean", x, axes=(2, 3)), call.block)
-    return blocked(pooling(Call(name, (x,), call.attributes, call.opset, call.block, call.outputs)), call.block)
-
-
 @meaning(f"{NCHWC}.ReorderInput", f"{NCHWC}.ReorderOutput")
 def _reorder(call: Call) -> Term:
     x, last = call[0], call.attributes.get("channels_last", 0)
@@ -466,22 +395,16 @@ def _reorder(call: Call) -> Term:
     return transposed(y, (0, 2, 3, 1)) if last else y
 
 
-@meaning(f"{MICROSOFT}.FusedConv")
-def _fused_conv(call: Call) -> Term:
-    y = convolution(call[0], call[1], call.optional(2), call.attributes)
-    if call.optional(3) is not None:
-        y = make("Add", y, call[3])
-    return _activated(y, call)
-
-
-@meaning(f"{MICROSOFT}.Gelu", f"{MICROSOFT}.BiasGelu")
-def _gelu(call: Call) -> Term:
-    x = call[0] if call.op.endswith(".Gelu") else make("Add", call[0], call[1])
-    return gelu(Call("Gelu", (x,), {}, call.opset, call.block, 1))
-
-
 _EVALUATIONS = count()
 LARGEST_SEGMENT = 400  # nodes between claimed values
+
+
+@meaning("RandomUniform")
+def _random(call: Call) -> Term:
+    """Random numbers equal no other ones, so every evaluation has a name of its own."""
+    if not all(abs(call.attributes[name]) < 2.0**64 for name in ("low", "high")):
+        raise UnprovableError("random numbers that are not finite")
+    return apply(call.op, (), tuple(call.attributes["shape"]), call.attributes["dtype"], name=next(_EVALUATIONS))
 
 
 class SegmentError(UnprovableError):
@@ -534,46 +457,33 @@ class Translator:
         domain = "" if node.domain == "ai.onnx" else node.domain
         opset = self._model.opsets.get(domain, 1)
         op = f"{domain}.{node.op_type}" if domain else node.op_type
-        call = Call(op, args, attributes(node, opset), opset, self._block, len([each for each in node.output if each]))
+        if node.output[0] != name or (len(node.output) > 1 and op != "Dropout"):
+            raise UnprovableError(f"{op} with several outputs has no definition here")
+        call = Call(op, args, attributes(node, opset), opset, self._block, name in self._model.blocked)
         if domain != NCHWC and any(each in self._model.blocked for each in node.input):
             others = [arg for each, arg in zip(node.input, args, strict=False) if each not in self._model.blocked]
-            _check_blocks(call, node.op_type, others)
-        self._terms[name] = _meaning(call, list(node.output).index(name), len(node.output), name in self._model.blocked)
+            _check_blocks(call, others)
+        self._terms[name] = _meaning(call)
         return self._terms[name]
 
 
-def _meaning(call: Call, output: int, outputs: int, is_blocked: bool) -> Term:
-    if is_blocked and call.op == "Concat":
-        return blocked(make("Concat", *(plain(call[k], call.block) for k in range(len(call.args))), axis=1), call.block)
-    if call.op in MEANINGS and output == 0:
+def _meaning(call: Call) -> Term:
+    if call.op in MEANINGS:
         return MEANINGS[call.op](call)
-    if call.op == "Constant":
-        return _constant(call)
-    if call.op in UNARY | NARY | {"MatMul"} and output == 0:
+    if call.op in UNARY | NARY | {"MatMul"}:
         return make(call.op, *call.args, **frozen(call.attributes))
-    if call.op in RANDOM:
-        return _random(call)
-    if call.op not in GENERAL:
-        raise UnprovableError(f"{call.op} has no definition here")
-    extra = {"output": output, "outputs": outputs} if outputs > 1 else {}
-    return general(call.op, call.args, {**frozen(call.attributes), **extra, "opset": call.opset})
+    if call.op in GENERAL:
+        return general(call.op, call.args, {**frozen(call.attributes), "opset": call.opset})
+    raise UnprovableError(f"{call.op} has no definition here")
 
 
-def _random(call: Call) -> Term:
-    """Random numbers equal no other ones, so every evaluation has a name of its own."""
-    if not all(abs(call.attributes[name]) < 2.0**64 for name in ("low", "high")):
-        raise UnprovableError("random numbers that are not finite")
-    shape, dtype = tuple(call.attributes["shape"]), call.attributes["dtype"]
-    return apply(call.op, (), shape, dtype, name=next(_EVALUATIONS))
-
-
-def _check_blocks(call: Call, op_type: str, others: Sequence[Term | None]) -> None:
+def _check_blocks(call: Call, others: Sequence[Term | None]) -> None:
     """Check that an operator that sees an array in blocks as an image of four axes does the same to one of five axes.
 
     Raises:
         UnprovableError: it need not.
     """
-    is_same = op_type in SAME_IN_BLOCKS and all(arg is None or arg.shape == () for arg in others)
+    is_same = call.op.rpartition(".")[2] in SAME_IN_BLOCKS and all(arg is None or arg.shape == () for arg in others)
     if call.op == "Reshape":  # of the buffer, so the result is in no blocks
         is_same = 0 not in (call.integers(1, "shape") or (0,))
     elif call.op == "Flatten":
@@ -584,13 +494,3 @@ def _check_blocks(call: Call, op_type: str, others: Sequence[Term | None]) -> No
         is_same = is_same and len({arg.shape for arg in call.args if arg is not None and arg.shape != ()}) == 1
     if not is_same:
         raise UnprovableError(f"{call.op} of an array in blocks along its axes")
-
-
-def _constant(call: Call) -> Term:
-    for name, value in call.attributes.items():
-        if name == "value":
-            return constant(array_of(value), value.data_type)
-        if name in ("value_int", "value_ints", "value_float", "value_floats"):
-            array = np.asarray(value, np.int64 if "int" in name else np.float32)
-            return constant(array, helper.np_dtype_to_tensor_dtype(array.dtype))
-    raise UnprovableError("a Constant of sparse or text values")

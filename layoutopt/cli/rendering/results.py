@@ -12,28 +12,28 @@ from layoutopt.cli.rendering.terminal import (
     Row,
     documents_text,
     line,
-    percent,
     show,
     show_text,
     table,
+    value_text,
     verdict_text,
 )
 from layoutopt.files import path_text
-from layoutopt.gates.report import GateReport, ModelResult
+from layoutopt.gates.report import GateReport, Numbers
 from layoutopt.onnx_io.writer import WrittenFiles
-from layoutopt.report.facts import proof_text, range_text, size_facts
+from layoutopt.report.facts import proof_text, size_facts
 from layoutopt.report.schema import Fact, NoteReport, OpReport, Report
 from layoutopt.report.units import seconds, size
 
 if TYPE_CHECKING:
-    from layoutopt.explanation import Alternative, ConversionReport, Explanation, ModelChange, Participant
-    from layoutopt.explanation.schema import Price
+    from layoutopt.explanation import Explanation
 
 OpChange: TypeAlias = Mapping[Literal["before", "after"], OpReport | None]
 """The reports of one op before and after planning; None where it does not exist."""
 
 _MAX_ROWS = 20  # rows of a table without --all
 _NOT_OF_PLANS = ("result", "speed", "verification", "measured time")  # facts of results
+_MOVED = ("tensor", "src", "dst", "bytes", "seconds", "percent")  # columns of conversions
 _OMITTED_FORMATS = ("C", "scalar", None)  # formats that are not printed
 
 # --- optimize ----------------------------------------------------------------------------------------------
@@ -155,127 +155,41 @@ def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str
     return " ".join(map(str, shown))
 
 
-def stamped_document(found: Row, show_all: bool) -> Document:
-    """A model that layoutopt wrote: its stamp and the formats of its ops."""
-    stamp, ops = found["stamp"], found["ops"]
-    casts = sum(op["is_cast"] for op in ops)
-    declared = sum(bool(op["formats"]) for op in ops) - casts
-    counted = Counter((op["kind"], op["formats"]) for op in ops).most_common()
-    rows: list[Row] = [{"op": kind, "ops": count, "formats": formats} for (kind, formats), count in counted]
-    record = {
-        "written by": f"layoutopt {stamp['version']}",
-        "target": f"{stamp['target']}, {stamp['mode']}, dialect {stamp['dialect']}",
-        "state": "unchanged since it was written" if found["is_intact"] else "edited since it was written",
-        "number of ops": (
-            f"{len(ops)}: {declared} with formats, {casts} CastData, {len(ops) - declared - casts} standard ONNX"
-        ),
-        "sizes": {name: range_text(*range) for name, range in stamp.get("dims", {}).items()},
-        "pinned": stamp["pins"],
-        "ops": [{"op": op["kind"], "name": op["name"], "formats": op["formats"]} for op in ops] if show_all else rows,
-    }
-    return Document(title=found["model"], record=record, note="Give --target to plan the model again.")
-
-
 # --- explain -----------------------------------------------------------------------------------------------
 
 
 def explanation_documents(found: "Explanation") -> Iterator[Document]:
-    """A plan, and its conversions or one tensor or op."""
-    if found.plan is None:
-        reason = {"plan": f"there is no plan to explain: {found.reason}"}
-        yield Document(title=found.model, aside=_aside(found), record=reason)
-        return
-    conversions = "" if found.item is not None else _totals(found)
-    facts = [
-        Fact(label="estimated time", value=seconds(found.plan.seconds_after), detail=proof_text(found.plan)),
-        *([Fact(label="conversions", value=conversions)] if conversions else []),
-        *size_facts(found.dims),
-        *(Fact(label="note", value=each.reason, tone="absent") for each in found.notes if each.source == "plan"),
-    ]
-    yield Document(title=found.model, aside=_aside(found), facts=facts)
+    """A plan with its conversions, then each conversion with its alternatives, or one tensor or op."""
+    facts = [Fact(label="no plan", value=found.reason)] if found.reason else []
+    if found.plan is not None:
+        facts = [Fact(label="estimated time", value=seconds(found.plan.seconds_after), detail=proof_text(found.plan))]
+    if found.item is None and found.plan is not None:
+        free = f"{found.free_conversions} more cost nothing" if found.free_conversions else ""
+        facts.append(Fact(label="conversions", value=str(len(found.conversions)), detail=free))
+    facts += size_facts(found.dims)
+    facts += [Fact(label="note", value=each.reason, tone="absent") for each in found.notes if each.source == "plan"]
+    moved = [each.model_dump(include={*_MOVED}) for each in found.conversions]
+    yield Document(title=found.model, aside=_aside(found), facts=facts, record={"moved": moved})
     for number, each in enumerate(found.conversions, 1):
         if each.is_priced:
-            yield _conversion(number, each)
-    if rest := [each for each in found.conversions if not each.is_priced]:
-        rows = [{"tensor": each.tensor, "from": each.src, "to": each.dst, "seconds": each.seconds} for each in rest]
-        note = "They have no priced alternatives; see --limit and --config time-limit."
-        yield Document(title="more conversions", record={"most expensive": rows[:_MAX_ROWS]}, note=note)
-    if found.changes:
-        yield Document(title="changes to the model", record={"each saves": [_saving(each) for each in found.changes]})
-    if (item := found.item) is not None:
-        candidates = (
-            f"{each.format}: {_extra(each)}, {seconds(each.kernel_seconds)} of the op{' (chosen)' if each.is_chosen else ''}"
-            for each in item.choices
-        )
-        more = [f"{item.more_choices} more, which are not priced; see --limit"] if item.more_choices else []
-        record: dict[str, Any] = {
-            "before": item.before,
-            "after": item.after,
-            "from": _participant(item.producer, "produces") if item.producer is not None else "",
-            "to": [_participant(each, "reads") for each in item.consumers],
-            "no choice": item.note,
-            "candidates": [*candidates, *more],
-        }
-        kind = f"tensor {item.type}" if item.kind == "tensor" else item.op_type
-        yield Document(title=item.name, aside=f"{kind} {item.body}", record=record)
-
-
-def _totals(found: "Explanation") -> str:
-    count, free = len(found.conversions), found.free_conversions
-    aside = f", and {free} that cost nothing" if free else ""
-    if not count:
-        return f"none that costs anything{aside or ': no two ops of the plan disagree about a format'}"
-    whole, share = sum(each.seconds for each in found.conversions), sum(each.percent for each in found.conversions)
-    return f"{count}, which take {seconds(whole)}, {percent(share)} of the time{aside}"
-
-
-def _conversion(number: int, each: "ConversionReport") -> Document:
-    name = f"cast of {each.tensor}" if each.kind == "cast" else f"{each.kind} {each.name}"
-    record = {
-        "from": _participant(each.producer, "produces"),
-        "through": f"{', '.join(each.views)}, metadata only" if each.views else "",
-        "to": [_participant(consumer, "reads") for consumer in each.consumers],
-        "best other plans": [_other(other) for other in each.alternatives],
-        "what would remove it": [_saving(change) for change in each.remedies],
-    }
-    cost = f"{seconds(each.seconds)}, {percent(each.percent)} of the time, {size(each.nbytes)} moved"
-    body = f" in {each.body}" if each.body else ""
-    return Document(title=f"{number}. {name}{body}: {each.src} to {each.dst}", aside=cost, record=record)
-
-
-def _other(each: "Alternative") -> str:
-    instead = f"; instead {'; '.join(each.other_conversions)}" if each.other_conversions else ""
-    return f"{_extra(each)}: {each.condition}{instead}"
-
-
-def _saving(each: "ModelChange") -> str:
-    saved = "" if each.saved_seconds is None else f"{seconds(each.saved_seconds)}, "
-    return f"{saved}{each.method}: {each.what} ({each.reason})"
-
-
-def _participant(each: "Participant", verb: str) -> str:
-    own = each.format.partition("(")[0]  # without the state of the padding
-    others = [candidate for candidate in each.candidates if candidate != own]
-    verb = {"graph output": "requires", "graph input": "has", "constant": "has"}.get(each.kind, verb)
-    aside = f" (could {verb.removesuffix('s')} {', '.join(others)})" if others else ""
-    return f"{each.kind} {each.name}{f' in {each.body}' if each.body else ''} {verb} {each.format}{aside}"
-
-
-def _extra(each: "Price") -> str:
-    """The extra time of a plan, absolute and relative."""
-    if each.extra_seconds is None or each.extra_percent is None:
-        return "impossible" if each.is_proven else "no time left"
-    sign = "-" if each.extra_seconds < 0 else "+"
-    caveat = "" if each.is_proven or sign == "-" else "at most "
-    return f"{caveat}{sign}{seconds(abs(each.extra_seconds))} ({sign}{percent(abs(each.extra_percent))})"
+            record = each.model_dump(exclude={*_MOVED, "is_priced", "axes"})
+            yield Document(title=f"{number}. {each.tensor}: {each.src} to {each.dst}", record=record)
+    if found.item is not None:
+        yield Document(title=found.item.name, record=found.item.model_dump(exclude={"name"}, exclude_defaults=True))
 
 
 def price_lines(found: "Explanation") -> dict[str, list[str]]:
-    """The alternatives of each conversion and what would remove it, by the name of the tensor or op, for the page."""
-    lines: dict[str, list[str]] = {}
-    for each in found.conversions:
-        lines.setdefault(each.name, []).extend([*map(_other, each.alternatives), *map(_saving, each.remedies)])
-    return lines
+    """The alternatives of each conversion and what would remove it, by tensor, for the page."""
+    return {
+        each.tensor: [
+            *(
+                f"{other.condition}: {value_text('', other.model_dump(exclude={'condition'}))}"
+                for other in each.alternatives
+            ),
+            *(f"{other.what}: {value_text('', other.model_dump(exclude={'what'}))}" for other in each.remedies),
+        ]
+        for each in found.conversions
+    }
 
 
 # --- ci ----------------------------------------------------------------------------------------------------
@@ -286,39 +200,35 @@ def gates_document(report: GateReport) -> Document:
     baseline = [f"baseline {report.baseline}{' written' if report.is_updated else ''}"] if report.baseline else []
     if report.baseline_version not in ("", report.layoutopt_version) and not report.is_updated:
         baseline.append(f"which layoutopt {report.baseline_version} wrote, this is {report.layoutopt_version}")
-    found = {
-        level: [f"{each.model}: {finding.message}" for each in report.models for finding in getattr(each, level)]
-        for level in ("errors", "warnings")
-    }
+    errors = [f"{each.model}: {text}" for each in report.models for text in each.messages("error")]
+    warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning", "skipped")]
     aside = ", ".join([report.target, f"runtime {report.runtime}", *baseline])
-    return Document(title="layoutopt ci", aside=aside, record={**found, "models": gate_rows(report)})
+    record = {"errors": errors, "warnings": warnings, "models": gate_rows(report)}
+    return Document(title="layoutopt ci", aside=aside, record=record)
 
 
 def gate_rows(report: GateReport) -> list[Row]:
     """One row per model; a number of the baseline that differs is in parentheses."""
-    return [{"model": each.model, "result": each.status, **_numbers(each)} for each in report.models]
+    rows = []
+    for each in report.models:
+        now, then = _numbers(each.numbers), _numbers(each.baseline)
+        if each.measured_speed_up is not None:
+            now["speed-up"], then["speed-up"] = f"{each.measured_speed_up:.2f}x measured", ""
+        texts = {
+            key: f"{text} ({then[key]})" if then.get(key) not in (None, "", text) else text for key, text in now.items()
+        }
+        rows.append({"model": each.model, "result": each.status, **texts})
+    return rows
 
 
-def _numbers(model: ModelResult) -> dict[str, str]:
-    numbers, old = model.numbers, model.baseline
-    if numbers is None:
-        return {}
-    return {
-        "layout changes": _changed(*(str(each.transposes + each.casts) if each else "" for each in (numbers, old))),
-        "bytes moved": _changed(size(numbers.bytes_moved), size(old.bytes_moved) if old else ""),
-        "speed-up": _speed_up(model),
-        "growth": f"{numbers.size_growth:.2f}x",
-    }
-
-
-def _changed(now: str, then: str) -> str:
-    return now if then in ("", now) else f"{now} ({then})"
-
-
-def _speed_up(model: ModelResult) -> str:
-    """The speed-up: the measured one, marked as such, or else the estimated one."""
-    if model.measured_speed_up is not None:
-        return f"{model.measured_speed_up:.2f}x measured"
-    pair = (each.speed_up if each is not None else None for each in (model.numbers, model.baseline))
-    shown = _changed(*(f"{each:.2f}x" if each is not None else "" for each in pair))
-    return f"{shown} estimated" if shown else "-"
+def _numbers(found: Numbers | None) -> dict[str, str]:
+    return (
+        {}
+        if found is None
+        else {
+            "layout changes": str(found.transposes + found.casts),
+            "bytes moved": size(found.bytes_moved),
+            "speed-up": "-" if found.speed_up is None else f"{found.speed_up:.2f}x estimated",
+            "growth": f"{found.size_growth:.2f}x",
+        }
+    )

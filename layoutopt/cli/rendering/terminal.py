@@ -134,9 +134,12 @@ def _cell(key: str, value: Any) -> Text:
 def value_text(key: str, value: Any) -> str:
     """A value of a record; the end of its key names its unit."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {value_text(name, each)}" for name, each in value.items() if each)
+        return ", ".join(
+            f"{_label(name)} {value_text(name, each)}" for name, each in value.items() if each not in _EMPTY
+        )
     if isinstance(value, list | tuple):
-        return ("; " if is_table(value) else " ").join(value_text(key, each) for each in value)
+        texts = [value_text(key, each) for each in value]
+        return ("; " if any(" " in each for each in texts) else " ").join(texts)
     if value is None or isinstance(value, bool):
         return {None: "", True: "yes", False: "no"}[value]
     if isinstance(value, int | float):
@@ -146,12 +149,7 @@ def value_text(key: str, value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def percent(value: float) -> str:
-    """A number of percent with one decimal, or one digit if it is small."""
-    return f"{value:.1f}%" if value >= 0.095 or not value else f"{value:.1g}%"
-
-
-_UNITS: Mapping[str, Callable[[Any], str]] = {"seconds": seconds, "bytes": size, "percent": percent}
+_UNITS: Mapping[str, Callable[[Any], str]] = {"seconds": seconds, "bytes": size, "percent": "{:.3g} %".format}
 
 # --- streams -----------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from layoutopt.dialects.onnxruntime.blocked_passes import (
     DeclarePaddedChannels,
     FuseIntoConvolutions,
 )
-from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, KeepSoftmaxInFloatingPoint, PoolIntegers
+from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, ChooseIntegerKernels
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
@@ -50,8 +50,7 @@ _PASSES = (
     FuseIntoConvolutions(),
     AvoidSkipLayerNormalization(),
     AvoidPrepacking(),
-    PoolIntegers(),
-    KeepSoftmaxInFloatingPoint(),
+    ChooseIntegerKernels(),
     Winograd(),
     DeclarePaddedChannels(),
     CheckBlockSize(),

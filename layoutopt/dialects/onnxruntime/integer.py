@@ -4,7 +4,6 @@ Every rewrite after baking computes the same integers as the ops that it replace
 (`integer_costs.toml`) decide where a rewrite is made.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -17,7 +16,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
-from layoutopt.ops import estimated_extent, facts
+from layoutopt.ops import estimated_extent
 from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
@@ -25,169 +24,72 @@ from layoutopt.runtime.errors import RUNTIME_ERRORS
 from layoutopt.runtime.session import inference_session
 
 _INTEGERS = (DType.INT8, DType.UINT8)
-_CONVOLUTION = "com.microsoft::QLinearConv"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantization:
-    """A quantisation per tensor: x = (q - zero) * scale in float32, q = clip(round_to_even(x / scale) + zero).
-
-    Attributes:
-        scale: the scale, a normal number.
-        zero: the zero point.
-        dtype: int8 or uint8.
-    """
-
-    scale: np.float32
-    zero: int
-    dtype: DType
-
-    @classmethod
-    def of(cls, op: Op | None) -> "Quantization | None":
-        """The quantisation of a Q/DQ op of 8-bit integers; None unless scale and zero point are constant scalars."""
-        if op is None or not (is_dequantizer(op) or is_quantizer(op)):
-            return None
-        integers, scale, zero = op.x if is_dequantizer(op) else op.y, op.constant(1), op.constant(2)
-        has_zero = len(op.inputs) > 2 and op.inputs[2] is not None
-        if integers.dtype not in _INTEGERS or scale is None or scale.size != 1 or scale.dtype != np.float32:
-            return None
-        if not np.finfo(np.float32).tiny <= scale.item() < 1e30 or (has_zero and (zero is None or zero.size != 1)):
-            return None
-        return cls(np.float32(scale.item()), 0 if zero is None else int(zero.item()), integers.dtype)
-
+# Before baking: ops between Q/DQ ops for which onnxruntime would choose a slow kernel when it loads the model. It moves Q/DQ
+# ops past Reshapes, so they need not be adjacent to what these ops become.
 
 _SMALLEST = 1 << 12
 """The smallest number of elements for which Q/DQ ops and Softmax are faster than the kernel on integers."""
 _ONE_AXIS = 13  # since this opset a Softmax is along one axis
-
-
-class KeepSoftmaxInFloatingPoint(Pass):
-    """Write a Softmax between Q/DQ ops on a matrix, because onnxruntime would use a slower kernel on integers.
-
-    before: q -> DequantizeLinear -> Softmax -> QuantizeLinear -> p
-    after:  q -> DequantizeLinear -> Flatten -> Softmax -> QuantizeLinear -> Reshape -> p
-
-    When onnxruntime loads a model, it makes QLinearSoftmax of the first, whose kernel divides element by element: 7.8 ms
-    against 1.1 on uint8[4,4,256,256] (onnxruntime 1.23.2, one thread, AVX2). Flatten and Reshape move no data. onnxruntime's
-    pattern has the DequantizeLinear directly in front of the Softmax; onnxruntime moves it past a Reshape, but not past a
-    Flatten.
-    """
-
-    name = "keep-softmax-in-floating-point"
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the Softmaxes along one axis."""
-        for op in graph.ops:
-            if op.kind == "Softmax" and op.version >= _ONE_AXIS and is_dequantizer(graph.producer(op.x)):
-                _rewrite_softmax(graph, op)
-
-
-def _rewrite_softmax(graph: Graph, softmax: Op) -> None:
-    y, quantizer = softmax.y, graph.only_reader(softmax.y)
-    shape = y.static_shape
-    if shape is None or quantizer is None or not is_quantizer(quantizer) or not is_per_tensor(quantizer.inputs[1]):
-        return
-    if prod(shape) < _SMALLEST or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
-        return
-    matrix = (prod(shape[:-1]), shape[-1])
-    builder, type = rewriting(graph, quantizer, "matrix"), y.type_with(matrix)
-    (flat,) = builder.op("Flatten", [softmax.x], [type], {"axis": len(shape) - 1})
-    (result,) = builder.op("Softmax", [flat], [type], {"axis": -1})
-    inputs, types = (result, *quantizer.inputs[1:]), [quantizer.y.type_with(matrix)]
-    (integers,) = builder.op(quantizer.op_type, inputs, types, quantizer.attributes)
-    builder.set_output(0, builder.reshape(integers, shape))
-    replace_op(graph, quantizer, builder)
-
-
 _IMAGE_AXES: dict[tuple[int, ...], bool] = {(2, 3): False, (1, 2): True}  # whether channels are last
-_VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
-class PoolIntegers(Pass):
-    """Write means of images between Q/DQ ops as GlobalAveragePool, so that onnxruntime computes them on integers.
+class ChooseIntegerKernels(Pass):
+    """Write a mean of an image as GlobalAveragePool and a Softmax on a matrix, between Q/DQ ops.
 
-    before: q -> DequantizeLinear -> ReduceMean(H, W) -> QuantizeLinear -> p
-    after:  q -> DequantizeLinear -> GlobalAveragePool -> Reshape -> QuantizeLinear -> p
+    before: q -> DequantizeLinear -> ReduceMean(H, W) -> QuantizeLinear
+    after:  q -> DequantizeLinear -> GlobalAveragePool -> Reshape -> QuantizeLinear
 
-    When onnxruntime loads a model, it makes QLinearGlobalAveragePool of the second and keeps the first in floating point: 17
-    us against 246 on uint8[1,112,112,16] with channels last (onnxruntime 1.23.2, one thread, AVX2). Images with channels last
-    are transposed in front of the DequantizeLinear. The QuantizeLinear may be behind a Reshape of the mean.
+    before: q -> DequantizeLinear -> Softmax -> QuantizeLinear
+    after:  q -> DequantizeLinear -> Flatten -> Softmax -> Reshape -> QuantizeLinear
+
+    onnxruntime computes a GlobalAveragePool on integers and a ReduceMean in floating point: 17 us against 246 on
+    uint8[1,112,112,16] with channels last, which are transposed in front of the DequantizeLinear. Of a Softmax directly behind
+    a DequantizeLinear it makes QLinearSoftmax, whose kernel divides element by element: 7.8 ms against 1.1 on
+    uint8[4,4,256,256] (onnxruntime 1.23.2, one thread, AVX2). Flatten and Reshape move no data.
     """
 
-    name = "pool-integers"
+    name = "choose-integer-kernels"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the ReduceMeans."""
+        """Visit the ReduceMeans and the Softmaxes along one axis."""
         for op in graph.ops:
+            dequantizer = graph.producer(op.x) if op.kind in ("ReduceMean", "Softmax") else None
+            if dequantizer is None or not is_dequantizer(dequantizer):
+                continue
             if op.kind == "ReduceMean":
-                _rewrite_mean(graph, op)
+                _write_mean(graph, op, dequantizer)
+            elif op.version >= _ONE_AXIS:
+                _write_softmax(graph, op)
 
 
-def _rewrite_mean(graph: Graph, mean: Op) -> None:
-    dequantizer, quantizer = graph.producer(mean.x), graph.only_reader(mean.y)
-    while quantizer is not None and quantizer.kind in _VIEWS:
-        quantizer = graph.only_reader(quantizer.y)
-    axes = mean.elements(1) if len(mean.inputs) > 1 else mean.integers("axes")
+def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
+    q, axes = dequantizer.x, mean.elements(1) if len(mean.inputs) > 1 else mean.integers("axes")
     is_last = _IMAGE_AXES.get(tuple(sorted(axis % 4 for axis in axes or () if isinstance(axis, int))))
-    before, after = Quantization.of(dequantizer), Quantization.of(quantizer)
-    if dequantizer is None or quantizer is None or before is None or after is None or before.dtype is not after.dtype:
+    if is_last is None or q.rank != 4 or q.dtype is not DType.UINT8 or not is_per_tensor(dequantizer.inputs[1]):
         return
-    q, p = dequantizer.x, quantizer.y
-    if is_last is None or q.rank != 4 or p.shape is None or sum(not isinstance(dim, int) for dim in p.shape) > 1:
-        return
-    builder = rewriting(graph, quantizer, "image")
+    builder = rewriting(graph, mean, "image")
     image = builder.transpose(q, (0, 3, 1, 2)) if is_last else q
     inputs, types = (image, *dequantizer.inputs[1:]), [mean.x.type_with(image.dims)]
     domain = dequantizer.domain or None
     (numbers,) = builder.op(dequantizer.op_type, inputs, types, dequantizer.attributes, domain)
     (pooled,) = builder.op("GlobalAveragePool", [numbers], [mean.y.type_with((*image.dims[:2], 1, 1))])
-    inputs, types = (builder.reshape(pooled, p.dims), *quantizer.inputs[1:]), [p.type_with(p.dims)]
-    (result,) = builder.op(quantizer.op_type, inputs, types, quantizer.attributes)
-    builder.set_output(0, result)
-    replace_op(graph, quantizer, builder)
+    builder.set_output(0, builder.reshape(pooled, mean.y.dims))
+    replace_op(graph, mean, builder)
 
 
-class AbsorbPads(Pass):
-    """Move Pads between Q/DQ ops into the channels-last QLinearConv behind them.
-
-    before: q -> DequantizeLinear -> Pad -> QuantizeLinear -> QLinearConv(channels_last)
-    after:  q -> QLinearConv(channels_last, more pads)
-
-    Both Q/DQ ops have the same scale and zero point. The Pad then writes zeros, which are quantised to the zero point, and so
-    does the convolution: the integers are the same.
-    """
-
-    name = "absorb-integer-pads"
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the channels-last QLinearConvs."""
-        for op in graph.ops:
-            is_last = op.kind == _CONVOLUTION and op.integer("channels_last")
-            if is_last and op.attributes.get("auto_pad", "NOTSET") == "NOTSET":
-                _absorb(graph, op)
-
-
-def _absorb(graph: Graph, conv: Op) -> None:
-    quantizer = graph.only_producer(conv.x)
-    pad = graph.only_producer(quantizer.x) if quantizer is not None else None
-    dequantizer = graph.producer(pad.x) if pad is not None and pad.inputs else None
-    added = facts(pad).zero_pads(pad) if pad is not None else None
-    after = Quantization.of(quantizer)
-    if (
-        quantizer is None
-        or dequantizer is None
-        or added is None
-        or after is None
-        or after != Quantization.of(dequantizer)
-    ):
+def _write_softmax(graph: Graph, softmax: Op) -> None:
+    shape, quantizer = softmax.y.static_shape, graph.only_reader(softmax.y)
+    if shape is None or quantizer is None or not is_quantizer(quantizer) or not is_per_tensor(quantizer.inputs[1]):
         return
-    spatial = range(1, len(dequantizer.x.dims) - 1)
-    if is_quantizer(quantizer) and is_dequantizer(dequantizer) and added.keys() <= set(spatial):
-        widths = [added.get(axis, (0, 0))[end] for end in (0, 1) for axis in spatial]
-        present = conv.integers("pads") or (0,) * len(widths)
-        conv.attributes["pads"] = tuple(old + new for old, new in zip(present, widths, strict=True))
-        graph.set_input(conv, 0, dequantizer.x)
-        graph.remove_if_dead(quantizer)
+    if prod(shape) < _SMALLEST or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
+        return
+    builder, types = rewriting(graph, softmax, "matrix"), [softmax.y.type_with((prod(shape[:-1]), shape[-1]))]
+    (flat,) = builder.op("Flatten", [softmax.x], types, {"axis": len(shape) - 1})
+    (result,) = builder.op("Softmax", [flat], types, {"axis": -1})
+    builder.set_output(0, builder.reshape(result, shape))
+    replace_op(graph, softmax, builder)
 
 
 ELEMENTWISE = frozenset(
@@ -385,7 +287,6 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
 
 
 INTEGER_PASSES: tuple[Pass, ...] = (
-    AbsorbPads(),
     Tabulate(),
     WidenRows(),
     SimplifyReshapes(),

@@ -23,7 +23,7 @@ def _rows(file: str, key: str, kind: type[_RowT]) -> tuple[_RowT, ...]:
 
 
 class Kernel(_Row):
-    """A kernel of stock onnxruntime beyond ONNX. `layoutopt.report.compatibility` checks it against the installed onnxruntime.
+    """A kernel of stock onnxruntime beyond ONNX. A test compares it with the installed onnxruntime.
 
     Attributes:
         op: the op type.

@@ -8,7 +8,7 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVP
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import prod
@@ -26,15 +26,16 @@ from layoutopt.ir.types import Array, Attribute, Data, Op, Value
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
-# Minimal filtering F(m, r) along one axis.
+# Minimal filtering F(m, 3) along one axis.
 #
-# m outputs of a correlation with r taps take m + r - 1 products where the definition takes m * r:
+# m outputs of a correlation with 3 taps take m + 2 products where the definition takes 3 m:
 #
-#     y = A^T ((G g) * (B^T d))        y: m outputs, g: r taps, d: m + r - 1 inputs, *: element-wise product
+#     y = A^T ((G g) * (B^T d))        y: m outputs, g: 3 taps, d: m + 2 inputs, *: element-wise product
 #
 # The construction from evaluation points is the Toom-Cook algorithm. The points are integers, so every coefficient is rounded
 # once at most.
 
+_TAPS = 3
 _POINTS = np.array([0.0, 1.0, -1.0, 2.0, -2.0])
 """The evaluation points. The products of a pair a, -a have common sums for even and differences for odd outputs. Each further
 pair costs a digit in float32, so F(6, 3) is not supported."""
@@ -48,7 +49,7 @@ class Algorithm:
     pair a, -a, and the last for infinity.
 
     Attributes:
-        outputs, taps: m and r.
+        outputs, taps: m and 3; both are 1 for an axis that is not tiled.
         input_rows, filter_rows, output_rows: B^T, G and A^T.
     """
 
@@ -60,7 +61,7 @@ class Algorithm:
 
     @property
     def num_components(self) -> int:
-        """The number of components of a tile: m + r - 1."""
+        """The number of components of a tile: m + 2."""
         return len(self.input_rows)
 
     @property
@@ -69,27 +70,19 @@ class Algorithm:
         inputs, filters, outputs = map(np.square, (self.input_rows, self.filter_rows, self.output_rows))
         return math.sqrt((outputs @ (inputs.sum(axis=1) * filters.sum(axis=1))).max() / self.taps)
 
-    def window(self, component: int) -> tuple[int, Array]:
-        """The index of the first input of a tile that a component reads, and the coefficients from that input on."""
-        row = self.input_rows[component]
-        (used,) = row.nonzero()
-        return int(used[0]), row[used[0] : used[-1] + 1]
-
 
 @cache
-def minimal_filtering(outputs: int, taps: int) -> Algorithm | None:
-    """F(outputs, taps) at points 0, 1, -1, 2, -2 and infinity, or F(1, 1); None for sizes with another number of points."""
-    if (outputs, taps) == (1, 1):
+def minimal_filtering(outputs: int) -> Algorithm:
+    """F(2, 3) or F(4, 3) at points 0, 1, -1, 2, -2 and infinity; F(1, 1) for one output."""
+    if outputs == 1:
         return Algorithm(1, 1, *[np.ones((1, 1))] * 3)
-    points = _POINTS[: outputs + taps - 2]
-    if outputs < 2 or taps < 2 or len(points) != outputs + taps - 2 or len(points) % 2 == 0:
-        return None
+    points = _POINTS[: outputs + 1]
     others = [points[points != point] for point in points]
     inputs = [*(np.append(np.poly(each)[::-1], 0.0) for each in others), np.poly(points)[::-1]]
     scales = [prod(point - each) for point, each in zip(points, others, strict=True)]
-    filters = _powers(points, taps) / np.array([*scales, 1.0])[:, None]
+    filters = _powers(points, _TAPS) / np.array([*scales, 1.0])[:, None]
     # Adding 0 makes 0 of -0.
-    return Algorithm(outputs, taps, np.array(inputs) + 0.0, filters + 0.0, _powers(points, outputs).T)
+    return Algorithm(outputs, _TAPS, np.array(inputs) + 0.0, filters + 0.0, _powers(points, outputs).T)
 
 
 def _powers(points: Array, count: int) -> Array:
@@ -101,26 +94,13 @@ def _powers(points: Array, count: int) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionAxis:
-    """The parameters of a convolution along one axis of the image: extents, padding in front and behind, stride, dilation."""
-
-    input: int
-    output: int
-    kernel: int
-    front: int = 0
-    back: int = 0
-    stride: int = 1
-    dilation: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class Tiles:
-    """One axis in tiles of m outputs; with F(1, 1), the axis is not tiled.
+    """An axis of `extent` outputs in tiles of m; with F(1, 1), the axis is not tiled.
 
     before: 14 outputs        after: 4 tiles of 4 outputs, of which the last 2 are dropped
     """
 
-    axis: ConvolutionAxis
+    extent: int
     algorithm: Algorithm
 
     @property
@@ -136,23 +116,19 @@ class Tiles:
     @property
     def count(self) -> int:
         """The number of tiles; the last one may be cut."""
-        return -(-self.axis.output // self.outputs)
-
-    @property
-    def product_axis(self) -> ConvolutionAxis:
-        """The axis of the products: the axis itself if it is not tiled, else one element per tile."""
-        return ConvolutionAxis(self.count, self.count, 1) if self.is_tiled else self.axis
+        return -(-self.extent // self.outputs)
 
     def taps(self, component: int) -> tuple[Array, int, int]:
         """The input transform of a component as a convolution with stride m: its coefficients, padding in front and behind."""
-        first, coefficients = self.algorithm.window(component)
+        row = self.algorithm.input_rows[component]
         if not self.is_tiled:
-            return coefficients, 0, 0
-        missing = max(0, first - self.axis.front)  # the window begins behind the first element
-        taps = np.pad(coefficients, (missing, 0))
-        front = self.axis.front - first + missing
-        end = (self.count - 1) * self.outputs - front + len(taps)
-        return taps, front, max(0, end - self.axis.input)
+            return row, 0, 0
+        (used,) = row.nonzero()
+        # The first input of a tile is the padding of the convolution in front of it.
+        first, missing = int(used[0]), max(0, int(used[0]) - 1)
+        taps = np.pad(row[first : used[-1] + 1], (missing, 0))
+        front = 1 - first + missing
+        return taps, front, max(0, (self.count - 1) * self.outputs - front + len(taps) - self.extent)
 
 
 Tiling: TypeAlias = tuple[Tiles, Tiles]  # of rows and columns
@@ -160,17 +136,17 @@ Tiling: TypeAlias = tuple[Tiles, Tiles]  # of rows and columns
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A blocked convolution without groups, with a constant, packed filter.
+    """A blocked 3x3 convolution with a constant, packed filter, without groups or strides, of an image padded by 1.
 
     The numbers of input and output channels, `channels` and `filters`, are multiples of the block. The residual has the storage
-    of the result. `axes` are rows and columns.
+    of the result. `image` has the extents of rows and columns.
     """
 
     op: Op
     batch: Dim
     channels: int
     filters: int
-    axes: tuple[ConvolutionAxis, ConvolutionAxis]
+    image: tuple[int, int]
 
     @property
     def operands(self) -> tuple[Value, Value, Value | None, Value | None]:
@@ -178,11 +154,6 @@ class Site:
         x, filter, bias, residual, *_ = (*self.op.inputs, None, None)
         assert x is not None and filter is not None
         return x, filter, bias, residual
-
-    @property
-    def filter(self) -> Value:
-        """The filter."""
-        return self.operands[1]
 
     @property
     def activation(self) -> dict[str, Attribute]:
@@ -193,7 +164,18 @@ class Site:
     def shape_key(self) -> Hashable:
         """Everything that the time of the convolution depends on, besides its elements."""
         present = tuple(each is not None for each in self.operands)
-        return self.batch, self.channels, self.filters, self.axes, present, tuple(sorted(self.activation.items()))
+        return self.batch, self.channels, self.filters, self.image, present, tuple(sorted(self.activation.items()))
+
+    @property
+    def tilings(self) -> list[Tiling]:
+        """The ways to cut the image into tiles.
+
+        None is wider than high, because interleaving columns moves blocks one by one, which takes longer.
+        """
+        rows, columns = (
+            [Tiles(extent, minimal_filtering(size)) for size in (1, 2, 4) if size <= extent] for extent in self.image
+        )
+        return [(first, second) for first in rows for second in columns if first.outputs >= second.outputs][1:]
 
 
 def site_of(op: Op, block: int) -> Site | None:
@@ -201,36 +183,23 @@ def site_of(op: Op, block: int) -> Site | None:
     filter = op.inputs[1] if op.op_type == "Conv" and op.domain == DOMAIN and len(op.inputs) <= 4 else None
     if filter is None or filter.data is None or filter.static_shape is None or op.integer("group", 1) != 1:
         return None
-    (batch, *image), (filters, channels, *kernel) = op.x.dims, filter.static_shape
-    known = [dim for dim in (*image, *op.y.dims[2:]) if isinstance(dim, int)]
-    if len(kernel) != 2 or len(known) != 5 or known[0] != channels or channels % block or filters % block:
+    (filters, channels, *kernel), (batch, _, *image) = filter.static_shape, op.x.dims
+    steps = {*op.integers("strides"), *op.integers("dilations")}
+    if (
+        kernel != [_TAPS] * 2
+        or op.integers("pads") != (1,) * 4
+        or not steps <= {1}
+        or channels % block
+        or filters % block
+    ):
         return None
-    padding, residual = op.attributes.get("auto_pad", "NOTSET"), op.inputs[3] if len(op.inputs) > 3 else None
-    if (residual is not None and residual.shape != op.y.shape) or padding not in ("NOTSET", "VALID"):
+    residual, known = op.inputs[3] if len(op.inputs) > 3 else None, [dim for dim in image if isinstance(dim, int)]
+    if len(known) < 2 or op.attributes.get("auto_pad", "NOTSET") != "NOTSET":
         return None
-    pads = (op.integers("pads") if padding == "NOTSET" else ()) or (0, 0, 0, 0)
-    steps = op.integers("strides") or (1, 1), op.integers("dilations") or (1, 1)
-    fields = known[1:3], known[3:], kernel, pads[:2], pads[2:], *steps
-    first, second = (ConvolutionAxis(*each) for each in zip(*fields, strict=True))
-    site = Site(op, batch, channels, filters, (first, second))
-    return site if tilings(site) else None
-
-
-def tilings(site: Site) -> list[Tiling]:
-    """The ways to cut the image of a convolution into tiles.
-
-    None is wider than high if rows can be tiled, because interleaving columns moves blocks one by one, which takes longer.
-    """
-    rows, columns = ([Tiles(axis, each) for each in _algorithms(axis)] for axis in site.axes)
-    pairs = [(first, second) for first in rows for second in columns if first.is_tiled or second.is_tiled]
-    return [pair for pair in pairs if len(rows) == 1 or pair[0].outputs >= pair[1].outputs]
-
-
-def _algorithms(axis: ConvolutionAxis) -> list[Algorithm]:
-    """The algorithms for an axis, which must be at least as long as a tile; F(1, 1) first."""
-    can_be_tiled = axis.stride == axis.dilation == 1 and max(axis.front, axis.back) < axis.kernel
-    sizes = [(1, 1), *((outputs, axis.kernel) for outputs in (2, 4) if can_be_tiled and outputs <= axis.output)]
-    return [each for each in (minimal_filtering(*size) for size in sizes) if each is not None]
+    if residual is not None and residual.shape != op.y.shape:
+        return None
+    site = Site(op, batch, channels, filters, (known[0], known[1]))
+    return site if site.tilings else None
 
 
 def filter_growth(tiles: Tiling) -> float:
@@ -289,20 +258,15 @@ class Times:
     min_speedup: float
 
     @property
-    def best(self) -> Tiling | None:
-        """The tiling to use; None if no tiling is faster than the direct convolution.
-
-        Of tilings with about equal times, the one with the smallest filters, which is also the most accurate.
-        """
-        limit = min(min(self.tiled.values(), default=0.0) * _TIE_RATIO, self.direct / self.min_speedup)
-        return min((each for each in self.tiled if self.tiled[each] <= limit), key=filter_growth, default=None)
-
-    @property
     def useful(self) -> list[Tiling]:
-        """The best tiling, and those that are faster than no tiling and have no larger filters, the fastest first."""
-        best, limit = self.best, self.direct / self.min_speedup
-        growth = filter_growth(best) if best is not None else 0.0
-        found = [each for each in self.tiled if self.tiled[each] <= limit and filter_growth(each) <= growth]
+        """The tilings that are faster than the direct convolution, the fastest first, without larger filters than necessary.
+
+        Of those that take about as long as the fastest one, the one with the smallest filters, the most accurate, decides.
+        """
+        limit = self.direct / self.min_speedup
+        about = min(limit, min(self.tiled.values(), default=0.0) * _TIE_RATIO)
+        largest = min((filter_growth(each) for each in self.tiled if self.tiled[each] <= about), default=0.0)
+        found = [each for each in self.tiled if self.tiled[each] <= limit and filter_growth(each) <= largest]
         return sorted(found, key=self.tiled.__getitem__)
 
     @property
@@ -319,7 +283,7 @@ class Times:
 
 def estimated_times(site: Site, block: int, rates: MachineRates, sizes: Sizes = NO_SIZES) -> Times:
     """The estimated times of a convolution."""
-    tiled = {each: _seconds(convolution_graph(site, each, block), rates, sizes) for each in tilings(site)}
+    tiled = {each: _seconds(convolution_graph(site, each, block), rates, sizes) for each in site.tilings}
     return Times(_seconds(convolution_graph(site, None, block), rates, sizes), tiled, rates.min_speedup)
 
 
@@ -368,7 +332,7 @@ def alternatives(graph: Graph, block: int) -> tuple[Iterable[Graph], float]:
     if site is None or not isinstance(site.batch, int) or block not in MACHINE_RATES:
         return (), 1.0
     times = estimated_times(site, block, MACHINE_RATES[block])
-    speed_up = times.direct / times.tiled[times.best] if times.best is not None else 1.0
+    speed_up = max((times.direct / times.tiled[each] for each in times.useful[:1]), default=1.0)
     return (convolution_graph(site, tiling, block) for tiling in times.promising), speed_up
 
 
@@ -379,21 +343,27 @@ _NODE_BYTES = 200  # of a node in the file
 
 @dataclass(frozen=True, slots=True)
 class TilingOption:
-    """One way to tile one convolution of a graph, and the estimated gain of one run of the model in seconds."""
+    """One way to tile one convolution of a graph.
+
+    Attributes:
+        seconds: the estimated gain of one run of the model.
+        nbytes: the growth of the file in bytes.
+    """
 
     graph: Graph
     site: Site
     tiles: Tiling
     seconds: float
+    nbytes: int
 
-    @property
-    def nbytes(self) -> int:
-        """The growth of the file in bytes; a filter without other readers is removed."""
-        filter = self.site.filter
-        assert filter.data is not None
-        nodes = 4 * _NODE_BYTES * prod(each.algorithm.num_components for each in self.tiles)  # two nodes each, and sums
-        removed = sum(stored(filter).values()) if self.graph.has_one_use(filter) else 0
-        return nodes + int(filter.data.nbytes * filter_growth(self.tiles)) - removed
+
+def _file_growth(graph: Graph, site: Site, tiles: Tiling) -> int:
+    """The growth of the file in bytes; a filter without other readers is removed."""
+    _, filter, *_ = site.operands
+    assert filter.data is not None
+    nodes = 4 * _NODE_BYTES * prod(each.algorithm.num_components for each in tiles)  # two nodes each, and sums
+    removed = sum(stored(filter).values()) if graph.has_one_use(filter) else 0
+    return nodes + int(filter.data.nbytes * filter_growth(tiles)) - removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,9 +402,10 @@ class Winograd(Pass):
         options: dict[Op, list[TilingOption]] = {}
         for each, site in sites:
             found = times[site.shape_key]
-            gains = {tiles: runs[each] * (found.direct - found.tiled[tiles]) for tiles in found.useful}
-            if gains:
-                options[site.op] = [TilingOption(each, site, *gain) for gain in gains.items()]
+            for tiles in found.useful:
+                seconds = runs[each] * (found.direct - found.tiled[tiles])
+                option = TilingOption(each, site, tiles, seconds, _file_growth(each, site, tiles))
+                options.setdefault(site.op, []).append(option)
         budget = context.budget(self, graph)
         chosen: dict[Op, TilingOption] = {}
         for op in sorted(options, key=lambda op: -options[op][0].seconds / max(1, options[op][0].nbytes)):
@@ -481,22 +452,16 @@ def _elements(data: Data) -> Array:
 
 
 class TransformedFilter:
-    """One component of a packed filter (O, I, H, W), OIHW{b}i{b}o: H and W times rows of G, unless these are None."""
+    """One component of a packed 3x3 filter (O, I, H, W), OIHW{b}i{b}o: rows, or rows and columns, times `coefficients`."""
 
-    def __init__(self, data: Data, shape: tuple[int, ...], block: int, transform_rows: Sequence[Array | None]) -> None:
+    def __init__(self, data: Data, filters: int, channels: int, block: int, coefficients: Array) -> None:
         self._data: Any = data  # hashable
-        filters, _, *kernel = shape
-        coefficients, taps, after = np.ones(1), 1, block**2
-        for row, extent in zip(reversed(transform_rows), reversed(kernel), strict=True):
-            if row is not None:
-                coefficients, taps = np.multiply.outer(row, coefficients).ravel(), taps * extent
-            elif taps == 1:
-                after *= extent
-        # The axes are (block of filters, before, tap, after); one block of filters at a time fits the cache.
-        self._source_shape = (filters // block, prod(shape) // (filters // block * taps * after), taps, after)
-        self._coefficients = coefficients
-        image = (extent if row is None else 1 for row, extent in zip(transform_rows, kernel, strict=True))
-        self.shape = (*shape[:2], *image)
+        self._coefficients = coefficients.ravel()
+        taps = self._coefficients.size
+        width = _TAPS**2 // taps  # of the transformed filter
+        # One block of filters at a time fits the cache.
+        self._source_shape = (filters // block, channels // block, taps, width * block**2)
+        self.shape = filters, channels, 1, width
         self.nbytes = 4 * prod(self.shape)
 
     def numpy(self) -> Array:
@@ -525,11 +490,9 @@ class TransformedFilter:
 # end. The products of the points 0 and infinity add the other terms of the first and of the last output and apply the
 # activation.
 
-_DECLARATION = re.compile(r"(.*)/winograd/(\d+)of(\d+)x(\d+)of(\d+)/")
+_DECLARATION = re.compile(r"(.*)/winograd/([124])of\dx([124])of\d/")
 
 Arrays: TypeAlias = list[Value]
-ComponentFunction: TypeAlias = Callable[[int, Arrays | None, bool], Arrays]
-"""Computes a component from its index, the addends of its elements, and whether the sums are results, to be activated."""
 
 
 def error_growths(names: Iterable[str]) -> dict[str, float]:
@@ -537,9 +500,7 @@ def error_growths(names: Iterable[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for match in filter(None, map(_DECLARATION.match, names)):
         stem, *sizes = match.groups()
-        outputs, taps = map(int, sizes[::2]), map(int, sizes[1::2])
-        tiled = map(minimal_filtering, outputs, taps)
-        found[stem] = prod(each.error_growth for each in tiled if each is not None)
+        found[stem] = prod(minimal_filtering(int(each)).error_growth for each in sizes)
     return found
 
 
@@ -559,11 +520,11 @@ class WinogradRewriter:
     def run(self) -> None:
         """Replace the convolution."""
         site, (rows, columns) = self._site, self._tiles
-        phases = self._outputs(rows, self._columns, None, self._residual is None)
+        phases = self._outputs((), None, self._residual is None)
         images = site.batch * (site.filters // self._block)
-        lines = [self._interleaved(phase, images * rows.product_axis.output, columns, self._block) for phase in phases]
-        whole = self._interleaved(lines, images, rows, columns.axis.output * self._block)
-        result = self._build.reshape(whole, (site.batch, site.filters, rows.axis.output, columns.axis.output))
+        lines = [self._interleaved(phase, images * rows.count, columns, self._block) for phase in phases]
+        whole = self._interleaved(lines, images, rows, columns.extent * self._block)
+        result = self._build.reshape(whole, (site.batch, site.filters, *site.image))
         if self._residual is not None and site.activation:
             result = self._add_multiple(self._residual, result, 1, True)
         elif self._residual is not None:
@@ -573,36 +534,37 @@ class WinogradRewriter:
         if not self._graph.is_used(self._filter):
             self._graph.remove_value(self._filter)
 
-    def _columns(self, row: int, addends: Arrays | None, is_final: bool) -> Arrays:
-        """Component `row` along the rows: one array for every output of a tile of columns."""
+    def _outputs(self, outer: tuple[int, ...], addends: list[Arrays] | None, is_final: bool) -> list[Arrays]:
+        """The output transform A^T of rows, or of columns for a component `outer` of rows: every output of a tile.
 
-        def product(column: int, added: Arrays | None, is_last: bool) -> Arrays:
-            return [self._product((row, column), added[0] if added else None, is_last)]
-
-        separate = [[each] for each in addends] if addends is not None else None
-        return [each for (each,) in self._outputs(self._tiles[1], product, separate, is_final)]
-
-    def _outputs(
-        self, tiles: Tiles, produce: ComponentFunction, addends: list[Arrays] | None, is_final: bool
-    ) -> list[Arrays]:
-        """The output transform A^T: every output of a tile from the components along an axis, plus its addends."""
-        algorithm = tiles.algorithm
-        if not tiles.is_tiled:
-            return [produce(0, addends[0] if addends is not None else None, is_final)]
+        Args:
+            outer: the component of rows; empty for rows.
+            addends: what is added to each output.
+            is_final: whether the sums are results, to be activated.
+        """
+        algorithm = self._tiles[len(outer)].algorithm
+        if algorithm.outputs == 1:
+            return [self._component((*outer, 0), addends[0] if addends is not None else None, is_final)]
+        last = algorithm.num_components - 1
         halves: list[tuple[Arrays, Arrays]] = []
-        for first in range(1, algorithm.num_components - 1, 2):
-            plus, minus = (produce(index, None, False) for index in (first, first + 1))
+        for first in range(1, last, 2):
+            plus, minus = (self._component((*outer, index), None, False) for index in (first, first + 1))
             halves.append((self._each("Add", plus, minus), self._each("Sub", plus, minus)))
         found = []
         for output in range(algorithm.outputs):
-            edge_component = {0: 0, algorithm.outputs - 1: algorithm.num_components - 1}.get(output)
+            edge = {0: 0, algorithm.outputs - 1: last}.get(output)
             factors = algorithm.output_rows[output, 1:-1:2]
             terms = [(factor, half[output % 2]) for factor, half in zip(factors, halves, strict=True)]
-            total = self._sum(
-                terms, addends[output] if addends is not None else None, is_final and edge_component is None
-            )
-            found.append(total if edge_component is None else produce(edge_component, total, is_final))
+            total = self._sum(terms, addends[output] if addends is not None else None, is_final and edge is None)
+            found.append(total if edge is None else self._component((*outer, edge), total, is_final))
         return found
+
+    def _component(self, index: tuple[int, ...], addends: Arrays | None, is_final: bool) -> Arrays:
+        """The product of a component of rows and columns; of one of rows, an array for every output of a tile of columns."""
+        if len(index) == len(self._tiles):
+            return [self._product(index, addends[0] if addends is not None else None, is_final)]
+        separate = [[each] for each in addends] if addends is not None else None
+        return [each for (each,) in self._outputs(index, separate, is_final)]
 
     def _sum(self, terms: Sequence[tuple[float, Arrays]], addends: Arrays | None, is_final: bool) -> Arrays:
         """The sum of the terms times their factors, the first of which is 1, and of the addends, activated if `is_final`."""
@@ -615,53 +577,53 @@ class WinogradRewriter:
                 total = [self._add_multiple(a, b, factor, is_last) for a, b in zip(total, term, strict=True)]
         return total
 
-    def _product(self, component: tuple[int, int], added: Value | None, is_final: bool) -> Value:
-        """The convolution of one component."""
+    def _product(self, component: tuple[int, ...], added: Value | None, is_final: bool) -> Value:
+        """The convolution of one component: of its transformed input with its transformed filter."""
         site = self._site
         ones = tuple(int(each.is_tiled) for each in self._tiles)
         bias = self._bias if component == ones else None  # every output has the point 1 with factor 1
-        rows, columns = (each.product_axis for each in self._tiles)
-        return self._conv(
-            (self._transformed(component), self._transformed_filter(component), bias, added),
-            (site.batch, site.filters, rows.output, columns.output),
-            is_final,
-            group=1,
-            kernel_shape=(rows.kernel, columns.kernel),
-            pads=(rows.front, columns.front, rows.back, columns.back),
-            strides=(rows.stride, columns.stride),
-            dilations=(rows.dilation, columns.dilation),
+        (rows, top, bottom), (columns, left, right) = map(Tiles.taps, self._tiles, component)
+        coefficients, steps = np.outer(rows, columns), tuple(each.outputs for each in self._tiles)
+        operands = self._x, self._depthwise(site.channels, coefficients)
+        extents = tuple(each.count for each in self._tiles)
+        transformed = self._conv(
+            operands, (site.batch, site.channels, *extents), False, (top, left, bottom, right), steps
         )
-
-    def _transformed(self, component: tuple[int, int]) -> Value:
-        """The transformed input of one component."""
-        site = self._site
-        (rows, top, bottom), (columns, left, right) = (
-            tiles.taps(index) for tiles, index in zip(self._tiles, component, strict=True)
-        )
-        coefficients = np.outer(rows, columns)
-        return self._conv(
-            (self._x, self._depthwise(site.channels, coefficients)),
-            (site.batch, site.channels, *(each.product_axis.input for each in self._tiles)),
-            False,
-            group=site.channels,
-            kernel_shape=coefficients.shape,
-            pads=(top, left, bottom, right),
-            strides=(self._tiles[0].outputs, self._tiles[1].outputs),
-            dilations=(1, 1),
-        )
+        operands = transformed, self._transformed_filter(component), bias, added
+        border = 0 if self._tiles[1].is_tiled else 1
+        pads = 0, border, 0, border
+        return self._conv(operands, (site.batch, site.filters, *extents), is_final, pads)
 
     def _add_multiple(self, total: Value, term: Value, factor: float, is_final: bool) -> Value:
         """total + factor * term."""
         filter = self._depthwise(self._site.filters, np.full((1, 1), factor))
-        ones = {"strides": (1, 1), "dilations": (1, 1), "kernel_shape": (1, 1), "pads": (0, 0, 0, 0)}
-        return self._conv((term, filter, None, total), total.dims, is_final, group=self._site.filters, **ones)
+        return self._conv((term, filter, None, total), total.dims, is_final)
 
-    def _conv(self, inputs: Sequence[Value | None], shape: Shape, is_final: bool, **fields: Attribute) -> Value:
-        operands = list(inputs)
+    def _conv(
+        self,
+        inputs: Sequence[Value | None],
+        shape: Shape,
+        is_final: bool,
+        pads: tuple[int, ...] = (0, 0, 0, 0),
+        strides: tuple[int, ...] = (1, 1),
+    ) -> Value:
+        """The output of a convolution, depthwise if its filter has one input channel; activated if `is_final`."""
+        filter, operands = inputs[1], list(inputs)
+        assert filter is not None and filter.static_shape is not None
+        filters, channels, *kernel = filter.static_shape
         while operands[-1] is None:
             operands.pop()
         return kernel_call(
-            self._build, "Conv", operands, shape, **fields, **(self._site.activation if is_final else {})
+            self._build,
+            "Conv",
+            operands,
+            shape,
+            group=filters if channels == 1 else 1,
+            kernel_shape=tuple(kernel),
+            pads=pads,
+            strides=strides,
+            dilations=(1, 1),
+            **(self._site.activation if is_final else {}),
         )
 
     def _each(self, kind: str, first: Arrays, second: Arrays) -> Arrays:
@@ -678,12 +640,17 @@ class WinogradRewriter:
             self._depthwise_filters[key] = self._build.constant(array.reshape(shape), "transform")
         return self._depthwise_filters[key]
 
-    def _transformed_filter(self, component: tuple[int, int]) -> Value:
+    def _transformed_filter(self, component: tuple[int, ...]) -> Value:
         """The transformed filter of a component, given by its indices along rows and columns."""
-        pairs = zip(self._tiles, component, strict=True)
-        rows = [tiles.algorithm.filter_rows[index] if tiles.is_tiled else None for tiles, index in pairs]
-        assert self._filter.data is not None and self._filter.static_shape is not None
-        data = TransformedFilter(self._filter.data, self._filter.static_shape, self._block, rows)
+        rows, *columns = (
+            tiles.algorithm.filter_rows[index]
+            for tiles, index in zip(self._tiles, component, strict=True)
+            if tiles.is_tiled
+        )
+        coefficients = np.multiply.outer(rows, columns[0]) if columns else rows
+        assert self._filter.data is not None
+        site = self._site
+        data = TransformedFilter(self._filter.data, site.filters, site.channels, self._block, coefficients)
         value = Value(f"{self._filter.name}/winograd", float32_type(data.shape), data=data)
         self._build.constants.append(value)
         return value
@@ -695,6 +662,6 @@ class WinogradRewriter:
         all_tiles, all_outputs = outer * tiles.count, tiles.count * tiles.outputs
         views = [self._build.reshape(piece, (all_tiles, 1, inner)) for piece in pieces]
         (whole,) = self._build.op("Concat", views, [float32_type((all_tiles, len(pieces), inner))], {"axis": 1})
-        if tiles.axis.output == all_outputs:
+        if tiles.extent == all_outputs:
             return whole
-        return self._build.resize_axis(self._build.reshape(whole, (outer, all_outputs, inner)), 1, tiles.axis.output)
+        return self._build.resize_axis(self._build.reshape(whole, (outer, all_outputs, inner)), 1, tiles.extent)

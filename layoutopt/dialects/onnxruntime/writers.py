@@ -305,48 +305,25 @@ def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -
     return builder.reshape(result, builder.declared(Y))
 
 
-@native_writer("Concat", "Split")
-def write_concat_or_split(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
-    """Record a Concat or Split of whole blocks along the channels, or along the batch."""
-    is_concat = op.op_type == "Concat"
-    slots = [slot for slot in op.slots() if is_concat or slot.side == "out" or slot.index == 0]
-    if not slots or not all(arrays.is_blocked(op, slot) for slot in slots):
-        return None
-    format = builder.format(slots[0])
-    axis = op.integer("axis", int(is_concat)) % format.rank
-    position = next(number for number, part in enumerate(format.parts) if part.axis == axis)
-    if position > 1:
-        return None  # the image is not an outer axis: its blocks are inner ones
-    shapes = [builder.declared(Slot("out", index)) for index in range(len(op.outputs))]
-    attributes: dict[str, Attribute] = {**op.attributes, "axis": position}
-    inputs = builder.declared_inputs()
-    if not is_concat:
-        attributes.pop("num_outputs", None)
-        attributes.pop("split", None)
-        lengths, inputs = tuple(estimated_extent(shape[position]) for shape in shapes), inputs[:1]
-        if op.version < 13:
-            attributes["split"] = lengths
-        else:
-            inputs = [*inputs, builder.constant(np.asarray(lengths, dtype=np.int64), "split")]
-    return builder.op(op.op_type, inputs, [float32_type(shape) for shape in shapes], attributes)
+@native_writer("Concat", "Slice", "Split")
+def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+    """Record a Concat, Slice or Split of whole blocks along the channels, or along the batch: the op itself.
 
-
-@native_writer("Slice")
-def write_slice(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
-    """Record a Slice of whole blocks along the channels, as a range of the declared array."""
+    An image whose channels are whole blocks is declared with the shape that it has in the model.
+    """
+    for slot in op.slots():
+        value, is_tensor = op.operand(slot), slot.side == "out" or op.op_type == "Concat" or slot.index == 0
+        if value is None or not is_tensor:
+            continue
+        is_declared = arrays.is_blocked(op, slot) and builder.declared(slot) == value.dims
+        if not is_declared or builder.format(slot).order != tuple(range(4)):
+            return None
     rule = rule_of(op)
-    if not isinstance(rule, Slice) or not arrays.is_blocked(op, X) or not arrays.is_blocked(op, Y):
-        return None
-    channels, block = builder.format(X).parts[1].axis, arrays.feature_block(builder.format(X))
-    found = rule.range_of(op, channels) if rule.sliced_axes(op) == (channels,) else None
-    if found is None:
-        return None
-    bounds, target = (found[0], -(-found[1] // block) * block), [float32_type(builder.declared(Y))]
-    if op.version < 10:
-        fields: dict[str, Attribute] = {"starts": bounds[:1], "ends": bounds[1:], "axes": (1,)}
-        return builder.op("Slice", [builder.declared_input(0)], target, fields)
-    numbers = [builder.constant(np.asarray([each], dtype=np.int64), "range") for each in (*bounds, 1)]
-    return builder.op("Slice", [builder.declared_input(0), *numbers], target)
+    axes = rule.sliced_axes(op) if isinstance(rule, Slice) else (op.integer("axis", op.op_type == "Concat") % 4,)
+    if axes is None or max(axes) > 1:
+        return None  # the image is not an outer axis of the array
+    types = [None if each is None else float32_type(each.dims) for each in op.outputs]
+    return builder.op(op.op_type, builder.declared_inputs(), types, op.attributes)
 
 
 _REORDERED_CHANNELS = 4  # the kernels accept multiples of 4 channels only

@@ -7,7 +7,7 @@ Integers in floating-point tensors are followed too, since float32 is exact belo
 
 import operator
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
@@ -118,8 +118,7 @@ def _same(node: Node) -> Elements | None:
     return None if to_bool else node.elements()
 
 
-@_function_of(*("Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Tile"))
-@_function_of("Transpose", "Unsqueeze")
+@_function_of("Concat", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 def _moved(node: Node) -> list[Elements] | None:
     """The elements where onnx's reference implementation moves their numbers to; its other operands have to be constant.
 
@@ -136,10 +135,7 @@ def _moved(node: Node) -> list[Elements] | None:
         node.has_input(i) and array is None for i, array in zip(others, constants, strict=True)
     ):
         return None
-    grown = constants[0] if node.op_type in ("Expand", "Tile") else None
-    if any(array is not None and array.size > MAX_ELEMENTS for array in constants) or (
-        grown is not None and prod(grown.tolist()) > MAX_ELEMENTS
-    ):
+    if any(array is not None and array.size > MAX_ELEMENTS for array in constants):
         return None
     flat = np.concatenate([each.reshape(-1) for each in known])
     starts = np.cumsum([0, *(each.size for each in known)])
@@ -199,46 +195,18 @@ def _elementwise(node: Node, function: Callable[[Extent, Extent], MaybeExtent]) 
     return result
 
 
-def _is_at_most(one: Extent, other: Extent) -> bool:
-    """Whether one number is at most another for all sizes of dimensions, 0 included."""
-    low = (other - one).low()
-    return low is not None and low >= 0
-
-
-def _largest(a: Extent, b: Extent) -> MaybeExtent:
-    return a if _is_at_most(b, a) else b if _is_at_most(a, b) else None
-
-
-def _smallest(a: Extent, b: Extent) -> MaybeExtent:
-    return b if _is_at_most(b, a) else a if _is_at_most(a, b) else None
-
-
-def _is_less(a: Extent, b: Extent) -> MaybeExtent:
-    return Extent.of(1) if _is_at_most(a + 1, b) else Extent.of(0) if _is_at_most(b, a) else None
-
-
 def _is_equal(a: Extent, b: Extent) -> MaybeExtent:
-    differ = _is_at_most(a + 1, b) or _is_at_most(b + 1, a)
-    return Extent.of(1) if a == b else Extent.of(0) if differ else None
-
-
-def _not(truth: MaybeExtent) -> MaybeExtent:
-    return None if truth is None or truth.number is None else Extent.of(1 - truth.number)
+    """Whether two numbers are equal for all sizes of dimensions, 0 included."""
+    lows = [low for low in ((a - b - 1).low(), (b - a - 1).low()) if low is not None]
+    return Extent.of(1) if a == b else Extent.of(0) if max(lows, default=-1) >= 0 else None
 
 
 _PAIRWISE: dict[str, Callable[[Extent, Extent], MaybeExtent]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
-    "Max": _largest,
-    "Min": _smallest,
     "Equal": _is_equal,
-    "Less": _is_less,
-    "Greater": lambda a, b: _is_less(b, a),
-    "LessOrEqual": lambda a, b: _not(_is_less(b, a)),
-    "GreaterOrEqual": lambda a, b: _not(_is_less(a, b)),
 }
-_REDUCTIONS = {"ReduceProd": "Mul", "ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 
 @_function_of(*_PAIRWISE)
@@ -246,29 +214,20 @@ def _computed(node: Node) -> Elements | None:
     return _elementwise(node, _PAIRWISE[node.op_type])
 
 
-@_function_of("Neg", "Not")
-def _inverted(node: Node) -> Elements | None:
+@_function_of("Neg")
+def _negated(node: Node) -> Elements | None:
     given = node.elements()
-    if given is None:
-        return None
-    return _mapped(_not if node.op_type == "Not" else lambda each: None if each is None else -each, given)
+    return None if given is None else _mapped(lambda each: None if each is None else -each, given)
 
 
-@_function_of(*_REDUCTIONS)
-def _reduced(node: Node) -> Elements | None:
-    """The reduction of all elements of a list."""
+@_function_of("ReduceProd")
+def _product(node: Node) -> Elements | None:
+    """The product of all elements of a list."""
     given = node.elements()
-    if given is None or given.ndim > 1 or not given.size:
+    is_copied = node.attributes.get("noop_with_empty_axes") and not node.has_input(1)
+    if given is None or given.ndim > 1 or is_copied or any(each is None for each in given.flat):
         return None
-    if node.attributes.get("noop_with_empty_axes") and not node.has_input(1):
-        return None
-    function = _PAIRWISE[_REDUCTIONS[node.op_type]]
-    total = reduce(lambda a, b: None if a is None or b is None else function(a, b), given.flat)
-    return (
-        None
-        if total is None
-        else element_array([total], (1,) * given.ndim if node.attributes.get("keepdims", 1) else ())
-    )
+    return element_array([product_of(given.flat)], (1,) * given.ndim if node.attributes.get("keepdims", 1) else ())
 
 
 @_function_of("Div")

@@ -9,7 +9,6 @@ A shape function returns an extent only if it holds for all sizes that the node 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -175,16 +174,6 @@ def _flattened(node: Node) -> Sequence[Dims | None] | None:
 # --- selection and repetition ------------------------------------------------------------------------------------------
 
 
-@_function_of("Compress")
-def _compressed(node: Node) -> Sequence[Dims | None] | None:
-    """The extents of the input; the extent along the axis, the number of selected elements, is unknown."""
-    x, axis = node.shape(0), node.attributes.get("axis")
-    if x is None or axis is None:
-        return None
-    along = axis_of(axis, len(x))
-    return [tuple(None if position == along else dim for position, dim in enumerate(x))]
-
-
 @_function_of("Expand")
 def _expanded(node: Node) -> Sequence[Dims | None] | None:
     x, target = node.shape(0), node.vector(1)
@@ -348,16 +337,7 @@ def _scaled(dim: Extent, scale: float) -> MaybeExtent:
     return dim // int(inverse) if inverse == int(inverse) and int(inverse).bit_count() == 1 else None
 
 
-@_function_of("Col2Im")
-def _images(node: Node) -> Sequence[Dims | None] | None:
-    x, image, block = node.shape(0), node.vector(1), node.integers(2)
-    if x is None or len(x) != 3 or image is None or block is None:
-        return None
-    require(all(size > 0 for size in block), "a block without elements")
-    return [(x[0], x[1] // prod(block), *image)]
-
-
-# --- sources and contractions-------------------------------------------------------------------------------------------
+# --- sources -----------------------------------------------------------------------------------------------------------
 
 
 @_function_of("Range")
@@ -373,18 +353,3 @@ def _range(node: Node) -> Sequence[Dims | None] | None:
 def _filled(node: Node) -> Sequence[Dims | None] | None:
     target = node.vector(0)
     return None if target is None else [tuple(target)]
-
-
-@_function_of("Einsum")
-def _summed(node: Node) -> Sequence[Dims | None] | None:
-    """The extents of the letters of the result."""
-    equation = node.attributes.get("equation", "").replace(" ", "")
-    inputs, arrow, output = equation.partition("->")
-    if "." in equation or not arrow:
-        return None
-    sizes: dict[str, Extent] = {}
-    for index, letters in enumerate(inputs.split(",")):
-        for letter, dim in zip(letters, node.shape(index) or (), strict=False):
-            if letter not in sizes or dim.number not in (None, 1) or sizes[letter].number == 1:
-                sizes[letter] = dim
-    return [tuple(sizes.get(letter) for letter in output)]

@@ -111,8 +111,8 @@ function operandList(operands) {
 }
 
 const KINDS = {
-  graph: "the whole graph", module: "Ops of one module, by the names that the exporter left.", repeat: "Equal blocks of ops, one behind the other.",
-  block: "One of several equal blocks of ops.", body: "A body of the op before it.", interface: "Inputs or outputs of the model.", part: "A part of the graph, cut where few tensors are passed on.",
+  graph: "the whole graph", module: "Ops of one module, by the names that the exporter left.",
+  body: "A body of the op before it.", interface: "Inputs or outputs of the model.", part: "A part of the graph, cut where few tensors are passed on.",
 };
 
 function showGroup(group, state) {

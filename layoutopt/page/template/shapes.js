@@ -72,11 +72,6 @@ function drawGroup(layer, place) {
   const group = place.item, {width, height} = place;
   const shape = shapeAt(layer, place, `group ${group.kind} ${group.isOpen ? "open" : ""}`)
     .on("dblclick", (event) => { event.stopPropagation(); state.toggle(group); });
-  if (!group.isOpen && group.kind === "repeat") {
-    for (const shift of [8, 4]) {
-      shape.append("rect").attr("class", "sheet").attr("x", shift).attr("y", shift).attr("width", width).attr("height", height).attr("rx", 8);
-    }
-  }
   shape.append("rect").attr("class", "box").attr("width", width).attr("height", height).attr("rx", 8);
   shape.append("title").text(titleOf(group));
   const time = group.kind === "interface" ? "" : secondsText(group.seconds);
@@ -127,10 +122,7 @@ function shortFormat(format) {
 }
 
 function titleOf(group) {
-  const label = group.label || "group";
-  if (group.kind !== "repeat") return label;
-  const count = group.children.filter((child) => child.isGroup).length;
-  return label.includes(",") ? `${count} × (${label})` : `${count} × ${label}`;
+  return group.label || "group";
 }
 
 function countText(group) {

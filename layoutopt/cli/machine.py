@@ -1,0 +1,122 @@
+"""`check`, `bench` and `calibrate`: what runs on this machine, and how fast."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from layoutopt.bench.bench_report import BenchReport
+from layoutopt.bench.benchmark import bench as run_benchmark
+from layoutopt.calibrate import calibrate as run_calibration
+from layoutopt.cli.commands import Runtime
+from layoutopt.cli.exit_codes import IncompatibleError, UsageError
+from layoutopt.cli.options import Given, parse_dims
+from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.rendering.stderr import ProgressLine
+from layoutopt.cli.rendering.terminal import Document
+from layoutopt.errors import DimensionError, InputError
+from layoutopt.files import FileKind, path_text
+from layoutopt.report.compatibility import check_model
+from layoutopt.runtime.custom_ops import kernel_libraries
+from layoutopt.sample_inputs import read_inputs
+
+
+def check(given: Given, model: Path) -> None:
+    """Check whether a model runs on this machine: the verdict, and a row per operator and element types.
+
+    Raises:
+        IncompatibleError: it does not.
+    """
+    record = JsonRecord("check", given, model, reads=given.custom_ops)
+    with kernel_libraries(given.custom_ops), ProgressLine() as progress:
+        found = check_model(model, progress)
+    operators = [each | each.pop("support") for each in map(asdict, found.usages)]
+    facts = {
+        "problems": list(found.problems),
+        **asdict(found.machine),
+        "target": found.machine.target or None,
+        "packed_for": found.packed,
+        "is_blocked": found.is_blocked,
+        "load_error": found.failure or None,
+    }
+    shown = [each for each in operators if given.show_all or each["domain"] or each["status"] != "kernel"]
+    hidden = len(operators) - len(shown)
+    note = f"{hidden} more, standard ONNX operators, have a kernel: --all lists them." if hidden else ""
+    verdict = "incompatible" if found.problems else "compatible"
+    record.show(
+        {"model": path_text(model), "fits": not found.problems, **facts, "operators": operators},
+        Document(title=path_text(model), record={"verdict": verdict, **facts, "operators": shown}, note=note),
+    )
+    if found.problems:
+        problem, hint = next(iter(found.problems.items()))
+        raise IncompatibleError(problem, where=str(model), hint=hint)
+
+
+def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | None) -> None:
+    """Time models against each other.
+
+    Raises:
+        UsageError: a dimension or an input is wrong.
+    """
+    settings = given.settings(models[0])
+    dims = {name: low for name, (low, high) in parse_dims(settings.dim).items() if low == high}
+    if wrong := parse_dims(given.dim).keys() - dims.keys():
+        raise UsageError("is a range", where=f"--dim {min(wrong)}", hint="give one size, as in batch=1")
+    arrays = {name: array for path in given.inputs for name, array in read_inputs(path).items()}
+    record = JsonRecord("bench", given, *models, reads=settings.reads)
+    with kernel_libraries(given.custom_ops), ProgressLine(is_silent=given.quiet) as progress:
+        try:
+            report = run_benchmark(
+                models,
+                threads=settings.threads,
+                seconds=given.seconds,
+                seed=given.seed,
+                dims=dims,
+                inputs=arrays,
+                runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+                progress=progress,
+            )
+        except (DimensionError, InputError) as error:
+            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {given.inputs[0]}:"
+            raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
+    record.show(report, _bench_document(report))
+
+
+def _bench_document(report: BenchReport) -> Document:
+    """Conditions, and a row per model: time, speed-up with its interval, session creation and data movement."""
+    rows = []
+    for each in report.models:
+        ratio = {key: getattr(each.speed_up, key, None) for key in ("value", "low", "high", "verdict")}
+        rows.append(
+            {
+                "model": each.label,
+                "run_seconds": each.time.value,
+                f"{report.models[0].label} / model": ratio.pop("value"),
+                **ratio,
+                "session_seconds": each.creation.value,
+                "Transposes and reorders percent": 100 * each.reorder_share,
+            }
+        )
+    record = {
+        **{each.label: f"{each.model} in {each.runtime} {each.runtime_version}" for each in report.models},
+        **report.model_dump(include={"machine", "seed", "rounds", "blocks", "warnings"}),
+        "inputs": [each.model_dump() for each in report.models[0].inputs],
+        "95 % confidence intervals": rows,
+    }
+    return Document(title="bench", record=record, note="Compare the outputs with: layoutopt verify A B")
+
+
+def calibrate(given: Given, output: Path) -> None:
+    """Measure this machine, and write a target file for it.
+
+    Raises:
+        UsageError: the file has another suffix.
+    """
+    if output.suffix != ".toml":
+        hint = "use a name that ends in .toml, as --target requires"
+        raise UsageError("not a target file", where=f"-o {output}", hint=hint)
+    record = JsonRecord("calibrate", given)
+    record.add("--output", output, FileKind.TARGET, lambda: report.profile)
+    with ProgressLine(is_silent=given.quiet) as progress:
+        report = run_calibration(threads=given.threads, progress=progress)
+    shown = report.model_dump(exclude={"kernels", "profile"})
+    record.show(report, Document(title=str(output), record=shown, note=f"Plan with it: --target {output}"))
