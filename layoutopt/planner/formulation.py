@@ -154,12 +154,18 @@ class Formulation:
         native = (number for number, each in enumerate(kernels) if _has_formats(ranked, signature, each))
         return change, padding, next(native, len(kernels))
 
-    def _formats(self, op: Op, signature: Signature) -> list[Format | None]:
-        """The formats of the operands that are not free in any format, as constants are."""
-        storages = zip((*op.inputs, *op.outputs), (*signature.inputs, *signature.outputs), strict=True)
-        return [
-            storage and storage.format for value, storage in storages if value is not None and not self._is_free(value)
+    def _formats(self, op: Op, signature: Signature) -> str:
+        """The formats of operands and results, without those of constants, which are free in any format."""
+        sides = [
+            tuple(
+                storage and canonical_storage(value)
+                if value is not None and self._is_free(value)
+                else storage and Storage(storage.format)
+                for value, storage in zip(values, storages, strict=True)
+            )
+            for values, storages in ((op.inputs, signature.inputs), (op.outputs, signature.outputs))
         ]
+        return str(Signature(*sides))
 
     def _is_free(self, value: Value) -> bool:
         """Whether a value is a constant, or is dequantised from constants in a kernel."""
